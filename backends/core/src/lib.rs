@@ -1,0 +1,1 @@
+//! What GT asks of a device backend, and the conformance suite every backend passes.

@@ -1,0 +1,1 @@
+//! A session with the GT daemon: tensor handles and the autograd tape.
