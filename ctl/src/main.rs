@@ -1,0 +1,5 @@
+//! `gtctl`: see the library of the same name.
+
+fn main() -> std::process::ExitCode {
+    gtctl::main()
+}

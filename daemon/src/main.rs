@@ -1,0 +1,5 @@
+//! `gtd`: see the library of the same name.
+
+fn main() -> std::process::ExitCode {
+    gtd::main()
+}
