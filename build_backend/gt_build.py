@@ -1,0 +1,122 @@
+"""The build backend of GT (PEP 517 and PEP 660): one wheel with the extension and two native programs.
+
+maturin packs an extension or programs, never both. So this backend builds `gtd` and `gtctl` with cargo, stages them
+in the folder that maturin copies into a wheel as it is (`[tool.maturin] data`), and leaves the rest to maturin.
+Extension and programs share one target folder and one dependency graph, so nothing is compiled twice.
+
+It must not know what the programs do. Start at `build_wheel`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+STAGED_DATA = ROOT / "pybind" / "data"
+PROGRAMS = ("gtd", "gtctl")
+MATURIN = "maturin>=1.10,<2"
+
+ConfigSettings = dict[str, Any] | None
+
+
+def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
+    """Names maturin, after checking that there is a point in fetching it: pip calls this before anything else."""
+    _check_tools()
+    return [MATURIN]
+
+
+def get_requires_for_build_editable(config_settings: ConfigSettings = None) -> list[str]:
+    """The same as for a wheel."""
+    return get_requires_for_build_wheel(config_settings)
+
+
+def get_requires_for_build_sdist(config_settings: ConfigSettings = None) -> list[str]:
+    """The same as for a wheel: maturin asks cargo which files belong to the workspace."""
+    return get_requires_for_build_wheel(config_settings)
+
+
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: ConfigSettings = None) -> str:
+    """Writes the wheel's metadata, without building anything."""
+    _make_data_folder()
+    return _maturin().prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+
+
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: ConfigSettings = None) -> str:
+    """Writes the editable wheel's metadata, without building anything."""
+    _make_data_folder()
+    return _maturin().prepare_metadata_for_build_editable(metadata_directory, config_settings)
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: ConfigSettings = None, metadata_directory: str | None = None
+) -> str:
+    """Builds the wheel: the package `gt`, the extension `gt._gt`, and the programs."""
+    _stage_programs()
+    return _maturin().build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(
+    wheel_directory: str, config_settings: ConfigSettings = None, metadata_directory: str | None = None
+) -> str:
+    """Builds a wheel whose Python files are those of this checkout."""
+    _stage_programs()
+    return _maturin().build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) -> str:
+    """Packs the sources of every crate of the workspace."""
+    _make_data_folder()
+    return _maturin().build_sdist(sdist_directory, config_settings)
+
+
+def _check_tools() -> None:
+    """Ends the build with a sentence for each missing tool."""
+    if subprocess.run(["sh", str(ROOT / "scripts" / "check-tools"), "build"], check=False).returncode != 0:
+        sys.exit(1)
+
+
+def _maturin() -> Any:
+    """maturin's own backend; imported late, because it is only there once `get_requires_*` has named it."""
+    import maturin
+
+    return maturin
+
+
+def _make_data_folder() -> None:
+    """maturin refuses a `data` folder that does not exist, even to write metadata."""
+    (STAGED_DATA / "scripts").mkdir(parents=True, exist_ok=True)
+
+
+def _stage_programs() -> None:
+    """Builds the programs and copies them to where maturin picks them up."""
+    _check_tools()
+    _make_data_folder()
+    for staged in (STAGED_DATA / "scripts").iterdir():
+        staged.unlink()
+    for executable in _build_programs():
+        shutil.copy2(executable, STAGED_DATA / "scripts" / executable.name)
+
+
+def _build_programs() -> list[Path]:
+    """Runs cargo, and returns the paths of the programs as cargo reports them (a target folder can be anywhere)."""
+    command = ["cargo", "build", "--release", "--bins", "--message-format=json-render-diagnostics"]
+    # The extension's crate has no program; naming it makes cargo choose the features of shared dependencies as it
+    # does for the extension. Without it, half of the graph is compiled a second time with other features.
+    for package in (*PROGRAMS, "gt-python"):
+        command += ["--package", package]
+    print("gt:", *command, flush=True)
+    # A backend's output is pip's to show; cargo's messages go to stderr and are not captured.
+    cargo = subprocess.run(command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True, check=False)
+    if cargo.returncode != 0:
+        sys.exit(f"gt: cargo could not build {' and '.join(PROGRAMS)}; its message is above")
+    messages = [json.loads(line) for line in cargo.stdout.splitlines()]
+    executables = [Path(message["executable"]) for message in messages if message.get("executable")]
+    found = sorted(path.name for path in executables)
+    assert found == sorted(PROGRAMS), f"cargo built {found} where {PROGRAMS} were asked for"
+    return executables
