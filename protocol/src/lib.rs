@@ -1,1 +1,37 @@
 //! What a GT client and the daemon say to each other over the control socket.
+//!
+//! The control socket makes sessions and grows them; work itself goes through the rings. Each
+//! message is one JSON document in one datagram, descriptors beside it. This crate must not know
+//! what an instruction is, nor how either side is written.
+//!
+//! Where to start reading: [`message`] for what is said, [`mod@link`] for how it is sent and awaited,
+//! [`limits`] for how much of anything there may be, [`path`] for where the socket is.
+//!
+//! ```no_run
+//! use gt_protocol::{Hello, Role, connect};
+//! let connection = connect(&gt_protocol::path::socket_path(), &Hello::new(Role::Control, None))?;
+//! let status = gt_protocol::ask_status(&connection.socket)?;
+//! assert_eq!(status.pid, connection.welcome.daemon_pid);
+//! # Ok::<(), gt_protocol::Error>(())
+//! ```
+
+mod error;
+pub mod limits;
+pub mod link;
+pub mod message;
+pub mod path;
+
+pub use error::{Error, Result};
+pub use link::{
+    Connection, GrantedArena, ask_arena, ask_error_detail, ask_status, attach_tape, connect,
+    connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for,
+    send_client_message, send_daemon_message,
+};
+pub use message::{
+    ClientMessage, DaemonMessage, Hello, RefusalCode, Refused, Role, SessionGrant, SessionStatus,
+    StatusDocument, Welcome, WorkerInfo,
+};
+
+/// The version of this protocol, of the rings and of the instructions that travel in them. Both
+/// sides must speak the same one.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,298 @@
+//! Sending messages and waiting for answers.
+
+use crate::limits::{
+    HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX,
+};
+use crate::{
+    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Result,
+    Role, SessionGrant, StatusDocument, Welcome,
+};
+use gt_shm::broadcast::{MappedBroadcast, Reader};
+use gt_shm::{ClientPort, PortFds, Socket};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// Descriptors that a daemon's message may carry: segment C, segment D, doorbell.
+const DAEMON_FDS_MAX: usize = 3;
+
+fn send<M: Serialize>(
+    socket: &Socket,
+    message: &M,
+    fds: &[BorrowedFd<'_>],
+    timeout: Duration,
+) -> Result<()> {
+    let bytes = serde_json::to_vec(message).map_err(|error| Error::Malformed(error.to_string()))?;
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(Error::Malformed(format!(
+            "it has {} bytes; {MESSAGE_BYTES_MAX} are allowed",
+            bytes.len()
+        )));
+    }
+    Ok(socket.send(&bytes, fds, Some(timeout))?)
+}
+
+fn recv_bytes(
+    socket: &Socket,
+    fds_max: usize,
+    timeout: Duration,
+) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let received = socket.recv(&mut bytes, fds_max, Some(timeout))?;
+    bytes.truncate(received.len);
+    Ok((bytes, received.fds))
+}
+
+fn parse<M: DeserializeOwned>(bytes: &[u8]) -> Result<M> {
+    serde_json::from_slice(bytes).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+/// Sends what a client says.
+///
+/// # Errors
+/// If the daemon is gone or takes nothing for `timeout` (zero: does not wait).
+pub fn send_client_message(
+    socket: &Socket,
+    message: &ClientMessage,
+    timeout: Duration,
+) -> Result<()> {
+    send(socket, message, &[], timeout)
+}
+
+/// Sends what the daemon says. A daemon passes a `timeout` of zero: a client that does not read its
+/// answers is [`Error::TimedOut`] at once and may be dropped.
+///
+/// # Errors
+/// If the client is gone or has no room for `timeout`.
+pub fn send_daemon_message(
+    socket: &Socket,
+    message: &DaemonMessage,
+    fds: &[BorrowedFd<'_>],
+    timeout: Duration,
+) -> Result<()> {
+    send(socket, message, fds, timeout)
+}
+
+/// Receives what a client says after its hello. Descriptors are not allowed.
+///
+/// # Errors
+/// If the client is gone, says nothing for `timeout` (zero: does not wait) or says nonsense.
+pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientMessage> {
+    parse(&recv_bytes(socket, 0, timeout)?.0)
+}
+
+/// Receives what the daemon says.
+///
+/// # Errors
+/// If the daemon is gone, says nothing for `timeout` or says nonsense.
+pub fn recv_daemon_message(
+    socket: &Socket,
+    timeout: Duration,
+) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
+    let (bytes, fds) = recv_bytes(socket, DAEMON_FDS_MAX, timeout)?;
+    Ok((parse(&bytes)?, fds))
+}
+
+/// Receives a client's hello. The version is looked at before anything else, so a hello of any
+/// version is understood well enough to be refused.
+///
+/// # Errors
+/// [`Error::ClientVersion`], [`Error::Malformed`], or that nothing came. [`refusal_for`] makes the
+/// answer that the client should get.
+pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
+    let (bytes, _) = recv_bytes(socket, 0, timeout)?;
+    if let Some(client) = version_in(&bytes)
+        && client != PROTOCOL_VERSION
+    {
+        return Err(Error::ClientVersion { client });
+    }
+    match parse(&bytes)? {
+        ClientMessage::Hello(hello) => match &hello.name {
+            Some(name) if name.len() > NAME_BYTES_MAX => Err(Error::Malformed(format!(
+                "a session's name has {} bytes; {NAME_BYTES_MAX} are allowed",
+                name.len()
+            ))),
+            _ => Ok(hello),
+        },
+        other => Err(Error::Malformed(format!(
+            "a connection starts with hello, not {other:?}"
+        ))),
+    }
+}
+
+/// The protocol version that a hello, a welcome or a refusal of any version names.
+fn version_in(bytes: &[u8]) -> Option<u32> {
+    let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    u32::try_from(value.get("protocol_version")?.as_u64()?).ok()
+}
+
+/// The answer to a client whose message failed with `error`.
+pub fn refusal_for(error: &Error) -> Refused {
+    match error {
+        Error::Refused(refused) => refused.clone(),
+        // Said from the client's point of view: the client's user reads it.
+        Error::ClientVersion { client } => Refused::new(
+            RefusalCode::ProtocolVersion,
+            format!(
+                "the daemon speaks protocol {PROTOCOL_VERSION}, this gt speaks {client}: reinstall \
+                 so that gtd and gt are the same version"
+            ),
+        ),
+        other => Refused::new(RefusalCode::Malformed, other.to_string()),
+    }
+}
+
+/// A connection that the daemon has welcomed.
+pub struct Connection {
+    /// For further messages, and to notice the daemon's death.
+    pub socket: Socket,
+    /// What the daemon said.
+    pub welcome: Welcome,
+    /// The rings, if the role is [`Role::Client`].
+    pub port: Option<ClientPort>,
+}
+
+/// Connects to the daemon at `path` and says `hello`.
+///
+/// # Errors
+/// [`Error::Connect`] if nobody listens; [`Error::DaemonVersion`], [`Error::Refused`] or what else
+/// goes wrong on the way.
+pub fn connect(path: &Path, hello: &Hello) -> Result<Connection> {
+    let socket = Socket::connect(path).map_err(|source| Error::Connect {
+        path: path.to_owned(),
+        source,
+    })?;
+    connect_over(socket, hello)
+}
+
+/// Says `hello` over a socket that is connected already.
+///
+/// # Errors
+/// As for [`connect`].
+pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
+    send_client_message(
+        &socket,
+        &ClientMessage::Hello(hello.clone()),
+        HANDSHAKE_DEADLINE,
+    )?;
+    let (bytes, fds) = recv_bytes(&socket, DAEMON_FDS_MAX, REPLY_DEADLINE)?;
+    if let Some(daemon) = version_in(&bytes)
+        && daemon != PROTOCOL_VERSION
+    {
+        return Err(Error::DaemonVersion { daemon });
+    }
+    let welcome = match parse(&bytes)? {
+        DaemonMessage::Welcome(welcome) => welcome,
+        DaemonMessage::Refused(refused) => return Err(refused.into()),
+        other => return Err(unexpected("welcome", &other)),
+    };
+    let port = match (&welcome.session, hello.role) {
+        (Some(grant), Role::Client) => Some(open_port(grant, fds)?),
+        (None, Role::Client) => {
+            return Err(Error::Malformed("a welcome without a session".into()));
+        }
+        _ => None,
+    };
+    Ok(Connection {
+        socket,
+        welcome,
+        port,
+    })
+}
+
+fn open_port(grant: &SessionGrant, fds: Vec<OwnedFd>) -> Result<ClientPort> {
+    let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| {
+        Error::Malformed(format!("a welcome with {} of 3 descriptors", fds.len()))
+    })?;
+    for slots in [grant.sq_slots, grant.cq_slots] {
+        if !slots.is_power_of_two() || slots > RING_SLOTS_MAX {
+            return Err(Error::Malformed(format!("a ring of {slots} slots")));
+        }
+    }
+    Ok(ClientPort::connect(
+        PortFds::from_array(fds),
+        grant.sq_slots,
+        grant.cq_slots,
+    )?)
+}
+
+fn unexpected(wanted: &str, found: &DaemonMessage) -> Error {
+    Error::Malformed(format!("{found:?} instead of {wanted}"))
+}
+
+/// Sends `question` and waits for the answer. One at a time per socket.
+fn ask(socket: &Socket, question: &ClientMessage) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
+    send_client_message(socket, question, REPLY_DEADLINE)?;
+    match recv_daemon_message(socket, REPLY_DEADLINE)? {
+        (DaemonMessage::Refused(refused), _) => Err(refused.into()),
+        answer => Ok(answer),
+    }
+}
+
+fn only_fd(fds: Vec<OwnedFd>) -> Result<OwnedFd> {
+    let [fd]: [OwnedFd; 1] = fds.try_into().map_err(|fds: Vec<_>| {
+        Error::Malformed(format!("{} descriptors instead of 1", fds.len()))
+    })?;
+    Ok(fd)
+}
+
+/// An arena as the daemon granted it.
+#[derive(Debug)]
+pub struct GrantedArena {
+    /// Its number, which [`gt_shm::ArenaAllocator::add`] must give it too.
+    pub segment: u32,
+    /// Its length.
+    pub bytes: u64,
+    /// Its memory.
+    pub fd: OwnedFd,
+}
+
+/// Asks for one more arena with room for a block of `bytes`.
+///
+/// # Errors
+/// [`Error::Refused`] with the held and allowed bytes if the session's limit is reached.
+pub fn ask_arena(socket: &Socket, bytes: u64) -> Result<GrantedArena> {
+    match ask(socket, &ClientMessage::GrowArena { bytes })? {
+        (DaemonMessage::ArenaGranted { segment, bytes }, fds) => Ok(GrantedArena {
+            segment,
+            bytes,
+            fd: only_fd(fds)?,
+        }),
+        (other, _) => Err(unexpected("arena_granted", &other)),
+    }
+}
+
+/// Asks how the daemon stands.
+///
+/// # Errors
+/// If the daemon is gone or does not answer.
+pub fn ask_status(socket: &Socket) -> Result<StatusDocument> {
+    match ask(socket, &ClientMessage::Status)? {
+        (DaemonMessage::Status(status), _) => Ok(status),
+        (other, _) => Err(unexpected("status", &other)),
+    }
+}
+
+/// Asks what error number `error` was.
+///
+/// # Errors
+/// If the daemon is gone or does not answer.
+pub fn ask_error_detail(socket: &Socket, error: u64) -> Result<String> {
+    match ask(socket, &ClientMessage::ErrorDetail { error })? {
+        (DaemonMessage::ErrorDetail { text, .. }, _) => Ok(text),
+        (other, _) => Err(unexpected("error_detail", &other)),
+    }
+}
+
+/// Asks for the tape, to observe it from the oldest record it still holds.
+///
+/// # Errors
+/// [`Error::Refused`] if this user may not, or what else goes wrong on the way.
+pub fn attach_tape(socket: &Socket) -> Result<Reader<MappedBroadcast>> {
+    match ask(socket, &ClientMessage::TapeAttach)? {
+        (DaemonMessage::Tape { records }, fds) => Ok(Reader::attach(only_fd(fds)?, records)?),
+        (other, _) => Err(unexpected("tape", &other)),
+    }
+}

@@ -1,0 +1,254 @@
+//! The messages. Fields may be added with a default without a new protocol version.
+
+use crate::PROTOCOL_VERSION;
+use serde::{Deserialize, Serialize};
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum ClientMessage {
+    /// The first message of a connection. Answered by `welcome` or `refused`.
+    Hello(Hello),
+    /// A wish for one more arena. Answered by `arena_granted` with its descriptor, or `refused`.
+    GrowArena {
+        /// Bytes that must fit in one block, at least.
+        bytes: u64,
+    },
+    /// A wish to observe the tape. Answered by `tape` with its descriptor, or `refused`.
+    TapeAttach,
+    /// A wish for the status document. Answered by `status`.
+    Status,
+    /// A wish for the words that belong to a failed completion. Answered by `error_detail`.
+    ErrorDetail {
+        /// The error's number in the completion.
+        error: u64,
+    },
+    /// The last message: the session can be torn down. Not answered.
+    Bye,
+}
+
+/// What the daemon says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum DaemonMessage {
+    /// The connection stands. For a client with the descriptors of segment C, segment D and the
+    /// doorbell, in this order.
+    Welcome(Welcome),
+    /// Something asked for is not to be had. After a hello the connection ends; otherwise it goes on.
+    Refused(Refused),
+    /// One more arena, with its descriptor.
+    ArenaGranted {
+        /// Its number; they count from 0.
+        segment: u32,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The tape, with its descriptor.
+    Tape {
+        /// Records in the ring.
+        records: u64,
+    },
+    /// How the daemon stands.
+    Status(StatusDocument),
+    /// What an error was.
+    ErrorDetail {
+        /// Its number.
+        error: u64,
+        /// The sentence for the user.
+        text: String,
+    },
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A session that computes.
+    Client,
+    /// Reads the tape and the status.
+    Observer,
+    /// Asks and commands, as `gtctl` does.
+    Control,
+}
+
+/// Who connects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL_VERSION`]. The one field that no version may rename.
+    pub protocol_version: u32,
+    /// The client's package version, for messages.
+    pub client_version: String,
+    /// What to call the session, at most [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// What the connection is for.
+    pub role: Role,
+}
+
+impl Hello {
+    /// A greeting in this version.
+    pub fn new(role: Role, name: Option<String>) -> Self {
+        Self {
+            protocol_version: PROTOCOL_VERSION,
+            client_version: env!("CARGO_PKG_VERSION").into(),
+            name,
+            role,
+        }
+    }
+}
+
+/// The daemon's answer to a good hello.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// [`PROTOCOL_VERSION`], the daemon's.
+    pub protocol_version: u32,
+    /// The daemon's package version, for messages.
+    pub daemon_version: String,
+    /// The daemon's process.
+    pub daemon_pid: u32,
+    /// The session, if the role is [`Role::Client`].
+    #[serde(default)]
+    pub session: Option<SessionGrant>,
+    /// The workers at the time.
+    #[serde(default)]
+    pub workers: Vec<WorkerInfo>,
+}
+
+/// What a session is given. The lengths of its segments follow from its rings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionGrant {
+    /// The session's number, never used twice by one daemon.
+    pub session_id: u64,
+    /// Slots of the submission ring.
+    pub sq_slots: u32,
+    /// Slots of the completion ring.
+    pub cq_slots: u32,
+    /// Bytes of all arenas that the session may have.
+    pub arena_bytes_max: u64,
+}
+
+/// A worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerInfo {
+    /// Its name, as users write it: `cpu:0`.
+    pub name: String,
+    /// `cpu` or `cuda`.
+    pub kind: String,
+    /// Threads that compute.
+    #[serde(default)]
+    pub threads: u32,
+    /// Bytes that its tensors may take; 0 if there is no limit of its own.
+    #[serde(default)]
+    pub memory_bytes_limit: u64,
+    /// Bytes that its tensors take now.
+    #[serde(default)]
+    pub memory_bytes: u64,
+}
+
+/// Why something is not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCode {
+    /// The two sides speak different versions.
+    ProtocolVersion,
+    /// The user, or the daemon, has as many sessions as may be.
+    TooManySessions,
+    /// The session's arenas would exceed their limit.
+    ArenaLimit,
+    /// The system has no memory or descriptors left.
+    Exhausted,
+    /// This user or role may not do that.
+    NotPermitted,
+    /// The message made no sense.
+    Malformed,
+    /// The daemon is ending.
+    ShuttingDown,
+    /// A reason that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{text}")]
+pub struct Refused {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people: what was asked, what was found, what to do.
+    pub text: String,
+    /// The daemon's [`PROTOCOL_VERSION`].
+    pub protocol_version: u32,
+    /// For limits: bytes (or sessions) held already.
+    #[serde(default)]
+    pub held: u64,
+    /// For limits: bytes (or sessions) allowed.
+    #[serde(default)]
+    pub limit: u64,
+}
+
+impl Refused {
+    /// A refusal for `code`, with the sentence for the user.
+    pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+            protocol_version: PROTOCOL_VERSION,
+            held: 0,
+            limit: 0,
+        }
+    }
+
+    /// With the numbers of the limit that was reached.
+    #[must_use]
+    pub fn with_limit(self, held: u64, limit: u64) -> Self {
+        Self {
+            held,
+            limit,
+            ..self
+        }
+    }
+}
+
+/// How the daemon stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatusDocument {
+    /// The daemon's package version.
+    pub daemon_version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// Its workers.
+    pub workers: Vec<WorkerInfo>,
+    /// Its sessions.
+    pub sessions: Vec<SessionStatus>,
+}
+
+/// How a session stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionStatus {
+    /// Its number.
+    pub id: u64,
+    /// Its name, as the client gave it.
+    pub name: Option<String>,
+    /// Its user's number.
+    pub uid: u32,
+    /// Its user's name, if the system knows it.
+    pub user: Option<String>,
+    /// Its process.
+    pub pid: u32,
+    /// Tensors that live.
+    pub tensors: u64,
+    /// Bytes in them.
+    pub tensor_bytes: u64,
+    /// Bytes in its arenas.
+    pub arena_bytes: u64,
+    /// Instructions taken in since it began.
+    pub instructions: u64,
+    /// Instructions taken in but not finished.
+    pub queued: u64,
+    /// When it began, seconds since 1970.
+    pub since: f64,
+}

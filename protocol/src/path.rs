@@ -1,0 +1,23 @@
+//! Where the control socket is.
+
+use std::path::PathBuf;
+
+/// The environment variable that names another socket. A value that starts with `@` is an abstract
+/// name.
+pub const SOCKET_ENV: &str = "GT_SOCKET";
+
+/// The box's daemon, as systemd starts it.
+pub const SYSTEM_SOCKET: &str = "/run/gt/gtd.sock";
+
+/// The socket to use: what [`SOCKET_ENV`] names, else [`SYSTEM_SOCKET`].
+pub fn socket_path() -> PathBuf {
+    named_socket_path().unwrap_or_else(|| SYSTEM_SOCKET.into())
+}
+
+/// What [`SOCKET_ENV`] names, if it is set and not empty. Somebody who names a socket means that one:
+/// if nobody listens there it is an error, not a reason to start a daemon.
+pub fn named_socket_path() -> Option<PathBuf> {
+    std::env::var_os(SOCKET_ENV)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}

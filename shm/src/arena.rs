@@ -1,0 +1,575 @@
+//! Arenas: segments for bulk bytes, written by client and daemon alike.
+//!
+//! The daemon's side is [`Arena`]: checked ranges and copies through raw pointers, never a reference
+//! to bytes that the client may change meanwhile. The client's side is [`ArenaAllocator`]: blocks out
+//! of several arenas, best fit, given back on drop.
+
+use crate::error::{Error, Result};
+use crate::fork;
+use crate::segment::{Access, PAGE_BYTES, Segment};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What arenas are called in `/proc`.
+pub const ARENA_NAME: &str = "gt-arena";
+
+// ------------------------------------------------------------------------------------- daemon
+
+/// The daemon's view of an arena. Cheap to clone; the mapping lives as long as any clone or range,
+/// so work in flight may outlast its session.
+#[derive(Clone, Debug)]
+pub struct Arena(Arc<Segment>);
+
+impl Arena {
+    /// Makes an arena of at least `bytes` bytes and the descriptor for its client.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn create(bytes: u64) -> Result<(Self, OwnedFd)> {
+        let segment = Segment::create(ARENA_NAME, bytes, Access::ReadWrite, Access::ReadWrite)?;
+        segment.advise_huge_pages();
+        let (segment, fd) = segment.detach();
+        Ok((Self(Arc::new(segment)), fd))
+    }
+
+    /// Bytes in the arena.
+    #[expect(clippy::len_without_is_empty, reason = "an arena is never empty")]
+    pub fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// The `len` bytes at `offset`, checked.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if they are not all inside, or their end overflows.
+    pub fn range(&self, offset: u64, len: u64) -> Result<ArenaRange> {
+        self.check(offset, len)?;
+        Ok(ArenaRange {
+            segment: self.0.clone(),
+            offset: offset as usize,
+            len: len as usize,
+        })
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        let arena_bytes = self.len();
+        match offset.checked_add(len) {
+            Some(end) if end <= arena_bytes => Ok(()),
+            _ => Err(Error::OutOfBounds {
+                offset,
+                len,
+                arena_bytes,
+            }),
+        }
+    }
+
+    /// Copies bytes from the arena at `offset` into `to`. If the client writes them meanwhile, each
+    /// byte is one that was there at some time; nothing else can happen.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_in(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        self.range(offset, to.len() as u64)?.copy_in(to);
+        Ok(())
+    }
+
+    /// Copies `from` into the arena at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_out(&self, offset: u64, from: &[u8]) -> Result<()> {
+        self.range(offset, from.len() as u64)?.copy_out(from);
+        Ok(())
+    }
+}
+
+/// Bytes of an arena, checked once. Keeps the mapping alive. [`split_at`](Self::split_at) or
+/// [`chunks`](Self::chunks) it to copy from several threads.
+#[derive(Clone, Debug)]
+pub struct ArenaRange {
+    segment: Arc<Segment>,
+    offset: usize,
+    len: usize,
+}
+
+impl ArenaRange {
+    /// Bytes in the range.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True of a range of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its first byte. Valid for reads and writes of [`len`](Self::len) bytes while this lives; the
+    /// client may read and write them too, so make no reference to them and let no control flow
+    /// depend on them before they are copied.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.segment.as_ptr().wrapping_add(self.offset)
+    }
+
+    /// Copies the range into `to`.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_in(&self, to: &mut [u8]) {
+        assert_eq!(to.len(), self.len, "a range is copied whole");
+        // SAFETY: `range` checked these bytes against the mapping, which `segment` keeps alive. The
+        // destination is private memory. That the client may write the source at the same time is
+        // outside the language's model; a copy of bytes does not depend on their values.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), self.len) };
+    }
+
+    /// Copies `from` into the range.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_out(&self, from: &[u8]) {
+        assert_eq!(from.len(), self.len, "a range is copied whole");
+        // SAFETY: as for `copy_in`, the other way round; the arena was mapped for writing.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), self.len) };
+    }
+
+    /// The range before byte `at`, and the rest.
+    ///
+    /// # Panics
+    /// If `at` is beyond the end.
+    pub fn split_at(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.len, "cannot split {} bytes at {at}", self.len);
+        let front = Self {
+            segment: self.segment.clone(),
+            offset: self.offset,
+            len: at,
+        };
+        let back = Self {
+            segment: self.segment,
+            offset: self.offset + at,
+            len: self.len - at,
+        };
+        (front, back)
+    }
+
+    /// The range in pieces of `bytes` bytes, the last one perhaps shorter.
+    ///
+    /// # Panics
+    /// If `bytes` is 0.
+    pub fn chunks(&self, bytes: usize) -> impl Iterator<Item = Self> + '_ {
+        (0..self.len).step_by(bytes).map(move |start| Self {
+            segment: self.segment.clone(),
+            offset: self.offset + start,
+            len: bytes.min(self.len - start),
+        })
+    }
+}
+
+// ------------------------------------------------------------------------------------- client
+
+/// Alignment of small blocks, bytes: a cache line.
+pub const SMALL_ALIGN_BYTES: u64 = 64;
+
+/// Blocks of at least this many bytes start and end on pages.
+pub const LARGE_BYTES_MIN: u64 = 64 * 1024;
+
+/// Free memory that is kept for reuse rather than given back to the system, bytes. Fresh pages
+/// cost several times what a copy into warm ones does.
+pub const WARM_BYTES_MAX: u64 = 512 << 20;
+
+/// No arena has room: ask the daemon for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the arenas have no room for {bytes} bytes")]
+pub struct NeedMore {
+    /// Bytes that the new arena must be able to hold, at least.
+    pub bytes: u64,
+}
+
+/// Hands out blocks of a session's arenas. Cheap to clone; threads may share it.
+#[derive(Clone)]
+pub struct ArenaAllocator(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// See [`fork::generation`].
+    generation: u32,
+}
+
+#[derive(Default)]
+struct State {
+    arenas: Vec<Arc<Segment>>,
+    free: FreeLists,
+    used_bytes: u64,
+    warm_bytes_max: u64,
+}
+
+/// How an allocator stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaStats {
+    /// Arenas.
+    pub arenas: usize,
+    /// Bytes in them.
+    pub total_bytes: u64,
+    /// Bytes in blocks that live, rounding included.
+    pub used_bytes: u64,
+    /// Free bytes that may still hold memory.
+    pub warm_bytes: u64,
+    /// Free extents.
+    pub free_extents: usize,
+}
+
+impl ArenaAllocator {
+    /// An allocator without arenas.
+    pub fn new() -> Self {
+        Self::with_warm_bytes_max(WARM_BYTES_MAX)
+    }
+
+    /// An allocator that keeps at most `warm_bytes_max` bytes of free memory.
+    pub fn with_warm_bytes_max(warm_bytes_max: u64) -> Self {
+        let state = State {
+            warm_bytes_max,
+            ..State::default()
+        };
+        Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            generation: fork::generation(),
+        }))
+    }
+
+    /// Adds a received arena, announced as `len` bytes long. Its number must be the one that the
+    /// daemon gave it; they count from 0 in the order of granting.
+    ///
+    /// # Errors
+    /// If the segment is not what was announced.
+    pub fn add(&self, fd: OwnedFd, len: u64) -> Result<u32> {
+        let segment = Segment::map_peer(fd, len, Access::ReadWrite)?;
+        segment.advise_huge_pages();
+        let mut state = self.0.lock();
+        let arena = state.arenas.len() as u32;
+        state.arenas.push(Arc::new(segment));
+        state.free.insert(
+            arena,
+            Extent {
+                offset: 0,
+                len,
+                warm: 0,
+            },
+        );
+        Ok(arena)
+    }
+
+    /// A block of `bytes` bytes, aligned to [`SMALL_ALIGN_BYTES`] or, from [`LARGE_BYTES_MIN`] on,
+    /// to pages. Its content is whatever was there. O(log n) in the number of free extents.
+    ///
+    /// # Errors
+    /// [`NeedMore`] if no arena has room.
+    pub fn alloc(&self, bytes: u64) -> Result<ArenaBlock, NeedMore> {
+        let unit = if bytes >= LARGE_BYTES_MIN {
+            PAGE_BYTES as u64
+        } else {
+            SMALL_ALIGN_BYTES
+        };
+        let need = NeedMore {
+            bytes: bytes.saturating_add(unit),
+        };
+        let rounded = bytes.max(1).checked_next_multiple_of(unit).ok_or(need)?;
+        if self.0.generation != fork::generation() {
+            // The arenas belong to the parent process, whose allocator knows nothing of ours.
+            return Err(need);
+        }
+        let mut state = self.0.lock();
+        let (arena, extent) = state.free.take(rounded, unit).ok_or(need)?;
+        state.used_bytes += rounded;
+        let segment = state.arenas[arena as usize].clone();
+        drop(state);
+        Ok(ArenaBlock {
+            shared: self.0.clone(),
+            segment,
+            arena,
+            offset: extent.offset,
+            rounded,
+            len: bytes as usize,
+        })
+    }
+
+    /// Gives free memory back to the system until at most `keep_bytes` of it are kept. Returns the
+    /// bytes given back.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn trim(&self, keep_bytes: u64) -> Result<u64> {
+        self.0.trim(keep_bytes)
+    }
+
+    /// How the allocator stands.
+    pub fn stats(&self) -> ArenaStats {
+        let state = self.0.lock();
+        ArenaStats {
+            arenas: state.arenas.len(),
+            total_bytes: state.arenas.iter().map(|s| s.len() as u64).sum(),
+            used_bytes: state.used_bytes,
+            warm_bytes: state.free.warm_bytes,
+            free_extents: state.free.by_len.len(),
+        }
+    }
+}
+
+impl Default for ArenaAllocator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trim(&self, keep_bytes: u64) -> Result<u64> {
+        if self.generation != fork::generation() {
+            return Ok(0);
+        }
+        let mut given_back = 0;
+        loop {
+            let mut state = self.lock();
+            if state.free.warm_bytes <= keep_bytes {
+                return Ok(given_back);
+            }
+            let Some((arena, extent)) = state.free.take_warmest() else {
+                return Ok(given_back);
+            };
+            let segment = state.arenas[arena as usize].clone();
+            // Punching gigabytes takes milliseconds: not under the lock. Nobody else can get the
+            // extent meanwhile.
+            drop(state);
+            let punched = segment.punch(extent.offset, extent.len);
+            self.lock().free.insert(arena, Extent { warm: 0, ..extent });
+            punched?;
+            given_back += extent.warm;
+        }
+    }
+}
+
+/// A piece of free arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    offset: u64,
+    len: u64,
+    /// How many of its bytes may hold memory, at most.
+    warm: u64,
+}
+
+/// The free extents of all arenas. No two of one arena touch.
+#[derive(Default)]
+struct FreeLists {
+    /// (arena, offset) → (len, warm).
+    by_place: BTreeMap<(u32, u64), (u64, u64)>,
+    /// (len, arena, offset): the smallest that fits comes first.
+    by_len: BTreeSet<(u64, u32, u64)>,
+    /// (warm, arena, offset) of extents with whole pages that hold memory.
+    by_warm: BTreeSet<(u64, u32, u64)>,
+    warm_bytes: u64,
+}
+
+impl FreeLists {
+    /// Adds an extent, joined with its neighbours.
+    fn insert(&mut self, arena: u32, mut extent: Extent) {
+        let place = (arena, extent.offset);
+        let before = self.by_place.range((arena, 0)..place).next_back();
+        if let Some((&(_, offset), &(len, _))) = before
+            && offset + len == extent.offset
+        {
+            let (_, warm) = self.remove(arena, offset, len);
+            extent = Extent {
+                offset,
+                len: len + extent.len,
+                warm: warm + extent.warm,
+            };
+        }
+        let end = extent.offset + extent.len;
+        if let Some(&(len, _)) = self.by_place.get(&(arena, end)) {
+            let (_, warm) = self.remove(arena, end, len);
+            extent.len += len;
+            extent.warm += warm;
+        }
+        self.by_place
+            .insert((arena, extent.offset), (extent.len, extent.warm));
+        self.by_len.insert((extent.len, arena, extent.offset));
+        if extent.len >= 2 * PAGE_BYTES as u64 && extent.warm > 0 {
+            self.by_warm.insert((extent.warm, arena, extent.offset));
+        }
+        self.warm_bytes += extent.warm;
+    }
+
+    fn remove(&mut self, arena: u32, offset: u64, len: u64) -> (u64, u64) {
+        let found = self.by_place.remove(&(arena, offset)).unwrap_or((len, 0));
+        self.by_len.remove(&(len, arena, offset));
+        self.by_warm.remove(&(found.1, arena, offset));
+        self.warm_bytes -= found.1;
+        found
+    }
+
+    /// Takes `len` bytes aligned to `align` out of the smallest extent that surely holds them.
+    fn take(&mut self, len: u64, align: u64) -> Option<(u32, Extent)> {
+        let fits = |&&(have, _, offset): &&(u64, u32, u64)| {
+            offset.next_multiple_of(align) - offset + len <= have
+        };
+        // One look at the best fit; if its alignment spoils it, an extent that fits however it lies.
+        let first = self.by_len.range((len, 0, 0)..).next().filter(fits);
+        let roomy = len + align - SMALL_ALIGN_BYTES;
+        let &(have, arena, offset) = first.or_else(|| self.by_len.range((roomy, 0, 0)..).next())?;
+        let (_, warm) = self.remove(arena, offset, have);
+        let start = offset.next_multiple_of(align);
+        let end = start + len;
+        // Which of its bytes are warm is not recorded: count them to the taken part first, so that
+        // the rest is never thought warmer than it is and the total stays an upper bound elsewhere.
+        let taken_warm = warm.min(len);
+        let mut rest_warm = warm - taken_warm;
+        if offset < start {
+            let front = start - offset;
+            let front_warm = rest_warm.min(front);
+            rest_warm -= front_warm;
+            self.insert(
+                arena,
+                Extent {
+                    offset,
+                    len: front,
+                    warm: front_warm,
+                },
+            );
+        }
+        if end < offset + have {
+            self.insert(
+                arena,
+                Extent {
+                    offset: end,
+                    len: offset + have - end,
+                    warm: rest_warm,
+                },
+            );
+        }
+        Some((
+            arena,
+            Extent {
+                offset: start,
+                len,
+                warm: taken_warm,
+            },
+        ))
+    }
+
+    /// Takes the extent that holds most memory.
+    fn take_warmest(&mut self) -> Option<(u32, Extent)> {
+        let &(_, arena, offset) = self.by_warm.last()?;
+        let (len, warm) = *self.by_place.get(&(arena, offset))?;
+        self.remove(arena, offset, len);
+        Some((arena, Extent { offset, len, warm }))
+    }
+}
+
+/// Bytes of an arena that belong to whoever holds this; given back on drop. The memory is shared with
+/// the daemon: while an instruction that names the block is in flight, keep the block and leave its
+/// bytes alone.
+pub struct ArenaBlock {
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    arena: u32,
+    offset: u64,
+    rounded: u64,
+    len: usize,
+}
+
+impl std::fmt::Debug for ArenaBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ArenaBlock({}:{}+{})", self.arena, self.offset, self.len)
+    }
+}
+
+impl ArenaBlock {
+    /// The number of its arena, as the daemon counts them.
+    pub fn arena(&self) -> u32 {
+        self.arena
+    }
+
+    /// Its first byte's place in the arena.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Its bytes, as asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True of a block of no bytes (which still occupies its alignment).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its first byte: valid for reads and writes of [`len`](Self::len) bytes while the block lives.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.segment.as_ptr().wrapping_add(self.offset as usize)
+    }
+
+    /// Copies `from` to the start of the block.
+    ///
+    /// # Panics
+    /// If it is longer than the block.
+    pub fn write(&mut self, from: &[u8]) {
+        assert!(
+            from.len() <= self.len,
+            "{} bytes into a block of {}",
+            from.len(),
+            self.len
+        );
+        // SAFETY: inside the block, which is ours alone by `&mut self` and the allocator; the daemon
+        // reads it only when told to.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), from.len()) };
+    }
+
+    /// Copies the start of the block into `to`.
+    ///
+    /// # Panics
+    /// If that is longer than the block.
+    pub fn read(&self, to: &mut [u8]) {
+        assert!(
+            to.len() <= self.len,
+            "{} bytes out of a block of {}",
+            to.len(),
+            self.len
+        );
+        // SAFETY: inside the block, which nobody writes while no instruction names it.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), to.len()) };
+    }
+
+    /// The block's bytes.
+    ///
+    /// # Safety
+    /// No instruction in flight may write the block while the slice lives.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: inside the mapping that `segment` keeps alive; unchanging, as the caller promises.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for ArenaBlock {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.used_bytes -= self.rounded;
+        let extent = Extent {
+            offset: self.offset,
+            len: self.rounded,
+            warm: self.rounded,
+        };
+        state.free.insert(self.arena, extent);
+        let keep = state.warm_bytes_max;
+        let trim = state.free.warm_bytes > keep;
+        drop(state);
+        if trim {
+            // Half, so that the next drop does not trim again. Memory that the kernel will not take
+            // back is still free.
+            let _ = self.shared.trim(keep / 2);
+        }
+    }
+}

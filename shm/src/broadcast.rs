@@ -1,0 +1,304 @@
+//! One writer, any number of observers that can only look and cannot slow it down.
+//!
+//! A slot is `{ seq, words }`. To write record `n` the writer marks the slot odd (`2n + 1`), writes,
+//! and marks it even (`2n + 2`). A reader that finds another mark before or after its copy knows
+//! exactly how many records passed it, counts them as lost and resumes half a ring behind.
+//!
+//! A reader that watches the newest record all the time slows the writer by cache-line transfers
+//! (2 ns a record become 36): poll every millisecond or slower, in batches.
+
+use crate::sync::{AtomicU64, Site, fence_at, order_at};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// 64-bit words in a [`Record`]: with its mark a slot is a cache line. Two under loom.
+pub const RECORD_WORDS: usize = if cfg!(loom) { 2 } else { 7 };
+
+/// What the ring carries: plain words whose meaning is the caller's.
+pub type Record = [u64; RECORD_WORDS];
+
+/// A slot as it lies in shared memory.
+#[repr(C)]
+pub struct SharedRecord {
+    seq: AtomicU64,
+    words: [AtomicU64; RECORD_WORDS],
+}
+
+/// The shared words of a broadcast ring.
+///
+/// An implementation must return the same word for the same call for as long as it lives.
+pub trait BroadcastMem {
+    /// Records written so far. Written by the writer.
+    fn written(&self) -> &AtomicU64;
+    /// The slot of record `n`.
+    fn slot(&self, n: u64) -> &SharedRecord;
+    /// Slots in the ring, a power of two.
+    fn capacity(&self) -> u64;
+}
+
+struct HeapShared {
+    written: AtomicU64,
+    slots: Box<[SharedRecord]>,
+}
+
+/// A broadcast ring on the heap, for the threads of one process. Under loom its words are loom's.
+#[derive(Clone)]
+pub struct HeapBroadcast(Arc<HeapShared>);
+
+impl HeapBroadcast {
+    /// Fresh memory for `capacity` records.
+    ///
+    /// # Panics
+    /// If `capacity` is not a power of two of at least two.
+    pub fn new(capacity: u64) -> Self {
+        assert_capacity(capacity);
+        let slot = || SharedRecord {
+            seq: AtomicU64::new(0),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        let slots = (0..capacity).map(|_| slot()).collect();
+        Self(Arc::new(HeapShared {
+            written: AtomicU64::new(0),
+            slots,
+        }))
+    }
+}
+
+fn assert_capacity(capacity: u64) {
+    assert!(
+        capacity.is_power_of_two() && capacity >= 2,
+        "a broadcast ring holds a power of two of records, not {capacity}"
+    );
+}
+
+impl BroadcastMem for HeapBroadcast {
+    #[inline(always)]
+    fn written(&self) -> &AtomicU64 {
+        &self.0.written
+    }
+    #[inline(always)]
+    fn slot(&self, n: u64) -> &SharedRecord {
+        let slots = &self.0.slots;
+        &slots[n as usize & (slots.len() - 1)]
+    }
+    #[inline(always)]
+    fn capacity(&self) -> u64 {
+        self.0.slots.len() as u64
+    }
+}
+
+/// The only writer of a broadcast ring.
+pub struct Writer<M> {
+    mem: M,
+    /// Records written: the next one's number.
+    next: u64,
+}
+
+impl<M: BroadcastMem> Writer<M> {
+    /// The writer of the fresh ring in `mem`. There must be no other.
+    pub fn new(mem: M) -> Self {
+        Self { mem, next: 0 }
+    }
+
+    /// Writes one record. Never waits.
+    #[inline]
+    pub fn write(&mut self, record: &Record) {
+        let n = self.next;
+        let slot = self.mem.slot(n);
+        slot.seq.store(2 * n + 1, Relaxed);
+        fence_at(Site::BroadcastMark, Release);
+        for (shared, word) in slot.words.iter().zip(record) {
+            shared.store(*word, Relaxed);
+        }
+        slot.seq
+            .store(2 * n + 2, order_at(Site::BroadcastPublish, Release));
+        self.next = n + 1;
+        self.mem.written().store(n + 1, Relaxed);
+    }
+
+    /// Records written so far.
+    pub fn written(&self) -> u64 {
+        self.next
+    }
+}
+
+/// An observer. Delivers every record in order, or counts it as lost.
+pub struct Reader<M> {
+    mem: M,
+    /// The number of the next record to read.
+    next: u64,
+    lost: u64,
+}
+
+impl<M: BroadcastMem> Reader<M> {
+    /// An observer of all that is still in the ring; what was overwritten before is not counted.
+    pub fn from_oldest(mem: M) -> Self {
+        let written = mem.written().load(Relaxed);
+        let next = written.saturating_sub(mem.capacity() / 2);
+        Self { mem, next, lost: 0 }
+    }
+
+    /// An observer of what is written from now on.
+    pub fn from_newest(mem: M) -> Self {
+        let next = mem.written().load(Relaxed);
+        Self { mem, next, lost: 0 }
+    }
+
+    /// An observer of everything since the first record; what is gone counts as lost.
+    pub fn from_start(mem: M) -> Self {
+        Self {
+            mem,
+            next: 0,
+            lost: 0,
+        }
+    }
+
+    /// The next record, or `None` if there is no newer one.
+    #[inline]
+    pub fn read(&mut self) -> Option<Record> {
+        loop {
+            let n = self.next;
+            let slot = self.mem.slot(n);
+            let whole = 2 * n + 2;
+            let before = slot.seq.load(Relaxed);
+            if before < whole {
+                return None;
+            }
+            let mut after = before;
+            if before == whole {
+                fence_at(Site::BroadcastAcquire, Acquire);
+                let record = std::array::from_fn(|i| slot.words[i].load(Relaxed));
+                fence_at(Site::BroadcastRecheck, Acquire);
+                after = slot.seq.load(Relaxed);
+                if after == whole {
+                    self.next = n + 1;
+                    return Some(record);
+                }
+            }
+            self.skip(after);
+        }
+    }
+
+    /// The slot of record `next` now belongs to a later record, marked `seq`: give up what lies
+    /// between, and half a ring more to have room to catch up.
+    #[cold]
+    fn skip(&mut self, seq: u64) {
+        // The writer has reached the record whose mark this is; it may be further.
+        let reached = ((seq - 1) / 2).max(self.mem.written().load(Relaxed));
+        let resume = reached
+            .saturating_sub(self.mem.capacity() / 2)
+            .max(self.next + 1);
+        self.lost += resume - self.next;
+        self.next = resume;
+    }
+
+    /// Records that went by unread since the observer was made. Exact: with those read they are all
+    /// that were written.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The number of the next record this observer will read, counting from 0.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+}
+
+#[cfg(not(loom))]
+pub use mapped::{MappedBroadcast, create, open};
+
+#[cfg(not(loom))]
+mod mapped {
+    use super::{BroadcastMem, Reader, SharedRecord, Writer, assert_capacity};
+    use crate::error::{Error, Result};
+    use crate::segment::{Access, PAGE_BYTES, Segment};
+    use crate::sync::AtomicU64;
+    use std::os::fd::OwnedFd;
+    use std::ptr::NonNull;
+
+    /// A broadcast ring in a segment: one page of header, then the slots.
+    pub struct MappedBroadcast {
+        written: NonNull<AtomicU64>,
+        slots: NonNull<SharedRecord>,
+        mask: u64,
+        _segment: Segment,
+    }
+
+    // SAFETY: the pointers go to a mapping that `_segment` keeps alive; only atomics are reached.
+    unsafe impl Send for MappedBroadcast {}
+
+    impl MappedBroadcast {
+        fn new(segment: Segment, capacity: u64) -> Self {
+            let slots_bytes = capacity as usize * size_of::<SharedRecord>();
+            Self {
+                written: segment.at(0, PAGE_BYTES, PAGE_BYTES).cast(),
+                slots: segment.at(PAGE_BYTES, slots_bytes, PAGE_BYTES).cast(),
+                mask: capacity - 1,
+                _segment: segment,
+            }
+        }
+    }
+
+    impl BroadcastMem for MappedBroadcast {
+        #[inline(always)]
+        fn written(&self) -> &AtomicU64 {
+            // SAFETY: in bounds and aligned (`Segment::at`), alive while `_segment` is.
+            unsafe { self.written.as_ref() }
+        }
+        #[inline(always)]
+        fn slot(&self, n: u64) -> &SharedRecord {
+            // SAFETY: the mask keeps the index below the capacity that `new` checked.
+            unsafe { self.slots.add((n & self.mask) as usize).as_ref() }
+        }
+        #[inline(always)]
+        fn capacity(&self) -> u64 {
+            self.mask + 1
+        }
+    }
+
+    /// Bytes of the segment of a ring of `capacity` records.
+    fn segment_bytes(capacity: u64) -> Option<u64> {
+        capacity
+            .checked_mul(size_of::<SharedRecord>() as u64)?
+            .checked_add(PAGE_BYTES as u64)?
+            .checked_next_multiple_of(PAGE_BYTES as u64)
+    }
+
+    /// A ring of `capacity` records in a segment called `name`, and the descriptor for observers,
+    /// who can map it for reading only.
+    ///
+    /// # Errors
+    /// If the kernel refuses the segment.
+    ///
+    /// # Panics
+    /// If `capacity` is not a power of two of at least two.
+    pub fn create(name: &str, capacity: u64) -> Result<(Writer<MappedBroadcast>, OwnedFd)> {
+        assert_capacity(capacity);
+        let bytes = segment_bytes(capacity).ok_or(Error::SegmentSize { bytes: u64::MAX })?;
+        let (segment, fd) =
+            Segment::create(name, bytes, Access::ReadWrite, Access::ReadOnly)?.detach();
+        Ok((Writer::new(MappedBroadcast::new(segment, capacity)), fd))
+    }
+
+    /// Maps a received ring of `capacity` records, to hand to one of [`Reader`]'s constructors.
+    ///
+    /// # Errors
+    /// If the segment is not a ring of that size, or its writer could be written by others.
+    pub fn open(fd: OwnedFd, capacity: u64) -> Result<MappedBroadcast> {
+        let bytes = segment_bytes(capacity)
+            .filter(|_| capacity.is_power_of_two() && capacity >= 2)
+            .ok_or(Error::SegmentSize { bytes: capacity })?;
+        let (segment, _) = Segment::map_peer(fd, bytes, Access::ReadOnly)?.detach();
+        Ok(MappedBroadcast::new(segment, capacity))
+    }
+
+    impl Reader<MappedBroadcast> {
+        /// An observer of what is still in the received ring of `capacity` records.
+        ///
+        /// # Errors
+        /// See [`open`].
+        pub fn attach(fd: OwnedFd, capacity: u64) -> Result<Self> {
+            open(fd, capacity).map(Self::from_oldest)
+        }
+    }
+}

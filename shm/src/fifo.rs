@@ -1,0 +1,94 @@
+//! A queue between two threads of one process: a heap ring whose consumer sleeps on a futex.
+
+use crate::mem::{HeapMem, Mem};
+use crate::port::spin_until;
+use crate::ring::{Consumer, Corrupt, Full, Producer, heap_ring};
+use crate::{Slot, futex};
+use std::time::{Duration, Instant};
+
+/// A queue of `capacity` slots.
+///
+/// # Panics
+/// If `capacity` is not a power of two.
+pub fn fifo(capacity: u32) -> (FifoSender, FifoReceiver) {
+    let (producer, consumer) = heap_ring(capacity);
+    (
+        FifoSender { ring: producer },
+        FifoReceiver { ring: consumer },
+    )
+}
+
+/// The sending end of a [`fifo`].
+pub struct FifoSender {
+    ring: Producer<HeapMem>,
+}
+
+impl FifoSender {
+    /// Writes all of `slots`, or none; they travel with the next [`publish`](Self::publish).
+    ///
+    /// # Errors
+    /// [`Full`] if they do not fit.
+    #[inline]
+    pub fn push(&mut self, slots: &[Slot]) -> Result<(), Full> {
+        self.ring.push(slots)
+    }
+
+    /// Makes what was pushed visible, and wakes the receiver if it sleeps.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.ring.publish() {
+            futex::wake(self.ring.mem().tail(), 1);
+        }
+    }
+
+    /// Slots that fit now.
+    #[inline]
+    pub fn free_slots(&mut self) -> u32 {
+        self.ring.free_slots()
+    }
+
+    /// Wakes the receiver though nothing was sent, to make it look at something else.
+    pub fn nudge(&self) {
+        futex::wake(self.ring.mem().tail(), 1);
+    }
+}
+
+/// The receiving end of a [`fifo`].
+pub struct FifoReceiver {
+    ring: Consumer<HeapMem>,
+}
+
+impl FifoReceiver {
+    /// Copies waiting slots into the front of `out`; returns how many, 0 if none wait.
+    ///
+    /// # Errors
+    /// [`Corrupt`] cannot happen between honest threads.
+    #[inline]
+    pub fn pop(&mut self, out: &mut [Slot]) -> Result<usize, Corrupt> {
+        self.ring.pop(out)
+    }
+
+    /// True if something waits.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.ring.has_work()
+    }
+
+    /// Waits until something waits, a [`nudge`](FifoSender::nudge) or `timeout`; spins for `spin`
+    /// first. True if something waits. Either way the caller looks again.
+    pub fn wait(&mut self, spin: Duration, timeout: Duration) -> bool {
+        if self.ring.has_work() {
+            return true;
+        }
+        let deadline = Instant::now() + timeout;
+        if spin_until(spin, || self.ring.has_work()) {
+            return true;
+        }
+        if self.ring.prepare_sleep() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            futex::wait(self.ring.mem().tail(), self.ring.empty_tail(), Some(left));
+            self.ring.cancel_sleep();
+        }
+        self.ring.has_work()
+    }
+}

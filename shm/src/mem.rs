@@ -1,0 +1,185 @@
+//! Where a ring's words live. [`Mem`] is the whole difference between heap, mapped and modelled rings.
+
+use crate::SLOT_WORDS;
+use crate::sync::{AtomicU32, AtomicU64};
+use std::sync::Arc;
+
+/// A slot as it lies in shared memory.
+pub type SharedSlot = [AtomicU64; SLOT_WORDS];
+
+/// The shared words of one ring.
+///
+/// An implementation must return the same word for the same call for as long as it lives, and
+/// `capacity` must be a power of two that never changes (it is read from private memory).
+pub trait Mem {
+    /// Slots pushed so far, modulo 2³². Written by the producer.
+    fn tail(&self) -> &AtomicU32;
+    /// Slots popped so far, modulo 2³². Written by the consumer.
+    fn head(&self) -> &AtomicU32;
+    /// Non-zero while the consumer sleeps or is about to. Written by the consumer.
+    fn asleep(&self) -> &AtomicU32;
+    /// The slot that cursor value `cursor` names; any value is in bounds.
+    fn slot(&self, cursor: u32) -> &SharedSlot;
+    /// Slots in the ring, a power of two.
+    fn capacity(&self) -> u32;
+}
+
+/// Puts its content on [`LINE_BYTES`](crate::LINE_BYTES) of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line<T>(T);
+
+struct HeapShared {
+    tail: Line<AtomicU32>,
+    head: Line<AtomicU32>,
+    asleep: Line<AtomicU32>,
+    slots: Box<[SharedSlot]>,
+}
+
+/// A ring on the heap, for two threads of one process. Under loom its words are loom's.
+#[derive(Clone)]
+pub struct HeapMem(Arc<HeapShared>);
+
+impl HeapMem {
+    /// Fresh memory for `capacity` slots, whose cursors both start at `cursor`.
+    ///
+    /// # Panics
+    /// If `capacity` is not a power of two.
+    pub fn new(capacity: u32, cursor: u32) -> Self {
+        assert!(
+            capacity.is_power_of_two(),
+            "a ring holds a power of two of slots, not {capacity}"
+        );
+        let slots = (0..capacity)
+            .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
+            .collect();
+        Self(Arc::new(HeapShared {
+            tail: Line(AtomicU32::new(cursor)),
+            head: Line(AtomicU32::new(cursor)),
+            asleep: Line(AtomicU32::new(0)),
+            slots,
+        }))
+    }
+}
+
+impl Mem for HeapMem {
+    #[inline(always)]
+    fn tail(&self) -> &AtomicU32 {
+        &self.0.tail.0
+    }
+    #[inline(always)]
+    fn head(&self) -> &AtomicU32 {
+        &self.0.head.0
+    }
+    #[inline(always)]
+    fn asleep(&self) -> &AtomicU32 {
+        &self.0.asleep.0
+    }
+    #[inline(always)]
+    fn slot(&self, cursor: u32) -> &SharedSlot {
+        let slots = &self.0.slots;
+        &slots[cursor as usize & (slots.len() - 1)]
+    }
+    #[inline(always)]
+    fn capacity(&self) -> u32 {
+        self.0.slots.len() as u32
+    }
+}
+
+#[cfg(not(loom))]
+pub use mapped::{MappedMem, RingLayout};
+
+#[cfg(not(loom))]
+mod mapped {
+    use super::{Mem, SharedSlot};
+    use crate::segment::Segment;
+    use crate::sync::AtomicU32;
+    use crate::{LINE_BYTES, SLOT_BYTES};
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    /// Byte offsets of a ring's words in the two segments that hold it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RingLayout {
+        /// Of the tail, in the producer's segment.
+        pub tail: usize,
+        /// Of slot 0, in the producer's segment.
+        pub slots: usize,
+        /// Of the head, in the consumer's segment.
+        pub head: usize,
+        /// Of the sleep flag, in the consumer's segment.
+        pub asleep: usize,
+    }
+
+    /// A ring in mapped segments: one that its producer writes and one that its consumer writes.
+    pub struct MappedMem {
+        tail: NonNull<AtomicU32>,
+        head: NonNull<AtomicU32>,
+        asleep: NonNull<AtomicU32>,
+        slots: NonNull<SharedSlot>,
+        mask: u32,
+        _producer: Arc<Segment>,
+        _consumer: Arc<Segment>,
+    }
+
+    // SAFETY: the pointers go to mappings that the two `Arc`s keep alive, and only atomics are
+    // reached through them.
+    unsafe impl Send for MappedMem {}
+    // SAFETY: as above; atomics may be shared.
+    unsafe impl Sync for MappedMem {}
+
+    impl MappedMem {
+        /// The ring of `capacity` slots that `layout` describes.
+        ///
+        /// # Panics
+        /// If `capacity` is no power of two or `layout` leaves either segment or misaligns a word:
+        /// both come from constants of this process, so that is a bug and not the peer's doing.
+        pub fn new(
+            producer: &Arc<Segment>,
+            consumer: &Arc<Segment>,
+            layout: RingLayout,
+            capacity: u32,
+        ) -> Self {
+            assert!(capacity.is_power_of_two());
+            let slots_bytes = capacity as usize * SLOT_BYTES;
+            Self {
+                tail: producer.at(layout.tail, LINE_BYTES, LINE_BYTES).cast(),
+                slots: producer.at(layout.slots, slots_bytes, LINE_BYTES).cast(),
+                head: consumer.at(layout.head, LINE_BYTES, LINE_BYTES).cast(),
+                asleep: consumer.at(layout.asleep, LINE_BYTES, LINE_BYTES).cast(),
+                mask: capacity - 1,
+                _producer: producer.clone(),
+                _consumer: consumer.clone(),
+            }
+        }
+    }
+
+    impl Mem for MappedMem {
+        #[inline(always)]
+        fn tail(&self) -> &AtomicU32 {
+            // SAFETY: in bounds and aligned (`Segment::at`), alive while `_producer` is; shared
+            // memory may change at any time, which an atomic allows.
+            unsafe { self.tail.as_ref() }
+        }
+        #[inline(always)]
+        fn head(&self) -> &AtomicU32 {
+            // SAFETY: as for `tail`, with `_consumer`.
+            unsafe { self.head.as_ref() }
+        }
+        #[inline(always)]
+        fn asleep(&self) -> &AtomicU32 {
+            // SAFETY: as for `head`.
+            unsafe { self.asleep.as_ref() }
+        }
+        #[inline(always)]
+        fn slot(&self, cursor: u32) -> &SharedSlot {
+            // SAFETY: the mask keeps the index below the capacity that `new` checked against the
+            // segment; the rest as for `tail`.
+            unsafe { self.slots.add((cursor & self.mask) as usize).as_ref() }
+        }
+        #[inline(always)]
+        fn capacity(&self) -> u32 {
+            self.mask + 1
+        }
+    }
+}

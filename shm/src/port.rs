@@ -1,0 +1,535 @@
+//! A session: a submission ring to the daemon, a completion ring back, and a doorbell.
+//!
+//! Two control segments hold the words, each writable by one side only:
+//!
+//! | segment | written by | holds |
+//! |---|---|---|
+//! | C (`gt-c`) | client | `sq_tail`, `cq_head`, `client_wait`, submission slots |
+//! | D (`gt-d`) | daemon | `sq_head`, `cq_tail`, `need_wakeup`, `state`, completion slots |
+//!
+//! The daemon maps C for reading only, and the client can map D for reading only. The client wakes
+//! the daemon with its own doorbell; the daemon wakes the client with a futex on `cq_tail`.
+//!
+//! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. It must admit
+//! new work only while the completions it may cause fit the completion ring.
+
+use crate::doorbell::Doorbell;
+use crate::error::Result;
+use crate::mem::{MappedMem, Mem, RingLayout};
+use crate::ring::{Consumer, Corrupt, Full, Producer};
+use crate::segment::{Access, PAGE_BYTES, Segment};
+use crate::sync::AtomicU32;
+use crate::{LINE_BYTES, SLOT_BYTES, Slot, futex};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use std::time::{Duration, Instant};
+
+/// Slots that [`DaemonPort::pop`] copies at most, however long `out` is: the budget of one visit.
+pub const POP_SLOTS_MAX: usize = 64;
+
+const SQ: RingLayout = RingLayout {
+    tail: 0,
+    slots: 3 * LINE_BYTES,
+    head: 0,
+    asleep: 2 * LINE_BYTES,
+};
+const CQ: RingLayout = RingLayout {
+    tail: LINE_BYTES,
+    slots: 4 * LINE_BYTES,
+    head: LINE_BYTES,
+    asleep: 2 * LINE_BYTES,
+};
+const STATE_OFFSET: usize = 3 * LINE_BYTES;
+
+/// Bytes of segment C for a submission ring of `sq_slots`.
+pub fn segment_c_bytes(sq_slots: u32) -> u64 {
+    (SQ.slots + sq_slots as usize * SLOT_BYTES).next_multiple_of(PAGE_BYTES) as u64
+}
+
+/// Bytes of segment D for a completion ring of `cq_slots`.
+pub fn segment_d_bytes(cq_slots: u32) -> u64 {
+    (CQ.slots + cq_slots as usize * SLOT_BYTES).next_multiple_of(PAGE_BYTES) as u64
+}
+
+/// What the daemon says of a session, in segment D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// Submissions are served.
+    Running,
+    /// What was submitted is being finished; nothing new is served.
+    Draining,
+    /// The session is over. Its completions may still be read.
+    Closed,
+}
+
+impl SessionState {
+    fn to_word(self) -> u32 {
+        match self {
+            Self::Running => 0,
+            Self::Draining => 1,
+            Self::Closed => 2,
+        }
+    }
+
+    fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Running,
+            1 => Self::Draining,
+            _ => Self::Closed,
+        }
+    }
+}
+
+/// The three descriptors of a session, in the order in which they travel.
+#[derive(Debug)]
+pub struct PortFds {
+    /// Segment C.
+    pub c: OwnedFd,
+    /// Segment D.
+    pub d: OwnedFd,
+    /// The client's doorbell.
+    pub doorbell: OwnedFd,
+}
+
+impl PortFds {
+    /// As they are sent.
+    pub fn as_array(&self) -> [BorrowedFd<'_>; 3] {
+        [self.c.as_fd(), self.d.as_fd(), self.doorbell.as_fd()]
+    }
+
+    /// As they were received.
+    pub fn from_array([c, d, doorbell]: [OwnedFd; 3]) -> Self {
+        Self { c, d, doorbell }
+    }
+}
+
+/// The state word in segment D.
+struct StateWord {
+    word: NonNull<AtomicU32>,
+    _d: Arc<Segment>,
+}
+
+// SAFETY: an atomic in a mapping that `_d` keeps alive.
+unsafe impl Send for StateWord {}
+// SAFETY: as above.
+unsafe impl Sync for StateWord {}
+
+impl StateWord {
+    fn new(d: &Arc<Segment>) -> Self {
+        Self {
+            word: d.at(STATE_OFFSET, LINE_BYTES, LINE_BYTES).cast(),
+            _d: d.clone(),
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self) -> &AtomicU32 {
+        // SAFETY: in bounds and aligned (`Segment::at`), alive while `_d` is.
+        unsafe { self.word.as_ref() }
+    }
+}
+
+// ------------------------------------------------------------------------------------- daemon
+
+/// The daemon's end of a session.
+pub struct DaemonPort {
+    sq: Consumer<MappedMem>,
+    cq: Producer<MappedMem>,
+    state: StateWord,
+    doorbell: Doorbell,
+}
+
+impl DaemonPort {
+    /// Makes a session with rings of `sq_slots` and `cq_slots`, and the descriptors for its client.
+    ///
+    /// # Errors
+    /// If the kernel refuses a segment or the doorbell.
+    ///
+    /// # Panics
+    /// If a ring's size is not a power of two.
+    pub fn create(sq_slots: u32, cq_slots: u32) -> Result<(Self, PortFds)> {
+        let c = Segment::create(
+            "gt-c",
+            segment_c_bytes(sq_slots),
+            Access::ReadOnly,
+            Access::ReadWrite,
+        )?;
+        let d = Segment::create(
+            "gt-d",
+            segment_d_bytes(cq_slots),
+            Access::ReadWrite,
+            Access::ReadOnly,
+        )?;
+        let doorbell = Doorbell::new()?;
+        let (c, c_fd) = c.detach();
+        let (d, d_fd) = d.detach();
+        let fds = PortFds {
+            c: c_fd,
+            d: d_fd,
+            doorbell: doorbell.try_clone()?.into(),
+        };
+        let (c, d) = (Arc::new(c), Arc::new(d));
+        let port = Self {
+            sq: Consumer::new(MappedMem::new(&c, &d, SQ, sq_slots), 0),
+            cq: Producer::new(MappedMem::new(&d, &c, CQ, cq_slots), 0),
+            state: StateWord::new(&d),
+            doorbell,
+        };
+        Ok((port, fds))
+    }
+
+    /// Copies submitted slots into the front of `out`, [`POP_SLOTS_MAX`] at most, and frees them in
+    /// the ring. Returns how many; 0 if none wait.
+    ///
+    /// # Errors
+    /// [`Corrupt`] if the client's cursor is impossible: end the session.
+    #[inline]
+    pub fn pop(&mut self, out: &mut [Slot]) -> Result<usize, Corrupt> {
+        let len = out.len().min(POP_SLOTS_MAX);
+        self.sq.pop(&mut out[..len])
+    }
+
+    /// True if the client has submitted something (or scribbled): one load.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.sq.has_work()
+    }
+
+    /// Asks the client to ring the doorbell from now on. True if nothing was submitted meanwhile:
+    /// the doorbell may be waited for. False if there is work.
+    #[inline]
+    #[must_use = "only sleep if there is no work"]
+    pub fn prepare_sleep(&self) -> bool {
+        self.sq.prepare_sleep()
+    }
+
+    /// Tells the client that the doorbell is not needed.
+    #[inline]
+    pub fn cancel_sleep(&self) {
+        self.sq.cancel_sleep();
+    }
+
+    /// Writes a completion, which travels with the next flush.
+    ///
+    /// # Errors
+    /// [`Full`] if the ring is full. It cannot be if work was admitted only while its completions
+    /// fitted, so the client's cursor is wrong: end the session.
+    #[inline]
+    pub fn complete(&mut self, completion: Slot) -> Result<(), Full> {
+        self.cq.push(&[completion])
+    }
+
+    /// Makes completions visible, and wakes the client if it waits.
+    #[inline]
+    pub fn flush_completions(&mut self) {
+        if self.cq.publish() {
+            futex::wake(self.cq.mem().tail(), u32::MAX);
+        }
+    }
+
+    /// Completions that fit now, by what the client has read.
+    #[inline]
+    pub fn free_completions(&mut self) -> u32 {
+        self.cq.free_slots()
+    }
+
+    /// Says how the session stands, and wakes the client to see it.
+    pub fn set_state(&mut self, state: SessionState) {
+        self.state.get().store(state.to_word(), Release);
+        fence(SeqCst);
+        futex::wake(self.cq.mem().tail(), u32::MAX);
+    }
+
+    /// The client's doorbell, for `epoll`. After it wakes, [`silence`](Doorbell::silence) it.
+    pub fn doorbell(&self) -> &Doorbell {
+        &self.doorbell
+    }
+}
+
+// ------------------------------------------------------------------------------------- client
+
+/// The client's end of a session. [`split`](Self::split) it where one thread waits while others
+/// submit.
+pub struct ClientPort {
+    submitter: Submitter,
+    completions: Completions,
+}
+
+impl ClientPort {
+    /// Maps the session that `fds` belong to, with rings of `sq_slots` and `cq_slots`.
+    ///
+    /// # Errors
+    /// If the segments are not what the daemon announced.
+    ///
+    /// # Panics
+    /// If a ring's size is not a power of two: check the daemon's message first.
+    pub fn connect(fds: PortFds, sq_slots: u32, cq_slots: u32) -> Result<Self> {
+        let c = Segment::map_peer(fds.c, segment_c_bytes(sq_slots), Access::ReadWrite)?;
+        let d = Segment::map_peer(fds.d, segment_d_bytes(cq_slots), Access::ReadOnly)?;
+        let (c, d) = (Arc::new(c.detach().0), Arc::new(d.detach().0));
+        Ok(Self {
+            submitter: Submitter {
+                sq: Producer::new(MappedMem::new(&c, &d, SQ, sq_slots), 0),
+                state: StateWord::new(&d),
+                doorbell: fds.doorbell.into(),
+            },
+            completions: Completions {
+                cq: Consumer::new(MappedMem::new(&d, &c, CQ, cq_slots), 0),
+                state: StateWord::new(&d),
+            },
+        })
+    }
+
+    /// The two halves, for different threads.
+    pub fn split(self) -> (Submitter, Completions) {
+        (self.submitter, self.completions)
+    }
+
+    /// The submitting half.
+    #[inline]
+    pub fn submitter(&mut self) -> &mut Submitter {
+        &mut self.submitter
+    }
+
+    /// The completing half.
+    #[inline]
+    pub fn completions(&mut self) -> &mut Completions {
+        &mut self.completions
+    }
+
+    /// See [`Submitter::push`].
+    ///
+    /// # Errors
+    /// [`Full`] if they do not fit.
+    #[inline]
+    pub fn push(&mut self, slots: &[Slot]) -> Result<(), Full> {
+        self.submitter.push(slots)
+    }
+
+    /// See [`Submitter::publish`].
+    #[inline]
+    pub fn publish(&mut self) {
+        self.submitter.publish();
+    }
+
+    /// See [`Submitter::push_publish`].
+    ///
+    /// # Errors
+    /// [`Full`] if they do not fit.
+    #[inline]
+    pub fn push_publish(&mut self, slots: &[Slot]) -> Result<(), Full> {
+        self.submitter.push_publish(slots)
+    }
+
+    /// See [`Submitter::free_slots`].
+    #[inline]
+    pub fn free_slots(&mut self) -> u32 {
+        self.submitter.free_slots()
+    }
+
+    /// See [`Submitter::wait_space`].
+    pub fn wait_space(&mut self, slots: u32, timeout: Duration) -> bool {
+        self.submitter.wait_space(slots, timeout)
+    }
+
+    /// See [`Completions::pop`].
+    #[inline]
+    pub fn pop_completion(&mut self) -> Option<Slot> {
+        self.completions.pop()
+    }
+
+    /// See [`Completions::wait`].
+    pub fn wait_completion(&mut self, spin: Duration, timeout: Duration) -> Option<Slot> {
+        self.completions.wait(spin, timeout)
+    }
+
+    /// How the daemon says the session stands: one load.
+    #[inline]
+    pub fn state(&self) -> SessionState {
+        self.submitter.state()
+    }
+}
+
+/// The submitting half of a [`ClientPort`].
+pub struct Submitter {
+    sq: Producer<MappedMem>,
+    state: StateWord,
+    doorbell: Doorbell,
+}
+
+impl Submitter {
+    /// Writes all of `slots`, or none; they travel with the next [`publish`](Self::publish).
+    ///
+    /// # Errors
+    /// [`Full`] if they do not fit now: [`wait_space`](Self::wait_space).
+    #[inline]
+    pub fn push(&mut self, slots: &[Slot]) -> Result<(), Full> {
+        self.sq.push(slots)
+    }
+
+    /// Makes what was pushed visible, with one fence, and rings if the daemon sleeps.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.sq.publish() {
+            self.ring_doorbell();
+        }
+    }
+
+    /// [`push`](Self::push) and [`publish`](Self::publish).
+    ///
+    /// # Errors
+    /// [`Full`] if they do not fit.
+    #[inline]
+    pub fn push_publish(&mut self, slots: &[Slot]) -> Result<(), Full> {
+        self.push(slots)?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Out of line: a system call has no place on the hot path.
+    #[cold]
+    #[inline(never)]
+    fn ring_doorbell(&self) {
+        self.doorbell.ring();
+    }
+
+    /// Slots that fit now.
+    #[inline]
+    pub fn free_slots(&mut self) -> u32 {
+        self.sq.free_slots()
+    }
+
+    /// Publishes, then waits until `slots` slots are free, for at most `timeout`. True if they are.
+    ///
+    /// Polls with growing sleeps, from 20 µs to 1 ms, so that the daemon need not look for waiters
+    /// each time it takes something. The ring is drained more slowly than that, so it does not run
+    /// dry. Call with short timeouts and look for the daemon's death in between.
+    pub fn wait_space(&mut self, slots: u32, timeout: Duration) -> bool {
+        self.publish();
+        if self.free_slots() >= slots {
+            return true;
+        }
+        let deadline = Instant::now() + timeout;
+        let mut nap = SPACE_NAP_MIN;
+        loop {
+            std::thread::sleep(nap);
+            let before = self.sq.head_seen();
+            if self.free_slots() >= slots {
+                return true;
+            }
+            if self.state() == SessionState::Closed || Instant::now() >= deadline {
+                return false;
+            }
+            let progress = self.sq.head_seen() != before;
+            nap = if progress {
+                SPACE_NAP_MIN
+            } else {
+                (nap * 2).min(SPACE_NAP_MAX)
+            };
+        }
+    }
+
+    /// How the daemon says the session stands: one load.
+    #[inline]
+    pub fn state(&self) -> SessionState {
+        SessionState::from_word(self.state.get().load(Relaxed))
+    }
+}
+
+const SPACE_NAP_MIN: Duration = Duration::from_micros(20);
+const SPACE_NAP_MAX: Duration = Duration::from_millis(1);
+
+/// The completing half of a [`ClientPort`].
+pub struct Completions {
+    cq: Consumer<MappedMem>,
+    state: StateWord,
+}
+
+impl Completions {
+    /// The next completion, if there is one.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Slot> {
+        let mut slot = [Slot::default()];
+        // The daemon is trusted; if its memory is nonsense all the same, nothing is there to read.
+        matches!(self.cq.pop(&mut slot), Ok(1)).then_some(slot[0])
+    }
+
+    /// True if a completion waits: one load.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.cq.has_work()
+    }
+
+    /// Waits for a completion: spins for `spin` (see [`spin_default`]), then sleeps on a futex until
+    /// `timeout` has passed in all. `None` after the timeout, or as soon as the session is closed.
+    ///
+    /// A daemon that was killed cannot wake anybody: use timeouts of a tenth of a second or so and
+    /// look at the socket in between.
+    pub fn wait(&mut self, spin: Duration, timeout: Duration) -> Option<Slot> {
+        if let Some(slot) = self.pop() {
+            return Some(slot);
+        }
+        let deadline = Instant::now() + timeout;
+        if spin_until(spin.min(timeout), || self.cq.has_work()) {
+            return self.pop();
+        }
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.cq.prepare_sleep() {
+                if !left.is_zero() && self.state() != SessionState::Closed {
+                    futex::wait(self.cq.mem().tail(), self.cq.empty_tail(), Some(left));
+                }
+                self.cq.cancel_sleep();
+            }
+            if let Some(slot) = self.pop() {
+                return Some(slot);
+            }
+            if self.state() == SessionState::Closed || Instant::now() >= deadline {
+                return None;
+            }
+        }
+    }
+
+    /// How the daemon says the session stands: one load.
+    #[inline]
+    pub fn state(&self) -> SessionState {
+        let word = self.state.get().load(Relaxed);
+        fence(Acquire);
+        SessionState::from_word(word)
+    }
+}
+
+/// How long to spin before sleeping: long enough to catch a quick answer where cores are plenty, a
+/// few microseconds where the spinner sits on the core that should compute the answer.
+pub fn spin_default() -> Duration {
+    static MICROS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    let micros = MICROS.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores <= 2 { 4 } else { 50 }
+    });
+    Duration::from_micros(*micros)
+}
+
+/// Spins until `ready` or for `spin`. True if ready.
+pub(crate) fn spin_until(spin: Duration, ready: impl Fn() -> bool) -> bool {
+    // A look at the clock costs as much as several looks at the ring.
+    const LOOKS_PER_CLOCK: u32 = 16;
+    if spin.is_zero() {
+        return ready();
+    }
+    let deadline = Instant::now() + spin;
+    loop {
+        for _ in 0..LOOKS_PER_CLOCK {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+    }
+}

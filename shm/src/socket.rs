@@ -1,0 +1,335 @@
+//! The control socket: Unix `SOCK_SEQPACKET`, whole messages with descriptors.
+
+use crate::error::{Error, Result, os};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Descriptors in one message, at most.
+pub const MESSAGE_FDS_MAX: usize = 8;
+
+/// Connections that wait to be accepted, at most.
+const BACKLOG: i32 = 128;
+
+/// A connected or listening socket, close-on-exec.
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+/// Who is at the other end, as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Process.
+    pub pid: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// A received message.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of the message, at the front of the buffer.
+    pub len: usize,
+    /// Descriptors that came with it, close-on-exec.
+    pub fds: Vec<OwnedFd>,
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    let what = "use this socket path (108 bytes at most)";
+    // A leading `@` names the abstract namespace, as in `ss` and systemd.
+    match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name).map_err(os(what)),
+        _ => SocketAddrUnix::new(path).map_err(os(what)),
+    }
+}
+
+fn new_socket() -> Result<OwnedFd> {
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(os("create a socket"))
+}
+
+impl Socket {
+    /// Two sockets connected to each other.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left.
+    pub fn pair() -> Result<(Self, Self)> {
+        rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map(|(a, b)| (Self(a), Self(b)))
+        .map_err(os("create a socket pair"))
+    }
+
+    /// Listens at `path`; a path that starts with `@` is an abstract name. The file must not exist.
+    ///
+    /// # Errors
+    /// If the path is taken, too long or not writable.
+    pub fn listen(path: &Path) -> Result<Self> {
+        let fd = new_socket()?;
+        rustix::net::bind(&fd, &address(path)?).map_err(os("bind the socket"))?;
+        rustix::net::listen(&fd, BACKLOG).map_err(os("listen on the socket"))?;
+        Ok(Self(fd))
+    }
+
+    /// Accepts a connection; `None` if the listener does not block and none waits.
+    ///
+    /// # Errors
+    /// If the kernel refuses, for one because the process has no descriptors left.
+    pub fn accept(&self) -> Result<Option<Self>> {
+        loop {
+            return match rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC) {
+                Ok(fd) => Ok(Some(Self(fd))),
+                Err(Errno::AGAIN) => Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => Err(os("accept a connection")(errno)),
+            };
+        }
+    }
+
+    /// Connects to the listener at `path`.
+    ///
+    /// # Errors
+    /// If nobody listens there, or this user may not connect.
+    pub fn connect(path: &Path) -> Result<Self> {
+        let fd = new_socket()?;
+        rustix::net::connect(&fd, &address(path)?).map_err(os("connect to the socket"))?;
+        Ok(Self(fd))
+    }
+
+    /// Makes the socket return instead of wait, or wait again.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_nonblocking(&self, on: bool) -> Result<()> {
+        rustix::io::ioctl_fionbio(&self.0, on).map_err(os("make a socket non-blocking"))
+    }
+
+    /// Sends one message with descriptors. Waits for room for at most `timeout`; `None` waits for
+    /// ever, zero not at all.
+    ///
+    /// # Errors
+    /// [`Error::HungUp`], [`Error::TimedOut`], or what the kernel refused.
+    ///
+    /// # Panics
+    /// With more than [`MESSAGE_FDS_MAX`] descriptors.
+    pub fn send(
+        &self,
+        bytes: &[u8],
+        fds: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        assert!(
+            fds.len() <= MESSAGE_FDS_MAX,
+            "{} descriptors in a message",
+            fds.len()
+        );
+        let deadline = Deadline::new(timeout);
+        loop {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !fds.is_empty() {
+                let pushed = control.push(SendAncillaryMessage::ScmRights(fds));
+                debug_assert!(pushed, "the buffer holds MESSAGE_FDS_MAX descriptors");
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, flags) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN) => self.wait_for(PollFlags::OUT, &deadline)?,
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::HungUp),
+                Err(Errno::MSGSIZE) => {
+                    return Err(Error::MessageTooLong {
+                        limit_bytes: bytes.len(),
+                    });
+                }
+                Err(errno) => return Err(os("send a message")(errno)),
+            }
+        }
+    }
+
+    /// Receives one message into `buffer`, with `fds_max` descriptors at most. Waits for at most
+    /// `timeout`; `None` waits for ever, zero not at all.
+    ///
+    /// # Errors
+    /// [`Error::HungUp`] at the end, [`Error::TimedOut`], [`Error::MessageTooLong`] if the buffer is
+    /// too short, [`Error::SurplusDescriptors`] if more came (all are closed).
+    pub fn recv(
+        &self,
+        buffer: &mut [u8],
+        fds_max: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Received> {
+        let deadline = Deadline::new(timeout);
+        loop {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+            let limit_bytes = buffer.len();
+            let mut parts = [IoSliceMut::new(buffer)];
+            match rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags) {
+                Ok(message) => {
+                    // Taken out first, so that they are closed whatever is wrong with the rest.
+                    let mut fds = Vec::new();
+                    for part in control.drain() {
+                        if let RecvAncillaryMessage::ScmRights(rights) = part {
+                            fds.extend(rights);
+                        }
+                    }
+                    if message.flags.contains(ReturnFlags::CTRUNC) || fds.len() > fds_max {
+                        return Err(Error::SurplusDescriptors { expected: fds_max });
+                    }
+                    if message.flags.contains(ReturnFlags::TRUNC) {
+                        return Err(Error::MessageTooLong { limit_bytes });
+                    }
+                    // A message of no bytes is not part of any protocol here, and looks like an end.
+                    if message.bytes == 0 {
+                        return Err(Error::HungUp);
+                    }
+                    return Ok(Received {
+                        len: message.bytes,
+                        fds,
+                    });
+                }
+                Err(Errno::AGAIN) => self.wait_for(PollFlags::IN, &deadline)?,
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => return Err(Error::HungUp),
+                Err(errno) => return Err(os("receive a message")(errno)),
+            }
+        }
+    }
+
+    fn wait_for(&self, events: PollFlags, deadline: &Deadline) -> Result<()> {
+        let left = deadline.left()?;
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(&self.0, events)], left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(os("wait for a socket")(errno)),
+        }
+    }
+
+    /// True once the peer has closed its end or died. One system call; does not wait.
+    pub fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().intersects(gone))
+    }
+
+    /// Ends both directions: the peer sees a hang-up, whoever else holds a copy of this socket.
+    pub fn shut_down(&self) {
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+
+    /// Who connected (or, for a connection, who listens).
+    ///
+    /// # Errors
+    /// If this is not a connected Unix socket.
+    pub fn peer_credentials(&self) -> Result<PeerCredentials> {
+        let ucred = rustix::net::sockopt::socket_peercred(&self.0)
+            .map_err(os("ask who is at the other end"))?;
+        Ok(PeerCredentials {
+            pid: ucred.pid.as_raw_nonzero().get() as u32,
+            uid: ucred.uid.as_raw(),
+            gid: ucred.gid.as_raw(),
+        })
+    }
+
+    /// A descriptor that becomes readable when the peer's process ends.
+    ///
+    /// Before Linux 6.5 it is found by process id, so the peer must still be alive.
+    ///
+    /// # Errors
+    /// If the peer is gone, or the process has no descriptors left.
+    pub fn peer_pidfd(&self) -> Result<OwnedFd> {
+        let mut fd: libc::c_int = -1;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the option writes one int through the pointer, and its length.
+        let status = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PEERPIDFD,
+                (&raw mut fd).cast(),
+                &raw mut len,
+            )
+        };
+        if status == 0 && fd >= 0 {
+            // SAFETY: the kernel just gave us this descriptor.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        let ucred = rustix::net::sockopt::socket_peercred(&self.0)
+            .map_err(os("ask who is at the other end"))?;
+        rustix::process::pidfd_open(ucred.pid, rustix::process::PidfdFlags::empty())
+            .map_err(os("watch the peer's process (pidfd_open)"))
+    }
+}
+
+/// `SO_PEERPIDFD`, Linux 6.5.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Socket {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        socket.0
+    }
+}
+
+struct Deadline {
+    timeout: Option<Duration>,
+    start: Instant,
+}
+
+impl Deadline {
+    fn new(timeout: Option<Duration>) -> Self {
+        Self {
+            timeout,
+            start: Instant::now(),
+        }
+    }
+
+    /// Time left; `None` is for ever.
+    fn left(&self) -> Result<Option<Duration>> {
+        match self.timeout {
+            None => Ok(None),
+            Some(timeout) => match timeout.checked_sub(self.start.elapsed()) {
+                Some(left) if !left.is_zero() => Ok(Some(left)),
+                _ => Err(Error::TimedOut(timeout)),
+            },
+        }
+    }
+}
