@@ -120,3 +120,8 @@ def _build_programs() -> list[Path]:
     found = sorted(path.name for path in executables)
     assert found == sorted(PROGRAMS), f"cargo built {found} where {PROGRAMS} were asked for"
     return executables
+
+
+if __name__ == "__main__":
+    # By hand, cargo's progress is seen as it goes; a later `pip install` finds the programs built.
+    _stage_programs()

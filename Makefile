@@ -1,0 +1,100 @@
+# Every target works by itself from a clean clone, and does again only what its inputs changed.
+
+PYTHON ?= python3
+VENV ?= .venv
+BENCH_VENV ?= .venv-bench
+# The peer of `make bench`; see benches/requirements.txt.
+TORCH ?= --no-deps --requirement benches/requirements-torch.txt
+# More arguments for pytest and for the benchmarks: make test-python PYTEST='-k matmul', make bench BENCH=--quick
+PYTEST ?=
+BENCH ?=
+
+CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
+# The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
+LOOM_TARGET := $(CARGO_TARGET)/loom
+
+CRATES := ops shm protocol backends client daemon ctl pybind/src
+# What an installed copy is made from. The Python files are not here: the install is editable.
+INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
+	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cu' -o -type d -name src)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-rust test-loom test-miri test-python bench lint fmt clean tools
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
+		printf '  make %-12s %s\n' "$$target" "$$words"; done
+
+demo: $(VENV)/.stamp-examples ## build, install into .venv, and train on the handwritten digits
+	$(VENV)/bin/python examples/digits.py
+
+test: test-rust test-loom test-miri lint test-python ## every test, Rust and Python, and the linters
+
+test-rust: tools ## the Rust tests
+	cargo test
+
+test-loom: tools ## loom: every interleaving of the shared-memory orderings
+	RUSTFLAGS="--cfg loom" cargo test --release --package gt-shm --test loom --target-dir $(LOOM_TARGET)
+
+test-miri: tools ## Miri: the unsafe code of shared memory, where nightly Rust has Miri
+	@if cargo +nightly miri --version >/dev/null 2>&1; then \
+		set -x; cargo +nightly miri test --package gt-shm --lib; \
+	else \
+		echo "test-miri: skipped: no Miri here; rustup toolchain install nightly --component miri,rust-src"; \
+	fi
+
+test-python: $(VENV)/.stamp-test ## the Python tests, packaging included
+	$(VENV)/bin/python -m pytest $(PYTEST)
+
+lint: tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
+	cargo metadata --locked --format-version 1 >/dev/null
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --workspace --no-deps
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+
+fmt: tools $(VENV)/.stamp-lint ## format every file
+	cargo fmt --all
+	$(VENV)/bin/ruff check --fix --exit-zero
+	$(VENV)/bin/ruff format
+
+bench: $(BENCH_VENV)/.stamp-bench ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
+	$(BENCH_VENV)/bin/python -m benches $(BENCH)
+
+clean: ## remove everything that was built or installed
+	rm -rf $(VENV) $(BENCH_VENV) build dist pybind/data pybind/python/gt/*.so .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	if command -v cargo >/dev/null; then cargo clean; fi
+
+tools:
+	@scripts/check-tools build
+
+%/bin/python:
+	@PYTHON=$(PYTHON) scripts/check-tools build venv
+	$(PYTHON) -m venv $*
+	$@ -m pip install --quiet 'pip>=25.1'
+
+# The linters need nothing of the package itself.
+$(VENV)/.stamp-lint: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --group lint
+	@touch $@
+
+# The programs are built first, outside pip, so that a person sees cargo's progress; pip then finds them built.
+$(VENV)/.stamp-examples $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(INSTALL_INPUTS) | $(VENV)/bin/python
+	$(VENV)/bin/python build_backend/gt_build.py
+	$(VENV)/bin/python -m pip install --quiet --editable . --group $*
+	@touch $@
+
+$(BENCH_VENV)/.stamp-torch: benches/requirements.txt benches/requirements-torch.txt | $(BENCH_VENV)/bin/python
+	$(BENCH_VENV)/bin/python -m pip install $(TORCH)
+	$(BENCH_VENV)/bin/python -m pip install --requirement benches/requirements.txt
+	@touch $@
+
+$(BENCH_VENV)/.stamp-bench: $(INSTALL_INPUTS) $(BENCH_VENV)/.stamp-torch
+	$(BENCH_VENV)/bin/python build_backend/gt_build.py
+	$(BENCH_VENV)/bin/python -m pip install --quiet --editable .
+	@touch $@

@@ -1,0 +1,74 @@
+"""Trains a small network to read handwritten digits: 1,797 real images of 8 x 8 pixels, which scikit-learn ships.
+
+Run it with `make demo`, or with `python examples/digits.py` where `gt`, `scikit-learn` and `rich` are installed.
+Nothing has to be started first: the first tensor finds the machine's daemon, or starts a private one.
+"""
+
+import numpy as np
+from rich.progress import Progress
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import gt
+from gt.nn import Linear, Module, cross_entropy_loss
+from gt.optim import SGD
+
+EPOCHS = 60
+BATCH_SIZE = 64
+SEED = 7
+
+
+class DigitReader(Module):
+    """64 pixels in, one score for each of the ten digits out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = Linear(64, 128)
+        self.fc2 = Linear(128, 10)
+
+    def forward(self, pixels):
+        return self.fc2(self.fc1(pixels).relu())
+
+
+def load():
+    """The images and their labels, a quarter of them kept back for the test."""
+    digits = load_digits()
+    pixels = (digits.data / 16.0).astype(np.float32)  # 0 is paper, 1 is ink
+    labels = digits.target.astype(np.int64)
+    return train_test_split(pixels, labels, test_size=0.25, stratify=labels, random_state=SEED)
+
+
+def accuracy(model, pixels, labels) -> float:
+    """The share of images for which the highest score is the right digit's."""
+    with gt.no_grad():
+        return (model(pixels).argmax(dim=1) == labels).float().mean().item()
+
+
+def main() -> None:
+    gt.manual_seed(SEED)
+    train_pixels, test_pixels, train_labels, test_labels = (gt.from_numpy(array) for array in load())
+    model = DigitReader()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    shuffle = np.random.default_rng(SEED)
+
+    with Progress() as progress:
+        task = progress.add_task("training", total=EPOCHS)
+        for _ in range(EPOCHS):
+            total_loss = 0.0
+            order = shuffle.permutation(len(train_pixels))
+            batches = [gt.from_numpy(order[i : i + BATCH_SIZE]) for i in range(0, len(order), BATCH_SIZE)]
+            for batch in batches:
+                loss = cross_entropy_loss(model(train_pixels[batch]), train_labels[batch])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                total_loss += loss.detach()  # a tensor: nothing waits for the device until the line below
+            mean_loss = (total_loss / len(batches)).item()
+            progress.update(task, advance=1, description=f"loss {mean_loss:.4f}")
+
+    print(f"accuracy on {len(train_pixels):,} training images: {accuracy(model, train_pixels, train_labels):.1%}")
+    print(f"accuracy on {len(test_pixels):,} unseen images:     {accuracy(model, test_pixels, test_labels):.1%}")
+
+
+if __name__ == "__main__":
+    main()

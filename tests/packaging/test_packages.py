@@ -1,0 +1,155 @@
+"""What `pip` makes of the sources: the sdist, the wheel built from it, and what the wheel puts into an environment.
+
+The wheel is built from the unpacked sdist, never from the checkout, so a file that the sdist forgets is found here.
+cargo's target folder is the checkout's own, so what `make` has compiled of other people's crates is not compiled again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+PROGRAMS = ("gtd", "gtctl")
+ELF_MAGIC = b"\x7fELF"
+
+
+def _run(*command: object, cwd: Path = ROOT, **env: str) -> str:
+    """Runs a command and returns what it prints; a failure shows what it said."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _version() -> str:
+    """The one place that says the version."""
+    text = (ROOT / "Cargo.toml").read_text()
+    return text.split("[workspace.package]")[1].split('version = "')[1].split('"')[0]
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of this checkout."""
+    out = tmp_path_factory.mktemp("sdist")
+    _run(sys.executable, "-m", "build", "--sdist", "--outdir", out)
+    (built,) = out.glob("*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the unpacked sdist."""
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked)
+    (fresh,) = unpacked.iterdir()
+    sources = TARGET / "unpacked-sdist"
+    _mirror(fresh, sources)
+    out = tmp_path_factory.mktemp("wheel")
+    _run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", out, sources, CARGO_TARGET_DIR=str(TARGET))
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def _mirror(fresh: Path, kept: Path) -> None:
+    """Makes `kept` equal to `fresh`, touching only what differs.
+
+    cargo tells a crate by its path and a change by a file's time: a new folder for each run would compile everything
+    anew and leave it in the target folder for ever, and the times in an sdist are too old to be taken for a change.
+    """
+    wanted = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
+    for path in list(kept.rglob("*")):
+        if path.is_file() and path.relative_to(kept) not in wanted:
+            path.unlink()
+    for name in wanted:
+        source, copy = fresh / name, kept / name
+        if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+            shutil.copymode(source, copy)
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment in which only the wheel and its requirements are installed."""
+    venv = tmp_path_factory.mktemp("environment") / "venv"
+    _run(sys.executable, "-m", "venv", venv)
+    _run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", wheel)
+    return venv / "bin"
+
+
+def test_the_sdist_holds_every_crate_and_no_build_product(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    members = (ROOT / "Cargo.toml").read_text().split("members = [")[1].split("]")[0]
+    for crate in members.replace('"', "").split(","):
+        assert f"{crate.strip()}/Cargo.toml" in names
+    for needed in ("Cargo.lock", "LICENSE", "README.md", "pyproject.toml", "build_backend/gt_build.py"):
+        assert needed in names
+    assert "scripts/check-tools" in names
+    assert not [name for name in names if name.endswith((".so", ".pyc")) or "pybind/data" in name]
+
+
+def test_the_wheel_serves_every_python_from_3_10(wheel: Path) -> None:
+    assert wheel.name.startswith(f"gt_tensor-{_version()}-cp310-abi3-linux_")
+
+
+def test_the_wheel_holds_the_extension_the_programs_and_the_types(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = [Parser().parsestr(archive.read(n).decode()) for n in names if n.endswith(".dist-info/METADATA")]
+        for program in PROGRAMS:
+            (path,) = [name for name in names if name.endswith(f".data/scripts/{program}")]
+            assert archive.read(path)[:4] == ELF_MAGIC
+    assert "gt/_gt.abi3.so" in names
+    assert "gt/py.typed" in names
+    assert "gt/_gt.pyi" in names
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
+    assert not [name for name in names if name.endswith(".pyc") or name.startswith("tests/")]
+    assert metadata["Version"] == _version()
+    assert metadata["License-Expression"] == "Apache-2.0"
+
+
+def test_everything_installed_says_the_same_version(environment: Path) -> None:
+    imported = _run(environment / "python", "-c", "import gt; print(gt.__version__)", cwd=environment)
+    assert imported.strip() == _version()
+    for program in PROGRAMS:
+        assert (environment / program).read_bytes()[:4] == ELF_MAGIC
+        assert _run(environment / program, "--version").strip() == f"{program} {_version()}"
+
+
+def test_a_first_program_runs_on_nothing_but_the_wheel(environment: Path) -> None:
+    """The README's first lines: no daemon is started by hand, and none is left behind by the time Python ends."""
+    program = "import gt; a = gt.tensor([[1.0, 2.0], [3.0, 4.0]]); print((a @ a).sum().item())"
+    assert float(_run(environment / "python", "-c", program, cwd=environment)) == 54.0
+
+
+def test_the_programs_need_no_library_but_the_system_s(environment: Path) -> None:
+    """A service must not depend on a Python installation, nor on a GPU's libraries, to start."""
+    for program in PROGRAMS:
+        linked = _run("ldd", environment / program)
+        for library in ("libpython", "libcuda", "libstdc++"):
+            assert library not in linked
+
+
+def test_a_missing_tool_is_named_before_anything_is_built(tmp_path: Path) -> None:
+    for tool in ("sh", "sed", "sort", "head", "dirname"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
+    script = [str(tmp_path / "sh"), str(ROOT / "scripts" / "check-tools"), "build", "venv"]
+    env = {"PATH": str(tmp_path), "PYTHON": "python3"}
+    done = subprocess.run(script, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    rust, compiler, python = done.stderr.splitlines()
+    assert "rustup" in rust
+    assert "apt install build-essential" in compiler
+    assert "apt install python3 python3-venv" in python
