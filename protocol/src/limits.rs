@@ -24,6 +24,9 @@ pub const ARENAS_PER_SESSION_MAX: u32 = 1024;
 pub const NAME_BYTES_MAX: usize = 64;
 /// One message on the control socket, bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Sessions in one status message. With the longest names, and every character of them escaped, they
+/// still fit.
+pub const STATUS_SESSIONS_MAX: usize = 64;
 /// Records in the tape: 64 B each.
 pub const TAPE_RECORDS: u64 = 1 << 16;
 /// A client that has not said hello by then is disconnected, milliseconds.

@@ -114,6 +114,10 @@ pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
                 "a session's name has {} bytes; {NAME_BYTES_MAX} are allowed",
                 name.len()
             ))),
+            // It will be shown on terminals.
+            Some(name) if name.chars().any(char::is_control) => Err(Error::Malformed(
+                "a session's name has control characters; use letters".into(),
+            )),
             _ => Ok(hello),
         },
         other => Err(Error::Malformed(format!(
@@ -264,14 +268,29 @@ pub fn ask_arena(socket: &Socket, bytes: u64) -> Result<GrantedArena> {
     }
 }
 
-/// Asks how the daemon stands.
+/// Asks how the daemon stands: one document, in several messages if there are many sessions.
 ///
 /// # Errors
 /// If the daemon is gone or does not answer.
 pub fn ask_status(socket: &Socket) -> Result<StatusDocument> {
-    match ask(socket, &ClientMessage::Status)? {
-        (DaemonMessage::Status(status), _) => Ok(status),
-        (other, _) => Err(unexpected("status", &other)),
+    let mut sessions = Vec::new();
+    let mut after = 0;
+    loop {
+        let mut status = match ask(socket, &ClientMessage::Status { after })? {
+            (DaemonMessage::Status(status), _) => status,
+            (other, _) => return Err(unexpected("status", &other)),
+        };
+        let more = status.more;
+        sessions.append(&mut status.sessions);
+        let last = sessions.last().map_or(0, |session| session.id);
+        if !more || last <= after {
+            return Ok(StatusDocument {
+                sessions,
+                more: false,
+                ..status
+            });
+        }
+        after = last;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The messages. Fields may be added with a default without a new protocol version.
 
 use crate::PROTOCOL_VERSION;
+use crate::limits::STATUS_SESSIONS_MAX;
 use serde::{Deserialize, Serialize};
 
 /// What a client says.
@@ -16,8 +17,13 @@ pub enum ClientMessage {
     },
     /// A wish to observe the tape. Answered by `tape` with its descriptor, or `refused`.
     TapeAttach,
-    /// A wish for the status document. Answered by `status`.
-    Status,
+    /// A wish for the status document. Answered by `status` with as many sessions as one message
+    /// holds.
+    Status {
+        /// Only sessions with larger numbers.
+        #[serde(default)]
+        after: u64,
+    },
     /// A wish for the words that belong to a failed completion. Answered by `error_detail`.
     ErrorDetail {
         /// The error's number in the completion.
@@ -221,8 +227,23 @@ pub struct StatusDocument {
     pub uptime_s: f64,
     /// Its workers.
     pub workers: Vec<WorkerInfo>,
-    /// Its sessions.
+    /// Its sessions, by number.
     pub sessions: Vec<SessionStatus>,
+    /// True if there are sessions after the last one here.
+    pub more: bool,
+}
+
+impl StatusDocument {
+    /// The part that answers a wish for the sessions `after` a number: sorted, and no more than one
+    /// message holds.
+    #[must_use]
+    pub fn page(mut self, after: u64) -> Self {
+        self.sessions.retain(|session| session.id > after);
+        self.sessions.sort_by_key(|session| session.id);
+        self.more = self.sessions.len() > STATUS_SESSIONS_MAX;
+        self.sessions.truncate(STATUS_SESSIONS_MAX);
+        self
+    }
 }
 
 /// How a session stands.

@@ -201,6 +201,17 @@ struct State {
     free: FreeLists,
     used_bytes: u64,
     warm_bytes_max: u64,
+    /// Bytes in large blocks freed since the warm memory was last measured.
+    unmeasured_bytes: u64,
+}
+
+impl State {
+    /// Bytes of memory behind the arenas that no block uses. Asks the kernel once per arena; blocks
+    /// that were never written make it an underestimate.
+    fn warm_bytes(&self) -> u64 {
+        let resident: u64 = self.arenas.iter().map(|arena| arena.resident_bytes()).sum();
+        resident.saturating_sub(self.used_bytes)
+    }
 }
 
 /// How an allocator stands.
@@ -247,14 +258,7 @@ impl ArenaAllocator {
         let mut state = self.0.lock();
         let arena = state.arenas.len() as u32;
         state.arenas.push(Arc::new(segment));
-        state.free.insert(
-            arena,
-            Extent {
-                offset: 0,
-                len,
-                warm: 0,
-            },
-        );
+        state.free.insert(arena, Extent { offset: 0, len });
         Ok(arena)
     }
 
@@ -308,7 +312,7 @@ impl ArenaAllocator {
             arenas: state.arenas.len(),
             total_bytes: state.arenas.iter().map(|s| s.len() as u64).sum(),
             used_bytes: state.used_bytes,
-            warm_bytes: state.free.warm_bytes,
+            warm_bytes: state.warm_bytes(),
             free_extents: state.free.by_len.len(),
         }
     }
@@ -331,23 +335,29 @@ impl Shared {
             return Ok(0);
         }
         let mut given_back = 0;
-        loop {
-            let mut state = self.lock();
-            if state.free.warm_bytes <= keep_bytes {
-                return Ok(given_back);
+        // The largest extents first, each looked at once: what is freed meanwhile is the next trim's.
+        let mut state = self.lock();
+        let candidates: Vec<_> = state.free.by_len.iter().rev().copied().collect();
+        for (len, arena, offset) in candidates {
+            let warm = state.warm_bytes();
+            if warm <= keep_bytes || len < PAGE_BYTES as u64 {
+                break;
             }
-            let Some((arena, extent)) = state.free.take_warmest() else {
-                return Ok(given_back);
-            };
+            if !state.free.remove(arena, offset, len) {
+                continue;
+            }
             let segment = state.arenas[arena as usize].clone();
             // Punching gigabytes takes milliseconds: not under the lock. Nobody else can get the
             // extent meanwhile.
             drop(state);
-            let punched = segment.punch(extent.offset, extent.len);
-            self.lock().free.insert(arena, Extent { warm: 0, ..extent });
+            let before = segment.resident_bytes();
+            let punched = segment.punch(offset, len);
+            given_back += before.saturating_sub(segment.resident_bytes());
+            state = self.lock();
+            state.free.insert(arena, Extent { offset, len });
             punched?;
-            given_back += extent.warm;
         }
+        Ok(given_back)
     }
 }
 
@@ -356,86 +366,69 @@ impl Shared {
 struct Extent {
     offset: u64,
     len: u64,
-    /// How many of its bytes may hold memory, at most.
-    warm: u64,
 }
 
 /// The free extents of all arenas. No two of one arena touch.
 #[derive(Default)]
 struct FreeLists {
-    /// (arena, offset) → (len, warm).
-    by_place: BTreeMap<(u32, u64), (u64, u64)>,
+    /// (arena, offset) → len.
+    by_place: BTreeMap<(u32, u64), u64>,
     /// (len, arena, offset): the smallest that fits comes first.
     by_len: BTreeSet<(u64, u32, u64)>,
-    /// (warm, arena, offset) of extents with whole pages that hold memory.
-    by_warm: BTreeSet<(u64, u32, u64)>,
-    warm_bytes: u64,
 }
 
 impl FreeLists {
     /// Adds an extent, joined with its neighbours.
     fn insert(&mut self, arena: u32, mut extent: Extent) {
-        let place = (arena, extent.offset);
-        let before = self.by_place.range((arena, 0)..place).next_back();
-        if let Some((&(_, offset), &(len, _))) = before
+        let before = self
+            .by_place
+            .range((arena, 0)..(arena, extent.offset))
+            .next_back();
+        if let Some((&(_, offset), &len)) = before
             && offset + len == extent.offset
         {
-            let (_, warm) = self.remove(arena, offset, len);
+            self.remove(arena, offset, len);
             extent = Extent {
                 offset,
                 len: len + extent.len,
-                warm: warm + extent.warm,
             };
         }
         let end = extent.offset + extent.len;
-        if let Some(&(len, _)) = self.by_place.get(&(arena, end)) {
-            let (_, warm) = self.remove(arena, end, len);
+        if let Some(&len) = self.by_place.get(&(arena, end)) {
+            self.remove(arena, end, len);
             extent.len += len;
-            extent.warm += warm;
         }
-        self.by_place
-            .insert((arena, extent.offset), (extent.len, extent.warm));
+        self.by_place.insert((arena, extent.offset), extent.len);
         self.by_len.insert((extent.len, arena, extent.offset));
-        if extent.len >= 2 * PAGE_BYTES as u64 && extent.warm > 0 {
-            self.by_warm.insert((extent.warm, arena, extent.offset));
-        }
-        self.warm_bytes += extent.warm;
     }
 
-    fn remove(&mut self, arena: u32, offset: u64, len: u64) -> (u64, u64) {
-        let found = self.by_place.remove(&(arena, offset)).unwrap_or((len, 0));
-        self.by_len.remove(&(len, arena, offset));
-        self.by_warm.remove(&(found.1, arena, offset));
-        self.warm_bytes -= found.1;
+    /// Takes an extent out. False if there is none like it.
+    fn remove(&mut self, arena: u32, offset: u64, len: u64) -> bool {
+        let found = self.by_len.remove(&(len, arena, offset));
+        if found {
+            self.by_place.remove(&(arena, offset));
+        }
         found
     }
 
     /// Takes `len` bytes aligned to `align` out of the smallest extent that surely holds them.
     fn take(&mut self, len: u64, align: u64) -> Option<(u32, Extent)> {
         let fits = |&&(have, _, offset): &&(u64, u32, u64)| {
-            offset.next_multiple_of(align) - offset + len <= have
+            (offset.next_multiple_of(align) - offset).saturating_add(len) <= have
         };
         // One look at the best fit; if its alignment spoils it, an extent that fits however it lies.
         let first = self.by_len.range((len, 0, 0)..).next().filter(fits);
-        let roomy = len + align - SMALL_ALIGN_BYTES;
+        let roomy = len.saturating_add(align - SMALL_ALIGN_BYTES);
         let &(have, arena, offset) = first.or_else(|| self.by_len.range((roomy, 0, 0)..).next())?;
-        let (_, warm) = self.remove(arena, offset, have);
+        self.remove(arena, offset, have);
         let start = offset.next_multiple_of(align);
         let end = start + len;
-        // Which of its bytes are warm is not recorded: count them to the taken part first, so that
-        // the rest is never thought warmer than it is and the total stays an upper bound elsewhere.
-        let taken_warm = warm.min(len);
-        let mut rest_warm = warm - taken_warm;
         if offset < start {
-            let front = start - offset;
-            let front_warm = rest_warm.min(front);
-            rest_warm -= front_warm;
             self.insert(
                 arena,
                 Extent {
                     offset,
-                    len: front,
-                    warm: front_warm,
+                    len: start - offset,
                 },
             );
         }
@@ -445,26 +438,10 @@ impl FreeLists {
                 Extent {
                     offset: end,
                     len: offset + have - end,
-                    warm: rest_warm,
                 },
             );
         }
-        Some((
-            arena,
-            Extent {
-                offset: start,
-                len,
-                warm: taken_warm,
-            },
-        ))
-    }
-
-    /// Takes the extent that holds most memory.
-    fn take_warmest(&mut self) -> Option<(u32, Extent)> {
-        let &(_, arena, offset) = self.by_warm.last()?;
-        let (len, warm) = *self.by_place.get(&(arena, offset))?;
-        self.remove(arena, offset, len);
-        Some((arena, Extent { offset, len, warm }))
+        Some((arena, Extent { offset: start, len }))
     }
 }
 
@@ -555,19 +532,33 @@ impl ArenaBlock {
 
 impl Drop for ArenaBlock {
     fn drop(&mut self) {
+        if self.shared.generation != fork::generation() {
+            // A forked child's copy: the bytes are its parent's, and the lock may be held by a thread
+            // that does not exist here.
+            return;
+        }
         let mut state = self.shared.lock();
         state.used_bytes -= self.rounded;
-        let extent = Extent {
-            offset: self.offset,
-            len: self.rounded,
-            warm: self.rounded,
-        };
-        state.free.insert(self.arena, extent);
+        state.free.insert(
+            self.arena,
+            Extent {
+                offset: self.offset,
+                len: self.rounded,
+            },
+        );
+        if self.rounded < LARGE_BYTES_MIN {
+            return;
+        }
+        // Measuring costs a system call per arena, so only now and then.
+        state.unmeasured_bytes += self.rounded;
         let keep = state.warm_bytes_max;
-        let trim = state.free.warm_bytes > keep;
-        drop(state);
-        if trim {
-            // Half, so that the next drop does not trim again. Memory that the kernel will not take
+        if state.unmeasured_bytes < keep / 8 {
+            return;
+        }
+        state.unmeasured_bytes = 0;
+        if state.warm_bytes() > keep {
+            drop(state);
+            // Half, so that the next drops do not trim again. Memory that the kernel will not take
             // back is still free.
             let _ = self.shared.trim(keep / 2);
         }

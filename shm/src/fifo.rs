@@ -1,7 +1,7 @@
 //! A queue between two threads of one process: a heap ring whose consumer sleeps on a futex.
 
 use crate::mem::{HeapMem, Mem};
-use crate::port::spin_until;
+use crate::port::{WAIT_MAX, spin_until};
 use crate::ring::{Consumer, Corrupt, Full, Producer, heap_ring};
 use crate::{Slot, futex};
 use std::time::{Duration, Instant};
@@ -47,9 +47,9 @@ impl FifoSender {
         self.ring.free_slots()
     }
 
-    /// Wakes the receiver though nothing was sent, to make it look at something else.
-    pub fn nudge(&self) {
-        futex::wake(self.ring.mem().tail(), 1);
+    /// True once the receiver has been dropped.
+    pub fn is_disconnected(&self) -> bool {
+        self.ring.mem().is_last()
     }
 }
 
@@ -74,13 +74,19 @@ impl FifoReceiver {
         self.ring.has_work()
     }
 
-    /// Waits until something waits, a [`nudge`](FifoSender::nudge) or `timeout`; spins for `spin`
-    /// first. True if something waits. Either way the caller looks again.
+    /// True once the sender has been dropped: nothing more will come than what waits. A dropped sender
+    /// wakes nobody, so end a conversation with a slot that says so; this is for one that panicked.
+    pub fn is_disconnected(&self) -> bool {
+        self.ring.mem().is_last()
+    }
+
+    /// Waits until something waits or `timeout` has passed; spins for `spin` first. True if something
+    /// waits. May return early.
     pub fn wait(&mut self, spin: Duration, timeout: Duration) -> bool {
         if self.ring.has_work() {
             return true;
         }
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout.min(WAIT_MAX);
         if spin_until(spin, || self.ring.has_work()) {
             return true;
         }

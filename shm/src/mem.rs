@@ -60,6 +60,12 @@ impl HeapMem {
             slots,
         }))
     }
+
+    /// True once the other end of the ring has been dropped.
+    #[cfg(not(loom))]
+    pub fn is_last(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
 }
 
 impl Mem for HeapMem {

@@ -412,7 +412,7 @@ impl Submitter {
         if self.free_slots() >= slots {
             return true;
         }
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout.min(WAIT_MAX);
         let mut nap = SPACE_NAP_MIN;
         loop {
             std::thread::sleep(nap);
@@ -472,7 +472,7 @@ impl Completions {
         if let Some(slot) = self.pop() {
             return Some(slot);
         }
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout.min(WAIT_MAX);
         if spin_until(spin.min(timeout), || self.cq.has_work()) {
             return self.pop();
         }
@@ -501,6 +501,9 @@ impl Completions {
         SessionState::from_word(word)
     }
 }
+
+/// Longer waits are cut to this: the peer may have died without a sign.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// How long to spin before sleeping: long enough to catch a quick answer where cores are plenty, a
 /// few microseconds where the spinner sits on the core that should compute the answer.

@@ -176,10 +176,18 @@ impl Segment {
         };
     }
 
+    /// Bytes of memory behind the segment: pages that somebody has touched. 0 if it is detached.
+    pub fn resident_bytes(&self) -> u64 {
+        const BLOCK_BYTES: u64 = 512;
+        let stat = self.fd.as_ref().and_then(|fd| rustix::fs::fstat(fd).ok());
+        stat.map_or(0, |stat| stat.st_blocks as u64 * BLOCK_BYTES)
+    }
+
     /// Gives the memory behind whole pages of `offset..offset + len` back; they read as zeros.
     ///
     /// # Errors
-    /// If the range is outside the segment, or the kernel refuses (a read-only segment).
+    /// If the range is outside the segment, or the kernel refuses (a read-only segment), or
+    /// [`Error::Detached`].
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let arena_bytes = self.len as u64;
         let page = PAGE_BYTES as u64;

@@ -27,7 +27,7 @@ pub struct Socket(OwnedFd);
 /// Who is at the other end, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// Process.
+    /// Process; 0 if it is in a process namespace that is not visible from here.
     pub pid: u32,
     /// User.
     pub uid: u32,
@@ -183,7 +183,10 @@ impl Socket {
         loop {
             let mut space =
                 [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
+            // Where no descriptor may come, there is no room for one: the kernel drops it before it
+            // becomes ours. Closing one that a hostile peer made (a file of its own FUSE) could block.
+            let room = if fds_max == 0 { 0 } else { space.len() };
+            let mut control = RecvAncillaryBuffer::new(&mut space[..room]);
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
             let limit_bytes = buffer.len();
             let mut parts = [IoSliceMut::new(buffer)];
@@ -249,13 +252,39 @@ impl Socket {
     /// # Errors
     /// If this is not a connected Unix socket.
     pub fn peer_credentials(&self) -> Result<PeerCredentials> {
-        let ucred = rustix::net::sockopt::socket_peercred(&self.0)
+        let mut ucred = libc::ucred {
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
+        self.option(libc::SO_PEERCRED, &mut ucred)
             .map_err(os("ask who is at the other end"))?;
         Ok(PeerCredentials {
-            pid: ucred.pid.as_raw_nonzero().get() as u32,
-            uid: ucred.uid.as_raw(),
-            gid: ucred.gid.as_raw(),
+            pid: ucred.pid as u32,
+            uid: ucred.uid,
+            gid: ucred.gid,
         })
+    }
+
+    /// Reads the socket option `name` into `value`, which must be the kernel's type for it.
+    fn option<T: Copy>(&self, name: libc::c_int, value: &mut T) -> std::io::Result<()> {
+        let mut len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, all of them inside `value`, which is of a
+        // plain C type without invalid values.
+        let status = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                name,
+                (&raw mut *value).cast(),
+                &raw mut len,
+            )
+        };
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
     }
 
     /// A descriptor that becomes readable when the peer's process ends.
@@ -266,25 +295,16 @@ impl Socket {
     /// If the peer is gone, or the process has no descriptors left.
     pub fn peer_pidfd(&self) -> Result<OwnedFd> {
         let mut fd: libc::c_int = -1;
-        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the option writes one int through the pointer, and its length.
-        let status = unsafe {
-            libc::getsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_PEERPIDFD,
-                (&raw mut fd).cast(),
-                &raw mut len,
-            )
-        };
-        if status == 0 && fd >= 0 {
+        match self.option(SO_PEERPIDFD, &mut fd) {
             // SAFETY: the kernel just gave us this descriptor.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+            Ok(()) if fd >= 0 => return Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            _ => {}
         }
-        let ucred = rustix::net::sockopt::socket_peercred(&self.0)
-            .map_err(os("ask who is at the other end"))?;
-        rustix::process::pidfd_open(ucred.pid, rustix::process::PidfdFlags::empty())
-            .map_err(os("watch the peer's process (pidfd_open)"))
+        let what = "watch the peer's process (pidfd_open)";
+        let pid = rustix::process::Pid::from_raw(self.peer_credentials()?.pid as i32)
+            .ok_or(Errno::SRCH)
+            .map_err(os(what))?;
+        rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).map_err(os(what))
     }
 }
 
