@@ -1,1 +1,32 @@
 //! The instruction set of GT: dtypes, shapes, the op table, its rules, gradients and wire encoding.
+//!
+//! This crate is plain data and pure functions: it must not know memory, threads, I/O or devices, and has no
+//! `unsafe`. Everybody else derives what they need from it: the client its shape errors and gradients, the
+//! daemon its validation, a backend its kernels, the Python package its methods and reference page.
+//!
+//! Start at [`table`]: one row per primitive op. [`infer`] holds the shape and dtype rule of each class of op,
+//! [`build`] what a user calls (promotion, broadcasting, negative axes, composites), [`grad`] the gradients, and
+//! [`wire`] the 64-byte slots in which instructions travel.
+#![forbid(unsafe_code)]
+
+pub mod build;
+pub mod cost;
+pub mod dtype;
+pub mod error;
+pub mod grad;
+pub mod graph;
+pub mod infer;
+pub mod instruction;
+pub mod math;
+pub mod philox;
+pub mod shape;
+pub mod table;
+pub mod text;
+pub mod wire;
+
+pub use dtype::{DType, DTypeSet};
+pub use error::{ErrorKind, OpError};
+pub use graph::{Arg, Graph, Val};
+pub use instruction::{Attrs, Inputs, Instruction, Operand, Scalar, TensorId};
+pub use shape::{Meta, RANK_MAX, Shape};
+pub use table::{Class, Op, Row};

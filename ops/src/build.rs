@@ -1,0 +1,809 @@
+//! What a user calls: PyTorch's arguments (negative axes, Python numbers, mixed dtypes) turned into instructions, and
+//! composites, which are functions over primitives.
+//!
+//! Everything is written against [`Graph`], so the Python package, the C library and the gradients share it.
+
+use crate::dtype::{DType, Promotable, result_type};
+use crate::error::{OpError, Result};
+use crate::graph::{Arg, Graph, Val};
+use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
+use crate::shape::{Meta, RANK_MAX, Shape, normalize_axis};
+use crate::table::{Op, Promotion};
+
+type G<'a> = &'a mut dyn Graph;
+
+fn promotable(g: &dyn Graph, arg: &Arg) -> Promotable {
+    match arg {
+        Arg::Val(v) => {
+            let meta = g.meta(*v);
+            if meta.shape.rank() == 0 { Promotable::ZeroDim(meta.dtype) } else { Promotable::Dimensioned(meta.dtype) }
+        }
+        Arg::Scalar(s) => Promotable::Number(s.category()),
+    }
+}
+
+/// `v` as `dtype`; itself if it is already.
+///
+/// # Errors
+/// Whatever the graph refuses.
+pub fn cast(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
+    if g.meta(v).dtype == dtype { Ok(v) } else { g.emit(Op::Cast, &[v.into()], Attrs::DType(dtype)) }
+}
+
+fn cast_arg(g: G<'_>, arg: Arg, dtype: DType) -> Result<Arg> {
+    match arg {
+        Arg::Val(v) => cast(g, v, dtype).map(Arg::Val),
+        scalar => Ok(scalar),
+    }
+}
+
+/// An elementwise op on tensors and numbers of any dtypes: promoted as PyTorch does, then broadcast.
+///
+/// # Errors
+/// Shapes that do not broadcast, a dtype the op does not compute in, numbers alone.
+pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
+    let row = op.row();
+    if !args.iter().any(|a| matches!(a, Arg::Val(_))) {
+        return Err(OpError::type_(format!("{}(): at least one argument must be a Tensor", row.name)));
+    }
+    let common = result_type(args.iter().map(|a| promotable(g, a)));
+    let dtype = match row.promotion {
+        Promotion::Float => common.to_float(),
+        _ => common,
+    };
+    if let (Op::Pow, true, Some(Arg::Scalar(s))) = (op, dtype.is_int(), args.get(1))
+        && s.to_i64() < 0
+    {
+        return Err(OpError::runtime("Integers to negative integer powers are not allowed."));
+    }
+    let mut cast_args = [Arg::Scalar(Scalar::Bool(false)); 3];
+    for (to, arg) in cast_args.iter_mut().zip(args) {
+        *to = cast_arg(g, *arg, dtype)?;
+    }
+    // Every row needs a tensor operand of the dtype it computes in; pow with a bool base is an integer op.
+    let args = &cast_args[..args.len()];
+    if dtype == DType::Bool && matches!(op, Op::Pow | Op::FloorDivide | Op::Remainder) {
+        let mut wide = [Arg::Scalar(Scalar::Bool(false)); 3];
+        for (to, arg) in wide.iter_mut().zip(args) {
+            *to = cast_arg(g, *arg, DType::I64)?;
+        }
+        return g.emit(op, &wide[..args.len()], Attrs::None);
+    }
+    g.emit(op, args, Attrs::None)
+}
+
+/// `where(condition, yes, no)`; numbers promote as in arithmetic.
+///
+/// # Errors
+/// A condition that is not bool, shapes that do not broadcast.
+pub fn where_(g: G<'_>, condition: Val, yes: Arg, no: Arg) -> Result<Val> {
+    let dtype = result_type([promotable(g, &yes), promotable(g, &no)]);
+    let yes = cast_arg(g, yes, dtype)?;
+    let no = cast_arg(g, no, dtype)?;
+    g.emit(Op::Where, &[condition.into(), yes, no], Attrs::DType(dtype))
+}
+
+/// Elements kept between bounds, either of which may be absent.
+///
+/// # Errors
+/// No bound at all, shapes that do not broadcast.
+pub fn clamp(g: G<'_>, v: Val, low: Option<Arg>, high: Option<Arg>) -> Result<Val> {
+    match (low, high) {
+        (Some(low), Some(high)) => elementwise(g, Op::Clamp, &[v.into(), low, high]),
+        (Some(low), None) => elementwise(g, Op::Maximum, &[v.into(), low]),
+        (None, Some(high)) => elementwise(g, Op::Minimum, &[v.into(), high]),
+        (None, None) => Err(OpError::runtime("clamp: At least one of 'min' or 'max' must not be None")),
+    }
+}
+
+/// The bit mask of `axes` of a tensor of `rank` dimensions; no axes are all axes.
+fn axes_mask(rank: usize, axes: Option<&[i64]>) -> Result<u8> {
+    let all = ((1u16 << rank) - 1) as u8;
+    let Some(axes) = axes.filter(|a| !a.is_empty()) else { return Ok(all) };
+    let mut mask = 0u8;
+    for &axis in axes {
+        let axis = normalize_axis(axis, rank)?;
+        if mask >> axis & 1 == 1 {
+            return Err(OpError::runtime(format!("dim {axis} appears multiple times in the list of dims")));
+        }
+        mask |= 1 << axis;
+    }
+    // A scalar has an axis 0 to name, but none to reduce.
+    Ok(mask & all)
+}
+
+/// A reduction over `axes`, or over all of them.
+///
+/// # Errors
+/// Axes out of range or named twice, an extreme of no elements, a mean of integers.
+pub fn reduce(g: G<'_>, op: Op, v: Val, axes: Option<&[i64]>, keepdim: bool) -> Result<Val> {
+    let row = op.row();
+    let meta = g.meta(v);
+    let mask = axes_mask(meta.shape.rank(), axes)?;
+    if matches!(op, Op::Amax | Op::Amin) && axes.is_none_or(<[i64]>::is_empty) && meta.shape.numel() == 0 {
+        return Err(OpError::runtime(format!(
+            "{}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+            &row.name[1..]
+        )));
+    }
+    let v = if row.promotion == Promotion::Sum && !meta.dtype.is_float() { cast(g, v, DType::I64)? } else { v };
+    g.emit(op, &[v.into()], Attrs::Axes { mask, keepdim })
+}
+
+/// `argmax` or `argmin` along `axis`, or of the flattened tensor.
+///
+/// # Errors
+/// An axis out of range, no elements.
+pub fn arg_reduce(g: G<'_>, op: Op, v: Val, axis: Option<i64>, keepdim: bool) -> Result<Val> {
+    let meta = g.meta(v);
+    let rank = meta.shape.rank();
+    let v = if meta.dtype == DType::Bool { cast(g, v, DType::U8)? } else { v };
+    let Some(axis) = axis.map(|a| normalize_axis(a, rank)).transpose()?.filter(|_| rank > 0) else {
+        if meta.shape.numel() == 0 {
+            return Err(OpError::index(format!(
+                "{}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+                op.name()
+            )));
+        }
+        let flat = reshape(g, v, &[-1])?;
+        let found = g.emit(op, &[flat.into()], Attrs::Axes { mask: 1, keepdim: false })?;
+        return if keepdim { reshape(g, found, &vec![1; rank]) } else { Ok(found) };
+    };
+    g.emit(op, &[v.into()], Attrs::Axes { mask: 1 << axis, keepdim })
+}
+
+/// The variance along axes, dividing by `n - correction`.
+///
+/// # Errors
+/// As [`reduce`]; integers.
+pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
+    let meta = g.meta(v);
+    if !meta.dtype.is_float() {
+        return Err(OpError::runtime("std and var only support floating point and complex dtypes"));
+    }
+    let mask = axes_mask(meta.shape.rank(), axes)?;
+    let count: usize =
+        meta.shape.dims().iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1).map(|(_, d)| d).product();
+    let mean = g.emit(Op::Mean, &[v.into()], Attrs::Axes { mask, keepdim: true })?;
+    let centred = g.emit(Op::Sub, &[v.into(), mean.into()], Attrs::None)?;
+    let square = g.emit(Op::Mul, &[centred.into(), centred.into()], Attrs::None)?;
+    let total = g.emit(Op::Sum, &[square.into()], Attrs::Axes { mask, keepdim })?;
+    g.emit(Op::Div, &[total.into(), (count as f64 - correction).max(0.0).into()], Attrs::None)
+}
+
+/// The standard deviation along axes: the root of [`var`].
+///
+/// # Errors
+/// As [`var`].
+pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
+    let var = var(g, v, axes, correction, keepdim)?;
+    g.emit(Op::Sqrt, &[var.into()], Attrs::None)
+}
+
+/// `exp(v)` normalised to sum 1 along `axis`, the maximum taken off first so that nothing overflows.
+///
+/// # Errors
+/// An axis out of range.
+pub fn softmax(g: G<'_>, v: Val, axis: i64) -> Result<Val> {
+    let (e, total) = exp_shifted(g, v, axis)?;
+    g.emit(Op::Div, &[e.1.into(), total.into()], Attrs::None)
+}
+
+/// The logarithm of [`softmax`], without losing small values.
+///
+/// # Errors
+/// An axis out of range.
+pub fn log_softmax(g: G<'_>, v: Val, axis: i64) -> Result<Val> {
+    let ((shifted, _), total) = exp_shifted(g, v, axis)?;
+    let log = g.emit(Op::Log, &[total.into()], Attrs::None)?;
+    g.emit(Op::Sub, &[shifted.into(), log.into()], Attrs::None)
+}
+
+/// `(v - max, exp(v - max))` and the sum of the latter, along `axis`.
+fn exp_shifted(g: G<'_>, v: Val, axis: i64) -> Result<((Val, Val), Val)> {
+    let meta = g.meta(v);
+    let v = cast(g, v, meta.dtype.to_float())?;
+    let mask = axes_mask(meta.shape.rank(), Some(&[axis]))?;
+    let keep = Attrs::Axes { mask, keepdim: true };
+    if meta.shape.numel() == 0 {
+        let e = g.emit(Op::Exp, &[v.into()], Attrs::None)?;
+        let total = g.emit(Op::Sum, &[e.into()], keep)?;
+        return Ok(((v, e), total));
+    }
+    let max = g.emit(Op::Amax, &[v.into()], keep.clone())?;
+    let max = g.detach(max)?;
+    let shifted = g.emit(Op::Sub, &[v.into(), max.into()], Attrs::None)?;
+    let e = g.emit(Op::Exp, &[shifted.into()], Attrs::None)?;
+    let total = g.emit(Op::Sum, &[e.into()], keep)?;
+    Ok(((shifted, e), total))
+}
+
+/// The matrix product of vectors, matrices or batches of them, as `torch.matmul`.
+///
+/// # Errors
+/// Scalars, inner sizes that differ, batches that do not broadcast, dtypes that differ.
+pub fn matmul(g: G<'_>, a: Val, b: Val) -> Result<Val> {
+    let (sa, sb) = (g.meta(a).shape, g.meta(b).shape);
+    if sa.rank() == 0 || sb.rank() == 0 {
+        return Err(OpError::runtime(format!(
+            "both arguments to matmul need to be at least 1D, but they are {}D and {}D",
+            sa.rank(),
+            sb.rank()
+        )));
+    }
+    let (k, k2) = (sa.dims()[sa.rank() - 1], sb.dims()[sb.rank().saturating_sub(2)]);
+    if k != k2 && (sa.rank() == 1 || sb.rank() == 1) {
+        return Err(OpError::runtime(match (sa.rank(), sb.rank()) {
+            (1, 1) => format!(
+                "inconsistent tensor size, expected tensor [{k}] and src [{k2}] to have the same number of elements, but got {k} and {k2} elements respectively"
+            ),
+            (_, 1) => format!(
+                "size mismatch, got input ({}), mat ({}x{k}), vec ({k2})",
+                sa.numel() / k.max(1),
+                sa.numel() / k.max(1)
+            ),
+            _ => format!("mat1 and mat2 shapes cannot be multiplied (1x{k} and {k2}x{})", sb.dims()[sb.rank() - 1]),
+        }));
+    }
+    let a2 = if sa.rank() == 1 { unsqueeze(g, a, 0)? } else { a };
+    let b2 = if sb.rank() == 1 { unsqueeze(g, b, 1)? } else { b };
+    let mut product = g.emit(Op::Matmul, &[a2.into(), b2.into()], Attrs::None)?;
+    if sa.rank() == 1 {
+        product = squeeze(g, product, Some(&[-2]))?;
+    }
+    if sb.rank() == 1 {
+        product = squeeze(g, product, Some(&[-1]))?;
+    }
+    Ok(product)
+}
+
+/// Sizes with at most one -1, which becomes whatever makes `numel` elements.
+fn complete_sizes(sizes: &[i64], numel: usize) -> Result<Shape> {
+    let invalid = || OpError::runtime(format!("shape '{sizes:?}' is invalid for input of size {numel}"));
+    let mut known = 1usize;
+    let mut open = None;
+    let mut dims = [0usize; RANK_MAX];
+    if sizes.len() > RANK_MAX {
+        return Shape::new(&vec![1; sizes.len()]);
+    }
+    for (i, &size) in sizes.iter().enumerate() {
+        match size {
+            -1 if open.is_none() => open = Some(i),
+            -1 => return Err(OpError::runtime("only one dimension can be inferred")),
+            size if size < 0 => return Err(OpError::runtime(format!("invalid shape dimension {size}"))),
+            size => {
+                dims[i] = size as usize;
+                known = known.checked_mul(size as usize).ok_or_else(invalid)?;
+            }
+        }
+    }
+    if let Some(i) = open {
+        if known == 0 {
+            return Err(OpError::runtime(format!(
+                "cannot reshape tensor of {numel} elements into shape {sizes:?} because the unspecified dimension size -1 can be any value and is ambiguous"
+            )));
+        }
+        if !numel.is_multiple_of(known) {
+            return Err(invalid());
+        }
+        dims[i] = numel / known;
+    } else if known != numel {
+        return Err(invalid());
+    }
+    Shape::new(&dims[..sizes.len()])
+}
+
+/// The same elements under another shape, one size of which may be -1.
+///
+/// # Errors
+/// Sizes whose product is not the number of elements.
+pub fn reshape(g: G<'_>, v: Val, sizes: &[i64]) -> Result<Val> {
+    let from = g.meta(v).shape;
+    reshape_to(g, v, complete_sizes(sizes, from.numel())?)
+}
+
+fn reshape_to(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
+    g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape))
+}
+
+/// The axes in the order `axes` names them.
+///
+/// # Errors
+/// Not every axis exactly once.
+pub fn permute(g: G<'_>, v: Val, axes: &[i64]) -> Result<Val> {
+    let rank = g.meta(v).shape.rank();
+    if axes.len() != rank {
+        return Err(OpError::runtime(format!(
+            "permute: number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = {}",
+            axes.len()
+        )));
+    }
+    let mut permutation: [u8; RANK_MAX] = std::array::from_fn(|i| i as u8);
+    for (to, &axis) in permutation.iter_mut().zip(axes) {
+        *to = normalize_axis(axis, rank)? as u8;
+    }
+    g.emit(Op::Permute, &[v.into()], Attrs::Permutation(permutation))
+}
+
+/// Two axes exchanged.
+///
+/// # Errors
+/// An axis out of range.
+pub fn transpose(g: G<'_>, v: Val, a: i64, b: i64) -> Result<Val> {
+    let rank = g.meta(v).shape.rank();
+    let (a, b) = (normalize_axis(a, rank)?, normalize_axis(b, rank)?);
+    let mut permutation: [u8; RANK_MAX] = std::array::from_fn(|i| i as u8);
+    permutation.swap(a, b);
+    g.emit(Op::Permute, &[v.into()], Attrs::Permutation(permutation))
+}
+
+/// Axes of size 1 left out: those named, or all.
+///
+/// # Errors
+/// An axis out of range.
+pub fn squeeze(g: G<'_>, v: Val, axes: Option<&[i64]>) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    let mask = match axes {
+        Some([]) => 0,
+        axes => axes_mask(shape.rank(), axes)?,
+    };
+    let dims: Vec<usize> =
+        shape.dims().iter().enumerate().filter(|(i, d)| !(**d == 1 && mask >> i & 1 == 1)).map(|(_, d)| *d).collect();
+    reshape_to(g, v, Shape::new(&dims)?)
+}
+
+/// A new axis of size 1 at `axis`.
+///
+/// # Errors
+/// An axis out of range.
+pub fn unsqueeze(g: G<'_>, v: Val, axis: i64) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    let axis = normalize_axis(axis, shape.rank() + 1)?;
+    let mut dims = shape.dims().to_vec();
+    dims.insert(axis, 1);
+    reshape_to(g, v, Shape::new(&dims)?)
+}
+
+/// The tensor repeated to `sizes`, -1 keeping a size.
+///
+/// # Errors
+/// A size that is neither the old one nor one that an axis of size 1 can take.
+pub fn expand(g: G<'_>, v: Val, sizes: &[i64]) -> Result<Val> {
+    let from = g.meta(v).shape;
+    if sizes.len() > RANK_MAX {
+        return Err(Shape::new(&vec![1; sizes.len()]).err().unwrap_or_else(|| OpError::value("too many dimensions")));
+    }
+    let mut dims = [0usize; RANK_MAX];
+    for (i, &size) in sizes.iter().enumerate() {
+        dims[i] = if size >= 0 {
+            size as usize
+        } else if size == -1 && i + from.rank() >= sizes.len() {
+            from.dims()[i + from.rank() - sizes.len()]
+        } else {
+            return Err(OpError::runtime(format!(
+                "The expanded size of the tensor ({size}) isn't allowed in a leading, non-existing dimension {i}"
+            )));
+        };
+    }
+    let to = Shape::new(&dims[..sizes.len()])?;
+    g.emit(Op::Expand, &[v.into()], Attrs::Shape(to))
+}
+
+/// The axes from `start` to `end`, both included, as one.
+///
+/// # Errors
+/// Axes out of range or in the wrong order.
+pub fn flatten(g: G<'_>, v: Val, start: i64, end: i64) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    let (start, end) = (normalize_axis(start, shape.rank())?, normalize_axis(end, shape.rank())?);
+    if shape.rank() == 0 {
+        return reshape_to(g, v, Shape::new(&[1])?);
+    }
+    if start > end {
+        return Err(OpError::runtime("flatten() has invalid args: start_dim cannot come after end_dim"));
+    }
+    let mut dims = shape.dims()[..start].to_vec();
+    dims.push(shape.dims()[start..=end].iter().product());
+    dims.extend(&shape.dims()[end + 1..]);
+    reshape_to(g, v, Shape::new(&dims)?)
+}
+
+/// One part of `x[…]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Index {
+    /// One position, whose axis goes.
+    At(i64),
+    /// Python's `start:stop:step`.
+    Range {
+        /// Where it starts.
+        start: Option<i64>,
+        /// Where it stops, exclusively.
+        stop: Option<i64>,
+        /// The distance between elements; negative walks backwards.
+        step: Option<i64>,
+    },
+    /// A new axis of size 1.
+    NewAxis,
+    /// As many whole axes as are left.
+    Ellipsis,
+}
+
+/// The box that `parts` select from `shape`, and the shape it is then seen under.
+fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
+    let consumed = parts.iter().filter(|p| matches!(p, Index::At(_) | Index::Range { .. })).count();
+    if consumed > shape.rank() {
+        return Err(OpError::index(format!("too many indices for tensor of dimension {}", shape.rank())));
+    }
+    if parts.iter().filter(|p| **p == Index::Ellipsis).count() > 1 {
+        return Err(OpError::index("an index can only have a single ellipsis ('...')"));
+    }
+    let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: *shape };
+    let mut dims = Vec::with_capacity(RANK_MAX);
+    let mut axis = 0;
+    let whole = |axis: &mut usize, dims: &mut Vec<usize>, count: usize| {
+        dims.extend(&shape.dims()[*axis..*axis + count]);
+        *axis += count;
+    };
+    for part in parts {
+        match *part {
+            Index::NewAxis => dims.push(1),
+            Index::Ellipsis => whole(&mut axis, &mut dims, shape.rank() - consumed),
+            Index::At(i) => {
+                let size = shape.dims()[axis] as i64;
+                if i < -size || i >= size {
+                    return Err(OpError::index(format!(
+                        "index {i} is out of bounds for dimension {axis} with size {size}"
+                    )));
+                }
+                spec.start[axis] = if i < 0 { i + size } else { i };
+                spec.sizes = spec.sizes.with_dim(axis, 1);
+                axis += 1;
+            }
+            Index::Range { start, stop, step } => {
+                let size = shape.dims()[axis] as i64;
+                let step = step.unwrap_or(1);
+                if step == 0 {
+                    return Err(OpError::value("slice step cannot be zero"));
+                }
+                let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
+                let place = |i: i64| (if i < 0 { i.saturating_add(size) } else { i }).clamp(low, high);
+                let start = start.map_or(if step > 0 { low } else { high }, place);
+                let stop = stop.map_or(if step > 0 { high } else { low }, place);
+                let span = if step > 0 { stop - start } else { start - stop };
+                let count = if span <= 0 { 0 } else { (span as u64).div_ceil(step.unsigned_abs()) as usize };
+                spec.start[axis] = if count == 0 { 0 } else { start };
+                spec.step[axis] = step;
+                spec.sizes = spec.sizes.with_dim(axis, count);
+                dims.push(count);
+                axis += 1;
+            }
+        }
+    }
+    let left = shape.rank() - axis;
+    whole(&mut axis, &mut dims, left);
+    Ok((spec, Shape::new(&dims)?))
+}
+
+/// `v[parts]`: slices with steps and negative indices, integers, new axes and an ellipsis.
+///
+/// # Errors
+/// A position out of range, too many parts, a step of 0.
+pub fn index(g: G<'_>, v: Val, parts: &[Index]) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    let (spec, seen) = resolve_index(&shape, parts)?;
+    let sizes = spec.sizes;
+    let whole = sizes == shape && spec.step[..shape.rank()].iter().all(|s| *s == 1);
+    let boxed = if whole { v } else { g.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))? };
+    if seen == sizes && !whole { Ok(boxed) } else { reshape_to(g, boxed, seen) }
+}
+
+/// `v` with `v[parts] = source`: a new tensor.
+///
+/// # Errors
+/// As [`index`]; a source that does not broadcast to the selection.
+pub fn set_index(g: G<'_>, v: Val, parts: &[Index], source: Arg) -> Result<Val> {
+    let meta = g.meta(v);
+    let (spec, seen) = resolve_index(&meta.shape, parts)?;
+    let source = match source {
+        Arg::Scalar(_) => g.emit(Op::Full, &[source], Attrs::Create { shape: spec.sizes, dtype: meta.dtype })?,
+        Arg::Val(s) => {
+            let s = cast(g, s, meta.dtype)?;
+            let from = g.meta(s).shape;
+            // Leading axes of size 1 may be more than the selection has, as in NumPy.
+            let extra = from.rank().saturating_sub(seen.rank());
+            let s = if extra > 0 && from.dims()[..extra].iter().all(|d| *d == 1) {
+                reshape_to(g, s, Shape::new(&from.dims()[extra..])?)?
+            } else {
+                s
+            };
+            let fitting = g.meta(s).shape;
+            if fitting.broadcast(&seen).ok() != Some(seen) {
+                return Err(OpError::runtime(format!(
+                    "shape mismatch: value tensor of shape {from} cannot be broadcast to indexing result of shape {seen}"
+                )));
+            }
+            let wide = g.emit(Op::Expand, &[s.into()], Attrs::Shape(seen))?;
+            reshape_to(g, wide, spec.sizes)?
+        }
+    };
+    g.emit(Op::SliceScatter, &[v.into(), source.into()], Attrs::Slice(Box::new(spec)))
+}
+
+/// `len` positions of `axis` from `start`.
+///
+/// # Errors
+/// A range outside the tensor.
+pub fn narrow(g: G<'_>, v: Val, axis: i64, start: i64, len: i64) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    let axis = normalize_axis(axis, shape.rank())?;
+    if start < 0 || len < 0 || axis >= shape.rank() || start + len > shape.dims()[axis] as i64 {
+        return Err(OpError::runtime(format!(
+            "start ({start}) + length ({len}) exceeds dimension size ({}).",
+            shape.dims().get(axis).copied().unwrap_or(0)
+        )));
+    }
+    let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: shape.with_dim(axis, len as usize) };
+    spec.start[axis] = if len == 0 { 0 } else { start };
+    g.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))
+}
+
+/// Tensors side by side along `axis`, in their common dtype.
+///
+/// # Errors
+/// No tensors, other sizes that differ, scalars.
+pub fn cat(g: G<'_>, tensors: &[Val], axis: i64) -> Result<Val> {
+    if tensors.is_empty() {
+        return Err(OpError::runtime("cat(): expected a non-empty list of Tensors"));
+    }
+    let dtype = result_type(tensors.iter().map(|v| promotable(g, &Arg::Val(*v))));
+    let mut parts = Vec::with_capacity(tensors.len());
+    for (i, v) in tensors.iter().enumerate() {
+        let meta = g.meta(*v);
+        if meta.shape.rank() == 0 {
+            return Err(OpError::runtime(format!("zero-dimensional tensor (at position {i}) cannot be concatenated")));
+        }
+        // PyTorch lets an empty vector stand among tensors of any rank.
+        if meta.shape.dims() == [0] && tensors.len() > 1 && tensors.iter().any(|t| g.meta(*t).shape.rank() > 1) {
+            continue;
+        }
+        parts.push(cast(g, *v, dtype)?);
+    }
+    let rank = parts.first().map_or(1, |v| g.meta(*v).shape.rank());
+    let axis = normalize_axis(axis, rank)? as u8;
+    while parts.len() > INPUTS_MAX {
+        let mut joined = Vec::with_capacity(parts.len().div_ceil(INPUTS_MAX));
+        for chunk in parts.chunks(INPUTS_MAX) {
+            joined.push(emit_cat(g, chunk, axis)?);
+        }
+        parts = joined;
+    }
+    emit_cat(g, &parts, axis)
+}
+
+fn emit_cat(g: G<'_>, parts: &[Val], axis: u8) -> Result<Val> {
+    let args: Vec<Arg> = parts.iter().map(|v| Arg::Val(*v)).collect();
+    g.emit(Op::Cat, &args, Attrs::Axis(axis))
+}
+
+/// Tensors of one shape along a new axis.
+///
+/// # Errors
+/// No tensors, shapes that differ.
+pub fn stack(g: G<'_>, tensors: &[Val], axis: i64) -> Result<Val> {
+    let Some(first) = tensors.first() else {
+        return Err(OpError::runtime("stack expects a non-empty TensorList"));
+    };
+    let shape = g.meta(*first).shape;
+    let mut wide = Vec::with_capacity(tensors.len());
+    for (i, v) in tensors.iter().enumerate() {
+        let other = g.meta(*v).shape;
+        if other != shape {
+            return Err(OpError::runtime(format!(
+                "stack expects each tensor to be equal size, but got {shape} at entry 0 and {other} at entry {i}"
+            )));
+        }
+        wide.push(unsqueeze(g, *v, axis)?);
+    }
+    cat(g, &wide, if axis < 0 { axis + shape.rank() as i64 + 1 } else { axis })
+}
+
+/// The tensor cut along `axis` into pieces of these sizes.
+///
+/// # Errors
+/// Sizes that do not add up to the axis.
+pub fn split(g: G<'_>, v: Val, sizes: &[i64], axis: i64) -> Result<Vec<Val>> {
+    let shape = g.meta(v).shape;
+    let position = normalize_axis(axis, shape.rank())?;
+    if shape.rank() == 0 {
+        return Err(OpError::runtime("split expects at least a 1-dimensional tensor"));
+    }
+    let extent = shape.dims()[position] as i64;
+    if sizes.iter().any(|s| *s < 0) || sizes.iter().sum::<i64>() != extent {
+        return Err(OpError::runtime(format!(
+            "split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's size at dimension {axis}), but got split_sizes={sizes:?}"
+        )));
+    }
+    let mut start = 0;
+    sizes
+        .iter()
+        .map(|&size| {
+            let piece = narrow(g, v, axis, start, size);
+            start += size;
+            piece
+        })
+        .collect()
+}
+
+/// The sizes of pieces of `size` that `extent` is cut into, the last being what is left.
+///
+/// # Errors
+/// A size that is not positive.
+pub fn split_sizes(extent: usize, size: i64) -> Result<Vec<i64>> {
+    if size < 0 || (size == 0 && extent > 0) {
+        return Err(OpError::runtime(format!(
+            "split expects split_size be non-negative and nonzero, but got split_size={size}"
+        )));
+    }
+    if extent == 0 {
+        return Ok(vec![0]);
+    }
+    let extent = extent as i64;
+    Ok((0..extent).step_by(size as usize).map(|at| size.min(extent - at)).collect())
+}
+
+/// The sizes of at most `chunks` equal pieces of `extent`, as `torch.chunk`.
+///
+/// # Errors
+/// No chunks.
+pub fn chunk_sizes(extent: usize, chunks: i64) -> Result<Vec<i64>> {
+    if chunks <= 0 {
+        return Err(OpError::runtime(format!("chunk expects `chunks` to be greater than 0, got: {chunks}")));
+    }
+    split_sizes(extent, (extent as i64 + chunks - 1) / chunks)
+}
+
+/// A tensor of one number.
+///
+/// # Errors
+/// Whatever the graph refuses.
+pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> {
+    g.emit(Op::Full, &[value.into()], Attrs::Create { shape, dtype })
+}
+
+/// `start, start + step, …` up to but without `end`.
+///
+/// # Errors
+/// A step of 0 or away from `end`.
+pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<DType>) -> Result<Val> {
+    let float = [start, end, step].iter().any(|s| s.category() == 2);
+    let dtype = dtype.unwrap_or(if float { DType::DEFAULT_FLOAT } else { DType::I64 });
+    let (first, last, stride) = (start.to_f64(), end.to_f64(), step.to_f64());
+    if stride == 0.0 {
+        return Err(OpError::runtime("step must be nonzero"));
+    }
+    if !first.is_finite() || !last.is_finite() {
+        return Err(OpError::runtime(format!("unsupported range: {first} -> {last}")));
+    }
+    if (stride > 0.0 && last < first) || (stride < 0.0 && last > first) {
+        return Err(OpError::runtime("upper bound and lower bound inconsistent with step sign"));
+    }
+    let count = if float {
+        ((last - first) / stride).ceil()
+    } else {
+        let (span, stride) = (end.to_i64() as i128 - start.to_i64() as i128, step.to_i64() as i128);
+        ((span + stride - stride.signum()) / stride) as f64
+    };
+    let shape = Shape::new(&[count as usize])?;
+    // Bool counts 0, 1: more elements would not be told apart.
+    let compute = if dtype == DType::Bool { DType::I64 } else { dtype };
+    let v = g.emit(Op::Arange, &[start.into(), step.into()], Attrs::Create { shape, dtype: compute })?;
+    cast(g, v, dtype)
+}
+
+/// `count` numbers from `start` to `end`, both included and exact; the second half counts back from `end`, as PyTorch.
+///
+/// # Errors
+/// A negative count.
+pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Result<Val> {
+    if count < 0 {
+        return Err(OpError::runtime("number of steps must be non-negative"));
+    }
+    let shape = Shape::new(&[count as usize])?;
+    if count < 2 {
+        return full(g, shape, Scalar::Float(start), dtype);
+    }
+    let step = (end - start) / (count - 1) as f64;
+    let compute = if dtype.is_float() { dtype } else { DType::F64 };
+    let create = Attrs::Create { shape, dtype: compute };
+    let up = g.emit(Op::Arange, &[start.into(), step.into()], create.clone())?;
+    let down = g.emit(Op::Arange, &[(end - step * (count - 1) as f64).into(), step.into()], create)?;
+    let place = arange(g, Scalar::Int(0), Scalar::Int(count), Scalar::Int(1), None)?;
+    let first_half = g.emit(Op::Lt, &[place.into(), (count / 2).into()], Attrs::None)?;
+    let line = g.emit(Op::Where, &[first_half.into(), up.into(), down.into()], Attrs::DType(compute))?;
+    cast(g, line, dtype)
+}
+
+/// Ones on the diagonal of a `rows` × `columns` matrix of zeros.
+///
+/// # Errors
+/// Negative sizes.
+pub fn eye(g: G<'_>, rows: i64, columns: i64, dtype: DType) -> Result<Val> {
+    if rows < 0 || columns < 0 {
+        return Err(OpError::runtime(format!("n must be greater or equal to 0, got {}", rows.min(columns))));
+    }
+    let down = arange(g, Scalar::Int(0), Scalar::Int(rows), Scalar::Int(1), None)?;
+    let down = unsqueeze(g, down, 1)?;
+    let along = arange(g, Scalar::Int(0), Scalar::Int(columns), Scalar::Int(1), None)?;
+    let diagonal = g.emit(Op::Eq, &[down.into(), along.into()], Attrs::None)?;
+    cast(g, diagonal, dtype)
+}
+
+/// Random numbers: `Op::Rand`, `Op::Randn`, or `Op::Randint` with its bounds.
+///
+/// # Errors
+/// A dtype the op does not make, bounds in the wrong order.
+pub fn random(g: G<'_>, op: Op, bounds: &[Arg], shape: Shape, dtype: DType) -> Result<Val> {
+    let (seed, stream) = g.next_random();
+    g.emit(op, bounds, Attrs::Random { shape, dtype, seed, stream })
+}
+
+/// Elements chosen along `axis` by an index tensor of the same rank.
+///
+/// # Errors
+/// Ranks or sizes that do not fit, an index that is not int64.
+pub fn gather(g: G<'_>, v: Val, axis: i64, index: Val) -> Result<Val> {
+    let meta = g.meta(v);
+    let axis = normalize_axis(axis, meta.shape.rank())?;
+    if meta.shape.rank() == 0 {
+        let (source, at) = (reshape(g, v, &[1])?, reshape(g, index, &[1])?);
+        let taken = g.emit(Op::Gather, &[source.into(), at.into()], Attrs::Axis(0))?;
+        return reshape(g, taken, &[]);
+    }
+    g.emit(Op::Gather, &[v.into(), index.into()], Attrs::Axis(axis as u8))
+}
+
+/// The largest (or smallest) elements along `axis` and where they are.
+///
+/// # Errors
+/// An axis out of range or without elements.
+pub fn extreme_along(g: G<'_>, op: Op, v: Val, axis: i64, keepdim: bool) -> Result<(Val, Val)> {
+    let arg = if op == Op::Amax { Op::Argmax } else { Op::Argmin };
+    let rank = g.meta(v).shape.rank();
+    if rank == 0 {
+        normalize_axis(axis, 0)?;
+        let place = full(g, Shape::SCALAR, Scalar::Int(0), DType::I64)?;
+        return Ok((v, place));
+    }
+    let places = arg_reduce(g, arg, v, Some(axis), true)?;
+    let values = gather(g, v, axis, places)?;
+    if keepdim {
+        return Ok((values, places));
+    }
+    let (values, places) = (squeeze(g, values, Some(&[axis]))?, squeeze(g, places, Some(&[axis]))?);
+    Ok((values, places))
+}
+
+/// The shape of nested or given sizes.
+///
+/// # Errors
+/// A negative size, too many dimensions or elements.
+pub fn shape_of(sizes: &[i64]) -> Result<Shape> {
+    let mut dims = [0usize; RANK_MAX];
+    for (i, &size) in sizes.iter().enumerate() {
+        if size < 0 {
+            return Err(OpError::runtime(format!("Trying to create tensor with negative dimension {size}: {sizes:?}")));
+        }
+        if let Some(dim) = dims.get_mut(i) {
+            *dim = size as usize;
+        }
+    }
+    if sizes.len() > RANK_MAX {
+        return Shape::new(&vec![1; sizes.len()]);
+    }
+    Shape::new(&dims[..sizes.len()])
+}
+
+/// Shape and dtype of a tensor like `meta`, either overridden.
+pub fn like(meta: Meta, dtype: Option<DType>) -> Meta {
+    Meta::new(meta.shape, dtype.unwrap_or(meta.dtype))
+}

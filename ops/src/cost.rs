@@ -1,0 +1,63 @@
+//! What an instruction is estimated to cost, for scheduling and placement.
+
+use crate::shape::Meta;
+use crate::table::{Class, Op};
+
+/// An estimate of the work in one instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// The time on a device of these rates, plus a fixed time an instruction.
+    pub fn nanoseconds(&self, gflops: f64, gbytes_per_s: f64, overhead_ns: u64) -> u64 {
+        let compute = self.flops as f64 / gflops;
+        let memory = self.bytes as f64 / gbytes_per_s;
+        overhead_ns.saturating_add(compute.max(memory) as u64)
+    }
+}
+
+/// The estimated work of `op` from its tensor operands to `out`.
+#[inline]
+pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) -> Cost {
+    let row = op.row();
+    if row.class == Class::Movement {
+        return Cost::default();
+    }
+    let out_elements = out.shape.numel() as u64;
+    let (mut in_elements, mut bytes, mut inner) = (0u64, out.bytes() as u64, 1u64);
+    for meta in inputs {
+        let n = meta.shape.numel() as u64;
+        in_elements = in_elements.max(n);
+        bytes = bytes.saturating_add(n * meta.dtype.size() as u64);
+        if row.class == Class::Contraction && inner == 1 {
+            inner = meta.shape.dims().last().map_or(1, |k| *k as u64);
+        }
+    }
+    let flops = match row.class {
+        Class::Contraction => out_elements.saturating_mul(inner).saturating_mul(2),
+        _ => in_elements.max(out_elements).saturating_mul(row.cost_flops as u64),
+    };
+    Cost { flops, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Shape};
+
+    #[test]
+    fn a_matmul_costs_two_flops_a_product_and_a_view_nothing() {
+        let meta = |dims: &[usize]| Meta::new(Shape::new(dims).unwrap(), DType::F32);
+        let (a, b, c) = (meta(&[8, 16]), meta(&[16, 32]), meta(&[8, 32]));
+        assert_eq!(
+            cost(Op::Matmul, [&a, &b], &c),
+            Cost { flops: 2 * 8 * 16 * 32, bytes: 4 * (8 * 16 + 16 * 32 + 8 * 32) }
+        );
+        assert_eq!(cost(Op::Reshape, [&a], &meta(&[128])), Cost::default());
+    }
+}

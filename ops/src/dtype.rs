@@ -1,0 +1,231 @@
+//! Element types and PyTorch's promotion between them.
+
+use std::fmt;
+
+/// The type of a tensor's elements. The discriminant is the code on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DType {
+    /// One byte, 0 or 1.
+    Bool = 0,
+    /// Unsigned 8 bit.
+    U8 = 1,
+    /// Signed 8 bit.
+    I8 = 2,
+    /// Signed 16 bit.
+    I16 = 3,
+    /// Signed 32 bit.
+    I32 = 4,
+    /// Signed 64 bit.
+    I64 = 5,
+    /// IEEE 754 half precision.
+    F16 = 6,
+    /// The upper half of an f32.
+    BF16 = 7,
+    /// IEEE 754 single precision, the default.
+    F32 = 8,
+    /// IEEE 754 double precision.
+    F64 = 9,
+}
+
+use DType::*;
+
+impl DType {
+    /// Every dtype, in wire order.
+    pub const ALL: [DType; 10] = [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64];
+    /// What a Python float becomes.
+    pub const DEFAULT_FLOAT: DType = F32;
+
+    /// The dtype of a wire code.
+    pub fn from_code(code: u8) -> Option<DType> {
+        Self::ALL.get(code as usize).copied()
+    }
+    /// Bytes per element.
+    pub const fn size(self) -> usize {
+        match self {
+            Bool | U8 | I8 => 1,
+            I16 | F16 | BF16 => 2,
+            I32 | F32 => 4,
+            I64 | F64 => 8,
+        }
+    }
+    /// Whether this is one of the four floating dtypes.
+    pub const fn is_float(self) -> bool {
+        matches!(self, F16 | BF16 | F32 | F64)
+    }
+    /// Whether this is an integer dtype; bool is not.
+    pub const fn is_int(self) -> bool {
+        matches!(self, U8 | I8 | I16 | I32 | I64)
+    }
+    /// PyTorch's name, as in `torch.float32`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bool => "bool",
+            U8 => "uint8",
+            I8 => "int8",
+            I16 => "int16",
+            I32 => "int32",
+            I64 => "int64",
+            F16 => "float16",
+            BF16 => "bfloat16",
+            F32 => "float32",
+            F64 => "float64",
+        }
+    }
+    /// PyTorch's name in some error messages, as in `Float`.
+    pub const fn scalar_type_name(self) -> &'static str {
+        match self {
+            Bool => "Bool",
+            U8 => "Byte",
+            I8 => "Char",
+            I16 => "Short",
+            I32 => "Int",
+            I64 => "Long",
+            F16 => "Half",
+            BF16 => "BFloat16",
+            F32 => "Float",
+            F64 => "Double",
+        }
+    }
+    /// The dtype called `name`, PyTorch's aliases (`float`, `long`, `half`, …) included.
+    pub fn from_name(name: &str) -> Option<DType> {
+        Some(match name {
+            "bool" => Bool,
+            "uint8" | "u8" => U8,
+            "int8" | "i8" => I8,
+            "int16" | "short" | "i16" => I16,
+            "int32" | "int" | "i32" => I32,
+            "int64" | "long" | "i64" => I64,
+            "float16" | "half" | "f16" => F16,
+            "bfloat16" | "bf16" => BF16,
+            "float32" | "float" | "f32" => F32,
+            "float64" | "double" | "f64" => F64,
+            _ => return None,
+        })
+    }
+    /// 0 for bool, 1 for integers, 2 for floats: PyTorch's categories, in the order in which they win.
+    pub const fn category(self) -> u8 {
+        match self {
+            Bool => 0,
+            U8 | I8 | I16 | I32 | I64 => 1,
+            _ => 2,
+        }
+    }
+    /// The smallest dtype both convert to, as `torch.promote_types`.
+    pub fn promote(self, other: DType) -> DType {
+        if self == other {
+            return self;
+        }
+        let (low, high) = if self < other { (self, other) } else { (other, self) };
+        match (low, high) {
+            // No 8-bit dtype holds both.
+            (U8, I8) => I16,
+            // Half precisions differ in what they lose.
+            (F16, BF16) => F32,
+            _ => high,
+        }
+    }
+    /// The floating dtype an integer operand becomes in a float-valued op; floats stay.
+    pub const fn to_float(self) -> DType {
+        if self.is_float() { self } else { Self::DEFAULT_FLOAT }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of dtypes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DTypeSet(u16);
+
+impl DTypeSet {
+    /// All ten.
+    pub const ALL: DTypeSet = DTypeSet(0x3ff);
+    /// The four floating dtypes.
+    pub const FLOAT: DTypeSet = DTypeSet(0x3c0);
+    /// The five integer dtypes.
+    pub const INT: DTypeSet = DTypeSet(0x03e);
+    /// Bool alone.
+    pub const BOOL: DTypeSet = DTypeSet(1);
+    /// Integers and bool.
+    pub const INT_BOOL: DTypeSet = DTypeSet(0x03f);
+    /// Everything but bool.
+    pub const NUMERIC: DTypeSet = DTypeSet(0x3fe);
+    /// Whether `dtype` is in the set.
+    pub const fn contains(self, dtype: DType) -> bool {
+        self.0 >> dtype as u8 & 1 == 1
+    }
+    /// The members, in wire order.
+    pub fn iter(self) -> impl Iterator<Item = DType> {
+        DType::ALL.into_iter().filter(move |d| self.contains(*d))
+    }
+}
+
+/// One operand as promotion sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotable {
+    /// A tensor with at least one dimension.
+    Dimensioned(DType),
+    /// A tensor of rank 0: it only decides when its category is higher.
+    ZeroDim(DType),
+    /// A Python number, which has a category (0 bool, 1 int, 2 float) but no width.
+    Number(u8),
+}
+
+/// The common dtype of operands, by PyTorch's rule (`torch.result_type`): dimensioned tensors decide; rank-0 tensors,
+/// then Python numbers, only raise the category.
+pub fn result_type(operands: impl IntoIterator<Item = Promotable>) -> DType {
+    let (mut dim, mut zero, mut number): (Option<DType>, Option<DType>, Option<DType>) = (None, None, None);
+    let join = |a: Option<DType>, b: DType| Some(a.map_or(b, |a| a.promote(b)));
+    for operand in operands {
+        match operand {
+            Promotable::Dimensioned(d) => dim = join(dim, d),
+            Promotable::ZeroDim(d) => zero = join(zero, d),
+            Promotable::Number(0) => number = join(number, Bool),
+            Promotable::Number(1) => number = join(number, I64),
+            Promotable::Number(_) => number = join(number, DType::DEFAULT_FLOAT),
+        }
+    }
+    let raise = |high: Option<DType>, low: Option<DType>| match (high, low) {
+        (Some(h), Some(l)) if l.category() > h.category() => Some(l),
+        (Some(h), _) => Some(h),
+        (None, l) => l,
+    };
+    raise(raise(dim, zero), number).unwrap_or(DType::DEFAULT_FLOAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promotion_is_commutative_associative_where_torch_is_and_idempotent() {
+        for a in DType::ALL {
+            assert_eq!(a.promote(a), a);
+            for b in DType::ALL {
+                assert_eq!(a.promote(b), b.promote(a));
+                assert!(a.promote(b).category() == a.category().max(b.category()));
+            }
+        }
+        assert_eq!(U8.promote(I8), I16);
+        assert_eq!(U8.promote(I16), I16);
+        assert_eq!(I64.promote(F16), F16);
+        assert_eq!(F16.promote(BF16), F32);
+    }
+
+    #[test]
+    fn numbers_and_rank_zero_tensors_only_raise_the_category() {
+        use Promotable::*;
+        assert_eq!(result_type([Dimensioned(I32), Number(1)]), I32);
+        assert_eq!(result_type([Dimensioned(I32), Number(2)]), F32);
+        assert_eq!(result_type([Dimensioned(F16), Number(2)]), F16);
+        assert_eq!(result_type([Dimensioned(F16), ZeroDim(F64)]), F16);
+        assert_eq!(result_type([Dimensioned(I8), ZeroDim(F64)]), F64);
+        assert_eq!(result_type([ZeroDim(I8), ZeroDim(I32)]), I32);
+        assert_eq!(result_type([ZeroDim(I8), Number(1)]), I8);
+        assert_eq!(result_type([Dimensioned(Bool), Number(1)]), I64);
+    }
+}

@@ -1,0 +1,52 @@
+//! The one error type of shape, dtype and argument rules.
+
+/// Which family of exception an error belongs to; the Python package maps each to the class PyTorch raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// `RuntimeError`: shapes that do not fit, an op that failed.
+    Runtime,
+    /// `IndexError`: an axis or index out of range.
+    Index,
+    /// `TypeError`: an argument of the wrong type or dtype.
+    Type,
+    /// `ValueError`: an argument of the right type with an impossible value.
+    Value,
+    /// `NotImplementedError`: something GT does not have.
+    NotImplemented,
+}
+
+/// What a rule refuses: a kind and a sentence that says what was asked, what was found and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct OpError {
+    /// The family of exception.
+    pub kind: ErrorKind,
+    /// The sentence for the user.
+    pub message: Box<str>,
+}
+
+impl OpError {
+    /// An error of `kind` with the sentence `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into().into_boxed_str() }
+    }
+    /// [`ErrorKind::Runtime`].
+    pub fn runtime(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Runtime, message)
+    }
+    /// [`ErrorKind::Index`].
+    pub fn index(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Index, message)
+    }
+    /// [`ErrorKind::Type`].
+    pub fn type_(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Type, message)
+    }
+    /// [`ErrorKind::Value`].
+    pub fn value(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Value, message)
+    }
+}
+
+/// The result of a rule.
+pub type Result<T> = std::result::Result<T, OpError>;

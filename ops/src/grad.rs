@@ -1,0 +1,518 @@
+//! The gradient of each op: a function that emits ordinary instructions.
+//!
+//! A gradient is given the gradient of the result and returns one for each operand, in the result's broadcast shape
+//! where that is natural: [`to_operand`] sums and casts it to the operand's own. Because these are ordinary
+//! instructions, sharding, fusion and gradients of gradients need nothing more.
+
+use crate::error::{OpError, Result};
+use crate::graph::{Arg, Graph, Val};
+use crate::instruction::{Attrs, Scalar, SliceSpec};
+use crate::shape::{Meta, RANK_MAX, Shape};
+use crate::table::Op;
+
+/// A gradient: one entry per operand, none where none flows.
+pub type GradFn = fn(&mut dyn Graph, &GradCtx<'_>) -> Result<Vec<Option<Val>>>;
+
+/// An operand or result as the backward pass sees it.
+#[derive(Clone, Copy, Debug)]
+pub enum Saved {
+    /// Kept, because the row's `saves` says so.
+    Val(Val),
+    /// Only its shape and dtype are known.
+    Meta(Meta),
+    /// A number.
+    Scalar(Scalar),
+}
+
+/// What a gradient function is given.
+pub struct GradCtx<'a> {
+    /// The op's attributes.
+    pub attrs: &'a Attrs,
+    /// Its operands.
+    pub inputs: &'a [Saved],
+    /// Its result.
+    pub output: Saved,
+    /// The gradient of the result, of the result's shape and dtype.
+    pub grad: Val,
+    /// Which operands want a gradient.
+    pub needs: &'a [bool],
+}
+
+impl GradCtx<'_> {
+    fn arg(&self, i: usize) -> Result<Arg> {
+        match self.inputs[i] {
+            Saved::Val(v) => Ok(Arg::Val(v)),
+            Saved::Scalar(s) => Ok(Arg::Scalar(s)),
+            Saved::Meta(_) => Err(not_saved()),
+        }
+    }
+    fn val(&self, i: usize) -> Result<Val> {
+        match self.inputs[i] {
+            Saved::Val(v) => Ok(v),
+            _ => Err(not_saved()),
+        }
+    }
+    fn out(&self) -> Result<Val> {
+        match self.output {
+            Saved::Val(v) => Ok(v),
+            _ => Err(not_saved()),
+        }
+    }
+    fn meta(&self, g: &dyn Graph, i: usize) -> Meta {
+        match self.inputs[i] {
+            Saved::Val(v) => g.meta(v),
+            Saved::Meta(m) => m,
+            Saved::Scalar(_) => Meta::new(Shape::SCALAR, g.meta(self.grad).dtype),
+        }
+    }
+    /// A gradient per operand, computed only where one is wanted.
+    fn each(
+        &self,
+        g: &mut dyn Graph,
+        mut f: impl FnMut(&mut dyn Graph, usize) -> Result<Option<Val>>,
+    ) -> Result<Vec<Option<Val>>> {
+        (0..self.inputs.len()).map(|i| if self.needs[i] { f(g, i) } else { Ok(None) }).collect()
+    }
+}
+
+fn not_saved() -> OpError {
+    OpError::runtime("a gradient needs a tensor that its row in the op table does not save")
+}
+
+impl dyn Graph + '_ {
+    fn op1(&mut self, op: Op, a: impl Into<Arg>) -> Result<Val> {
+        self.emit(op, &[a.into()], Attrs::None)
+    }
+    fn op2(&mut self, op: Op, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+        self.emit(op, &[a.into(), b.into()], Attrs::None)
+    }
+    fn add(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+        self.op2(Op::Add, a, b)
+    }
+    fn sub(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+        self.op2(Op::Sub, a, b)
+    }
+    fn mul(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+        self.op2(Op::Mul, a, b)
+    }
+    fn div(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+        self.op2(Op::Div, a, b)
+    }
+    fn select(&mut self, condition: Val, yes: impl Into<Arg>, no: impl Into<Arg>, dtype: crate::DType) -> Result<Val> {
+        self.emit(Op::Where, &[condition.into(), yes.into(), no.into()], Attrs::DType(dtype))
+    }
+    /// `grad` where `condition`, else 0.
+    fn mask(&mut self, condition: Val, grad: Val) -> Result<Val> {
+        let dtype = self.meta(grad).dtype;
+        self.select(condition, grad, 0.0, dtype)
+    }
+    fn reshaped(&mut self, v: Val, shape: Shape) -> Result<Val> {
+        if self.meta(v).shape == shape { Ok(v) } else { self.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
+    }
+    fn expanded(&mut self, v: Val, shape: Shape) -> Result<Val> {
+        if self.meta(v).shape == shape { Ok(v) } else { self.emit(Op::Expand, &[v.into()], Attrs::Shape(shape)) }
+    }
+    fn zeros(&mut self, meta: Meta) -> Result<Val> {
+        self.emit(Op::Full, &[0.0.into()], Attrs::Create { shape: meta.shape, dtype: meta.dtype })
+    }
+    fn swap_last(&mut self, v: Val) -> Result<Val> {
+        let rank = self.meta(v).shape.rank();
+        let mut permutation = identity_permutation();
+        permutation.swap(rank - 1, rank - 2);
+        self.emit(Op::Permute, &[v.into()], Attrs::Permutation(permutation))
+    }
+}
+
+fn identity_permutation() -> [u8; RANK_MAX] {
+    std::array::from_fn(|i| i as u8)
+}
+
+/// `grad` summed over broadcast axes and cast, so that it has the operand's shape and dtype.
+///
+/// # Errors
+/// Whatever the graph refuses.
+pub fn to_operand(g: &mut dyn Graph, grad: Val, operand: Meta) -> Result<Val> {
+    let from = g.meta(grad);
+    let mut grad = grad;
+    if from.shape != operand.shape {
+        let lead = from.shape.rank() - operand.shape.rank();
+        let mut mask = 0u8;
+        for (axis, &size) in from.shape.dims().iter().enumerate() {
+            if axis < lead || (operand.shape.dims()[axis - lead] == 1 && size != 1) {
+                mask |= 1 << axis;
+            }
+        }
+        if mask != 0 {
+            grad = g.emit(Op::Sum, &[grad.into()], Attrs::Axes { mask, keepdim: true })?;
+        }
+        grad = g.reshaped(grad, operand.shape)?;
+    }
+    if from.dtype != operand.dtype {
+        grad = g.emit(Op::Cast, &[grad.into()], Attrs::DType(operand.dtype))?;
+    }
+    Ok(grad)
+}
+
+macro_rules! gradients {
+    ($($(#[$doc:meta])* $name:ident($g:ident, $c:ident) $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// Whatever the graph refuses.
+        pub fn $name($g: &mut dyn Graph, $c: &GradCtx<'_>) -> Result<Vec<Option<Val>>> $body
+    )*};
+}
+
+/// The single gradient of a one-operand op.
+fn one(grad: Result<Val>) -> Result<Vec<Option<Val>>> {
+    Ok(vec![Some(grad?)])
+}
+
+const TWO_OVER_SQRT_PI: f64 = std::f64::consts::FRAC_2_SQRT_PI;
+const INV_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
+
+gradients! {
+    /// 0 everywhere: steps have no slope.
+    zero(g, c) { c.each(g, |g, i| { let m = c.meta(g, i); g.zeros(m).map(Some) }) }
+    /// -g
+    neg(g, c) { one(g.op1(Op::Neg, c.grad)) }
+    /// g * sign(a)
+    abs(g, c) { let s = g.op1(Op::Sign, c.val(0)?)?; one(g.mul(c.grad, s)) }
+    /// g where the result is positive
+    relu(g, c) { let m = g.op2(Op::Gt, c.out()?, 0.0)?; one(g.mask(m, c.grad)) }
+    /// g * out
+    exp(g, c) { one(g.mul(c.grad, c.out()?)) }
+    /// g * (out + 1)
+    expm1(g, c) { let e = g.add(c.out()?, 1.0)?; one(g.mul(c.grad, e)) }
+    /// g / a
+    log(g, c) { one(g.div(c.grad, c.val(0)?)) }
+    /// g / (1 + a)
+    log1p(g, c) { let d = g.add(c.val(0)?, 1.0)?; one(g.div(c.grad, d)) }
+    /// g / (2 out)
+    sqrt(g, c) { let h = g.mul(c.grad, 0.5)?; one(g.div(h, c.out()?)) }
+    /// -g/2 out^3
+    rsqrt(g, c) {
+        let out = c.out()?;
+        let square = g.mul(out, out)?;
+        let cube = g.mul(square, out)?;
+        let h = g.mul(c.grad, -0.5)?;
+        one(g.mul(h, cube))
+    }
+    /// -g out^2
+    reciprocal(g, c) {
+        let out = c.out()?;
+        let square = g.mul(out, out)?;
+        let n = g.op1(Op::Neg, c.grad)?;
+        one(g.mul(n, square))
+    }
+    /// g cos(a)
+    sin(g, c) { let d = g.op1(Op::Cos, c.val(0)?)?; one(g.mul(c.grad, d)) }
+    /// -g sin(a)
+    cos(g, c) { let d = g.op1(Op::Sin, c.val(0)?)?; let n = g.op1(Op::Neg, c.grad)?; one(g.mul(n, d)) }
+    /// g (1 + out^2)
+    tan(g, c) { let out = c.out()?; let s = g.mul(out, out)?; let d = g.add(s, 1.0)?; one(g.mul(c.grad, d)) }
+    /// g (1 - out^2)
+    tanh(g, c) { let out = c.out()?; let s = g.mul(out, out)?; let d = g.sub(1.0, s)?; one(g.mul(c.grad, d)) }
+    /// g out (1 - out)
+    sigmoid(g, c) { let out = c.out()?; let r = g.sub(1.0, out)?; let d = g.mul(out, r)?; one(g.mul(c.grad, d)) }
+    /// g 2/sqrt(pi) exp(-a^2)
+    erf(g, c) {
+        let a = c.val(0)?;
+        let s = g.mul(a, a)?;
+        let n = g.op1(Op::Neg, s)?;
+        let e = g.op1(Op::Exp, n)?;
+        let d = g.mul(e, TWO_OVER_SQRT_PI)?;
+        one(g.mul(c.grad, d))
+    }
+    /// g (Phi(a) + a phi(a))
+    gelu(g, c) {
+        let a = c.val(0)?;
+        let scaled = g.mul(a, std::f64::consts::FRAC_1_SQRT_2)?;
+        let e = g.op1(Op::Erf, scaled)?;
+        let e1 = g.add(e, 1.0)?;
+        let phi_cdf = g.mul(e1, 0.5)?;
+        let s = g.mul(a, a)?;
+        let h = g.mul(s, -0.5)?;
+        let x = g.op1(Op::Exp, h)?;
+        let pdf = g.mul(x, INV_SQRT_2PI)?;
+        let ap = g.mul(a, pdf)?;
+        let d = g.add(phi_cdf, ap)?;
+        one(g.mul(c.grad, d))
+    }
+    /// g ((1 + t)/2 + a/2 (1 - t^2) u'), where t = tanh(u)
+    gelu_tanh(g, c) {
+        const K: f64 = 0.797_884_560_802_865_4;
+        let a = c.val(0)?;
+        let s = g.mul(a, a)?;
+        let inner = g.mul(s, 0.044715)?;
+        let inner1 = g.add(inner, 1.0)?;
+        let ka = g.mul(a, K)?;
+        let u = g.mul(ka, inner1)?;
+        let t = g.op1(Op::Tanh, u)?;
+        let t1 = g.add(t, 1.0)?;
+        let first = g.mul(t1, 0.5)?;
+        let tt = g.mul(t, t)?;
+        let sech = g.sub(1.0, tt)?;
+        let du = g.mul(s, 3.0 * 0.044715 * K)?;
+        let du1 = g.add(du, K)?;
+        let p = g.mul(sech, du1)?;
+        let q = g.mul(p, a)?;
+        let second = g.mul(q, 0.5)?;
+        let d = g.add(first, second)?;
+        one(g.mul(c.grad, d))
+    }
+    /// g, g
+    add(g, c) { c.each(g, |_, _| Ok(Some(c.grad))) }
+    /// g, -g
+    sub(g, c) { c.each(g, |g, i| if i == 0 { Ok(Some(c.grad)) } else { g.op1(Op::Neg, c.grad).map(Some) }) }
+    /// g b, g a
+    mul(g, c) { c.each(g, |g, i| g.mul(c.grad, c.arg(1 - i)?).map(Some)) }
+    /// g / b, -g a / b^2
+    div(g, c) {
+        c.each(g, |g, i| {
+            let q = g.div(c.grad, c.arg(1)?)?;
+            if i == 0 {
+                return Ok(Some(q));
+            }
+            let b = c.val(1)?;
+            let ratio = g.div(c.arg(0)?, b)?;
+            let p = g.mul(q, ratio)?;
+            g.op1(Op::Neg, p).map(Some)
+        })
+    }
+    /// g, -g floor(a / b)
+    remainder(g, c) {
+        c.each(g, |g, i| {
+            if i == 0 {
+                return Ok(Some(c.grad));
+            }
+            let floor = g.op2(Op::FloorDivide, c.arg(0)?, c.arg(1)?)?;
+            let p = g.mul(c.grad, floor)?;
+            g.op1(Op::Neg, p).map(Some)
+        })
+    }
+    /// g b a^(b-1), g out ln(a); 0 where the exponent, or the base, is 0
+    pow(g, c) {
+        c.each(g, |g, i| {
+            let dtype = g.meta(c.grad).dtype;
+            if i == 1 {
+                let a = c.arg(0)?;
+                let ln = match a {
+                    Arg::Val(a) => g.op1(Op::Log, a)?.into(),
+                    Arg::Scalar(s) => Arg::from(s.to_f64().ln()),
+                };
+                let out = c.out()?;
+                let slope = g.mul(out, ln)?;
+                let d = g.mul(c.grad, slope)?;
+                // 0^b has no slope in b, though ln(0) is infinite.
+                return match a {
+                    Arg::Val(a) => {
+                        let at_zero = g.op2(Op::Eq, a, 0.0)?;
+                        g.select(at_zero, 0.0, d, dtype).map(Some)
+                    }
+                    Arg::Scalar(s) if s.to_f64() == 0.0 => g.zeros(g.meta(c.grad)).map(Some),
+                    Arg::Scalar(_) => Ok(Some(d)),
+                };
+            }
+            let a = c.val(0)?;
+            match c.arg(1)? {
+                Arg::Scalar(s) if s.to_f64() == 0.0 => g.zeros(g.meta(c.grad)).map(Some),
+                Arg::Scalar(s) if s.to_f64() == 2.0 => {
+                    let twice = g.mul(a, 2.0)?;
+                    g.mul(c.grad, twice).map(Some)
+                }
+                Arg::Scalar(s) => {
+                    let p = g.op2(Op::Pow, a, s.to_f64() - 1.0)?;
+                    let d = g.mul(p, s.to_f64())?;
+                    g.mul(c.grad, d).map(Some)
+                }
+                Arg::Val(b) => {
+                    let less = g.sub(b, 1.0)?;
+                    let p = g.op2(Op::Pow, a, less)?;
+                    let d = g.mul(p, b)?;
+                    let full = g.mul(c.grad, d)?;
+                    let flat = g.op2(Op::Eq, b, 0.0)?;
+                    g.select(flat, 0.0, full, dtype).map(Some)
+                }
+            }
+        })
+    }
+    /// g to the smaller; half to each of two equal elements
+    minimum(g, c) { extreme(g, c, Op::Lt) }
+    /// g to the larger; half to each of two equal elements
+    maximum(g, c) { extreme(g, c, Op::Gt) }
+    /// g, g c, g b
+    addcmul(g, c) {
+        c.each(g, |g, i| if i == 0 { Ok(Some(c.grad)) } else { g.mul(c.grad, c.arg(3 - i)?).map(Some) })
+    }
+    /// g where a is within the bounds; to a bound, g where a is beyond it
+    clamp(g, c) {
+        c.each(g, |g, i| {
+            let a = c.arg(0)?;
+            let test = match i {
+                0 => {
+                    let above = g.op2(Op::Ge, a, c.arg(1)?)?;
+                    let below = g.op2(Op::Le, a, c.arg(2)?)?;
+                    g.op2(Op::LogicalAnd, above, below)?
+                }
+                1 => g.op2(Op::Lt, a, c.arg(1)?)?,
+                _ => g.op2(Op::Gt, a, c.arg(2)?)?,
+            };
+            g.mask(test, c.grad).map(Some)
+        })
+    }
+    /// g where the condition is true, to the second operand; elsewhere, to the third
+    where_(g, c) {
+        c.each(g, |g, i| {
+            let dtype = g.meta(c.grad).dtype;
+            match i {
+                0 => Ok(None),
+                1 => g.mask(c.val(0)?, c.grad).map(Some),
+                _ => g.select(c.val(0)?, 0.0, c.grad, dtype).map(Some),
+            }
+        })
+    }
+    /// g in the operand's dtype
+    cast(_g, c) { one(Ok(c.grad)) }
+    /// g along the reduced axes
+    sum(g, c) { one(spread(g, c, c.grad)) }
+    /// g / n along the reduced axes
+    mean(g, c) {
+        let count = c.meta(g, 0).shape.numel() / g.meta(c.grad).shape.numel().max(1);
+        let share = g.div(c.grad, count as f64)?;
+        one(spread(g, c, share))
+    }
+    /// g times the product of the other elements, right for any number of zeros
+    prod(g, c) {
+        let a = c.val(0)?;
+        let meta = g.meta(a);
+        let zero = g.op2(Op::Eq, a, 0.0)?;
+        let nonzero = g.select(zero, 1.0, a, meta.dtype)?;
+        let Attrs::Axes { mask, .. } = *c.attrs else { return Err(not_saved()) };
+        let keep = Attrs::Axes { mask, keepdim: true };
+        let product = g.emit(Op::Prod, &[nonzero.into()], keep.clone())?;
+        let zeros = g.emit(Op::Cast, &[zero.into()], Attrs::DType(meta.dtype))?;
+        let count = g.emit(Op::Sum, &[zeros.into()], keep)?;
+        // With the element itself taken out, `others` zeros remain: any makes the product 0.
+        let others = g.sub(count, zeros)?;
+        let clear = g.op2(Op::Eq, others, 0.0)?;
+        let rest = g.div(product, nonzero)?;
+        let slope = g.mask(clear, rest)?;
+        let grad = spread(g, c, c.grad)?;
+        one(g.mul(grad, slope))
+    }
+    /// g shared equally among the elements equal to the extreme
+    amax(g, c) {
+        let a = c.val(0)?;
+        let Attrs::Axes { mask, .. } = *c.attrs else { return Err(not_saved()) };
+        let out = spread(g, c, c.out()?)?;
+        let equal = g.op2(Op::Eq, a, out)?;
+        let dtype = g.meta(a).dtype;
+        let ones = g.emit(Op::Cast, &[equal.into()], Attrs::DType(dtype))?;
+        let count = g.emit(Op::Sum, &[ones.into()], Attrs::Axes { mask, keepdim: true })?;
+        let share = g.div(ones, count)?;
+        let grad = spread(g, c, c.grad)?;
+        one(g.mul(grad, share))
+    }
+    /// g in the operand's shape
+    reshape(g, c) { let shape = c.meta(g, 0).shape; one(g.reshaped(c.grad, shape)) }
+    /// g with the axes back in their order
+    permute(g, c) {
+        let Attrs::Permutation(p) = c.attrs else { return Err(not_saved()) };
+        let mut inverse = identity_permutation();
+        for (to, from) in p.iter().enumerate().take(g.meta(c.grad).shape.rank()) {
+            inverse[*from as usize] = to as u8;
+        }
+        one(g.emit(Op::Permute, &[c.grad.into()], Attrs::Permutation(inverse)))
+    }
+    /// g, which is then summed over the repeated axes
+    expand(_g, c) { one(Ok(c.grad)) }
+    /// g in its place among zeros
+    slice(g, c) {
+        let zeros = g.zeros(c.meta(g, 0))?;
+        one(g.emit(Op::SliceScatter, &[zeros.into(), c.grad.into()], c.attrs.clone()))
+    }
+    /// g with the box cleared, and the box of g
+    slice_scatter(g, c) {
+        c.each(g, |g, i| {
+            if i == 1 {
+                return g.emit(Op::Slice, &[c.grad.into()], c.attrs.clone()).map(Some);
+            }
+            let zeros = g.zeros(c.meta(g, 1))?;
+            g.emit(Op::SliceScatter, &[c.grad.into(), zeros.into()], c.attrs.clone()).map(Some)
+        })
+    }
+    /// each operand's stretch of g
+    cat(g, c) {
+        let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
+        let mut start = 0i64;
+        c.inputs.iter().enumerate().map(|(i, _)| {
+            let sizes = c.meta(g, i).shape;
+            let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes };
+            spec.start[axis as usize] = start;
+            start += sizes.dims()[axis as usize] as i64;
+            if !c.needs[i] {
+                return Ok(None);
+            }
+            g.emit(Op::Slice, &[c.grad.into()], Attrs::Slice(Box::new(spec))).map(Some)
+        }).collect()
+    }
+    /// g b^T, a^T g
+    matmul(g, c) {
+        c.each(g, |g, i| {
+            let other = c.val(1 - i)?;
+            let turned = g.swap_last(other)?;
+            if i == 0 { g.op2(Op::Matmul, c.grad, turned).map(Some) } else { g.op2(Op::Matmul, turned, c.grad).map(Some) }
+        })
+    }
+    /// g added where it was taken from
+    gather(g, c) {
+        let zeros = g.zeros(c.meta(g, 0))?;
+        let grad = g.emit(Op::ScatterAdd, &[zeros.into(), c.arg(1)?, c.grad.into()], c.attrs.clone())?;
+        Ok(vec![Some(grad), None])
+    }
+    /// g, and g taken where it was added
+    scatter_add(g, c) {
+        c.each(g, |g, i| match i {
+            0 => Ok(Some(c.grad)),
+            1 => Ok(None),
+            _ => {
+                let taken = g.emit(Op::Gather, &[c.grad.into(), c.arg(1)?], c.attrs.clone())?;
+                let (source, index) = (c.meta(g, 2), g.meta(taken).shape);
+                if source.shape == index {
+                    return Ok(Some(taken));
+                }
+                // Elements of the source beyond the index's shape were not added anywhere.
+                let zeros = g.zeros(source)?;
+                let spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: index };
+                g.emit(Op::SliceScatter, &[zeros.into(), taken.into()], Attrs::Slice(Box::new(spec))).map(Some)
+            }
+        })
+    }
+}
+
+fn extreme(g: &mut dyn Graph, c: &GradCtx<'_>, wins: Op) -> Result<Vec<Option<Val>>> {
+    c.each(g, |g, i| {
+        let (a, b) = (c.arg(i)?, c.arg(1 - i)?);
+        let won = g.op2(wins, a, b)?;
+        let tied = g.op2(Op::Eq, a, b)?;
+        let half = g.mul(c.grad, 0.5)?;
+        let shared = g.mask(tied, half)?;
+        let dtype = g.meta(c.grad).dtype;
+        g.select(won, c.grad, shared, dtype).map(Some)
+    })
+}
+
+/// `v`, which has the reduction's result shape, repeated along the reduced axes.
+fn spread(g: &mut dyn Graph, c: &GradCtx<'_>, v: Val) -> Result<Val> {
+    let Attrs::Axes { mask, .. } = *c.attrs else { return Err(not_saved()) };
+    let shape = c.meta(g, 0).shape;
+    let mut kept = shape;
+    for axis in 0..shape.rank() {
+        if mask >> axis & 1 == 1 {
+            kept = kept.with_dim(axis, 1);
+        }
+    }
+    let v = g.reshaped(v, kept)?;
+    g.expanded(v, shape)
+}

@@ -1,0 +1,386 @@
+//! The shape and dtype rule of each class of op.
+//!
+//! The client calls [`infer`] so that a wrong shape raises at the line that wrote it; the daemon calls it again on its
+//! own copy of an instruction, trusting nobody; a worker calls it to know what to allocate.
+
+use crate::dtype::DType;
+use crate::error::{OpError, Result};
+use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
+use crate::shape::{Meta, RANK_MAX, Shape};
+use crate::table::{Class, Op, ResultDType, Row};
+
+/// What is known of an operand without its data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InputMeta {
+    /// A tensor.
+    Tensor(Meta),
+    /// A number.
+    Scalar(Scalar),
+}
+
+impl InputMeta {
+    fn tensor(&self) -> Option<&Meta> {
+        match self {
+            InputMeta::Tensor(meta) => Some(meta),
+            InputMeta::Scalar(_) => None,
+        }
+    }
+}
+
+/// The shape and dtype of `op(inputs; attrs)`.
+///
+/// # Errors
+/// Operands or attributes that the op's class does not allow. The sentence is PyTorch's where PyTorch has one.
+#[inline]
+pub fn infer(op: Op, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
+    let row = op.row();
+    // Most instructions are this: elementwise on equal shapes.
+    if let (Class::Elementwise, [InputMeta::Tensor(a), InputMeta::Tensor(b)], Attrs::None) = (row.class, inputs, attrs)
+        && a == b
+        && row.operands == 2
+        && row.accepts.contains(a.dtype)
+    {
+        return Ok(Meta { shape: a.shape, dtype: result_dtype(row, a.dtype) });
+    }
+    infer_slow(row, inputs, attrs)
+}
+
+fn result_dtype(row: &Row, dtype: DType) -> DType {
+    match row.result {
+        ResultDType::Bool => DType::Bool,
+        ResultDType::Index => DType::I64,
+        ResultDType::Same | ResultDType::Attr => dtype,
+    }
+}
+
+fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
+    let name = row.name;
+    let most = if row.op == Op::Cat { INPUTS_MAX } else { row.operands as usize };
+    if inputs.len() < row.operands as usize || inputs.len() > most {
+        return Err(OpError::type_(format!(
+            "{name}: takes {} operands, but {} were given",
+            row.operands,
+            inputs.len()
+        )));
+    }
+    match (row.class, attrs) {
+        (Class::Elementwise, Attrs::None) => {
+            let shape = broadcast(inputs)?;
+            Ok(Meta::new(shape, result_dtype(row, common_dtype(row, inputs)?)))
+        }
+        (Class::Select, Attrs::DType(dtype)) => {
+            let [InputMeta::Tensor(condition), choices @ ..] = inputs else {
+                return Err(OpError::type_(format!("{name}: the condition must be a tensor")));
+            };
+            if condition.dtype != DType::Bool {
+                return Err(OpError::runtime(format!(
+                    "{name} expected condition to be a boolean tensor, but got a tensor with dtype {}",
+                    condition.dtype.scalar_type_name()
+                )));
+            }
+            if choices.iter().filter_map(InputMeta::tensor).any(|m| m.dtype != *dtype) {
+                return Err(OpError::runtime(format!("{name}: expected choices of dtype {dtype}")));
+            }
+            Ok(Meta::new(broadcast(inputs)?, *dtype))
+        }
+        (Class::Cast, Attrs::DType(dtype)) => Ok(Meta::new(tensor(row, inputs, 0)?.shape, *dtype)),
+        (Class::Reduction | Class::ArgReduction, Attrs::Axes { mask, keepdim }) => {
+            let meta = tensor(row, inputs, 0)?;
+            accept(row, meta.dtype)?;
+            if row.class == Class::ArgReduction && mask.count_ones() != 1 {
+                return Err(OpError::value(format!("{name}: reduces exactly one axis")));
+            }
+            let needs_elements = matches!(row.op, Op::Amax | Op::Amin | Op::Argmax | Op::Argmin);
+            reduced_shape(row, &meta.shape, *mask, *keepdim, needs_elements)
+                .map(|shape| Meta::new(shape, result_dtype(row, meta.dtype)))
+        }
+        (Class::Movement, _) => {
+            let meta = tensor(row, inputs, 0)?;
+            let shape = match (row.op, attrs) {
+                (Op::Reshape, Attrs::Shape(to)) => {
+                    if to.numel() != meta.shape.numel() {
+                        return Err(OpError::runtime(format!(
+                            "shape '{to}' is invalid for input of size {}",
+                            meta.shape.numel()
+                        )));
+                    }
+                    *to
+                }
+                (Op::Expand, Attrs::Shape(to)) => expand_shape(&meta.shape, to)?,
+                (Op::Permute, Attrs::Permutation(p)) => permute_shape(&meta.shape, p)?,
+                (Op::Slice, Attrs::Slice(spec)) => slice_shape(name, &meta.shape, spec)?,
+                _ => return Err(wrong_attrs(row)),
+            };
+            Ok(Meta::new(shape, meta.dtype))
+        }
+        (Class::SliceScatter, Attrs::Slice(spec)) => {
+            let (base, source) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
+            let sizes = slice_shape(name, &base.shape, spec)?;
+            if source.shape != sizes || source.dtype != base.dtype {
+                return Err(OpError::runtime(format!(
+                    "{name}: expected a source of shape {sizes} and dtype {}, but got {} and {}",
+                    base.dtype, source.shape, source.dtype
+                )));
+            }
+            Ok(*base)
+        }
+        (Class::Concatenation, Attrs::Axis(axis)) => cat(row, inputs, *axis as usize),
+        (Class::Contraction, Attrs::None) => matmul(row, inputs),
+        (Class::Gather, Attrs::Axis(axis)) => {
+            let (source, index) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
+            check_index(row, &source.shape, index, *axis as usize)?;
+            Ok(Meta::new(index.shape, source.dtype))
+        }
+        (Class::Scatter, Attrs::Axis(axis)) => {
+            let (base, index, source) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?, tensor(row, inputs, 2)?);
+            accept(row, base.dtype)?;
+            check_index(row, &base.shape, index, *axis as usize)?;
+            let fits = source.shape.rank() == index.shape.rank()
+                && source.shape.dims().iter().zip(index.shape.dims()).all(|(s, i)| i <= s);
+            if !fits || source.dtype != base.dtype {
+                return Err(OpError::runtime(format!(
+                    "{name}: expected a source of at least the index's shape {} and dtype {}, but got {} and {}",
+                    index.shape, base.dtype, source.shape, source.dtype
+                )));
+            }
+            Ok(*base)
+        }
+        (Class::Creation, Attrs::Create { shape, dtype }) | (Class::Random, Attrs::Random { shape, dtype, .. }) => {
+            if inputs.iter().any(|i| i.tensor().is_some()) {
+                return Err(OpError::type_(format!("{name}: takes numbers, not tensors")));
+            }
+            accept(row, *dtype)?;
+            if row.op == Op::Arange && shape.rank() != 1 {
+                return Err(OpError::value(format!("{name}: makes one dimension, not shape {shape}")));
+            }
+            if let (Op::Randint, [InputMeta::Scalar(low), InputMeta::Scalar(high)]) = (row.op, inputs)
+                && low.to_i64() >= high.to_i64()
+            {
+                return Err(OpError::runtime(format!(
+                    "random_ expects 'from' to be less than 'to', but got from={} >= to={}",
+                    low.to_i64(),
+                    high.to_i64()
+                )));
+            }
+            Ok(Meta::new(*shape, *dtype))
+        }
+        _ => Err(wrong_attrs(row)),
+    }
+}
+
+fn wrong_attrs(row: &Row) -> OpError {
+    OpError::type_(format!("{}: expects attributes of kind {:?}", row.name, row.attrs))
+}
+
+fn tensor<'a>(row: &Row, inputs: &'a [InputMeta], i: usize) -> Result<&'a Meta> {
+    inputs
+        .get(i)
+        .and_then(InputMeta::tensor)
+        .ok_or_else(|| OpError::type_(format!("{}: operand {i} must be a tensor", row.name)))
+}
+
+fn accept(row: &Row, dtype: DType) -> Result<()> {
+    if row.accepts.contains(dtype) {
+        return Ok(());
+    }
+    Err(match row.op {
+        Op::Sub if dtype == DType::Bool => OpError::runtime(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. \
+             If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
+        ),
+        Op::Neg if dtype == DType::Bool => OpError::runtime(
+            "Negation, the `-` operator, on a bool tensor is not supported. \
+             If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
+        ),
+        Op::Mean => OpError::runtime(format!(
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {}",
+            dtype.scalar_type_name()
+        )),
+        _ => OpError::runtime(format!("\"{}\" not implemented for '{}'", row.name, dtype.scalar_type_name())),
+    })
+}
+
+fn common_dtype(row: &Row, inputs: &[InputMeta]) -> Result<DType> {
+    let mut tensors = inputs.iter().filter_map(InputMeta::tensor);
+    let first = tensors.next().ok_or_else(|| OpError::type_(format!("{}: needs a tensor operand", row.name)))?.dtype;
+    if let Some(other) = tensors.find(|m| m.dtype != first) {
+        return Err(OpError::runtime(format!(
+            "{}: expected operands of one dtype, but got {} and {}",
+            row.name,
+            first.scalar_type_name(),
+            other.dtype.scalar_type_name()
+        )));
+    }
+    accept(row, first)?;
+    Ok(first)
+}
+
+fn broadcast(inputs: &[InputMeta]) -> Result<Shape> {
+    let mut shape = Shape::SCALAR;
+    for meta in inputs.iter().filter_map(InputMeta::tensor) {
+        shape = shape.broadcast(&meta.shape)?;
+    }
+    Ok(shape)
+}
+
+fn reduced_shape(row: &Row, shape: &Shape, mask: u8, keepdim: bool, needs_elements: bool) -> Result<Shape> {
+    if (mask as u32) >> shape.rank() != 0 {
+        return Err(OpError::index(format!("{}: axis out of range for shape {shape}", row.name)));
+    }
+    let mut dims = [0; RANK_MAX];
+    let mut rank = 0;
+    for (axis, &size) in shape.dims().iter().enumerate() {
+        let reduced = mask >> axis & 1 == 1;
+        if reduced && size == 0 && needs_elements {
+            return Err(OpError::index(format!(
+                "{}(): Expected reduction dim {axis} to have non-zero size.",
+                row.name
+            )));
+        }
+        if !reduced || keepdim {
+            dims[rank] = if reduced { 1 } else { size };
+            rank += 1;
+        }
+    }
+    Shape::new(&dims[..rank])
+}
+
+fn expand_shape(from: &Shape, to: &Shape) -> Result<Shape> {
+    if to.rank() < from.rank() {
+        return Err(OpError::runtime(format!(
+            "expand: the number of sizes provided ({}) must be greater or equal to the number of dimensions in the tensor ({})",
+            to.rank(),
+            from.rank()
+        )));
+    }
+    let lead = to.rank() - from.rank();
+    for (axis, &size) in from.dims().iter().enumerate() {
+        let wanted = to.dims()[lead + axis];
+        if size != wanted && size != 1 {
+            return Err(OpError::runtime(format!(
+                "The expanded size of the tensor ({wanted}) must match the existing size ({size}) at non-singleton dimension {}.  Target sizes: {to}.  Tensor sizes: {from}",
+                lead + axis
+            )));
+        }
+    }
+    Ok(*to)
+}
+
+fn permute_shape(from: &Shape, permutation: &[u8; RANK_MAX]) -> Result<Shape> {
+    let rank = from.rank();
+    let mut seen = 0u8;
+    let mut dims = [0; RANK_MAX];
+    for (to, &axis) in permutation[..rank].iter().enumerate() {
+        if axis as usize >= rank || seen >> axis & 1 == 1 {
+            return Err(OpError::runtime("permute(dims): duplicate or invalid dims are not allowed."));
+        }
+        seen |= 1 << axis;
+        dims[to] = from.dims()[axis as usize];
+    }
+    Shape::new(&dims[..rank])
+}
+
+fn slice_shape(name: &str, from: &Shape, spec: &SliceSpec) -> Result<Shape> {
+    let rank = from.rank();
+    let refuse = |why: &str| Err(OpError::index(format!("{name}: {why} for shape {from}")));
+    if spec.sizes.rank() != rank {
+        return refuse("one range per axis is needed");
+    }
+    for (axis, (&extent, &count)) in from.dims().iter().zip(spec.sizes.dims()).enumerate() {
+        if count == 0 {
+            continue;
+        }
+        let (start, step) = (spec.start[axis] as i128, spec.step[axis] as i128);
+        let last = start + step * (count as i128 - 1);
+        let range = 0..extent as i128;
+        if step == 0 || !range.contains(&start) || !range.contains(&last) {
+            return refuse("a range lies outside");
+        }
+    }
+    Ok(spec.sizes)
+}
+
+fn cat(row: &Row, inputs: &[InputMeta], axis: usize) -> Result<Meta> {
+    let first = *tensor(row, inputs, 0)?;
+    if axis >= first.shape.rank() {
+        return Err(OpError::runtime(format!("{}: zero-dimensional tensors cannot be concatenated", row.name)));
+    }
+    let mut total = 0usize;
+    for i in 0..inputs.len() {
+        let meta = tensor(row, inputs, i)?;
+        if meta.dtype != first.dtype {
+            return Err(OpError::runtime(format!("{}: expected tensors of one dtype", row.name)));
+        }
+        if meta.shape.rank() != first.shape.rank() {
+            return Err(OpError::runtime(format!(
+                "Tensors must have same number of dimensions: got {} and {}",
+                first.shape.rank(),
+                meta.shape.rank()
+            )));
+        }
+        for (other, (&a, &b)) in first.shape.dims().iter().zip(meta.shape.dims()).enumerate() {
+            if other != axis && a != b {
+                return Err(OpError::runtime(format!(
+                    "Sizes of tensors must match except in dimension {axis}. Expected size {a} but got size {b} for tensor number {i} in the list."
+                )));
+            }
+        }
+        total += meta.shape.dims()[axis];
+    }
+    Ok(Meta::new(Shape::new(first.shape.with_dim(axis, total).dims())?, first.dtype))
+}
+
+fn matmul(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
+    let (a, b) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
+    if a.dtype != b.dtype {
+        return Err(OpError::runtime(format!(
+            "expected m1 and m2 to have the same dtype, but got: {} != {}",
+            a.dtype.scalar_type_name(),
+            b.dtype.scalar_type_name()
+        )));
+    }
+    accept(row, a.dtype)?;
+    let (ra, rb) = (a.shape.rank(), b.shape.rank());
+    if ra < 2 || rb < 2 {
+        return Err(OpError::runtime(format!("matmul: operands need two axes, but got {} and {}", a.shape, b.shape)));
+    }
+    let (m, k) = (a.shape.dims()[ra - 2], a.shape.dims()[ra - 1]);
+    let (k2, n) = (b.shape.dims()[rb - 2], b.shape.dims()[rb - 1]);
+    if k != k2 {
+        return Err(matmul_mismatch(&a.shape, &b.shape));
+    }
+    let batch = Shape::new(&a.shape.dims()[..ra - 2])?.broadcast(&Shape::new(&b.shape.dims()[..rb - 2])?)?;
+    let mut dims = batch.dims().to_vec();
+    dims.extend([m, n]);
+    Ok(Meta::new(Shape::new(&dims)?, a.dtype))
+}
+
+/// PyTorch's sentence for inner sizes that differ, leading axes folded into the first as PyTorch does.
+pub fn matmul_mismatch(a: &Shape, b: &Shape) -> OpError {
+    let (a, b) = (a.dims(), b.dims());
+    let rows: usize = a[..a.len() - 1].iter().product();
+    OpError::runtime(format!(
+        "mat1 and mat2 shapes cannot be multiplied ({rows}x{} and {}x{})",
+        a[a.len() - 1],
+        b[b.len() - 2],
+        b[b.len() - 1]
+    ))
+}
+
+fn check_index(row: &Row, of: &Shape, index: &Meta, axis: usize) -> Result<()> {
+    if index.dtype != DType::I64 {
+        return Err(OpError::runtime(format!("{}(): Expected dtype int64 for index", row.name)));
+    }
+    if index.shape.rank() != of.rank() || axis >= of.rank() {
+        return Err(OpError::runtime("Index tensor must have the same number of dimensions as input tensor"));
+    }
+    for (other, (&i, &s)) in index.shape.dims().iter().zip(of.dims()).enumerate() {
+        if other != axis && i > s {
+            return Err(OpError::runtime(format!(
+                "Size does not match at dimension {other} expected index {} to be no larger than self {of} apart from dimension {axis}",
+                index.shape
+            )));
+        }
+    }
+    Ok(())
+}

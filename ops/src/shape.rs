@@ -1,0 +1,195 @@
+//! Shapes of up to [`RANK_MAX`] dimensions, held inline, and NumPy broadcasting between them.
+
+use crate::dtype::DType;
+use crate::error::{OpError, Result};
+use std::fmt;
+
+/// The most dimensions a tensor has.
+pub const RANK_MAX: usize = 8;
+/// The most elements a tensor has: byte sizes then stay far from overflow.
+pub const ELEMENTS_MAX: usize = 1 << 48;
+
+/// The sizes of a tensor's dimensions, outermost first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    // Dimensions past `rank` are 0, so that the derived comparisons hold.
+    dims: [usize; RANK_MAX],
+    rank: u8,
+}
+
+impl Shape {
+    /// The shape of a scalar: no dimensions, one element.
+    pub const SCALAR: Shape = Shape { dims: [0; RANK_MAX], rank: 0 };
+
+    /// The shape with these sizes.
+    ///
+    /// # Errors
+    /// More than [`RANK_MAX`] dimensions, or more than [`ELEMENTS_MAX`] elements.
+    pub fn new(dims: &[usize]) -> Result<Shape> {
+        if dims.len() > RANK_MAX {
+            return Err(OpError::value(format!(
+                "a tensor has at most {RANK_MAX} dimensions, but {} were asked for",
+                dims.len()
+            )));
+        }
+        let mut shape = Shape { dims: [0; RANK_MAX], rank: dims.len() as u8 };
+        shape.dims[..dims.len()].copy_from_slice(dims);
+        // The bound holds without the zeros too: strides are products of the other sizes.
+        let mut elements = 1usize;
+        for &d in dims.iter().filter(|d| **d > 0) {
+            elements = elements.checked_mul(d).filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| {
+                OpError::runtime(format!(
+                    "a tensor has at most {ELEMENTS_MAX} elements, but shape {shape} was asked for"
+                ))
+            })?;
+        }
+        Ok(shape)
+    }
+    /// The number of dimensions.
+    #[inline]
+    pub fn rank(&self) -> usize {
+        self.rank as usize
+    }
+    /// The sizes, outermost first.
+    #[inline]
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank as usize]
+    }
+    /// The number of elements; 1 for a scalar.
+    #[inline]
+    pub fn numel(&self) -> usize {
+        self.dims().iter().product()
+    }
+    /// The same shape with axis `axis` of size `size`.
+    pub fn with_dim(mut self, axis: usize, size: usize) -> Shape {
+        debug_assert!(axis < self.rank());
+        self.dims[axis] = size;
+        self
+    }
+    /// Strides, in elements, of a contiguous row-major tensor; entries past the rank are 0.
+    pub fn contiguous_strides(&self) -> [isize; RANK_MAX] {
+        let mut strides = [0; RANK_MAX];
+        let mut step = 1isize;
+        for axis in (0..self.rank()).rev() {
+            strides[axis] = step;
+            step *= self.dims[axis].max(1) as isize;
+        }
+        strides
+    }
+    /// The shape two operands broadcast to, by NumPy's rule: align at the right; sizes agree or one of them is 1.
+    ///
+    /// # Errors
+    /// PyTorch's sentence, naming the sizes and the dimension.
+    #[inline]
+    pub fn broadcast(&self, other: &Shape) -> Result<Shape> {
+        if self == other {
+            return Ok(*self);
+        }
+        let rank = self.rank().max(other.rank());
+        let mut out = Shape { dims: [0; RANK_MAX], rank: rank as u8 };
+        for from_right in 1..=rank {
+            let a = if from_right <= self.rank() { self.dims[self.rank() - from_right] } else { 1 };
+            let b = if from_right <= other.rank() { other.dims[other.rank() - from_right] } else { 1 };
+            out.dims[rank - from_right] = match (a, b) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                (a, b) => {
+                    return Err(OpError::runtime(format!(
+                        "The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {}",
+                        rank - from_right
+                    )));
+                }
+            };
+        }
+        // Two operands can broadcast to far more than either holds.
+        Shape::new(out.dims())
+    }
+    /// An axis counted from either end, as a position.
+    ///
+    /// # Errors
+    /// `IndexError` in PyTorch's words when it is outside `-rank..rank`.
+    pub fn axis(&self, axis: i64) -> Result<usize> {
+        normalize_axis(axis, self.rank())
+    }
+}
+
+/// `axis` in `-rank..rank` as a position; a scalar counts as having one axis, as in PyTorch.
+///
+/// # Errors
+/// `IndexError` in PyTorch's words.
+pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize> {
+    let n = rank.max(1) as i64;
+    if axis < -n || axis >= n {
+        return Err(OpError::index(format!(
+            "Dimension out of range (expected to be in range of [{}, {}], but got {axis})",
+            -n,
+            n - 1
+        )));
+    }
+    Ok(if axis < 0 { axis + n } else { axis } as usize)
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.dims())
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What is known of a tensor without its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// The sizes of its dimensions.
+    pub shape: Shape,
+    /// The type of its elements.
+    pub dtype: DType,
+}
+
+impl Meta {
+    /// A tensor of `shape` and `dtype`.
+    pub fn new(shape: Shape, dtype: DType) -> Meta {
+        Meta { shape, dtype }
+    }
+    /// The bytes of its data, contiguous.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.shape.numel() * self.dtype.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(dims: &[usize]) -> Shape {
+        Shape::new(dims).unwrap()
+    }
+
+    #[test]
+    fn broadcasting_follows_numpy() {
+        assert_eq!(shape(&[3, 1]).broadcast(&shape(&[4])).unwrap(), shape(&[3, 4]));
+        assert_eq!(shape(&[]).broadcast(&shape(&[2, 0])).unwrap(), shape(&[2, 0]));
+        assert_eq!(shape(&[1]).broadcast(&shape(&[0])).unwrap(), shape(&[0]));
+        let error = shape(&[2, 3]).broadcast(&shape(&[2, 4])).unwrap_err();
+        assert_eq!(
+            &*error.message,
+            "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1"
+        );
+    }
+
+    #[test]
+    fn sizes_are_bounded_even_around_a_zero() {
+        assert!(Shape::new(&[1; 9]).is_err());
+        assert!(Shape::new(&[1 << 40, 1 << 40]).is_err());
+        assert!(Shape::new(&[0, 1 << 40, 1 << 40]).is_err());
+        assert!(shape(&[1 << 40, 1]).broadcast(&shape(&[1, 1 << 40])).is_err());
+        assert_eq!(shape(&[5, 0, 3]).numel(), 0);
+        assert_eq!(shape(&[]).numel(), 1);
+    }
+}

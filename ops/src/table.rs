@@ -1,0 +1,534 @@
+//! The table of primitive ops: one row each, and all that is known of an op in its row.
+//!
+//! To add an elementwise op, add a row to [`op_table!`] below: its name, its wire id (explicit, never reused), what it
+//! computes on floats and on integers, its gradient and a NumPy reference. The enum [`Op`], the CPU kernel, the Python
+//! method, the reference page and the per-op tests follow from the row.
+
+use crate::dtype::DTypeSet;
+use crate::grad::{self, GradFn};
+use crate::math::{Int, Real};
+
+/// What kind of work an op is; shape, sharding and dispatch rules belong to the class, not to the op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// One result element from the broadcast operands' elements at the same place.
+    Elementwise,
+    /// Elementwise, choosing by a bool first operand.
+    Select,
+    /// Elementwise conversion to another dtype.
+    Cast,
+    /// One result element from all elements along the reduced axes.
+    Reduction,
+    /// The position of an extreme along one axis.
+    ArgReduction,
+    /// The same elements seen under another shape; no arithmetic.
+    Movement,
+    /// A copy of the first operand with a strided box replaced by the second.
+    SliceScatter,
+    /// Operands laid side by side along an axis.
+    Concatenation,
+    /// Sums of products.
+    Contraction,
+    /// Elements chosen by an index tensor.
+    Gather,
+    /// Elements added where an index tensor says.
+    Scatter,
+    /// A new tensor from numbers.
+    Creation,
+    /// A new tensor of random numbers.
+    Random,
+}
+
+impl Class {
+    /// The field's name for it, as the docs and the tape print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Elementwise => "elementwise",
+            Class::Select => "select",
+            Class::Cast => "cast",
+            Class::Reduction => "reduction",
+            Class::ArgReduction => "arg-reduction",
+            Class::Movement => "movement",
+            Class::SliceScatter => "slice-scatter",
+            Class::Concatenation => "concatenation",
+            Class::Contraction => "contraction",
+            Class::Gather => "gather",
+            Class::Scatter => "scatter",
+            Class::Creation => "creation",
+            Class::Random => "random",
+        }
+    }
+}
+
+/// Which variant of [`crate::Attrs`] an op carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttrKind {
+    /// [`crate::Attrs::None`]
+    None,
+    /// [`crate::Attrs::DType`]
+    DType,
+    /// [`crate::Attrs::Shape`]
+    Shape,
+    /// [`crate::Attrs::Permutation`]
+    Permutation,
+    /// [`crate::Attrs::Axis`]
+    Axis,
+    /// [`crate::Attrs::Axes`]
+    Axes,
+    /// [`crate::Attrs::Slice`]
+    Slice,
+    /// [`crate::Attrs::Create`]
+    Create,
+    /// [`crate::Attrs::Random`]
+    Random,
+}
+
+/// How a caller's operands of different dtypes are brought to the one dtype an instruction computes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// PyTorch's common dtype.
+    Common,
+    /// The common dtype, integers becoming the default float.
+    Float,
+    /// Sums of bools and integers are 64-bit integers.
+    Sum,
+    /// Operands are taken as they are.
+    None,
+}
+
+/// The dtype of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultDType {
+    /// That of the operands.
+    Same,
+    /// Bool.
+    Bool,
+    /// 64-bit integer.
+    Index,
+    /// What the attributes say.
+    Attr,
+}
+
+/// What a gradient needs to have kept from the forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saves {
+    /// Bit `i`: operand `i`.
+    pub inputs: u8,
+    /// The result.
+    pub output: bool,
+}
+
+impl Saves {
+    /// Only shapes and dtypes, which are always kept.
+    pub const NOTHING: Saves = Saves { inputs: 0, output: false };
+    /// The result.
+    pub const OUTPUT: Saves = Saves { inputs: 0, output: true };
+    /// The operands in `mask`.
+    pub const fn inputs(mask: u8) -> Saves {
+        Saves { inputs: mask, output: false }
+    }
+}
+
+/// One op.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The op.
+    pub op: Op,
+    /// Its name: PyTorch's, where PyTorch has it.
+    pub name: &'static str,
+    /// One sentence on what it computes.
+    pub doc: &'static str,
+    /// Its class.
+    pub class: Class,
+    /// How many operands; for `cat`, the least.
+    pub operands: u8,
+    /// What else an instruction of it carries.
+    pub attrs: AttrKind,
+    /// The dtypes it computes in.
+    pub accepts: DTypeSet,
+    /// How operands get there.
+    pub promotion: Promotion,
+    /// The dtype of its result.
+    pub result: ResultDType,
+    /// Floating-point operations per element worked on, roughly; an exponential counts 8.
+    pub cost_flops: u16,
+    /// Its gradient, if it has one.
+    pub grad: Option<GradFn>,
+    /// What the gradient needs kept.
+    pub saves: Saves,
+    /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for the tests.
+    pub reference: &'static str,
+    /// Where the tests draw each operand from: PyTorch leaves the op undefined, or its gradient wild, elsewhere.
+    pub domain: [(f64, f64); 3],
+    /// The second operand may not be 0 when it is an integer.
+    pub divisor_nonzero: bool,
+}
+
+const EVERYWHERE: [(f64, f64); 3] = [(-3.0, 3.0); 3];
+const POSITIVE: [(f64, f64); 3] = [(0.2, 4.0), (-2.0, 2.0), (-3.0, 3.0)];
+
+const BASE: Row = Row {
+    op: Op::Neg,
+    name: "",
+    doc: "",
+    class: Class::Elementwise,
+    operands: 1,
+    attrs: AttrKind::None,
+    accepts: DTypeSet::ALL,
+    promotion: Promotion::Common,
+    result: ResultDType::Same,
+    cost_flops: 1,
+    grad: None,
+    saves: Saves::NOTHING,
+    reference: "",
+    domain: EVERYWHERE,
+    divisor_nonzero: false,
+};
+
+/// What an op computes on floats. `f16` and `bf16` compute in `f32`.
+pub trait RealKernel<const N: usize> {
+    /// The result for one element.
+    fn real<R: Real>(operands: [R; N]) -> R;
+}
+/// What an op computes on integers. Bool computes as 0 and 1, any other result counting as 1.
+pub trait IntKernel<const N: usize> {
+    /// The result for one element.
+    fn int<I: Int>(operands: [I; N]) -> I;
+}
+/// An op whose result is a bool.
+pub trait TestKernel<const N: usize> {
+    /// The result for one float element.
+    fn real<R: Real>(operands: [R; N]) -> bool;
+    /// The result for one integer element.
+    fn int<I: Int>(operands: [I; N]) -> bool;
+}
+
+/// Turns rows into the enum, the rows, the kernels and the callback macro [`for_each_elementwise!`].
+macro_rules! op_table {
+    ($d:tt
+     real1 { $($r1:ident = $r1w:literal, $r1n:literal, $r1d:literal, |$r1a:ident| $r1e:expr, { $($r1f:tt)* };)* }
+     real2 { $($r2:ident = $r2w:literal, $r2n:literal, $r2d:literal, |$r2a:ident, $r2b:ident| $r2e:expr, { $($r2f:tt)* };)* }
+     map1 { $($m1:ident = $m1w:literal, $m1n:literal, $m1d:literal, real |$m1a:ident| $m1e:expr, int |$m1ia:ident| $m1ie:expr, { $($m1f:tt)* };)* }
+     map2 { $($m2:ident = $m2w:literal, $m2n:literal, $m2d:literal, real |$m2a:ident, $m2b:ident| $m2e:expr, int |$m2ia:ident, $m2ib:ident| $m2ie:expr, { $($m2f:tt)* };)* }
+     map3 { $($m3:ident = $m3w:literal, $m3n:literal, $m3d:literal, real |$m3a:ident, $m3b:ident, $m3c:ident| $m3e:expr, int |$m3ia:ident, $m3ib:ident, $m3ic:ident| $m3ie:expr, { $($m3f:tt)* };)* }
+     int1 { $($i1:ident = $i1w:literal, $i1n:literal, $i1d:literal, |$i1a:ident| $i1e:expr, { $($i1f:tt)* };)* }
+     int2 { $($i2:ident = $i2w:literal, $i2n:literal, $i2d:literal, |$i2a:ident, $i2b:ident| $i2e:expr, { $($i2f:tt)* };)* }
+     test1 { $($t1:ident = $t1w:literal, $t1n:literal, $t1d:literal, real |$t1a:ident| $t1e:expr, int |$t1ia:ident| $t1ie:expr, { $($t1f:tt)* };)* }
+     test2 { $($t2:ident = $t2w:literal, $t2n:literal, $t2d:literal, real |$t2a:ident, $t2b:ident| $t2e:expr, int |$t2ia:ident, $t2ib:ident| $t2ie:expr, { $($t2f:tt)* };)* }
+     other { $($o:ident = $ow:literal, $on:literal, $od:literal, { $($of:tt)* };)* }
+    ) => {
+        /// A primitive op. The discriminant is its id on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Op {
+            $(#[doc = $r1d] $r1 = $r1w,)* $(#[doc = $r2d] $r2 = $r2w,)* $(#[doc = $m1d] $m1 = $m1w,)* $(#[doc = $m2d] $m2 = $m2w,)*
+            $(#[doc = $m3d] $m3 = $m3w,)* $(#[doc = $i1d] $i1 = $i1w,)* $(#[doc = $i2d] $i2 = $i2w,)* $(#[doc = $t1d] $t1 = $t1w,)*
+            $(#[doc = $t2d] $t2 = $t2w,)* $(#[doc = $od] $o = $ow,)*
+        }
+
+        /// Every row.
+        pub static ROWS: &[Row] = &[
+            $(Row { op: Op::$r1, name: $r1n, doc: $r1d, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, $($r1f)*, ..BASE },)*
+            $(Row { op: Op::$r2, name: $r2n, doc: $r2d, operands: 2, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, $($r2f)*, ..BASE },)*
+            $(Row { op: Op::$m1, name: $m1n, doc: $m1d, $($m1f)*, ..BASE },)*
+            $(Row { op: Op::$m2, name: $m2n, doc: $m2d, operands: 2, $($m2f)*, ..BASE },)*
+            $(Row { op: Op::$m3, name: $m3n, doc: $m3d, operands: 3, $($m3f)*, ..BASE },)*
+            $(Row { op: Op::$i1, name: $i1n, doc: $i1d, accepts: DTypeSet::INT_BOOL, $($i1f)*, ..BASE },)*
+            $(Row { op: Op::$i2, name: $i2n, doc: $i2d, operands: 2, accepts: DTypeSet::INT_BOOL, $($i2f)*, ..BASE },)*
+            $(Row { op: Op::$t1, name: $t1n, doc: $t1d, result: ResultDType::Bool, $($t1f)*, ..BASE },)*
+            $(Row { op: Op::$t2, name: $t2n, doc: $t2d, operands: 2, result: ResultDType::Bool, $($t2f)*, ..BASE },)*
+            $(Row { op: Op::$o, name: $on, doc: $od, $($of)*, ..BASE },)*
+        ];
+
+        /// What each elementwise op computes: one type an op, named as its variant of [`Op`].
+        pub mod kernels {
+            use super::*;
+            $(#[doc = $r1d] pub struct $r1;
+            impl RealKernel<1> for $r1 { #[inline(always)] fn real<R: Real>([$r1a]: [R; 1]) -> R { $r1e } })*
+            $(#[doc = $r2d] pub struct $r2;
+            impl RealKernel<2> for $r2 { #[inline(always)] fn real<R: Real>([$r2a, $r2b]: [R; 2]) -> R { $r2e } })*
+            $(#[doc = $m1d] pub struct $m1;
+            impl RealKernel<1> for $m1 { #[inline(always)] fn real<R: Real>([$m1a]: [R; 1]) -> R { $m1e } }
+            impl IntKernel<1> for $m1 { #[inline(always)] fn int<I: Int>([$m1ia]: [I; 1]) -> I { $m1ie } })*
+            $(#[doc = $m2d] pub struct $m2;
+            impl RealKernel<2> for $m2 { #[inline(always)] fn real<R: Real>([$m2a, $m2b]: [R; 2]) -> R { $m2e } }
+            impl IntKernel<2> for $m2 { #[inline(always)] fn int<I: Int>([$m2ia, $m2ib]: [I; 2]) -> I { $m2ie } })*
+            $(#[doc = $m3d] pub struct $m3;
+            impl RealKernel<3> for $m3 { #[inline(always)] fn real<R: Real>([$m3a, $m3b, $m3c]: [R; 3]) -> R { $m3e } }
+            impl IntKernel<3> for $m3 { #[inline(always)] fn int<I: Int>([$m3ia, $m3ib, $m3ic]: [I; 3]) -> I { $m3ie } })*
+            $(#[doc = $i1d] pub struct $i1;
+            impl IntKernel<1> for $i1 { #[inline(always)] fn int<I: Int>([$i1a]: [I; 1]) -> I { $i1e } })*
+            $(#[doc = $i2d] pub struct $i2;
+            impl IntKernel<2> for $i2 { #[inline(always)] fn int<I: Int>([$i2a, $i2b]: [I; 2]) -> I { $i2e } })*
+            $(#[doc = $t1d] pub struct $t1;
+            impl TestKernel<1> for $t1 {
+                #[inline(always)] fn real<R: Real>([$t1a]: [R; 1]) -> bool { $t1e }
+                #[inline(always)] fn int<I: Int>([$t1ia]: [I; 1]) -> bool { $t1ie }
+            })*
+            $(#[doc = $t2d] pub struct $t2;
+            impl TestKernel<2> for $t2 {
+                #[inline(always)] fn real<R: Real>([$t2a, $t2b]: [R; 2]) -> bool { $t2e }
+                #[inline(always)] fn int<I: Int>([$t2ia, $t2ib]: [I; 2]) -> bool { $t2ie }
+            })*
+        }
+
+        /// Calls a macro with the names of all elementwise ops by the kind of their kernel, so that a backend
+        /// instantiates every kernel without naming any.
+        #[macro_export]
+        macro_rules! for_each_elementwise {
+            ($d callback:ident) => {
+                $d callback! {
+                    real1 { $($r1)* } real2 { $($r2)* } map1 { $($m1)* } map2 { $($m2)* } map3 { $($m3)* }
+                    int1 { $($i1)* } int2 { $($i2)* } test1 { $($t1)* } test2 { $($t2)* }
+                }
+            };
+        }
+    };
+}
+
+op_table! { $
+    real1 {
+        Exp = 16, "exp", "e to the power of each element.", |a| a.exp(),
+            { grad: Some(grad::exp), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp(a)" };
+        Log = 17, "log", "The natural logarithm of each element.", |a| a.ln(),
+            { grad: Some(grad::log), saves: Saves::inputs(1), cost_flops: 8, domain: POSITIVE, reference: "np.log(a)" };
+        Sqrt = 18, "sqrt", "The square root of each element.", |a| a.sqrt(),
+            { grad: Some(grad::sqrt), saves: Saves::OUTPUT, cost_flops: 4, domain: POSITIVE, reference: "np.sqrt(a)" };
+        Rsqrt = 19, "rsqrt", "One over the square root of each element.", |a| R::ONE / a.sqrt(),
+            { grad: Some(grad::rsqrt), saves: Saves::OUTPUT, cost_flops: 8, domain: POSITIVE, reference: "1 / np.sqrt(a)" };
+        Sin = 20, "sin", "The sine of each element, in radians.", |a| a.sin(),
+            { grad: Some(grad::sin), saves: Saves::inputs(1), cost_flops: 10, reference: "np.sin(a)" };
+        Cos = 21, "cos", "The cosine of each element, in radians.", |a| a.cos(),
+            { grad: Some(grad::cos), saves: Saves::inputs(1), cost_flops: 10, reference: "np.cos(a)" };
+        Tanh = 22, "tanh", "The hyperbolic tangent of each element.", |a| a.tanh(),
+            { grad: Some(grad::tanh), saves: Saves::OUTPUT, cost_flops: 10, reference: "np.tanh(a)" };
+        Sigmoid = 23, "sigmoid", "1 / (1 + exp(-x)) of each element.", |a| R::ONE / (R::ONE + (-a).exp()),
+            { grad: Some(grad::sigmoid), saves: Saves::OUTPUT, cost_flops: 10, reference: "1 / (1 + np.exp(-a))" };
+        Erf = 24, "erf", "The error function of each element.", |a| a.erf(),
+            { grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12, reference: "sp.erf(a)" };
+        Gelu = 25, "gelu", "x * Phi(x) of each element, Phi being the normal distribution function (Hendrycks and Gimpel 2016).",
+            |a| R::from_f64(0.5) * a * (R::ONE + (a * R::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf()),
+            { grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14, reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))" };
+        GeluTanh = 26, "gelu_tanh", "The tanh approximation of gelu (Hendrycks and Gimpel 2016).",
+            |a| R::from_f64(0.5) * a * (R::ONE + (R::from_f64(0.797_884_560_802_865_4) * (a + R::from_f64(0.044715) * a * a * a)).tanh()),
+            { grad: Some(grad::gelu_tanh), saves: Saves::inputs(1), cost_flops: 14,
+              reference: "0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))" };
+        Reciprocal = 27, "reciprocal", "One over each element.", |a| R::ONE / a,
+            { grad: Some(grad::reciprocal), saves: Saves::OUTPUT, domain: POSITIVE, reference: "1 / a" };
+        Expm1 = 28, "expm1", "exp(x) - 1 of each element, exact near 0.", |a| a.exp_m1(),
+            { grad: Some(grad::expm1), saves: Saves::OUTPUT, cost_flops: 20, reference: "np.expm1(a)" };
+        Log1p = 29, "log1p", "log(1 + x) of each element, exact near 0.", |a| a.ln_1p(),
+            { grad: Some(grad::log1p), saves: Saves::inputs(1), cost_flops: 20, domain: POSITIVE, reference: "np.log1p(a)" };
+        Tan = 30, "tan", "The tangent of each element, in radians.", |a| a.tan(),
+            { grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20, domain: [(-1.2, 1.2); 3], reference: "np.tan(a)" };
+    }
+    real2 {
+        Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
+            { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b" };
+    }
+    map1 {
+        Neg = 48, "neg", "Minus each element.", real |a| -a, int |a| a.wrapping_neg(),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::neg), reference: "-a" };
+        Abs = 49, "abs", "The absolute value of each element.", real |a| a.abs(), int |a| a.wrapping_abs(),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::abs), saves: Saves::inputs(1), reference: "np.abs(a)" };
+        Sign = 50, "sign", "-1, 0 or 1 by the sign of each element; NaN gives 0.", real |a| a.sign(), int |a| a.sign(),
+            { grad: Some(grad::zero), reference: "np.sign(a)" };
+        Relu = 51, "relu", "max(x, 0) of each element; NaN stays.", real |a| if a < R::ZERO { R::ZERO } else { a }, int |a| a.imax(I::ZERO),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::relu), saves: Saves::OUTPUT, reference: "np.maximum(a, 0)" };
+        Floor = 52, "floor", "The largest integer not above each element.", real |a| a.floor(), int |a| a,
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.floor(a)" };
+        Ceil = 53, "ceil", "The smallest integer not below each element.", real |a| a.ceil(), int |a| a,
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.ceil(a)" };
+        Round = 54, "round", "The nearest integer to each element, halves going to even.", real |a| a.round_even(), int |a| a,
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.round(a)" };
+        Trunc = 55, "trunc", "Each element without its fraction.", real |a| a.trunc(), int |a| a,
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.trunc(a)" };
+    }
+    map2 {
+        Add = 64, "add", "The sum of two tensors; on bools, either.", real |a, b| a + b, int |a, b| a.wrapping_add(b),
+            { grad: Some(grad::add), reference: "a + b" };
+        Sub = 65, "sub", "The difference of two tensors.", real |a, b| a - b, int |a, b| a.wrapping_sub(b),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::sub), reference: "a - b" };
+        Mul = 66, "mul", "The product of two tensors; on bools, both.", real |a, b| a * b, int |a, b| a.wrapping_mul(b),
+            { grad: Some(grad::mul), saves: Saves::inputs(3), reference: "a * b" };
+        FloorDivide = 67, "floor_divide", "The quotient of two tensors, rounded down.",
+            real |a, b| a.floor_div(b), int |a, b| a.floor_div(b),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), cost_flops: 4, divisor_nonzero: true,
+              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.floor_divide(a, b)" };
+        Remainder = 68, "remainder", "What floor division leaves, with the sign of the divisor, as Python's %.",
+            real |a, b| a.floor_rem(b), int |a, b| a.floor_rem(b),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::remainder), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
+              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.remainder(a, b)" };
+        Pow = 69, "pow", "The first tensor to the power of the second.", real |a, b| a.pow(b), int |a, b| a.pow(b),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::pow), saves: Saves { inputs: 3, output: true }, cost_flops: 24,
+              domain: POSITIVE, reference: "np.power(a, b)" };
+        Minimum = 70, "minimum", "The smaller of two tensors' elements; NaN if either is.", real |a, b| a.minimum(b), int |a, b| a.imin(b),
+            { grad: Some(grad::minimum), saves: Saves::inputs(3), reference: "np.minimum(a, b)" };
+        Maximum = 71, "maximum", "The larger of two tensors' elements; NaN if either is.", real |a, b| a.maximum(b), int |a, b| a.imax(b),
+            { grad: Some(grad::maximum), saves: Saves::inputs(3), reference: "np.maximum(a, b)" };
+    }
+    map3 {
+        Addcmul = 80, "addcmul", "a + b * c, rounded after the product and after the sum.",
+            real |a, b, c| a + b * c, int |a, b, c| a.wrapping_add(b.wrapping_mul(c)),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::addcmul), saves: Saves::inputs(6), cost_flops: 2, reference: "a + b * c" };
+        Clamp = 81, "clamp", "Each element kept between a lower and an upper bound; NaN stays.",
+            real |a, b, c| a.maximum(b).minimum(c), int |a, b, c| a.imax(b).imin(c),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::clamp), saves: Saves::inputs(7), cost_flops: 2, reference: "np.minimum(np.maximum(a, b), c)" };
+    }
+    int1 {
+        BitwiseNot = 88, "bitwise_not", "Every bit flipped; on bools, not.", |a| a.bit_not(), { reference: "~a" };
+    }
+    int2 {
+        BitwiseAnd = 89, "bitwise_and", "The bits set in both.", |a, b| a.bit_and(b), { reference: "a & b" };
+        BitwiseOr = 90, "bitwise_or", "The bits set in either.", |a, b| a.bit_or(b), { reference: "a | b" };
+        BitwiseXor = 91, "bitwise_xor", "The bits set in one of the two.", |a, b| a.bit_xor(b), { reference: "a ^ b" };
+    }
+    test1 {
+        LogicalNot = 96, "logical_not", "Whether each element is 0.", real |a| a == R::ZERO, int |a| a == I::ZERO, { reference: "np.logical_not(a)" };
+        Isnan = 97, "isnan", "Whether each element is not a number.", real |a| a.is_nan(), int |_a| false, { reference: "np.isnan(a)" };
+        Isinf = 98, "isinf", "Whether each element is infinite.", real |a| a.abs() == R::INFINITY, int |_a| false, { reference: "np.isinf(a)" };
+        Isfinite = 99, "isfinite", "Whether each element is neither infinite nor NaN.", real |a| a.abs() < R::INFINITY, int |_a| true, { reference: "np.isfinite(a)" };
+    }
+    test2 {
+        Eq = 104, "eq", "Whether the elements are equal.", real |a, b| a == b, int |a, b| a == b, { reference: "a == b" };
+        Ne = 105, "ne", "Whether the elements differ.", real |a, b| a != b, int |a, b| a != b, { reference: "a != b" };
+        Lt = 106, "lt", "Whether the first is less.", real |a, b| a < b, int |a, b| a < b, { reference: "a < b" };
+        Le = 107, "le", "Whether the first is less or equal.", real |a, b| a <= b, int |a, b| a <= b, { reference: "a <= b" };
+        Gt = 108, "gt", "Whether the first is greater.", real |a, b| a > b, int |a, b| a > b, { reference: "a > b" };
+        Ge = 109, "ge", "Whether the first is greater or equal.", real |a, b| a >= b, int |a, b| a >= b, { reference: "a >= b" };
+        LogicalAnd = 110, "logical_and", "Whether both are nonzero.", real |a, b| (a != R::ZERO) & (b != R::ZERO), int |a, b| (a != I::ZERO) & (b != I::ZERO),
+            { reference: "np.logical_and(a, b)" };
+        LogicalOr = 111, "logical_or", "Whether either is nonzero.", real |a, b| (a != R::ZERO) | (b != R::ZERO), int |a, b| (a != I::ZERO) | (b != I::ZERO),
+            { reference: "np.logical_or(a, b)" };
+        LogicalXor = 112, "logical_xor", "Whether exactly one is nonzero.", real |a, b| (a != R::ZERO) ^ (b != R::ZERO), int |a, b| (a != I::ZERO) ^ (b != I::ZERO),
+            { reference: "np.logical_xor(a, b)" };
+    }
+    other {
+        Where = 128, "where", "The second operand's elements where the first is true, the third's elsewhere.",
+            { class: Class::Select, operands: 3, attrs: AttrKind::DType, result: ResultDType::Attr, grad: Some(grad::where_), saves: Saves::inputs(1),
+              reference: "np.where(a, b, c)" };
+        Cast = 129, "cast", "Each element converted to another dtype; floats truncate towards 0.",
+            { class: Class::Cast, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr, grad: Some(grad::cast), reference: "a.astype(dtype)" };
+        Sum = 136, "sum", "The sum along axes.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::sum),
+              reference: "np.sum(a, axis=axis, keepdims=keepdims)" };
+        Mean = 137, "mean", "The mean along axes.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT, grad: Some(grad::mean),
+              reference: "np.mean(a, axis=axis, keepdims=keepdims)" };
+        Prod = 138, "prod", "The product along axes.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::prod),
+              saves: Saves { inputs: 1, output: true }, reference: "np.prod(a, axis=axis, keepdims=keepdims)" };
+        Amax = 139, "amax", "The largest element along axes; NaN if any is.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+              reference: "np.max(a, axis=axis, keepdims=keepdims)" };
+        Amin = 140, "amin", "The smallest element along axes; NaN if any is.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+              reference: "np.min(a, axis=axis, keepdims=keepdims)" };
+        Any = 141, "any", "Whether any element along axes is nonzero.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool, reference: "np.any(a, axis=axis, keepdims=keepdims)" };
+        All = 142, "all", "Whether every element along axes is nonzero.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool, reference: "np.all(a, axis=axis, keepdims=keepdims)" };
+        Argmax = 144, "argmax", "The position of the first largest element along an axis; of a NaN, if there is one.",
+            { class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, result: ResultDType::Index, cost_flops: 2,
+              reference: "np.argmax(a, axis=axis, keepdims=keepdims)" };
+        Argmin = 145, "argmin", "The position of the first smallest element along an axis; of a NaN, if there is one.",
+            { class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, result: ResultDType::Index, cost_flops: 2,
+              reference: "np.argmin(a, axis=axis, keepdims=keepdims)" };
+        Reshape = 152, "reshape", "The same elements in row-major order under another shape.",
+            { class: Class::Movement, attrs: AttrKind::Shape, cost_flops: 0, grad: Some(grad::reshape), reference: "np.reshape(a, shape)" };
+        Permute = 153, "permute", "The axes in another order.",
+            { class: Class::Movement, attrs: AttrKind::Permutation, cost_flops: 0, grad: Some(grad::permute), reference: "np.transpose(a, axes)" };
+        Expand = 154, "expand", "Axes of size 1, or new leading ones, repeated to a larger shape.",
+            { class: Class::Movement, attrs: AttrKind::Shape, cost_flops: 0, grad: Some(grad::expand), reference: "np.broadcast_to(a, shape)" };
+        Slice = 155, "slice", "A strided box of the elements.",
+            { class: Class::Movement, attrs: AttrKind::Slice, cost_flops: 0, grad: Some(grad::slice), reference: "a[slices]" };
+        SliceScatter = 156, "slice_scatter", "A copy of the first operand with a strided box replaced by the second.",
+            { class: Class::SliceScatter, operands: 2, attrs: AttrKind::Slice, grad: Some(grad::slice_scatter), reference: "slice_scatter(a, b, slices)" };
+        Cat = 160, "cat", "Tensors side by side along an axis.",
+            { class: Class::Concatenation, attrs: AttrKind::Axis, grad: Some(grad::cat), reference: "np.concatenate(tensors, axis=axis)" };
+        Matmul = 168, "matmul", "The matrix product over the last two axes, leading axes broadcast.",
+            { class: Class::Contraction, operands: 2, accepts: DTypeSet::NUMERIC, cost_flops: 2, grad: Some(grad::matmul), saves: Saves::inputs(3),
+              reference: "np.matmul(a, b)" };
+        Gather = 176, "gather", "Along an axis, the elements an index tensor names.",
+            { class: Class::Gather, operands: 2, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::gather), saves: Saves::inputs(2),
+              reference: "np.take_along_axis(a, b, axis)" };
+        ScatterAdd = 177, "scatter_add", "A copy of the first operand to which the third's elements are added where the second says along an axis.",
+            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None, grad: Some(grad::scatter_add),
+              saves: Saves::inputs(2), reference: "scatter_add(a, b, c, axis)" };
+        Full = 192, "full", "A tensor of one number.",
+            { class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, reference: "np.full(shape, a)" };
+        Arange = 193, "arange", "a + i * b for i = 0, 1, …",
+            { class: Class::Creation, operands: 2, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, accepts: DTypeSet::NUMERIC,
+              reference: "a + b * np.arange(shape[0])" };
+        Rand = 200, "rand", "Uniform numbers in [0, 1), by Philox4x32-10.",
+            { class: Class::Random, operands: 0, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 20 };
+        Randn = 201, "randn", "Normal numbers of mean 0 and variance 1, by Philox4x32-10 and Box-Muller.",
+            { class: Class::Random, operands: 0, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 40 };
+        Randint = 202, "randint", "Uniform integers from a up to but without b, by Philox4x32-10.",
+            { class: Class::Random, operands: 2, attrs: AttrKind::Random, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 20 };
+    }
+}
+
+impl Op {
+    /// Its row. Constant time.
+    #[inline]
+    pub fn row(self) -> &'static Row {
+        &ROWS[INDEX[self as usize] as usize]
+    }
+    /// The op with this wire id.
+    #[inline]
+    pub fn from_wire(id: u16) -> Option<Op> {
+        let index = *INDEX.get(id as usize)?;
+        (index != NO_ROW).then(|| ROWS[index as usize].op)
+    }
+    /// The op called `name`.
+    pub fn from_name(name: &str) -> Option<Op> {
+        ROWS.iter().find(|row| row.name == name).map(|row| row.op)
+    }
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+/// Wire ids stay below this.
+pub const WIRE_ID_MAX: usize = 256;
+const NO_ROW: u8 = u8::MAX;
+
+/// The row of each wire id.
+static INDEX: [u8; WIRE_ID_MAX] = {
+    let mut index = [NO_ROW; WIRE_ID_MAX];
+    let mut i = 0;
+    while i < ROWS.len() {
+        let id = ROWS[i].op as usize;
+        assert!(index[id] == NO_ROW);
+        index[id] = i as u8;
+        i += 1;
+    }
+    index
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_found_by_wire_id_and_name_and_says_what_it_does() {
+        for row in ROWS {
+            assert_eq!(Op::from_wire(row.op as u16), Some(row.op));
+            assert_eq!(Op::from_name(row.name), Some(row.op), "two rows are called {}", row.name);
+            assert!(row.doc.ends_with('.') || row.doc.ends_with('…'), "{}: {}", row.name, row.doc);
+            assert!(row.class == Class::Random || !row.reference.is_empty(), "{} has no reference", row.name);
+            assert!(row.op as u16 >= crate::wire::CONTROL_IDS, "{} takes a control id", row.name);
+        }
+        assert_eq!(Op::from_wire(9999), None);
+    }
+
+    #[test]
+    fn what_a_gradient_saves_is_within_its_operands() {
+        for row in ROWS {
+            assert_eq!(row.saves.inputs >> row.operands, 0, "{}", row.name);
+            assert!(row.grad.is_some() || row.saves == Saves::NOTHING, "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Events of the tape, and the line of text each becomes in the instruction log.
+
+use crate::table::{Class, Op};
+use std::fmt;
+
+/// What an event tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EventKind {
+    /// A client has connected.
+    Connect = 1,
+    /// A client is gone.
+    Disconnect = 2,
+    /// An instruction came from a client.
+    Recv = 3,
+    /// A completion went to a client.
+    Send = 4,
+    /// An instruction went to a worker.
+    WorkerSend = 5,
+    /// A worker has finished an instruction.
+    WorkerRecv = 6,
+    /// A tensor was freed.
+    Free = 7,
+    /// An instruction failed.
+    Error = 8,
+}
+
+impl EventKind {
+    /// Every kind.
+    pub const ALL: [EventKind; 8] = [
+        EventKind::Connect,
+        EventKind::Disconnect,
+        EventKind::Recv,
+        EventKind::Send,
+        EventKind::WorkerSend,
+        EventKind::WorkerRecv,
+        EventKind::Free,
+        EventKind::Error,
+    ];
+    /// As the log prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EventKind::Connect => "CONNECT",
+            EventKind::Disconnect => "DISCONNECT",
+            EventKind::Recv => "RECV",
+            EventKind::Send => "SEND",
+            EventKind::WorkerSend => "WORKER_SEND",
+            EventKind::WorkerRecv => "WORKER_RECV",
+            EventKind::Free => "FREE",
+            EventKind::Error => "ERROR",
+        }
+    }
+}
+
+/// What an event is about: an op of the table or a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Neither: a connection.
+    Nothing,
+    /// An op.
+    Op(Op),
+    /// [`crate::wire::Command::Free`].
+    Free,
+    /// [`crate::wire::Command::Fetch`].
+    Fetch,
+    /// [`crate::wire::Command::Allocate`].
+    Allocate,
+    /// [`crate::wire::Command::Write`].
+    Write,
+    /// [`crate::wire::Command::Sync`].
+    Sync,
+}
+
+impl Subject {
+    fn code(self) -> u16 {
+        match self {
+            Subject::Nothing => 0,
+            Subject::Free => 1,
+            Subject::Fetch => 2,
+            Subject::Allocate => 3,
+            Subject::Write => 4,
+            Subject::Sync => 5,
+            Subject::Op(op) => op as u16,
+        }
+    }
+    fn from_code(code: u16) -> Subject {
+        match code {
+            1 => Subject::Free,
+            2 => Subject::Fetch,
+            3 => Subject::Allocate,
+            4 => Subject::Write,
+            5 => Subject::Sync,
+            code => Op::from_wire(code).map_or(Subject::Nothing, Subject::Op),
+        }
+    }
+    /// The family it belongs to, as in `BinaryOp`.
+    pub fn family(self) -> &'static str {
+        match self {
+            Subject::Nothing => "-",
+            Subject::Free => "Free",
+            Subject::Fetch => "Fetch",
+            Subject::Allocate => "Allocate",
+            Subject::Write => "Write",
+            Subject::Sync => "Sync",
+            Subject::Op(op) => match (op.row().class, op.row().operands) {
+                (Class::Elementwise, 1) | (Class::Cast, _) => "UnaryOp",
+                (Class::Elementwise, 2) => "BinaryOp",
+                (Class::Elementwise | Class::Select, _) => "TernaryOp",
+                (Class::Reduction | Class::ArgReduction, _) => "ReductionOp",
+                (Class::Movement, _) => "MovementOp",
+                (Class::SliceScatter | Class::Scatter, _) => "ScatterOp",
+                (Class::Concatenation, _) => "ConcatenationOp",
+                (Class::Contraction, _) => "ContractionOp",
+                (Class::Gather, _) => "GatherOp",
+                (Class::Creation, _) => "CreationOp",
+                (Class::Random, _) => "RandomOp",
+            },
+        }
+    }
+    /// Its name, as in `add`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Nothing => "-",
+            Subject::Free => "free",
+            Subject::Fetch => "fetch",
+            Subject::Allocate => "allocate",
+            Subject::Write => "write",
+            Subject::Sync => "sync",
+            Subject::Op(op) => op.name(),
+        }
+    }
+}
+
+/// No worker: the event is between the daemon and a client.
+pub const NO_WORKER: u16 = u16::MAX;
+
+/// One record of the tape: seven words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds since the daemon started.
+    pub time_ns: u64,
+    /// What happened.
+    pub kind: EventKind,
+    /// To what.
+    pub subject: Subject,
+    /// At which worker, or [`NO_WORKER`].
+    pub worker: u16,
+    /// For which session.
+    pub session: u64,
+    /// Bytes of the instruction on the wire, or of the data moved.
+    pub bytes: u64,
+    /// The tensor defined, fetched or freed; 0 for none.
+    pub result: u64,
+    /// The first tensor operand; 0 for none.
+    pub left: u64,
+    /// The second tensor operand; 0 for none.
+    pub right: u64,
+}
+
+impl Event {
+    /// As seven words.
+    pub fn encode(&self) -> [u64; 7] {
+        let what = self.kind as u64 | (self.subject.code() as u64) << 16 | (self.worker as u64) << 32;
+        [self.time_ns, what, self.session, self.bytes, self.result, self.left, self.right]
+    }
+    /// From seven words; none if a newer daemon wrote a kind this reader does not know.
+    pub fn decode(words: &[u64; 7]) -> Option<Event> {
+        let kind = EventKind::ALL.into_iter().find(|k| *k as u64 == words[1] & 0xff)?;
+        Some(Event {
+            time_ns: words[0],
+            kind,
+            subject: Subject::from_code((words[1] >> 16) as u16),
+            worker: (words[1] >> 32) as u16,
+            session: words[2],
+            bytes: words[3],
+            result: words[4],
+            left: words[5],
+            right: words[6],
+        })
+    }
+    /// The line of the instruction log for the event that is number `number` of the tape.
+    pub fn line(&self, number: u64) -> impl fmt::Display + '_ {
+        Line { event: self, number }
+    }
+}
+
+struct Line<'a> {
+    event: &'a Event,
+    number: u64,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let e = self.event;
+        let (side, who) = if e.worker == NO_WORKER {
+            ("CLIENT", format!("session_{}", e.session))
+        } else {
+            ("WORKER", format!("worker_{}", e.worker))
+        };
+        write!(
+            f,
+            "{:>7.3}s | #{:04} | {:<12} | {side} {who:<15} | {:<15} | {}B | op={}",
+            e.time_ns as f64 / 1e9,
+            self.number,
+            e.kind.name(),
+            e.subject.family(),
+            e.bytes,
+            e.subject.name()
+        )?;
+        for (label, id) in [("result", e.result), ("left", e.left), ("right", e.right)] {
+            if id != 0 {
+                write!(f, " {label}={id}")?;
+            }
+        }
+        if e.worker != NO_WORKER {
+            write!(f, " session={}", e.session)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event() -> Event {
+        Event {
+            time_ns: 125_400_000,
+            kind: EventKind::WorkerSend,
+            subject: Subject::Op(Op::Add),
+            worker: 0,
+            session: 3,
+            bytes: 64,
+            result: 42,
+            left: 1,
+            right: 2,
+        }
+    }
+
+    #[test]
+    fn a_line_is_one_greppable_row_of_columns() {
+        assert_eq!(
+            event().line(43).to_string(),
+            "  0.125s | #0043 | WORKER_SEND  | WORKER worker_0        | BinaryOp        | 64B | op=add result=42 left=1 right=2 session=3"
+        );
+    }
+
+    #[test]
+    fn events_survive_the_ring() {
+        for kind in EventKind::ALL {
+            for subject in [
+                Subject::Nothing,
+                Subject::Free,
+                Subject::Fetch,
+                Subject::Allocate,
+                Subject::Write,
+                Subject::Sync,
+                Subject::Op(Op::Matmul),
+            ] {
+                let event = Event { kind, subject, ..event() };
+                assert_eq!(Event::decode(&event.encode()), Some(event));
+            }
+        }
+        assert_eq!(Event::decode(&[0; 7]), None);
+    }
+}

@@ -1,0 +1,543 @@
+//! How instructions, completions and events travel: 64-byte slots of eight words.
+//!
+//! An instruction is a header slot and up to [`SLOTS_MAX`] − 1 extension slots.
+//!
+//! | word | header |
+//! |---|---|
+//! | 0 | wire id (16 bits), extension slots (8), dtype (8), operand kinds (2 bits each of the first 4), operand count (8), last use (8), flags (8: keepdim, and the rank of a shape in the upper half) |
+//! | 1 | the id of the result |
+//! | 2–5 | the first four operands: a tensor's id or a number's bits |
+//! | 6–7 | axis, axes, permutation; or seed and stream |
+//!
+//! Extension slots hold, in this order, the attributes' shape (one slot) or start, step and sizes of a slice (three),
+//! then operands past the fourth, eight ids a slot. Wire ids below [`CONTROL_IDS`] are not ops but commands.
+
+use crate::dtype::DType;
+use crate::instruction::{Attrs, INPUTS_MAX, Inputs, Instruction, Operand, Scalar, SliceSpec, TensorId};
+use crate::shape::{Meta, RANK_MAX, Shape};
+use crate::table::{AttrKind, Op};
+
+/// 64 bytes: what rings carry.
+pub type Slot = [u64; 8];
+/// The most slots of one command.
+pub const SLOTS_MAX: usize = 1 + 3 + (INPUTS_MAX - 4).div_ceil(8);
+/// Wire ids below this are commands, not ops.
+pub const CONTROL_IDS: u16 = 16;
+/// The most ids in one [`Command::Free`].
+pub const FREE_IDS_MAX: usize = 7;
+
+const FREE: u16 = 1;
+const FETCH: u16 = 2;
+const ALLOCATE: u16 = 3;
+const WRITE: u16 = 4;
+const SYNC: u16 = 5;
+
+/// A stretch of an arena: what an upload reads from and a fetch writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaRange {
+    /// Which segment of the session's arena.
+    pub segment: u64,
+    /// Bytes from its start.
+    pub offset_bytes: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
+}
+
+/// Everything a client can ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Compute.
+    Op(Instruction),
+    /// These tensors will not be named again.
+    Free {
+        /// Their ids, then zeros.
+        ids: [TensorId; FREE_IDS_MAX],
+    },
+    /// Copy a tensor's elements `[offset, offset + len)`, in bytes of its row-major form, into the arena, then complete `token`.
+    Fetch {
+        /// Completed when the bytes are there, or with the error that poisoned the tensor.
+        token: u64,
+        /// The tensor.
+        id: TensorId,
+        /// The first byte wanted.
+        offset_bytes: u64,
+        /// Where they go.
+        to: ArenaRange,
+    },
+    /// A new tensor whose bytes [`Command::Write`] will bring. It may be used once all have come.
+    Allocate {
+        /// Its id.
+        out: TensorId,
+        /// Its shape and dtype.
+        meta: Meta,
+    },
+    /// Copy bytes from the arena into a tensor made by [`Command::Allocate`], then complete `token`.
+    Write {
+        /// Completed when the arena range may be written again.
+        token: u64,
+        /// The tensor.
+        id: TensorId,
+        /// Where in the tensor, in bytes; parts come in order, without gaps.
+        offset_bytes: u64,
+        /// Where from.
+        from: ArenaRange,
+    },
+    /// Complete `token` when everything before is done.
+    Sync {
+        /// The token.
+        token: u64,
+    },
+}
+
+/// Why slots are not a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// No command has this id.
+    #[error("unknown instruction id {0}")]
+    UnknownId(u16),
+    /// A dtype code, rank, operand kind or count out of range.
+    #[error("malformed instruction: {0}")]
+    Malformed(&'static str),
+    /// The header announces more slots than an instruction has.
+    #[error("an instruction of {0} slots")]
+    TooManySlots(usize),
+}
+
+/// How many slots the command that starts with `header` has.
+///
+/// # Errors
+/// More than [`SLOTS_MAX`].
+#[inline]
+pub fn slots_of(header: &Slot) -> Result<usize, WireError> {
+    let slots = 1 + (header[0] >> 16 & 0xff) as usize;
+    if slots > SLOTS_MAX { Err(WireError::TooManySlots(slots)) } else { Ok(slots) }
+}
+
+/// A fixed buffer that commands are encoded into, so that sending one does not allocate.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    slots: [Slot; SLOTS_MAX],
+    len: usize,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Encoder {
+    /// An empty buffer.
+    pub const fn new() -> Encoder {
+        Encoder { slots: [[0; 8]; SLOTS_MAX], len: 0 }
+    }
+
+    /// The slots of `command`.
+    pub fn encode(&mut self, command: &Command) -> &[Slot] {
+        match command {
+            Command::Op(instruction) => return self.instruction(instruction),
+            Command::Free { ids } => {
+                self.slots[0] = [FREE as u64, ids[0], ids[1], ids[2], ids[3], ids[4], ids[5], ids[6]];
+                self.len = 1;
+            }
+            Command::Fetch { token, id, offset_bytes, to } => self.transfer(FETCH, *token, *id, *offset_bytes, to),
+            Command::Write { token, id, offset_bytes, from } => self.transfer(WRITE, *token, *id, *offset_bytes, from),
+            Command::Allocate { out, meta } => {
+                let w0 = ALLOCATE as u64 | 1 << 16 | (meta.dtype as u64) << 24 | (meta.shape.rank() as u64) << 60;
+                self.slots[0] = [w0, *out, 0, 0, 0, 0, 0, 0];
+                self.slots[1] = dims_slot(&meta.shape);
+                self.len = 2;
+            }
+            Command::Sync { token } => {
+                self.slots[0] = [SYNC as u64, *token, 0, 0, 0, 0, 0, 0];
+                self.len = 1;
+            }
+        }
+        &self.slots[..self.len]
+    }
+
+    fn transfer(&mut self, id: u16, token: u64, tensor: TensorId, offset_bytes: u64, range: &ArenaRange) {
+        self.slots[0] = [id as u64, token, tensor, offset_bytes, range.segment, range.offset_bytes, range.len_bytes, 0];
+        self.len = 1;
+    }
+
+    /// The slots of `instruction`.
+    ///
+    /// # Panics
+    /// More than [`INPUTS_MAX`] operands, or a number past the fourth: no builder makes these.
+    pub fn instruction(&mut self, instruction: &Instruction) -> &[Slot] {
+        let inputs = instruction.inputs.as_slice();
+        assert!(inputs.len() <= INPUTS_MAX);
+        let (mut ext, mut dtype, mut flags) = (0usize, 0u64, 0u64);
+        let (mut w6, mut w7) = (0, 0);
+        let mut shape_slot = |slots: &mut [Slot; SLOTS_MAX], flags: &mut u64, shape: &Shape| {
+            *flags |= (shape.rank() as u64) << 4;
+            slots[1] = dims_slot(shape);
+            ext = 1;
+        };
+        match &instruction.attrs {
+            Attrs::None => {}
+            Attrs::DType(d) => dtype = *d as u64,
+            Attrs::Shape(shape) => shape_slot(&mut self.slots, &mut flags, shape),
+            Attrs::Permutation(p) => w6 = u64::from_le_bytes(*p),
+            Attrs::Axis(axis) => w6 = *axis as u64,
+            Attrs::Axes { mask, keepdim } => {
+                w6 = *mask as u64;
+                flags = *keepdim as u64;
+            }
+            Attrs::Slice(spec) => {
+                flags = (spec.sizes.rank() as u64) << 4;
+                self.slots[1] = spec.start.map(|x| x as u64);
+                self.slots[2] = spec.step.map(|x| x as u64);
+                self.slots[3] = dims_slot(&spec.sizes);
+                ext = 3;
+            }
+            Attrs::Create { shape, dtype: d } => {
+                dtype = *d as u64;
+                shape_slot(&mut self.slots, &mut flags, shape);
+            }
+            Attrs::Random { shape, dtype: d, seed, stream } => {
+                dtype = *d as u64;
+                (w6, w7) = (*seed, *stream);
+                shape_slot(&mut self.slots, &mut flags, shape);
+            }
+        }
+        let mut header = [0, instruction.out, 0, 0, 0, 0, w6, w7];
+        let mut kinds = 0u64;
+        for (i, operand) in inputs.iter().enumerate() {
+            let (kind, bits) = match operand {
+                Operand::Tensor(id) => (0, *id),
+                Operand::Scalar(Scalar::Bool(b)) => (1, *b as u64),
+                Operand::Scalar(Scalar::Int(n)) => (2, *n as u64),
+                Operand::Scalar(Scalar::Float(f)) => (3, f.to_bits()),
+            };
+            if i < 4 {
+                kinds |= kind << (2 * i);
+                header[2 + i] = bits;
+            } else {
+                assert!(kind == 0, "numbers are among the first four operands");
+                let at = 1 + ext + (i - 4) / 8;
+                if (i - 4) % 8 == 0 {
+                    self.slots[at] = [0; 8];
+                }
+                self.slots[at][(i - 4) % 8] = bits;
+            }
+        }
+        ext += inputs.len().saturating_sub(4).div_ceil(8);
+        header[0] = instruction.op as u64
+            | (ext as u64) << 16
+            | dtype << 24
+            | kinds << 32
+            | (inputs.len() as u64) << 40
+            | (instruction.last_use as u64) << 48
+            | flags << 56;
+        self.slots[0] = header;
+        self.len = 1 + ext;
+        &self.slots[..self.len]
+    }
+}
+
+/// The header of an elementwise instruction on two tensors: the one instruction that is worth a shortcut.
+#[inline(always)]
+pub fn binary_slot(op: Op, out: TensorId, left: TensorId, right: TensorId) -> Slot {
+    [op as u64 | 2 << 40, out, left, right, 0, 0, 0, 0]
+}
+
+fn dims_slot(shape: &Shape) -> Slot {
+    let mut slot = [0; 8];
+    for (word, dim) in slot.iter_mut().zip(shape.dims()) {
+        *word = *dim as u64;
+    }
+    slot
+}
+
+fn shape_from(slot: &Slot, rank: usize) -> Result<Shape, WireError> {
+    if rank > RANK_MAX {
+        return Err(WireError::Malformed("rank"));
+    }
+    let mut dims = [0; RANK_MAX];
+    for (dim, word) in dims.iter_mut().zip(slot) {
+        *dim = usize::try_from(*word).map_err(|_| WireError::Malformed("dimension"))?;
+    }
+    Shape::new(&dims[..rank]).map_err(|_| WireError::Malformed("shape"))
+}
+
+/// The command in `slots`, which are exactly those [`slots_of`] announces.
+///
+/// # Errors
+/// Anything no [`Encoder`] writes. Nothing here depends on the sender's goodwill.
+#[inline]
+pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
+    let header = slots.first().ok_or(WireError::Malformed("no slots"))?;
+    let id = header[0] as u16;
+    if id >= CONTROL_IDS {
+        return decode_op(id, slots).map(Command::Op);
+    }
+    let w0 = header[0];
+    let expected = if id == ALLOCATE { 2 } else { 1 };
+    if slots.len() != expected {
+        return Err(WireError::Malformed("slot count"));
+    }
+    let range = ArenaRange { segment: header[4], offset_bytes: header[5], len_bytes: header[6] };
+    Ok(match id {
+        FREE => Command::Free { ids: [header[1], header[2], header[3], header[4], header[5], header[6], header[7]] },
+        FETCH => Command::Fetch { token: header[1], id: header[2], offset_bytes: header[3], to: range },
+        WRITE => Command::Write { token: header[1], id: header[2], offset_bytes: header[3], from: range },
+        ALLOCATE => {
+            let dtype = DType::from_code((w0 >> 24) as u8).ok_or(WireError::Malformed("dtype"))?;
+            Command::Allocate { out: header[1], meta: Meta::new(shape_from(&slots[1], (w0 >> 60) as usize)?, dtype) }
+        }
+        SYNC => Command::Sync { token: header[1] },
+        _ => return Err(WireError::UnknownId(id)),
+    })
+}
+
+fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
+    let op = Op::from_wire(id).ok_or(WireError::UnknownId(id))?;
+    let header = &slots[0];
+    let w0 = header[0];
+    let count = (w0 >> 40 & 0xff) as usize;
+    let kinds = w0 >> 32 & 0xff;
+    let flags = w0 >> 56;
+    let rank = (flags >> 4) as usize;
+    if count > INPUTS_MAX {
+        return Err(WireError::Malformed("operand count"));
+    }
+    let attr_slots = match op.row().attrs {
+        AttrKind::Shape | AttrKind::Create | AttrKind::Random => 1,
+        AttrKind::Slice => 3,
+        _ => 0,
+    };
+    if slots.len() != 1 + attr_slots + count.saturating_sub(4).div_ceil(8) {
+        return Err(WireError::Malformed("slot count"));
+    }
+    let dtype = || DType::from_code((w0 >> 24) as u8).ok_or(WireError::Malformed("dtype"));
+    let axis = || u8::try_from(header[6]).map_err(|_| WireError::Malformed("axis"));
+    let attrs = match op.row().attrs {
+        AttrKind::None => Attrs::None,
+        AttrKind::DType => Attrs::DType(dtype()?),
+        AttrKind::Shape => Attrs::Shape(shape_from(&slots[1], rank)?),
+        AttrKind::Permutation => Attrs::Permutation(header[6].to_le_bytes()),
+        AttrKind::Axis => Attrs::Axis(axis()?),
+        AttrKind::Axes => Attrs::Axes { mask: axis()?, keepdim: flags & 1 == 1 },
+        AttrKind::Slice => Attrs::Slice(Box::new(SliceSpec {
+            start: slots[1].map(|x| x as i64),
+            step: slots[2].map(|x| x as i64),
+            sizes: shape_from(&slots[3], rank)?,
+        })),
+        AttrKind::Create => Attrs::Create { shape: shape_from(&slots[1], rank)?, dtype: dtype()? },
+        AttrKind::Random => {
+            Attrs::Random { shape: shape_from(&slots[1], rank)?, dtype: dtype()?, seed: header[6], stream: header[7] }
+        }
+    };
+    let mut inputs = Inputs::new();
+    for i in 0..count.min(4) {
+        let bits = header[2 + i];
+        inputs.push(match kinds >> (2 * i) & 3 {
+            0 => Operand::Tensor(bits),
+            1 => Operand::Scalar(Scalar::Bool(bits != 0)),
+            2 => Operand::Scalar(Scalar::Int(bits as i64)),
+            _ => Operand::Scalar(Scalar::Float(f64::from_bits(bits))),
+        });
+    }
+    for i in 4..count {
+        inputs.push(Operand::Tensor(slots[1 + attr_slots + (i - 4) / 8][(i - 4) % 8]));
+    }
+    Ok(Instruction { op, out: header[1], inputs, last_use: (w0 >> 48) as u8, attrs })
+}
+
+/// What can only be found when an instruction runs. Three numbers of detail travel with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A tensor did not fit: bytes asked for, bytes held, the limit in bytes.
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes in use.
+        held: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// An index tensor named an element that is not there.
+    IndexOutOfRange {
+        /// The index.
+        index: i64,
+        /// The axis.
+        axis: u64,
+        /// The size of the axis.
+        size: u64,
+    },
+    /// Integer division by zero.
+    ZeroDivision,
+    /// The worker that held the tensor is gone.
+    WorkerLost,
+    /// A defect in GT; the daemon's log has the details.
+    Internal,
+}
+
+/// A fault and where it arose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened.
+    pub fault: Fault,
+    /// The id of the result of the instruction that failed: its sequence number.
+    pub instruction: TensorId,
+    /// The op that failed; none for a transfer.
+    pub op: Option<Op>,
+}
+
+/// The end of a fetch, write or sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Whose end.
+    pub token: u64,
+    /// How it ended.
+    pub result: Result<(), Failure>,
+}
+
+impl Completion {
+    /// As a slot.
+    pub fn encode(&self) -> Slot {
+        let mut slot = [self.token, 0, 0, 0, 0, 0, 0, 0];
+        if let Err(failure) = &self.result {
+            let (code, detail) = match failure.fault {
+                Fault::OutOfMemory { requested, held, limit } => (1, [requested, held, limit]),
+                Fault::IndexOutOfRange { index, axis, size } => (2, [index as u64, axis, size]),
+                Fault::ZeroDivision => (3, [0; 3]),
+                Fault::WorkerLost => (4, [0; 3]),
+                Fault::Internal => (5, [0; 3]),
+            };
+            slot[1] = code;
+            slot[2] = failure.instruction;
+            slot[3] = failure.op.map_or(0, |op| op as u64);
+            slot[4..7].copy_from_slice(&detail);
+        }
+        slot
+    }
+    /// From a slot. Codes of a newer daemon read as [`Fault::Internal`].
+    pub fn decode(slot: &Slot) -> Completion {
+        let fault = match slot[1] {
+            0 => return Completion { token: slot[0], result: Ok(()) },
+            1 => Fault::OutOfMemory { requested: slot[4], held: slot[5], limit: slot[6] },
+            2 => Fault::IndexOutOfRange { index: slot[4] as i64, axis: slot[5], size: slot[6] },
+            3 => Fault::ZeroDivision,
+            4 => Fault::WorkerLost,
+            _ => Fault::Internal,
+        };
+        Completion {
+            token: slot[0],
+            result: Err(Failure { fault, instruction: slot[2], op: Op::from_wire(slot[3] as u16) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape() -> impl Strategy<Value = Shape> {
+        prop::collection::vec(0usize..50, 0..=4).prop_map(|dims| Shape::new(&dims).unwrap())
+    }
+    fn dtype() -> impl Strategy<Value = DType> {
+        (0u8..10).prop_map(|code| DType::from_code(code).unwrap())
+    }
+    fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
+        match kind {
+            AttrKind::None => Just(Attrs::None).boxed(),
+            AttrKind::DType => dtype().prop_map(Attrs::DType).boxed(),
+            AttrKind::Shape => shape().prop_map(Attrs::Shape).boxed(),
+            AttrKind::Permutation => any::<[u8; 8]>().prop_map(Attrs::Permutation).boxed(),
+            AttrKind::Axis => any::<u8>().prop_map(Attrs::Axis).boxed(),
+            AttrKind::Axes => any::<(u8, bool)>().prop_map(|(mask, keepdim)| Attrs::Axes { mask, keepdim }).boxed(),
+            AttrKind::Slice => (any::<([i64; 8], [i64; 8])>(), shape())
+                .prop_map(|((start, step), sizes)| Attrs::Slice(Box::new(SliceSpec { start, step, sizes })))
+                .boxed(),
+            AttrKind::Create => (shape(), dtype()).prop_map(|(shape, dtype)| Attrs::Create { shape, dtype }).boxed(),
+            AttrKind::Random => (shape(), dtype(), any::<u64>(), any::<u64>())
+                .prop_map(|(shape, dtype, seed, stream)| Attrs::Random { shape, dtype, seed, stream })
+                .boxed(),
+        }
+    }
+    fn operand() -> impl Strategy<Value = Operand> {
+        prop_oneof![
+            any::<u64>().prop_map(Operand::Tensor),
+            any::<bool>().prop_map(|b| Operand::Scalar(Scalar::Bool(b))),
+            any::<i64>().prop_map(|i| Operand::Scalar(Scalar::Int(i))),
+            (-1e300f64..1e300).prop_map(|f| Operand::Scalar(Scalar::Float(f))),
+        ]
+    }
+    fn instruction() -> impl Strategy<Value = Instruction> {
+        (0..crate::table::ROWS.len()).prop_flat_map(|i| {
+            let row = &crate::table::ROWS[i];
+            let more = prop::collection::vec(any::<u64>().prop_map(Operand::Tensor), 0..40);
+            (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<u8>()).prop_map(
+                move |(attrs, mut operands, more, out, last_use)| {
+                    operands.extend(more);
+                    Instruction { op: row.op, out, inputs: Inputs::from_slice(&operands), last_use, attrs }
+                },
+            )
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_instruction_survives_the_wire(instruction in instruction()) {
+            let mut encoder = Encoder::new();
+            let slots = encoder.instruction(&instruction);
+            prop_assert_eq!(slots_of(&slots[0]).unwrap(), slots.len());
+            prop_assert_eq!(decode(slots).unwrap(), Command::Op(instruction));
+        }
+
+        #[test]
+        fn no_slots_make_decoding_panic(slots in prop::collection::vec(any::<[u64; 8]>(), 1..20), id in 0u64..256) {
+            let mut slots = slots;
+            slots[0][0] = slots[0][0] & !0xffff | id;
+            if let Ok(n) = slots_of(&slots[0]) {
+                slots.resize(n, [0; 8]);
+                let _ = decode(&slots);
+            }
+        }
+    }
+
+    #[test]
+    fn commands_survive_the_wire() {
+        let range = ArenaRange { segment: 1, offset_bytes: 64, len_bytes: 12 };
+        let meta = Meta::new(Shape::new(&[3, 0, 4]).unwrap(), DType::BF16);
+        for command in [
+            Command::Free { ids: [1, 2, 3, 0, 0, 0, 0] },
+            Command::Fetch { token: 9, id: 3, offset_bytes: 5, to: range },
+            Command::Write { token: 9, id: 3, offset_bytes: 7, from: range },
+            Command::Allocate { out: 5, meta },
+            Command::Sync { token: 8 },
+        ] {
+            let mut encoder = Encoder::new();
+            let slots = encoder.encode(&command);
+            assert_eq!(slots_of(&slots[0]).unwrap(), slots.len());
+            assert_eq!(decode(slots).unwrap(), command);
+        }
+    }
+
+    #[test]
+    fn the_shortcut_writes_what_the_encoder_writes() {
+        let inputs = Inputs::from_slice(&[Operand::Tensor(7), Operand::Tensor(8)]);
+        let instruction = Instruction { op: Op::Add, out: 9, inputs, last_use: 0, attrs: Attrs::None };
+        assert_eq!(Encoder::new().instruction(&instruction), &[binary_slot(Op::Add, 9, 7, 8)]);
+    }
+
+    #[test]
+    fn completions_survive_the_wire() {
+        let failure = |fault| Err(Failure { fault, instruction: 12, op: Some(Op::Gather) });
+        for result in [
+            Ok(()),
+            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3 }),
+            failure(Fault::IndexOutOfRange { index: -7, axis: 1, size: 3 }),
+            failure(Fault::ZeroDivision),
+            failure(Fault::WorkerLost),
+            failure(Fault::Internal),
+        ] {
+            let completion = Completion { token: 4, result };
+            assert_eq!(Completion::decode(&completion.encode()), completion);
+        }
+    }
+}
