@@ -45,22 +45,14 @@ impl Arena {
     /// [`Error::OutOfBounds`] if they are not all inside, or their end overflows.
     pub fn range(&self, offset: u64, len: u64) -> Result<ArenaRange> {
         self.check(offset, len)?;
-        Ok(ArenaRange {
-            segment: self.0.clone(),
-            offset: offset as usize,
-            len: len as usize,
-        })
+        Ok(ArenaRange { segment: self.0.clone(), offset: offset as usize, len: len as usize })
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<()> {
         let arena_bytes = self.len();
         match offset.checked_add(len) {
             Some(end) if end <= arena_bytes => Ok(()),
-            _ => Err(Error::OutOfBounds {
-                offset,
-                len,
-                arena_bytes,
-            }),
+            _ => Err(Error::OutOfBounds { offset, len, arena_bytes }),
         }
     }
 
@@ -139,16 +131,8 @@ impl ArenaRange {
     /// If `at` is beyond the end.
     pub fn split_at(self, at: usize) -> (Self, Self) {
         assert!(at <= self.len, "cannot split {} bytes at {at}", self.len);
-        let front = Self {
-            segment: self.segment.clone(),
-            offset: self.offset,
-            len: at,
-        };
-        let back = Self {
-            segment: self.segment,
-            offset: self.offset + at,
-            len: self.len - at,
-        };
+        let front = Self { segment: self.segment.clone(), offset: self.offset, len: at };
+        let back = Self { segment: self.segment, offset: self.offset + at, len: self.len - at };
         (front, back)
     }
 
@@ -191,6 +175,8 @@ pub struct ArenaAllocator(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
+    /// Held while free extents are away being trimmed.
+    trim: Mutex<()>,
     /// See [`fork::generation`].
     generation: u32,
 }
@@ -237,14 +223,8 @@ impl ArenaAllocator {
 
     /// An allocator that keeps at most `warm_bytes_max` bytes of free memory.
     pub fn with_warm_bytes_max(warm_bytes_max: u64) -> Self {
-        let state = State {
-            warm_bytes_max,
-            ..State::default()
-        };
-        Self(Arc::new(Shared {
-            state: Mutex::new(state),
-            generation: fork::generation(),
-        }))
+        let state = State { warm_bytes_max, ..State::default() };
+        Self(Arc::new(Shared { state: Mutex::new(state), generation: fork::generation() }))
     }
 
     /// Adds a received arena, announced as `len` bytes long. Its number must be the one that the
@@ -268,32 +248,27 @@ impl ArenaAllocator {
     /// # Errors
     /// [`NeedMore`] if no arena has room.
     pub fn alloc(&self, bytes: u64) -> Result<ArenaBlock, NeedMore> {
-        let unit = if bytes >= LARGE_BYTES_MIN {
-            PAGE_BYTES as u64
-        } else {
-            SMALL_ALIGN_BYTES
-        };
-        let need = NeedMore {
-            bytes: bytes.saturating_add(unit),
-        };
+        let unit = if bytes >= LARGE_BYTES_MIN { PAGE_BYTES as u64 } else { SMALL_ALIGN_BYTES };
+        let need = NeedMore { bytes: bytes.saturating_add(unit) };
         let rounded = bytes.max(1).checked_next_multiple_of(unit).ok_or(need)?;
         if self.0.generation != fork::generation() {
             // The arenas belong to the parent process, whose allocator knows nothing of ours.
             return Err(need);
         }
         let mut state = self.0.lock();
-        let (arena, extent) = state.free.take(rounded, unit).ok_or(need)?;
+        let mut found = state.free.take(rounded, unit);
+        if found.is_none() {
+            // An extent with room may be away being trimmed: wait until it is back.
+            drop(state);
+            let _trimmed = self.0.trim.lock().unwrap_or_else(PoisonError::into_inner);
+            state = self.0.lock();
+            found = state.free.take(rounded, unit);
+        }
+        let (arena, extent) = found.ok_or(need)?;
         state.used_bytes += rounded;
         let segment = state.arenas[arena as usize].clone();
         drop(state);
-        Ok(ArenaBlock {
-            shared: self.0.clone(),
-            segment,
-            arena,
-            offset: extent.offset,
-            rounded,
-            len: bytes as usize,
-        })
+        Ok(ArenaBlock { shared: self.0.clone(), segment, arena, offset: extent.offset, rounded, len: bytes as usize })
     }
 
     /// Gives free memory back to the system until at most `keep_bytes` of it are kept. Returns the
@@ -334,6 +309,7 @@ impl Shared {
         if self.generation != fork::generation() {
             return Ok(0);
         }
+        let _trimming = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
         let mut given_back = 0;
         // The largest extents first, each looked at once: what is freed meanwhile is the next trim's.
         let mut state = self.lock();
@@ -380,18 +356,12 @@ struct FreeLists {
 impl FreeLists {
     /// Adds an extent, joined with its neighbours.
     fn insert(&mut self, arena: u32, mut extent: Extent) {
-        let before = self
-            .by_place
-            .range((arena, 0)..(arena, extent.offset))
-            .next_back();
+        let before = self.by_place.range((arena, 0)..(arena, extent.offset)).next_back();
         if let Some((&(_, offset), &len)) = before
             && offset + len == extent.offset
         {
             self.remove(arena, offset, len);
-            extent = Extent {
-                offset,
-                len: len + extent.len,
-            };
+            extent = Extent { offset, len: len + extent.len };
         }
         let end = extent.offset + extent.len;
         if let Some(&len) = self.by_place.get(&(arena, end)) {
@@ -424,22 +394,10 @@ impl FreeLists {
         let start = offset.next_multiple_of(align);
         let end = start + len;
         if offset < start {
-            self.insert(
-                arena,
-                Extent {
-                    offset,
-                    len: start - offset,
-                },
-            );
+            self.insert(arena, Extent { offset, len: start - offset });
         }
         if end < offset + have {
-            self.insert(
-                arena,
-                Extent {
-                    offset: end,
-                    len: offset + have - end,
-                },
-            );
+            self.insert(arena, Extent { offset: end, len: offset + have - end });
         }
         Some((arena, Extent { offset: start, len }))
     }
@@ -494,12 +452,7 @@ impl ArenaBlock {
     /// # Panics
     /// If it is longer than the block.
     pub fn write(&mut self, from: &[u8]) {
-        assert!(
-            from.len() <= self.len,
-            "{} bytes into a block of {}",
-            from.len(),
-            self.len
-        );
+        assert!(from.len() <= self.len, "{} bytes into a block of {}", from.len(), self.len);
         // SAFETY: inside the block, which is ours alone by `&mut self` and the allocator; the daemon
         // reads it only when told to.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), from.len()) };
@@ -510,12 +463,7 @@ impl ArenaBlock {
     /// # Panics
     /// If that is longer than the block.
     pub fn read(&self, to: &mut [u8]) {
-        assert!(
-            to.len() <= self.len,
-            "{} bytes out of a block of {}",
-            to.len(),
-            self.len
-        );
+        assert!(to.len() <= self.len, "{} bytes out of a block of {}", to.len(), self.len);
         // SAFETY: inside the block, which nobody writes while no instruction names it.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), to.len()) };
     }
@@ -539,13 +487,7 @@ impl Drop for ArenaBlock {
         }
         let mut state = self.shared.lock();
         state.used_bytes -= self.rounded;
-        state.free.insert(
-            self.arena,
-            Extent {
-                offset: self.offset,
-                len: self.rounded,
-            },
-        );
+        state.free.insert(self.arena, Extent { offset: self.offset, len: self.rounded });
         if self.rounded < LARGE_BYTES_MIN {
             return;
         }

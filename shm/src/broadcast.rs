@@ -52,15 +52,9 @@ impl HeapBroadcast {
     /// If `capacity` is not a power of two of at least two.
     pub fn new(capacity: u64) -> Self {
         assert_capacity(capacity);
-        let slot = || SharedRecord {
-            seq: AtomicU64::new(0),
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-        };
+        let slot = || SharedRecord { seq: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) };
         let slots = (0..capacity).map(|_| slot()).collect();
-        Self(Arc::new(HeapShared {
-            written: AtomicU64::new(0),
-            slots,
-        }))
+        Self(Arc::new(HeapShared { written: AtomicU64::new(0), slots }))
     }
 }
 
@@ -110,8 +104,7 @@ impl<M: BroadcastMem> Writer<M> {
         for (shared, word) in slot.words.iter().zip(record) {
             shared.store(*word, Relaxed);
         }
-        slot.seq
-            .store(2 * n + 2, order_at(Site::BroadcastPublish, Release));
+        slot.seq.store(2 * n + 2, order_at(Site::BroadcastPublish, Release));
         self.next = n + 1;
         self.mem.written().store(n + 1, Relaxed);
     }
@@ -146,11 +139,7 @@ impl<M: BroadcastMem> Reader<M> {
 
     /// An observer of everything since the first record; what is gone counts as lost.
     pub fn from_start(mem: M) -> Self {
-        Self {
-            mem,
-            next: 0,
-            lost: 0,
-        }
+        Self { mem, next: 0, lost: 0 }
     }
 
     /// The next record, or `None` if there is no newer one.
@@ -185,9 +174,7 @@ impl<M: BroadcastMem> Reader<M> {
     fn skip(&mut self, seq: u64) {
         // The writer has reached the record whose mark this is; it may be further.
         let reached = ((seq - 1) / 2).max(self.mem.written().load(Relaxed));
-        let resume = reached
-            .saturating_sub(self.mem.capacity() / 2)
-            .max(self.next + 1);
+        let resume = reached.saturating_sub(self.mem.capacity() / 2).max(self.next + 1);
         self.lost += resume - self.next;
         self.next = resume;
     }
@@ -275,8 +262,7 @@ mod mapped {
     pub fn create(name: &str, capacity: u64) -> Result<(Writer<MappedBroadcast>, OwnedFd)> {
         assert_capacity(capacity);
         let bytes = segment_bytes(capacity).ok_or(Error::SegmentSize { bytes: u64::MAX })?;
-        let (segment, fd) =
-            Segment::create(name, bytes, Access::ReadWrite, Access::ReadOnly)?.detach();
+        let (segment, fd) = Segment::create(name, bytes, Access::ReadWrite, Access::ReadOnly)?.detach();
         Ok((Writer::new(MappedBroadcast::new(segment, capacity)), fd))
     }
 

@@ -17,9 +17,7 @@ impl Doorbell {
     /// # Errors
     /// If the process has no descriptors left.
     pub fn new() -> Result<Self> {
-        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(Self)
-            .map_err(os("create a doorbell (eventfd)"))
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self).map_err(os("create a doorbell (eventfd)"))
     }
 
     /// Rings. Never blocks; a bell that has been rung 2⁶⁴ times too often stays rung.
@@ -33,13 +31,8 @@ impl Doorbell {
     /// block.
     pub fn silence(&self) -> bool {
         let mut count = [0u8; 8];
-        rustix::io::preadv2(
-            &self.0,
-            &mut [IoSliceMut::new(&mut count)],
-            u64::MAX,
-            ReadWriteFlags::NOWAIT,
-        )
-        .is_ok_and(|read| read == 8)
+        rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT)
+            .is_ok_and(|read| read == 8)
     }
 
     /// Another handle on the same bell, to send to the peer.
@@ -47,10 +40,7 @@ impl Doorbell {
     /// # Errors
     /// If the process has no descriptors left.
     pub fn try_clone(&self) -> Result<Self> {
-        self.0
-            .try_clone()
-            .map(Self)
-            .map_err(os("duplicate a doorbell"))
+        self.0.try_clone().map(Self).map_err(os("duplicate a doorbell"))
     }
 }
 

@@ -74,8 +74,5 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Names what was being done when the kernel said no.
 pub(crate) fn os<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
-    move |source| Error::Os {
-        what,
-        source: source.into(),
-    }
+    move |source| Error::Os { what, source: source.into() }
 }

@@ -12,10 +12,7 @@ use std::time::{Duration, Instant};
 /// If `capacity` is not a power of two.
 pub fn fifo(capacity: u32) -> (FifoSender, FifoReceiver) {
     let (producer, consumer) = heap_ring(capacity);
-    (
-        FifoSender { ring: producer },
-        FifoReceiver { ring: consumer },
-    )
+    (FifoSender { ring: producer }, FifoReceiver { ring: consumer })
 }
 
 /// The sending end of a [`fifo`].

@@ -10,19 +10,11 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         tv_sec: t.as_secs().min(i64::MAX as u64) as libc::time_t,
         tv_nsec: t.subsec_nanos().into(),
     });
-    let timespec = timespec
-        .as_ref()
-        .map_or(std::ptr::null(), |t| t as *const libc::timespec);
+    let timespec = timespec.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
     // SAFETY: FUTEX_WAIT reads the word, which lives through the call, and the timeout, which is
     // null or points to a timespec on this stack.
     unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            expected,
-            timespec,
-        );
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, timespec);
     }
 }
 
@@ -30,11 +22,6 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
 pub fn wake(word: &AtomicU32, waiters_max: u32) {
     // SAFETY: FUTEX_WAKE uses the address as a name only.
     unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE,
-            waiters_max.min(i32::MAX as u32),
-        );
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, waiters_max.min(i32::MAX as u32));
     }
 }

@@ -46,13 +46,8 @@ impl HeapMem {
     /// # Panics
     /// If `capacity` is not a power of two.
     pub fn new(capacity: u32, cursor: u32) -> Self {
-        assert!(
-            capacity.is_power_of_two(),
-            "a ring holds a power of two of slots, not {capacity}"
-        );
-        let slots = (0..capacity)
-            .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
-            .collect();
+        assert!(capacity.is_power_of_two(), "a ring holds a power of two of slots, not {capacity}");
+        let slots = (0..capacity).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
         Self(Arc::new(HeapShared {
             tail: Line(AtomicU32::new(cursor)),
             head: Line(AtomicU32::new(cursor)),
@@ -140,12 +135,7 @@ mod mapped {
         /// # Panics
         /// If `capacity` is no power of two or `layout` leaves either segment or misaligns a word:
         /// both come from constants of this process, so that is a bug and not the peer's doing.
-        pub fn new(
-            producer: &Arc<Segment>,
-            consumer: &Arc<Segment>,
-            layout: RingLayout,
-            capacity: u32,
-        ) -> Self {
+        pub fn new(producer: &Arc<Segment>, consumer: &Arc<Segment>, layout: RingLayout, capacity: u32) -> Self {
             assert!(capacity.is_power_of_two());
             let slots_bytes = capacity as usize * SLOT_BYTES;
             Self {

@@ -30,18 +30,8 @@ use std::time::{Duration, Instant};
 /// Slots that [`DaemonPort::pop`] copies at most, however long `out` is: the budget of one visit.
 pub const POP_SLOTS_MAX: usize = 64;
 
-const SQ: RingLayout = RingLayout {
-    tail: 0,
-    slots: 3 * LINE_BYTES,
-    head: 0,
-    asleep: 2 * LINE_BYTES,
-};
-const CQ: RingLayout = RingLayout {
-    tail: LINE_BYTES,
-    slots: 4 * LINE_BYTES,
-    head: LINE_BYTES,
-    asleep: 2 * LINE_BYTES,
-};
+const SQ: RingLayout = RingLayout { tail: 0, slots: 3 * LINE_BYTES, head: 0, asleep: 2 * LINE_BYTES };
+const CQ: RingLayout = RingLayout { tail: LINE_BYTES, slots: 4 * LINE_BYTES, head: LINE_BYTES, asleep: 2 * LINE_BYTES };
 const STATE_OFFSET: usize = 3 * LINE_BYTES;
 
 /// Bytes of segment C for a submission ring of `sq_slots`.
@@ -119,10 +109,7 @@ unsafe impl Sync for StateWord {}
 
 impl StateWord {
     fn new(d: &Arc<Segment>) -> Self {
-        Self {
-            word: d.at(STATE_OFFSET, LINE_BYTES, LINE_BYTES).cast(),
-            _d: d.clone(),
-        }
+        Self { word: d.at(STATE_OFFSET, LINE_BYTES, LINE_BYTES).cast(), _d: d.clone() }
     }
 
     #[inline(always)]
@@ -151,26 +138,12 @@ impl DaemonPort {
     /// # Panics
     /// If a ring's size is not a power of two.
     pub fn create(sq_slots: u32, cq_slots: u32) -> Result<(Self, PortFds)> {
-        let c = Segment::create(
-            "gt-c",
-            segment_c_bytes(sq_slots),
-            Access::ReadOnly,
-            Access::ReadWrite,
-        )?;
-        let d = Segment::create(
-            "gt-d",
-            segment_d_bytes(cq_slots),
-            Access::ReadWrite,
-            Access::ReadOnly,
-        )?;
+        let c = Segment::create("gt-c", segment_c_bytes(sq_slots), Access::ReadOnly, Access::ReadWrite)?;
+        let d = Segment::create("gt-d", segment_d_bytes(cq_slots), Access::ReadWrite, Access::ReadOnly)?;
         let doorbell = Doorbell::new()?;
         let (c, c_fd) = c.detach();
         let (d, d_fd) = d.detach();
-        let fds = PortFds {
-            c: c_fd,
-            d: d_fd,
-            doorbell: doorbell.try_clone()?.into(),
-        };
+        let fds = PortFds { c: c_fd, d: d_fd, doorbell: doorbell.try_clone()?.into() };
         let (c, d) = (Arc::new(c), Arc::new(d));
         let port = Self {
             sq: Consumer::new(MappedMem::new(&c, &d, SQ, sq_slots), 0),
@@ -424,11 +397,7 @@ impl Submitter {
                 return false;
             }
             let progress = self.sq.head_seen() != before;
-            nap = if progress {
-                SPACE_NAP_MIN
-            } else {
-                (nap * 2).min(SPACE_NAP_MAX)
-            };
+            nap = if progress { SPACE_NAP_MIN } else { (nap * 2).min(SPACE_NAP_MAX) };
         }
     }
 

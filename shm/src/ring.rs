@@ -45,10 +45,7 @@ pub struct Corrupt {
 impl std::fmt::Display for Corrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { claimed, capacity } = self;
-        write!(
-            f,
-            "the ring holds {capacity} slots, but its producer claims {claimed}"
-        )
+        write!(f, "the ring holds {capacity} slots, but its producer claims {claimed}")
     }
 }
 impl std::error::Error for Corrupt {}
@@ -64,10 +61,7 @@ pub fn heap_ring(capacity: u32) -> (Producer<HeapMem>, Consumer<HeapMem>) {
 /// [`heap_ring`] whose cursors start at `cursor`, to test how they wrap.
 pub fn heap_ring_at(capacity: u32, cursor: u32) -> (Producer<HeapMem>, Consumer<HeapMem>) {
     let mem = HeapMem::new(capacity, cursor);
-    (
-        Producer::new(mem.clone(), cursor),
-        Consumer::new(mem, cursor),
-    )
+    (Producer::new(mem.clone(), cursor), Consumer::new(mem, cursor))
 }
 
 /// The writing end of a ring.
@@ -86,12 +80,7 @@ impl<M: Mem> Producer<M> {
     ///
     /// There must be no other producer of that ring; two would overwrite each other's slots.
     pub fn new(mem: M, cursor: u32) -> Self {
-        Self {
-            mem,
-            tail: cursor,
-            published: cursor,
-            head_seen: cursor,
-        }
+        Self { mem, tail: cursor, published: cursor, head_seen: cursor }
     }
 
     /// Slots that can be pushed now. Reads the consumer's progress.
@@ -120,8 +109,7 @@ impl<M: Mem> Producer<M> {
     /// [`Full`] if they do not fit; ever, if they are more than the ring holds.
     #[inline]
     pub fn push(&mut self, slots: &[Slot]) -> Result<(), Full> {
-        if slots.len() > self.free_slots_seen() as usize && slots.len() > self.free_slots() as usize
-        {
+        if slots.len() > self.free_slots_seen() as usize && slots.len() > self.free_slots() as usize {
             return Err(Full);
         }
         for slot in slots {
@@ -143,9 +131,7 @@ impl<M: Mem> Producer<M> {
         if self.published == self.tail {
             return false;
         }
-        self.mem
-            .tail()
-            .store(self.tail, order_at(Site::PublishTail, Release));
+        self.mem.tail().store(self.tail, order_at(Site::PublishTail, Release));
         self.published = self.tail;
         fence_at(Site::PublishFence, SeqCst);
         self.mem.asleep().load(Relaxed) != 0
@@ -216,9 +202,7 @@ impl<M: Mem> Consumer<M> {
             }
             self.head = self.head.wrapping_add(1);
         }
-        self.mem
-            .head()
-            .store(self.head, order_at(Site::ReleaseHead, Release));
+        self.mem.head().store(self.head, order_at(Site::ReleaseHead, Release));
         Ok(count)
     }
 

@@ -73,20 +73,13 @@ impl Segment {
         let stat = rustix::fs::fstat(&fd).map_err(os("look at a received segment"))?;
         let found_bytes = stat.st_size as u64;
         if found_bytes != len || len == 0 || len > isize::MAX as u64 {
-            return Err(Error::SegmentLength {
-                name: fd_name(&fd),
-                expected_bytes: len,
-                found_bytes,
-            });
+            return Err(Error::SegmentLength { name: fd_name(&fd), expected_bytes: len, found_bytes });
         }
         // A descriptor that is no memfd has no seals, and fails here too.
         let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
         let missing = seals_for(access).difference(seals);
         if !missing.is_empty() {
-            return Err(Error::SegmentSeals {
-                name: fd_name(&fd),
-                missing: format!("{missing:?}"),
-            });
+            return Err(Error::SegmentSeals { name: fd_name(&fd), missing: format!("{missing:?}") });
         }
         let mut segment = Self::map(&fd, len as usize, access)?;
         segment.fd = Some(fd);
@@ -99,24 +92,10 @@ impl Segment {
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )
-        }
-        .map_err(os("map a segment"))?;
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }
+            .map_err(os("map a segment"))?;
         let base = NonNull::new(base.cast()).ok_or(Error::SegmentSize { bytes: len as u64 })?;
-        Ok(Self {
-            base,
-            len,
-            access,
-            fd: None,
-        })
+        Ok(Self { base, len, access, fd: None })
     }
 
     /// Bytes in the segment, a whole number of pages.
@@ -156,14 +135,8 @@ impl Segment {
     /// If they are not inside the segment or not aligned to `align`.
     pub(crate) fn at(&self, offset: usize, len: usize, align: usize) -> NonNull<u8> {
         let end = offset.checked_add(len);
-        assert!(
-            end.is_some_and(|end| end <= self.len),
-            "{offset}+{len} leave the segment"
-        );
-        assert!(
-            offset.is_multiple_of(align),
-            "{offset} is not a multiple of {align}"
-        );
+        assert!(end.is_some_and(|end| end <= self.len), "{offset}+{len} leave the segment");
+        assert!(offset.is_multiple_of(align), "{offset} is not a multiple of {align}");
         // SAFETY: inside the mapping, as just checked.
         unsafe { self.base.add(offset) }
     }
@@ -171,9 +144,7 @@ impl Segment {
     /// Asks for huge pages where the system allows them on shared memory. A hint: never fails.
     pub fn advise_huge_pages(&self) {
         // SAFETY: the range is this mapping; the advice changes no content.
-        let _ = unsafe {
-            rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage)
-        };
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
     }
 
     /// Bytes of memory behind the segment: pages that somebody has touched. 0 if it is detached.
@@ -191,14 +162,11 @@ impl Segment {
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let arena_bytes = self.len as u64;
         let page = PAGE_BYTES as u64;
-        let end = offset
-            .checked_add(len)
-            .filter(|&end| end <= arena_bytes)
-            .ok_or(Error::OutOfBounds {
-                offset,
-                len,
-                arena_bytes,
-            })?;
+        let end = offset.checked_add(len).filter(|&end| end <= arena_bytes).ok_or(Error::OutOfBounds {
+            offset,
+            len,
+            arena_bytes,
+        })?;
         let first = offset.next_multiple_of(page);
         let last = end / page * page;
         if first >= last {
@@ -208,8 +176,7 @@ impl Segment {
         let Some(fd) = &self.fd else {
             return Err(Error::Detached);
         };
-        rustix::fs::fallocate(fd, flags, first, last - first)
-            .map_err(os("give the memory of a segment back"))
+        rustix::fs::fallocate(fd, flags, first, last - first).map_err(os("give the memory of a segment back"))
     }
 }
 

@@ -4,8 +4,8 @@ use crate::error::{Error, Result, os};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -54,13 +54,8 @@ fn address(path: &Path) -> Result<SocketAddrUnix> {
 }
 
 fn new_socket() -> Result<OwnedFd> {
-    rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(os("create a socket"))
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(os("create a socket"))
 }
 
 impl Socket {
@@ -69,14 +64,9 @@ impl Socket {
     /// # Errors
     /// If the process has no descriptors left.
     pub fn pair() -> Result<(Self, Self)> {
-        rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map(|(a, b)| (Self(a), Self(b)))
-        .map_err(os("create a socket pair"))
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map(|(a, b)| (Self(a), Self(b)))
+            .map_err(os("create a socket pair"))
     }
 
     /// Listens at `path`; a path that starts with `@` is an abstract name. The file must not exist.
@@ -131,21 +121,11 @@ impl Socket {
     ///
     /// # Panics
     /// With more than [`MESSAGE_FDS_MAX`] descriptors.
-    pub fn send(
-        &self,
-        bytes: &[u8],
-        fds: &[BorrowedFd<'_>],
-        timeout: Option<Duration>,
-    ) -> Result<()> {
-        assert!(
-            fds.len() <= MESSAGE_FDS_MAX,
-            "{} descriptors in a message",
-            fds.len()
-        );
+    pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<()> {
+        assert!(fds.len() <= MESSAGE_FDS_MAX, "{} descriptors in a message", fds.len());
         let deadline = Deadline::new(timeout);
         loop {
-            let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if !fds.is_empty() {
                 let pushed = control.push(SendAncillaryMessage::ScmRights(fds));
@@ -158,9 +138,7 @@ impl Socket {
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::HungUp),
                 Err(Errno::MSGSIZE) => {
-                    return Err(Error::MessageTooLong {
-                        limit_bytes: bytes.len(),
-                    });
+                    return Err(Error::MessageTooLong { limit_bytes: bytes.len() });
                 }
                 Err(errno) => return Err(os("send a message")(errno)),
             }
@@ -173,16 +151,10 @@ impl Socket {
     /// # Errors
     /// [`Error::HungUp`] at the end, [`Error::TimedOut`], [`Error::MessageTooLong`] if the buffer is
     /// too short, [`Error::SurplusDescriptors`] if more came (all are closed).
-    pub fn recv(
-        &self,
-        buffer: &mut [u8],
-        fds_max: usize,
-        timeout: Option<Duration>,
-    ) -> Result<Received> {
+    pub fn recv(&self, buffer: &mut [u8], fds_max: usize, timeout: Option<Duration>) -> Result<Received> {
         let deadline = Deadline::new(timeout);
         loop {
-            let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
             // Where no descriptor may come, there is no room for one: the kernel drops it before it
             // becomes ours. Closing one that a hostile peer made (a file of its own FUSE) could block.
             let room = if fds_max == 0 { 0 } else { space.len() };
@@ -209,10 +181,7 @@ impl Socket {
                     if message.bytes == 0 {
                         return Err(Error::HungUp);
                     }
-                    return Ok(Received {
-                        len: message.bytes,
-                        fds,
-                    });
+                    return Ok(Received { len: message.bytes, fds });
                 }
                 Err(Errno::AGAIN) => self.wait_for(PollFlags::IN, &deadline)?,
                 Err(Errno::INTR) => {}
@@ -235,10 +204,7 @@ impl Socket {
     pub fn is_hung_up(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::RDHUP)];
         let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().intersects(gone))
     }
 
@@ -252,18 +218,9 @@ impl Socket {
     /// # Errors
     /// If this is not a connected Unix socket.
     pub fn peer_credentials(&self) -> Result<PeerCredentials> {
-        let mut ucred = libc::ucred {
-            pid: 0,
-            uid: 0,
-            gid: 0,
-        };
-        self.option(libc::SO_PEERCRED, &mut ucred)
-            .map_err(os("ask who is at the other end"))?;
-        Ok(PeerCredentials {
-            pid: ucred.pid as u32,
-            uid: ucred.uid,
-            gid: ucred.gid,
-        })
+        let mut ucred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        self.option(libc::SO_PEERCRED, &mut ucred).map_err(os("ask who is at the other end"))?;
+        Ok(PeerCredentials { pid: ucred.pid as u32, uid: ucred.uid, gid: ucred.gid })
     }
 
     /// Reads the socket option `name` into `value`, which must be the kernel's type for it.
@@ -272,19 +229,9 @@ impl Socket {
         // SAFETY: the kernel writes at most `len` bytes, all of them inside `value`, which is of a
         // plain C type without invalid values.
         let status = unsafe {
-            libc::getsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                name,
-                (&raw mut *value).cast(),
-                &raw mut len,
-            )
+            libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, name, (&raw mut *value).cast(), &raw mut len)
         };
-        if status == 0 {
-            Ok(())
-        } else {
-            Err(std::io::Error::last_os_error())
-        }
+        if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
     /// A descriptor that becomes readable when the peer's process ends.
@@ -301,9 +248,8 @@ impl Socket {
             _ => {}
         }
         let what = "watch the peer's process (pidfd_open)";
-        let pid = rustix::process::Pid::from_raw(self.peer_credentials()?.pid as i32)
-            .ok_or(Errno::SRCH)
-            .map_err(os(what))?;
+        let pid =
+            rustix::process::Pid::from_raw(self.peer_credentials()?.pid as i32).ok_or(Errno::SRCH).map_err(os(what))?;
         rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).map_err(os(what))
     }
 }
@@ -336,10 +282,7 @@ struct Deadline {
 
 impl Deadline {
     fn new(timeout: Option<Duration>) -> Self {
-        Self {
-            timeout,
-            start: Instant::now(),
-        }
+        Self { timeout, start: Instant::now() }
     }
 
     /// Time left; `None` is for ever.

@@ -57,11 +57,7 @@ pub(crate) fn order_at(site: Site, order: Ordering) -> Ordering {
         order
     }
     #[cfg(loom)]
-    if model::is_off(site) {
-        Ordering::Relaxed
-    } else {
-        order
-    }
+    if model::is_off(site) { Ordering::Relaxed } else { order }
 }
 
 /// Tells the processor that this is a spin loop; under loom, lets another thread run.

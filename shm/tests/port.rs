@@ -27,10 +27,7 @@ fn every_submission_is_answered_in_order() {
             let count = daemon.pop(&mut buffer).unwrap();
             if count == 0 {
                 if daemon.prepare_sleep() {
-                    let mut fds = [rustix::event::PollFd::new(
-                        daemon.doorbell(),
-                        rustix::event::PollFlags::IN,
-                    )];
+                    let mut fds = [rustix::event::PollFd::new(daemon.doorbell(), rustix::event::PollFlags::IN)];
                     rustix::event::poll(&mut fds, None).unwrap();
                     daemon.doorbell().silence();
                     daemon.cancel_sleep();
