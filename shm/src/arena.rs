@@ -224,7 +224,7 @@ impl ArenaAllocator {
     /// An allocator that keeps at most `warm_bytes_max` bytes of free memory.
     pub fn with_warm_bytes_max(warm_bytes_max: u64) -> Self {
         let state = State { warm_bytes_max, ..State::default() };
-        Self(Arc::new(Shared { state: Mutex::new(state), generation: fork::generation() }))
+        Self(Arc::new(Shared { state: Mutex::new(state), trim: Mutex::new(()), generation: fork::generation() }))
     }
 
     /// Adds a received arena, announced as `len` bytes long. Its number must be the one that the
@@ -504,5 +504,106 @@ impl Drop for ArenaBlock {
             // back is still free.
             let _ = self.shared.trim(keep / 2);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes in each of the two arenas of the model.
+    const ARENA_BYTES: u64 = 64 * PAGE_BYTES as u64;
+
+    fn fresh() -> FreeLists {
+        let mut free = FreeLists::default();
+        for arena in 0..2 {
+            free.insert(arena, Extent { offset: 0, len: ARENA_BYTES });
+        }
+        free
+    }
+
+    /// The free extents and the blocks tile the arenas, and neighbours are joined.
+    fn check(free: &FreeLists, blocks: &[(u32, Extent)]) {
+        assert_eq!(free.by_place.len(), free.by_len.len());
+        for (&(arena, offset), &len) in &free.by_place {
+            assert!(free.by_len.contains(&(len, arena, offset)));
+            assert!(!free.by_place.contains_key(&(arena, offset + len)), "neighbours not joined");
+        }
+        let mut pieces: Vec<_> = free.by_place.iter().map(|(&(a, o), &l)| (a, o, l)).collect();
+        pieces.extend(blocks.iter().map(|&(arena, extent)| (arena, extent.offset, extent.len)));
+        pieces.sort_unstable();
+        for arena in 0..2 {
+            let mut end = 0;
+            for &(_, offset, len) in pieces.iter().filter(|piece| piece.0 == arena) {
+                assert_eq!(offset, end, "a gap or an overlap");
+                end += len;
+            }
+            assert_eq!(end, ARENA_BYTES);
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take { units: u64, pages: bool },
+        Give(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let take = (1..40u64, any::<bool>()).prop_map(|(units, pages)| Step::Take { units, pages });
+        let give = any::<usize>().prop_map(Step::Give);
+        prop::collection::vec(prop_oneof![3 => take, 2 => give], 1..200)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        #[cfg_attr(miri, ignore = "safe code, and slow there")]
+        fn blocks_never_overlap_and_all_come_back(steps in steps()) {
+            let mut free = fresh();
+            let mut blocks = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Take { units, pages } => {
+                        let unit = if pages { PAGE_BYTES as u64 } else { SMALL_ALIGN_BYTES };
+                        let len = units * unit;
+                        match free.take(len, unit) {
+                            Some((arena, extent)) => {
+                                prop_assert_eq!(extent.len, len);
+                                prop_assert_eq!(extent.offset % unit, 0);
+                                blocks.push((arena, extent));
+                            }
+                            None => {
+                                let largest = free.by_len.last().map_or(0, |last| last.0);
+                                prop_assert!(largest < len + unit, "{} would have fitted", largest);
+                            }
+                        }
+                    }
+                    Step::Give(which) if !blocks.is_empty() => {
+                        let (arena, extent) = blocks.swap_remove(which % blocks.len());
+                        free.insert(arena, extent);
+                    }
+                    Step::Give(_) => {}
+                }
+                check(&free, &blocks);
+            }
+            for (arena, extent) in blocks.drain(..) {
+                free.insert(arena, extent);
+            }
+            prop_assert_eq!(free.by_len.len(), 2, "one free extent per arena is left");
+        }
+    }
+
+    #[test]
+    fn the_best_fit_is_taken() {
+        let mut free = FreeLists::default();
+        free.insert(0, Extent { offset: 0, len: 4096 });
+        free.insert(0, Extent { offset: 8192, len: 256 });
+        free.insert(0, Extent { offset: 12288, len: 512 });
+        assert_eq!(free.take(192, 64).map(|(_, e)| e.offset), Some(8192));
+        assert_eq!(free.take(512, 64).map(|(_, e)| e.offset), Some(12288));
+        assert_eq!(free.take(u64::MAX - 63, 64), None);
+        assert_eq!(free.take(u64::MAX - 4095, 4096), None);
     }
 }
