@@ -288,3 +288,95 @@ mod mapped {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn record(n: u64) -> Record {
+        std::array::from_fn(|word| n * 10 + word as u64)
+    }
+
+    fn read_all(reader: &mut Reader<HeapBroadcast>) -> Vec<u64> {
+        std::iter::from_fn(|| {
+            let found = reader.read()?;
+            let n = reader.position() - 1;
+            assert_eq!(found, record(n), "a torn record");
+            Some(n)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn every_observer_reads_everything() {
+        let mem = HeapBroadcast::new(8);
+        let mut writer = Writer::new(mem.clone());
+        let mut readers = [Reader::from_start(mem.clone()), Reader::from_start(mem)];
+        for n in 0..5 {
+            writer.write(&record(n));
+        }
+        for reader in &mut readers {
+            assert_eq!(read_all(reader), [0, 1, 2, 3, 4]);
+            assert_eq!(reader.read(), None);
+            assert_eq!(reader.lost(), 0);
+        }
+        writer.write(&record(5));
+        assert_eq!(read_all(&mut readers[0]), [5]);
+    }
+
+    #[test]
+    fn what_goes_by_is_counted_exactly() {
+        let mem = HeapBroadcast::new(8);
+        let mut writer = Writer::new(mem.clone());
+        let mut reader = Reader::from_start(mem);
+        for n in 0..8 {
+            writer.write(&record(n));
+        }
+        assert_eq!(read_all(&mut reader).len(), 8, "a full ring is all there");
+        for n in 8..100 {
+            writer.write(&record(n));
+        }
+        assert_eq!(read_all(&mut reader), [96, 97, 98, 99], "half a ring behind");
+        assert_eq!(reader.lost(), 96 - 8);
+        assert_eq!(reader.position(), writer.written());
+    }
+
+    #[test]
+    fn observers_start_where_they_ask_to() {
+        let mem = HeapBroadcast::new(8);
+        let mut writer = Writer::new(mem.clone());
+        for n in 0..3 {
+            writer.write(&record(n));
+        }
+        let mut oldest = Reader::from_oldest(mem.clone());
+        let mut newest = Reader::from_newest(mem.clone());
+        assert_eq!(read_all(&mut oldest), [0, 1, 2]);
+        for n in 3..40 {
+            writer.write(&record(n));
+        }
+        let mut late = Reader::from_oldest(mem);
+        assert_eq!(read_all(&mut late), [36, 37, 38, 39]);
+        assert_eq!((oldest.lost(), late.lost(), newest.position()), (0, 0, 3));
+        assert_eq!(read_all(&mut newest).last(), Some(&39));
+    }
+
+    #[test]
+    fn a_busy_writer_and_a_slow_observer_account_for_everything() {
+        let records = if cfg!(miri) { 300 } else { 300_000 };
+        let mem = HeapBroadcast::new(16);
+        let mut reader = Reader::from_start(mem.clone());
+        let writing = std::thread::spawn(move || {
+            let mut writer = Writer::new(mem);
+            for n in 0..records {
+                writer.write(&record(n));
+            }
+        });
+        let mut read = 0;
+        while reader.position() < records {
+            read += read_all(&mut reader).len() as u64;
+            std::hint::spin_loop();
+        }
+        writing.join().unwrap();
+        assert_eq!(read + reader.lost(), records);
+    }
+}

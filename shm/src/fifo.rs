@@ -95,3 +95,70 @@ impl FifoReceiver {
         self.ring.has_work()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn carry_across_threads(count: u64, spin: Duration) {
+        let (mut sender, mut receiver) = fifo(8);
+        let receiving = std::thread::spawn(move || {
+            let mut buffer = [Slot::default(); 4];
+            let mut expected = 0;
+            while expected < count {
+                let popped = receiver.pop(&mut buffer).unwrap();
+                for slot in &buffer[..popped] {
+                    assert_eq!(*slot, [expected; 8]);
+                    expected += 1;
+                }
+                if popped == 0 {
+                    receiver.wait(spin, PATIENCE);
+                }
+            }
+        });
+        for n in 0..count {
+            while sender.push(&[[n; 8]]).is_err() {
+                sender.publish();
+                std::thread::yield_now();
+            }
+            if n % 3 == 0 {
+                sender.publish();
+            }
+        }
+        sender.publish();
+        receiving.join().unwrap();
+    }
+
+    #[test]
+    fn a_sleeping_receiver_gets_everything_in_order() {
+        carry_across_threads(if cfg!(miri) { 100 } else { 100_000 }, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_spinning_receiver_gets_everything_in_order() {
+        carry_across_threads(
+            if cfg!(miri) { 100 } else { 100_000 },
+            Duration::from_micros(if cfg!(miri) { 0 } else { 20 }),
+        );
+    }
+
+    #[test]
+    fn a_wait_ends_by_itself() {
+        let (_sender, mut receiver) = fifo(8);
+        assert!(!receiver.wait(Duration::from_micros(1), Duration::from_millis(1)));
+        assert!(!receiver.wait(Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn each_end_sees_the_other_go() {
+        let (sender, receiver) = fifo(8);
+        assert!(!sender.is_disconnected() && !receiver.is_disconnected());
+        drop(sender);
+        assert!(receiver.is_disconnected());
+        let (sender, receiver) = fifo(8);
+        drop(receiver);
+        assert!(sender.is_disconnected());
+    }
+}

@@ -241,3 +241,141 @@ impl<M: Mem> Consumer<M> {
         &self.mem
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn slot(n: u64) -> Slot {
+        [n, 1, 2, 3, 4, 5, 6, !n]
+    }
+
+    fn drain(consumer: &mut Consumer<HeapMem>) -> Vec<Slot> {
+        let mut buffer = [Slot::default(); 16];
+        let count = consumer.pop(&mut buffer).unwrap();
+        buffer[..count].to_vec()
+    }
+
+    #[test]
+    fn nothing_is_seen_before_it_is_published() {
+        let (mut producer, mut consumer) = heap_ring(4);
+        producer.push(&[slot(1), slot(2)]).unwrap();
+        assert!(!consumer.has_work());
+        assert_eq!(producer.unpublished_slots(), 2);
+        assert!(!producer.publish(), "nobody sleeps");
+        assert!(consumer.has_work());
+        assert_eq!(drain(&mut consumer), [slot(1), slot(2)]);
+        assert!(!consumer.has_work());
+    }
+
+    #[test]
+    fn a_push_is_whole_or_not_at_all() {
+        let (mut producer, mut consumer) = heap_ring(4);
+        assert_eq!(producer.push(&[slot(0); 5]), Err(Full), "more than the ring will ever hold");
+        producer.push(&[slot(1), slot(2), slot(3)]).unwrap();
+        assert_eq!(producer.push(&[slot(4), slot(5)]), Err(Full));
+        assert_eq!(producer.free_slots(), 1);
+        producer.push(&[slot(4)]).unwrap();
+        assert_eq!(producer.push(&[slot(5)]), Err(Full));
+        let _ = producer.publish();
+        assert_eq!(drain(&mut consumer), [slot(1), slot(2), slot(3), slot(4)]);
+        assert_eq!(producer.free_slots(), 4);
+    }
+
+    #[test]
+    fn a_pop_takes_no_more_than_asked() {
+        let (mut producer, mut consumer) = heap_ring(4);
+        producer.push(&[slot(1), slot(2), slot(3)]).unwrap();
+        let _ = producer.publish();
+        let mut two = [Slot::default(); 2];
+        assert_eq!(consumer.pop(&mut two), Ok(2));
+        assert_eq!(two, [slot(1), slot(2)]);
+        assert_eq!(producer.free_slots(), 3);
+        assert_eq!(consumer.pop(&mut two), Ok(1));
+        assert_eq!(consumer.pop(&mut two), Ok(0));
+    }
+
+    #[test]
+    fn cursors_wrap() {
+        for start in [u32::MAX - 5, u32::MAX, i32::MAX as u32] {
+            let (mut producer, mut consumer) = heap_ring_at(4, start);
+            for n in 0..40 {
+                producer.push(&[slot(n), slot(n + 100)]).unwrap();
+                let _ = producer.publish();
+                assert_eq!(drain(&mut consumer), [slot(n), slot(n + 100)]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_announced_once_and_not_if_work_came() {
+        let (mut producer, mut consumer) = heap_ring(4);
+        assert!(consumer.prepare_sleep());
+        producer.push(&[slot(1)]).unwrap();
+        assert!(producer.publish(), "the consumer sleeps");
+        assert!(!producer.publish(), "nothing new, nobody to wake");
+        consumer.cancel_sleep();
+        assert!(!consumer.prepare_sleep(), "there is work");
+        producer.push(&[slot(2)]).unwrap();
+        assert!(!producer.publish(), "the refusal took the announcement back");
+        assert_eq!(drain(&mut consumer).len(), 2);
+    }
+
+    #[test]
+    fn a_producer_that_claims_too_much_is_found_out() {
+        let (producer, mut consumer) = heap_ring(4);
+        let mut buffer = [Slot::default(); 16];
+        for (tail, claimed) in [(5, 5), (u32::MAX, u32::MAX), (1 << 31, 1 << 31)] {
+            producer.mem().tail().store(tail, Relaxed);
+            assert_eq!(consumer.pop(&mut buffer), Err(Corrupt { claimed, capacity: 4 }));
+        }
+        producer.mem().tail().store(4, Relaxed);
+        assert_eq!(consumer.pop(&mut buffer), Ok(4), "possible, if never written");
+    }
+
+    #[test]
+    fn a_consumer_that_scribbles_only_starves_itself() {
+        let (mut producer, mut consumer) = heap_ring(4);
+        producer.push(&[slot(1), slot(2)]).unwrap();
+        let _ = producer.publish();
+        for head in [3, 5, u32::MAX, 1 << 31] {
+            consumer.mem().head().store(head, Relaxed);
+            assert_eq!(producer.free_slots(), 2, "head {head} is impossible");
+            assert_eq!(producer.push(&[slot(9); 3]), Err(Full));
+        }
+        assert_eq!(drain(&mut consumer), [slot(1), slot(2)]);
+        assert_eq!(producer.free_slots(), 4);
+        consumer.mem().head().store(1, Relaxed);
+        assert_eq!(producer.free_slots(), 4, "the head never goes back");
+    }
+
+    #[test]
+    fn any_scribbling_by_the_peer_is_survived() {
+        // A fixed xorshift: the same scribbles each time.
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let rounds = if cfg!(miri) { 300 } else { 100_000 };
+        let (mut producer, mut consumer) = heap_ring(8);
+        let mut buffer = [Slot::default(); 16];
+        for _ in 0..rounds {
+            match random() % 6 {
+                0 => consumer.mem().head().store(random() as u32, Relaxed),
+                1 => consumer.mem().head().store(random() as u32 % 16, Relaxed),
+                2 => producer.mem().tail().store(random() as u32, Relaxed),
+                3 => {
+                    let _ = producer.push(&[slot(random()); 3]);
+                    let _ = producer.publish();
+                }
+                _ => {
+                    assert!(consumer.pop(&mut buffer).is_ok_and(|n| n <= 8) || consumer.has_work());
+                }
+            }
+            assert!(producer.free_slots() <= 8);
+        }
+    }
+}

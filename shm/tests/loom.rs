@@ -22,10 +22,9 @@ use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// All executions with at most `preemptions` forced switches: 2 find nearly all bugs, 3 the rest.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+/// All executions, however often the threads are switched.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
     builder.max_branches = 10_000;
     builder.check(model);
 }
@@ -111,19 +110,19 @@ fn slots_arrive_in_order() {
 
 #[test]
 fn ring_delivers_in_order() {
-    explore(3, slots_arrive_in_order);
+    explore(slots_arrive_in_order);
 }
 
 #[test]
 #[should_panic(expected = "before it was written")]
 fn ring_without_the_release_of_the_tail() {
-    without(Site::PublishTail, || explore(3, slots_arrive_without_fence));
+    without(Site::PublishTail, || explore(slots_arrive_without_fence));
 }
 
 #[test]
 #[should_panic(expected = "before it was written")]
 fn ring_without_the_acquire_of_the_slots() {
-    without(Site::AcquireSlots, || explore(3, slots_arrive_in_order));
+    without(Site::AcquireSlots, || explore(slots_arrive_in_order));
 }
 
 /// As [`slots_arrive_in_order`], looked at through the ring's words, because the SeqCst fence of an
@@ -178,19 +177,19 @@ fn sleeping_daemon_wakes() {
 
 #[test]
 fn doorbell_is_never_missed() {
-    explore(3, sleeping_daemon_wakes);
+    explore(sleeping_daemon_wakes);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn doorbell_without_the_fence_of_the_client() {
-    without(Site::PublishFence, || explore(3, sleeping_daemon_wakes));
+    without(Site::PublishFence, || explore(sleeping_daemon_wakes));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn doorbell_without_the_fence_of_the_daemon() {
-    without(Site::SleepFence, || explore(3, sleeping_daemon_wakes));
+    without(Site::SleepFence, || explore(sleeping_daemon_wakes));
 }
 
 // ------------------------------------------------------------- completion: a waiting client wakes
@@ -234,26 +233,26 @@ fn waiting_client_wakes() {
 
 #[test]
 fn completion_is_never_missed() {
-    explore(3, waiting_client_wakes);
+    explore(waiting_client_wakes);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn completion_without_the_fence_of_the_daemon() {
-    without(Site::PublishFence, || explore(3, waiting_client_wakes));
+    without(Site::PublishFence, || explore(waiting_client_wakes));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn completion_without_the_fence_of_the_client() {
-    without(Site::SleepFence, || explore(3, waiting_client_wakes));
+    without(Site::SleepFence, || explore(waiting_client_wakes));
 }
 
 // --------------------------------------------------------------------------- a whole round trip
 
 #[test]
 fn a_round_trip_with_both_sides_asleep_completes() {
-    explore(2, || {
+    explore(|| {
         let (mut sq, mut sq_out) = heap_ring(2);
         let (mut cq, mut cq_out) = heap_ring(2);
         let bell = Arc::new(Bell::default());
@@ -307,29 +306,29 @@ fn observer_accounts_for_everything() {
 
 #[test]
 fn broadcast_is_read_whole_or_counted() {
-    explore(3, observer_accounts_for_everything);
+    explore(observer_accounts_for_everything);
 }
 
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_fence_after_the_mark() {
-    without(Site::BroadcastMark, || explore(3, observer_accounts_for_everything));
+    without(Site::BroadcastMark, || explore(observer_accounts_for_everything));
 }
 
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_release_of_the_mark() {
-    without(Site::BroadcastPublish, || explore(3, observer_accounts_for_everything));
+    without(Site::BroadcastPublish, || explore(observer_accounts_for_everything));
 }
 
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_acquire_before_the_copy() {
-    without(Site::BroadcastAcquire, || explore(3, observer_accounts_for_everything));
+    without(Site::BroadcastAcquire, || explore(observer_accounts_for_everything));
 }
 
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_acquire_before_the_recheck() {
-    without(Site::BroadcastRecheck, || explore(3, observer_accounts_for_everything));
+    without(Site::BroadcastRecheck, || explore(observer_accounts_for_everything));
 }

@@ -1,5 +1,4 @@
 //! A session's two ends in one process: everything arrives, in order, and sleepers wake.
-#![cfg(not(loom))]
 
 use gt_shm::{ClientPort, DaemonPort, Slot};
 use std::time::Duration;
