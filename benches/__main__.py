@@ -1,0 +1,50 @@
+"""`python -m benches`: measures, prints one table, and with `--json` keeps every sample."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from benches import harness, idle, issue, kernels, round_trip, startup, training, transfer
+
+GROUPS = {
+    "issue": issue.rows,
+    "round_trip": round_trip.rows,
+    "kernels": kernels.rows,
+    "training": training.rows,
+    "transfer": transfer.rows,
+    "startup": startup.rows,
+    "idle": idle.rows,
+}
+# The table is wide; without a terminal rich would fold it at 80 columns.
+COLUMNS = 150
+
+
+def main() -> int:
+    """Returns 1 if a row could not be measured, or with `--strict` if it missed a target."""
+    parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a third of the rounds")
+    parser.add_argument("--only", default="", metavar="NAME", help=f"one group of {', '.join(GROUPS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 where a target is missed")
+    arguments = parser.parse_args()
+
+    rows = harness.run(GROUPS.items(), arguments.quick, arguments.only)
+    console = Console()
+    console = console if console.is_terminal else Console(width=COLUMNS)
+    console.print(harness.table(rows))
+    for row in rows:
+        if row.failure:
+            print(f"{row.what}: {row.failure}")
+    if arguments.json:
+        harness.save(rows, arguments.json)
+    missed = [row for row in rows if row.failure or any(t.met(row.medians) is False for t in row.targets)]
+    print(f"{len(rows) - len(missed)} of {len(rows)} rows meet their targets")
+    return 1 if any(row.failure for row in rows) or (arguments.strict and missed) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

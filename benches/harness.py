@@ -1,0 +1,202 @@
+"""Measures rows and prints them as one table.
+
+The contenders of a row take turns, round after round, so that a machine that slows down slows them all; what is
+reported is the median. A contender is a function that does its work once and returns what it measured, so that what it
+has to prepare or to wait for stays out of the number.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+OURS = "GT"
+PEERS = ("NumPy", "PyTorch", "bare")
+# Thread pools of a peer spin for a while after their work; the next contender waits that long before it starts.
+SETTLE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Target:
+    """What ours should be: a time of at most `limit` times a peer's, or of at most `limit` itself.
+
+    With `speed`, `limit` is the least share of the peer's speed instead: 0.95 of its speed is 1.05 of its time.
+    """
+
+    limit: float
+    peer: str | None = None
+    speed: bool = False
+
+    def text(self, unit: str) -> str:
+        """As a person says it."""
+        if self.peer is None:
+            return f"≤ {_quantity(self.limit, unit)}"
+        return f"≥ {self.limit:g} × {self.peer}'s speed" if self.speed else f"≤ {self.limit:g} × {self.peer}"
+
+    def measured(self, medians: dict[str, float], unit: str) -> str:
+        """The number to hold against the target."""
+        if self.peer is None:
+            return _quantity(medians[OURS], unit)
+        return f"{self._ratio(medians):.2f} × {self.peer}"
+
+    def met(self, medians: dict[str, float]) -> bool | None:
+        """None where the peer is not here."""
+        if self.peer is None:
+            return medians[OURS] <= self.limit
+        if self.peer not in medians:
+            return None
+        return self._ratio(medians) >= self.limit if self.speed else self._ratio(medians) <= self.limit
+
+    def _ratio(self, medians: dict[str, float]) -> float:
+        ours, theirs = medians[OURS], medians[self.peer or OURS]
+        return theirs / ours if self.speed else ours / theirs
+
+
+@dataclass
+class Row:
+    """One line of the table. `contenders` maps a column to a function that returns one measurement."""
+
+    what: str
+    contenders: dict[str, Callable[[], float]]
+    targets: tuple[Target, ...] = ()
+    unit: str = "s"
+    rounds: int = 9
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """The median of each contender's measurements."""
+        return {name: statistics.median(values) for name, values in self.samples.items() if values}
+
+
+def measure(row: Row, quick: bool) -> None:
+    """Lets the contenders of a row take turns; the first turn of each warms up and is not counted."""
+    rounds = max(3, row.rounds // 3) if quick else row.rounds
+    row.samples = {name: [] for name in row.contenders}
+    for turn in range(rounds + 1):
+        for name, contender in row.contenders.items():
+            gc.collect()
+            time.sleep(SETTLE_S)
+            value = contender()
+            if turn > 0:
+                row.samples[name].append(value)
+
+
+def run(groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]], quick: bool, only: str) -> list[Row]:
+    """Measures every group; what a row prepares is made when its turn comes and let go before the next."""
+    measured: list[Row] = []
+    console = Console(stderr=True)
+    for group, rows in groups:
+        if only and only not in group:
+            continue
+        try:
+            for row in rows():
+                measured.append(row)
+                with console.status(f"{group}: {row.what}"):
+                    measure(row, quick)
+                row.contenders = {}
+        except Exception as error:  # a group that fails must not hide the others
+            traceback.print_exc()
+            # It failed in the row that was being measured, or before there was one.
+            if not measured or not measured[-1].contenders:
+                measured.append(Row(group, {}))
+            measured[-1].contenders = {}
+            measured[-1].failure = f"{type(error).__name__}: {error}"
+    return measured
+
+
+def table(rows: list[Row]) -> Table:
+    """The rows, with a mark for each target that is met or missed."""
+    result = Table(title=f"{_machine()}; medians", title_justify="left", row_styles=["", "on grey11"])
+    result.add_column("what")
+    for name in (OURS, *PEERS):
+        result.add_column(name, justify="right", no_wrap=True)
+    for name in ("target", "measured", ""):
+        result.add_column(name, no_wrap=True)
+    for row in rows:
+        if row.failure:
+            result.add_row(row.what, "failed", "", "", "", "", "", "[red]✗")
+            continue
+        medians = row.medians
+        cells = [_quantity(medians[name], row.unit) if name in medians else "" for name in (OURS, *PEERS)]
+        known = [(target, target.met(medians)) for target in row.targets]
+        result.add_row(
+            row.what,
+            *cells,
+            "\n".join(target.text(row.unit) for target, _ in known),
+            "\n".join("" if met is None else target.measured(medians, row.unit) for target, met in known),
+            "\n".join({True: "[green]✓", False: "[red]✗", None: "–"}[met] for _, met in known),
+        )
+    return result
+
+
+def save(rows: list[Row], path: Path) -> None:
+    """Every sample, for a later comparison."""
+    document: dict[str, Any] = {"machine": _machine(), "unix_time_s": int(time.time()), "rows": []}
+    for row in rows:
+        targets = [
+            {"text": target.text(row.unit), "met": None if row.failure else target.met(row.medians)}
+            for target in row.targets
+        ]
+        document["rows"].append(
+            {
+                "what": row.what,
+                "unit": row.unit,
+                "medians": row.medians,
+                "samples": row.samples,
+                "targets": targets,
+                "failure": row.failure,
+            }
+        )
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def seconds_per_pass(work: Callable[[], object], passes: int, finish: Callable[[], object] | None = None) -> float:
+    """The time of one `work()`, over `passes` of them; `finish` waits for the last and is part of the time."""
+    gc.disable()
+    start = time.perf_counter()
+    for _ in range(passes):
+        work()
+    if finish is not None:
+        finish()
+    elapsed = time.perf_counter() - start
+    gc.enable()
+    return elapsed / passes
+
+
+def _quantity(value: float, unit: str) -> str:
+    """`value` with a prefix that leaves one to three digits before the point."""
+    if unit == "B":
+        return f"{value / 1e6:.1f} MB"
+    if unit == "%":
+        return f"{value:.2f} %"
+    if value <= 0:
+        return f"{value:g} s"
+    for factor, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
+        if value >= factor:
+            return f"{value / factor:.3g} {name}"
+    return f"{value / 1e-9:.2g} ns"
+
+
+def _machine() -> str:
+    """Enough to know which machine a table came from."""
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    return f"{model}, {cores} cores, load {load:.1f}, Python {platform.python_version()}"

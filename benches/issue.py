@@ -1,0 +1,80 @@
+"""What issuing one small operation costs the client, and what a long chain of them costs until its value is there."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import gt
+from benches.harness import Row, Target
+from benches.peers import torch, with_torch
+
+# An `a + b` whose result is dropped takes two slots of the submission ring (4,096): a burst fits, so that what is
+# measured is the client, and not the daemon that it would otherwise wait for.
+BURST_OPS = 1_000
+BURSTS = 50
+CHAIN_OPS = 100_000
+
+
+def _issue_s(a: Any, b: Any, settle: Callable[[], object]) -> float:
+    """The median time of one `a + b` whose result is dropped at once."""
+    times = []
+    turns = range(BURST_OPS)
+    for _ in range(BURSTS):
+        start = time.perf_counter()
+        for _ in turns:
+            a + b
+        times.append(time.perf_counter() - start)
+        settle()
+    return statistics.median(times) / BURST_OPS
+
+
+def _chain_s(start_value: Any, b: Any, ops: int) -> float:
+    """The time of a chain of adds, from the first to the value of the last."""
+    start = time.perf_counter()
+    x = start_value
+    for _ in range(ops):
+        x = x + b
+    assert x.item() == ops + 1.0
+    return time.perf_counter() - start
+
+
+def rows() -> Iterator[Row]:
+    """Issue cost, with and without autograd, and the long chain."""
+    ours, numpys = gt.ones(1), np.ones(1, np.float32)
+    torchs = torch.ones(1) if torch else None
+    yield Row(
+        "issue a + b, one element",
+        {
+            "GT": lambda: _issue_s(ours, ours, ours.item),
+            "NumPy": lambda: _issue_s(numpys, numpys, lambda: None),
+            **with_torch(lambda: _issue_s(torchs, torchs, lambda: None)),
+        },
+        (Target(0.6, "NumPy"), Target(0.15, "PyTorch")),
+    )
+
+    ours_grad = gt.ones(1, requires_grad=True)
+    torchs_grad = torch.ones(1, requires_grad=True) if torch else None
+    yield Row(
+        "issue a + b, requires_grad",
+        {
+            "GT": lambda: _issue_s(ours_grad, ours_grad, ours.item),
+            **with_torch(lambda: _issue_s(torchs_grad, torchs_grad, lambda: None)),
+        },
+        (Target(0.2, "PyTorch"),),
+    )
+
+    yield Row(
+        f"{CHAIN_OPS:,} chained adds, until the value is here",
+        {
+            "GT": lambda: _chain_s(ours, ours, CHAIN_OPS),
+            "NumPy": lambda: _chain_s(numpys, numpys, CHAIN_OPS),
+            **with_torch(lambda: _chain_s(torchs, torchs, CHAIN_OPS)),
+        },
+        (Target(0.5, "PyTorch"),),
+        rounds=5,
+    )

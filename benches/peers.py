@@ -1,0 +1,16 @@
+"""PyTorch, if it is here: the benchmarks run without it, and leave its column empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import torch
+except ImportError:
+    torch: Any = None
+
+
+def with_torch(contender: Callable[[], float]) -> dict[str, Callable[[], float]]:
+    """The column PyTorch with this contender, or no column."""
+    return {} if torch is None else {"PyTorch": contender}

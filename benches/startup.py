@@ -1,0 +1,47 @@
+"""From an empty process to the first printed result, the private daemon's start included."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from benches.harness import Row, Target
+from benches.peers import with_torch
+
+LIMIT_S = 0.150
+RUNS = 3
+
+
+def _process_s(program: str) -> float:
+    """How long a Python process takes that runs `program`, from its start to its end."""
+    environment = {name: value for name, value in os.environ.items() if name != "GT_SOCKET"}
+    times = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        with tempfile.TemporaryFile() as out:
+            subprocess.run([sys.executable, "-c", program], check=True, stdout=out, env=environment)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _beyond_numpy_s(program: str) -> float:
+    """What `program` takes beyond the import of NumPy, which every one of these packages brings along."""
+    return _process_s(program) - _process_s("import numpy")
+
+
+def rows() -> Iterator[Row]:
+    """One row."""
+    yield Row(
+        "fresh process to its first printed result, beyond NumPy's import",
+        {
+            "GT": lambda: _beyond_numpy_s("import gt; print(gt.ones(3) + 1)"),
+            **with_torch(lambda: _beyond_numpy_s("import torch; print(torch.ones(3) + 1)")),
+        },
+        (Target(LIMIT_S),),
+        rounds=5,
+    )
