@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-loom test-miri test-python bench lint fmt clean tools
+.PHONY: help demo test test-rust test-loom test-miri test-python bench lint fmt clean tools lint-tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -49,7 +49,7 @@ test-miri: tools ## Miri: the unsafe code of shared memory, where nightly Rust h
 test-python: $(VENV)/.stamp-test ## the Python tests, packaging included
 	$(VENV)/bin/python -m pytest $(PYTEST)
 
-lint: tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
+lint: lint-tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
 	cargo metadata --locked --format-version 1 >/dev/null
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
@@ -57,7 +57,7 @@ lint: tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 
-fmt: tools $(VENV)/.stamp-lint ## format every file
+fmt: lint-tools $(VENV)/.stamp-lint ## format every file
 	cargo fmt --all
 	$(VENV)/bin/ruff check --fix --exit-zero
 	$(VENV)/bin/ruff format
@@ -72,6 +72,9 @@ clean: ## remove everything that was built or installed
 
 tools:
 	@scripts/check-tools build
+
+lint-tools: tools
+	@scripts/check-tools lint
 
 %/bin/python:
 	@PYTHON=$(PYTHON) scripts/check-tools build venv

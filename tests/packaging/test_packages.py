@@ -134,6 +134,32 @@ def test_a_first_program_runs_on_nothing_but_the_wheel(environment: Path) -> Non
     assert float(_run(environment / "python", "-c", program, cwd=environment)) == 54.0
 
 
+@pytest.mark.parametrize("minor", [10, 11, 12, 13, 14])
+def test_the_wheel_runs_on(minor: int, wheel: Path, tmp_path: Path) -> None:
+    """One wheel for every Python: what abi3 promises, tried on those that this machine has."""
+    python = _interpreter(minor)
+    if python is None:
+        pytest.skip(f"there is no Python 3.{minor} on this machine")
+    _run(python, "-m", "venv", tmp_path)
+    _run(tmp_path / "bin" / "python", "-m", "pip", "install", "--quiet", wheel)
+    program = "import gt; print(gt.arange(4).sum().item())"
+    assert _run(tmp_path / "bin" / "python", "-c", program, cwd=tmp_path).strip() == "6"
+
+
+def _interpreter(minor: int) -> Path | None:
+    """A Python 3.`minor` on PATH or of pyenv, other than the one that runs the tests (which has its own test)."""
+    if sys.version_info.minor == minor:
+        return None
+    found = [Path(path)] if (path := shutil.which(f"python3.{minor}")) else []
+    found += sorted((Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/python"))
+    for python in found:
+        # pyenv's shims are on PATH for versions that are not chosen, and then only say so.
+        says = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+        if says.returncode == 0 and says.stdout.startswith(f"Python 3.{minor}."):
+            return python
+    return None
+
+
 def test_the_programs_need_no_library_but_the_system_s(environment: Path) -> None:
     """A service must not depend on a Python installation, nor on a GPU's libraries, to start."""
     for program in PROGRAMS:
