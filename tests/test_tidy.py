@@ -12,10 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LINE_LENGTH_MAX = 120
 FILE_LINES_MAX = 1500
-# Long lines that cannot be broken: a URL, a table row, a string that a person must read whole, a macro's grammar.
-LINE_LENGTH_EXEMPT = re.compile(
-    r"https?://|^\s*(//[/!]?|#)?\s*\|.*\|\s*$|^\s*r?#*\".*\"[,;)]*$|\$\w+:(literal|ident|expr|tt)\b"
-)
+# rustfmt breaks code and ruff checks Python; rustfmt leaves comments alone, and so they are checked here.
+RUST_COMMENT = re.compile(r"^\s*//")
+UNBREAKABLE = re.compile(r"https?://|^\s*//[/!]?\s*\|.*\|$")
 BINARY_SUFFIXES = {".npy", ".png", ".ico"}
 # Spelled in halves, so that this file does not break its own rules.
 BANNED = {
@@ -73,12 +72,13 @@ def test_there_is_something_to_check() -> None:
     assert len(PYTHON) >= 3
 
 
-def test_no_line_is_too_long() -> None:
+def test_no_comment_is_too_wide() -> None:
+    comments = [(where, line) for where, line in _lines(RUST) if RUST_COMMENT.match(line)]
     _report(
         [
             f"{where}: {len(line)} characters, at most {LINE_LENGTH_MAX}"
-            for where, line in _lines(RUST + PYTHON)
-            if len(line) > LINE_LENGTH_MAX and not LINE_LENGTH_EXEMPT.search(line)
+            for where, line in comments
+            if len(line) > LINE_LENGTH_MAX and not UNBREAKABLE.search(line)
         ]
     )
 
