@@ -10,8 +10,10 @@
 //! The daemon maps C for reading only, and the client can map D for reading only. The client wakes
 //! the daemon with its own doorbell; the daemon wakes the client with a futex on `cq_tail`.
 //!
-//! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. It must admit
-//! new work only while the completions it may cause fit the completion ring.
+//! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. A client keeps
+//! no more in flight, unread completions included, than the completion ring holds; nothing wakes the
+//! daemon when a completion is read. The daemon admits work only while its completions fit, which an
+//! honest client never notices.
 
 use crate::doorbell::Doorbell;
 use crate::error::Result;

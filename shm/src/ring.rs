@@ -242,7 +242,8 @@ impl<M: Mem> Consumer<M> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
