@@ -93,8 +93,8 @@ $(VENV)/.stamp-examples $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(INSTALL_INPUTS)
 	@touch $@
 
 $(BENCH_VENV)/.stamp-torch: benches/requirements.txt benches/requirements-torch.txt | $(BENCH_VENV)/bin/python
-	$(BENCH_VENV)/bin/python -m pip install $(TORCH)
 	$(BENCH_VENV)/bin/python -m pip install --requirement benches/requirements.txt
+	$(BENCH_VENV)/bin/python -m pip install $(TORCH)
 	@touch $@
 
 $(BENCH_VENV)/.stamp-bench: $(INSTALL_INPUTS) $(BENCH_VENV)/.stamp-torch
