@@ -1,11 +1,9 @@
 //! Sending messages and waiting for answers.
 
-use crate::limits::{
-    HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX,
-};
+use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::{
-    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Result,
-    Role, SessionGrant, StatusDocument, Welcome,
+    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Result, Role, SessionGrant,
+    StatusDocument, Welcome,
 };
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use gt_shm::{ClientPort, PortFds, Socket};
@@ -18,27 +16,15 @@ use std::time::Duration;
 /// Descriptors that a daemon's message may carry: segment C, segment D, doorbell.
 const DAEMON_FDS_MAX: usize = 3;
 
-fn send<M: Serialize>(
-    socket: &Socket,
-    message: &M,
-    fds: &[BorrowedFd<'_>],
-    timeout: Duration,
-) -> Result<()> {
+fn send<M: Serialize>(socket: &Socket, message: &M, fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
     let bytes = serde_json::to_vec(message).map_err(|error| Error::Malformed(error.to_string()))?;
     if bytes.len() > MESSAGE_BYTES_MAX {
-        return Err(Error::Malformed(format!(
-            "it has {} bytes; {MESSAGE_BYTES_MAX} are allowed",
-            bytes.len()
-        )));
+        return Err(Error::Malformed(format!("it has {} bytes; {MESSAGE_BYTES_MAX} are allowed", bytes.len())));
     }
     Ok(socket.send(&bytes, fds, Some(timeout))?)
 }
 
-fn recv_bytes(
-    socket: &Socket,
-    fds_max: usize,
-    timeout: Duration,
-) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+fn recv_bytes(socket: &Socket, fds_max: usize, timeout: Duration) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let received = socket.recv(&mut bytes, fds_max, Some(timeout))?;
     bytes.truncate(received.len);
@@ -53,11 +39,7 @@ fn parse<M: DeserializeOwned>(bytes: &[u8]) -> Result<M> {
 ///
 /// # Errors
 /// If the daemon is gone or takes nothing for `timeout` (zero: does not wait).
-pub fn send_client_message(
-    socket: &Socket,
-    message: &ClientMessage,
-    timeout: Duration,
-) -> Result<()> {
+pub fn send_client_message(socket: &Socket, message: &ClientMessage, timeout: Duration) -> Result<()> {
     send(socket, message, &[], timeout)
 }
 
@@ -87,10 +69,7 @@ pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientM
 ///
 /// # Errors
 /// If the daemon is gone, says nothing for `timeout` or says nonsense.
-pub fn recv_daemon_message(
-    socket: &Socket,
-    timeout: Duration,
-) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
+pub fn recv_daemon_message(socket: &Socket, timeout: Duration) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
     let (bytes, fds) = recv_bytes(socket, DAEMON_FDS_MAX, timeout)?;
     Ok((parse(&bytes)?, fds))
 }
@@ -115,14 +94,12 @@ pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
                 name.len()
             ))),
             // It will be shown on terminals.
-            Some(name) if name.chars().any(char::is_control) => Err(Error::Malformed(
-                "a session's name has control characters; use letters".into(),
-            )),
+            Some(name) if name.chars().any(char::is_control) => {
+                Err(Error::Malformed("a session's name has control characters; use letters".into()))
+            }
             _ => Ok(hello),
         },
-        other => Err(Error::Malformed(format!(
-            "a connection starts with hello, not {other:?}"
-        ))),
+        other => Err(Error::Malformed(format!("a connection starts with hello, not {other:?}"))),
     }
 }
 
@@ -164,10 +141,7 @@ pub struct Connection {
 /// [`Error::Connect`] if nobody listens; [`Error::DaemonVersion`], [`Error::Refused`] or what else
 /// goes wrong on the way.
 pub fn connect(path: &Path, hello: &Hello) -> Result<Connection> {
-    let socket = Socket::connect(path).map_err(|source| Error::Connect {
-        path: path.to_owned(),
-        source,
-    })?;
+    let socket = Socket::connect(path).map_err(|source| Error::Connect { path: path.to_owned(), source })?;
     connect_over(socket, hello)
 }
 
@@ -176,11 +150,7 @@ pub fn connect(path: &Path, hello: &Hello) -> Result<Connection> {
 /// # Errors
 /// As for [`connect`].
 pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
-    send_client_message(
-        &socket,
-        &ClientMessage::Hello(hello.clone()),
-        HANDSHAKE_DEADLINE,
-    )?;
+    send_client_message(&socket, &ClientMessage::Hello(hello.clone()), HANDSHAKE_DEADLINE)?;
     let (bytes, fds) = recv_bytes(&socket, DAEMON_FDS_MAX, REPLY_DEADLINE)?;
     if let Some(daemon) = version_in(&bytes)
         && daemon != PROTOCOL_VERSION
@@ -199,27 +169,19 @@ pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
         }
         _ => None,
     };
-    Ok(Connection {
-        socket,
-        welcome,
-        port,
-    })
+    Ok(Connection { socket, welcome, port })
 }
 
 fn open_port(grant: &SessionGrant, fds: Vec<OwnedFd>) -> Result<ClientPort> {
-    let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| {
-        Error::Malformed(format!("a welcome with {} of 3 descriptors", fds.len()))
-    })?;
+    let fds: [OwnedFd; 3] = fds
+        .try_into()
+        .map_err(|fds: Vec<_>| Error::Malformed(format!("a welcome with {} of 3 descriptors", fds.len())))?;
     for slots in [grant.sq_slots, grant.cq_slots] {
         if !slots.is_power_of_two() || slots > RING_SLOTS_MAX {
             return Err(Error::Malformed(format!("a ring of {slots} slots")));
         }
     }
-    Ok(ClientPort::connect(
-        PortFds::from_array(fds),
-        grant.sq_slots,
-        grant.cq_slots,
-    )?)
+    Ok(ClientPort::connect(PortFds::from_array(fds), grant.sq_slots, grant.cq_slots)?)
 }
 
 fn unexpected(wanted: &str, found: &DaemonMessage) -> Error {
@@ -236,9 +198,8 @@ fn ask(socket: &Socket, question: &ClientMessage) -> Result<(DaemonMessage, Vec<
 }
 
 fn only_fd(fds: Vec<OwnedFd>) -> Result<OwnedFd> {
-    let [fd]: [OwnedFd; 1] = fds.try_into().map_err(|fds: Vec<_>| {
-        Error::Malformed(format!("{} descriptors instead of 1", fds.len()))
-    })?;
+    let [fd]: [OwnedFd; 1] =
+        fds.try_into().map_err(|fds: Vec<_>| Error::Malformed(format!("{} descriptors instead of 1", fds.len())))?;
     Ok(fd)
 }
 
@@ -259,11 +220,7 @@ pub struct GrantedArena {
 /// [`Error::Refused`] with the held and allowed bytes if the session's limit is reached.
 pub fn ask_arena(socket: &Socket, bytes: u64) -> Result<GrantedArena> {
     match ask(socket, &ClientMessage::GrowArena { bytes })? {
-        (DaemonMessage::ArenaGranted { segment, bytes }, fds) => Ok(GrantedArena {
-            segment,
-            bytes,
-            fd: only_fd(fds)?,
-        }),
+        (DaemonMessage::ArenaGranted { segment, bytes }, fds) => Ok(GrantedArena { segment, bytes, fd: only_fd(fds)? }),
         (other, _) => Err(unexpected("arena_granted", &other)),
     }
 }
@@ -284,11 +241,7 @@ pub fn ask_status(socket: &Socket) -> Result<StatusDocument> {
         sessions.append(&mut status.sessions);
         let last = sessions.last().map_or(0, |session| session.id);
         if !more || last <= after {
-            return Ok(StatusDocument {
-                sessions,
-                more: false,
-                ..status
-            });
+            return Ok(StatusDocument { sessions, more: false, ..status });
         }
         after = last;
     }

@@ -94,12 +94,7 @@ pub struct Hello {
 impl Hello {
     /// A greeting in this version.
     pub fn new(role: Role, name: Option<String>) -> Self {
-        Self {
-            protocol_version: PROTOCOL_VERSION,
-            client_version: env!("CARGO_PKG_VERSION").into(),
-            name,
-            role,
-        }
+        Self { protocol_version: PROTOCOL_VERSION, client_version: env!("CARGO_PKG_VERSION").into(), name, role }
     }
 }
 
@@ -195,23 +190,13 @@ pub struct Refused {
 impl Refused {
     /// A refusal for `code`, with the sentence for the user.
     pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
-        Self {
-            code,
-            text: text.into(),
-            protocol_version: PROTOCOL_VERSION,
-            held: 0,
-            limit: 0,
-        }
+        Self { code, text: text.into(), protocol_version: PROTOCOL_VERSION, held: 0, limit: 0 }
     }
 
     /// With the numbers of the limit that was reached.
     #[must_use]
     pub fn with_limit(self, held: u64, limit: u64) -> Self {
-        Self {
-            held,
-            limit,
-            ..self
-        }
+        Self { held, limit, ..self }
     }
 }
 

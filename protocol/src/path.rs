@@ -1,5 +1,6 @@
 //! Where the control socket is.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The environment variable that names another socket. A value that starts with `@` is an abstract
@@ -17,7 +18,21 @@ pub fn socket_path() -> PathBuf {
 /// What [`SOCKET_ENV`] names, if it is set and not empty. Somebody who names a socket means that one:
 /// if nobody listens there it is an error, not a reason to start a daemon.
 pub fn named_socket_path() -> Option<PathBuf> {
-    std::env::var_os(SOCKET_ENV)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    named_in(std::env::var_os(SOCKET_ENV))
+}
+
+fn named_in(value: Option<OsString>) -> Option<PathBuf> {
+    value.filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_name_is_none() {
+        assert_eq!(named_in(None), None);
+        assert_eq!(named_in(Some("".into())), None);
+        assert_eq!(named_in(Some("/tmp/gtd.sock".into())), Some("/tmp/gtd.sock".into()));
+    }
 }
