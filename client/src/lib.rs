@@ -1,1 +1,23 @@
-//! A session with the GT daemon: tensor handles and the autograd tape.
+//! A session with the GT daemon: tensor handles, transfers and the autograd tape.
+//!
+//! This crate knows the instruction set and the shared-memory rings. It must not know Python, which is one of its users,
+//! nor devices, which are the daemon's.
+//!
+//! Start at [`session`]: how instructions get into the ring, ids are given out and completions come back. [`tensor`]
+//! is what users hold, [`scope`] how ops are emitted and recorded, [`tape`] the backward pass, [`transfer`] how bytes
+//! get in and out, and [`launch`] how a private daemon is found and started.
+
+pub mod blocking;
+pub mod error;
+pub mod launch;
+pub mod scope;
+pub mod session;
+pub mod tape;
+pub mod tensor;
+pub mod transfer;
+
+pub use error::{Error, Result};
+pub use scope::Scope;
+pub use session::{Session, Value};
+pub use tape::{Node, grad_enabled, set_grad_enabled};
+pub use tensor::Tensor;

@@ -372,6 +372,84 @@ macro_rules! int {
 }
 int! { u8, false; i8, true; i16, true; i32, true; i64, true; }
 
+/// A bool as kernels compute with it: one byte, 0 or 1. Sums are "either", products "both".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Truth(pub u8);
+
+impl Int for Truth {
+    const ZERO: Self = Truth(0);
+    const ONE: Self = Truth(1);
+    #[inline(always)]
+    fn from_i64(x: i64) -> Self {
+        Truth((x != 0) as u8)
+    }
+    #[inline(always)]
+    fn to_i64(self) -> i64 {
+        self.0 as i64
+    }
+    #[inline(always)]
+    fn wrapping_neg(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn wrapping_add(self, other: Self) -> Self {
+        Truth(self.0 | other.0)
+    }
+    #[inline(always)]
+    fn wrapping_sub(self, other: Self) -> Self {
+        Truth(self.0 ^ other.0)
+    }
+    #[inline(always)]
+    fn wrapping_mul(self, other: Self) -> Self {
+        Truth(self.0 & other.0)
+    }
+    #[inline(always)]
+    fn wrapping_abs(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn sign(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn floor_div(self, divisor: Self) -> Self {
+        Truth(self.0 & divisor.0)
+    }
+    #[inline(always)]
+    fn floor_rem(self, _divisor: Self) -> Self {
+        Truth(0)
+    }
+    #[inline(always)]
+    fn pow(self, exponent: Self) -> Self {
+        Truth(self.0 | (exponent.0 ^ 1))
+    }
+    #[inline(always)]
+    fn imin(self, other: Self) -> Self {
+        Truth(self.0 & other.0)
+    }
+    #[inline(always)]
+    fn imax(self, other: Self) -> Self {
+        Truth(self.0 | other.0)
+    }
+    #[inline(always)]
+    fn bit_not(self) -> Self {
+        Truth(self.0 ^ 1)
+    }
+    #[inline(always)]
+    fn bit_and(self, other: Self) -> Self {
+        Truth(self.0 & other.0)
+    }
+    #[inline(always)]
+    fn bit_or(self, other: Self) -> Self {
+        Truth(self.0 | other.0)
+    }
+    #[inline(always)]
+    fn bit_xor(self, other: Self) -> Self {
+        Truth(self.0 ^ other.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,7 +26,8 @@ pub const CONTROL_IDS: u16 = 16;
 /// The most ids in one [`Command::Free`].
 pub const FREE_IDS_MAX: usize = 7;
 
-const FREE: u16 = 1;
+/// The wire id of [`Command::Free`].
+pub const FREE_ID: u16 = 1;
 const FETCH: u16 = 2;
 const ALLOCATE: u16 = 3;
 const WRITE: u16 = 4;
@@ -137,7 +138,7 @@ impl Encoder {
         match command {
             Command::Op(instruction) => return self.instruction(instruction),
             Command::Free { ids } => {
-                self.slots[0] = [FREE as u64, ids[0], ids[1], ids[2], ids[3], ids[4], ids[5], ids[6]];
+                self.slots[0] = [FREE_ID as u64, ids[0], ids[1], ids[2], ids[3], ids[4], ids[5], ids[6]];
                 self.len = 1;
             }
             Command::Fetch { token, id, offset_bytes, to } => self.transfer(FETCH, *token, *id, *offset_bytes, to),
@@ -280,7 +281,7 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
     }
     let range = ArenaRange { segment: header[4], offset_bytes: header[5], len_bytes: header[6] };
     Ok(match id {
-        FREE => Command::Free { ids: [header[1], header[2], header[3], header[4], header[5], header[6], header[7]] },
+        FREE_ID => Command::Free { ids: [header[1], header[2], header[3], header[4], header[5], header[6], header[7]] },
         FETCH => Command::Fetch { token: header[1], id: header[2], offset_bytes: header[3], to: range },
         WRITE => Command::Write { token: header[1], id: header[2], offset_bytes: header[3], from: range },
         ALLOCATE => {

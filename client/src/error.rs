@@ -1,0 +1,99 @@
+//! What can go wrong in a session.
+
+use gt_ops::wire::{Failure, Fault};
+use gt_ops::{ErrorKind, OpError};
+
+/// An error of a session.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Arguments that a rule refuses, at the call that gave them.
+    #[error(transparent)]
+    Op(#[from] OpError),
+    /// An instruction failed when it ran.
+    #[error("{}", failure_text(.failure, .traceback.as_deref()))]
+    Failed {
+        /// What the daemon says.
+        failure: Failure,
+        /// Where the instruction was issued, under `GT_TRACEBACK=1`.
+        traceback: Option<String>,
+    },
+    /// The session's arena is full.
+    #[error("{0}")]
+    ArenaFull(String),
+    /// The daemon is gone, or has closed the session.
+    #[error("{0}")]
+    Disconnected(String),
+    /// There is no daemon and none could be started.
+    #[error("{0}")]
+    Launch(String),
+    /// A signal came while waiting; the caller knows which.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// The result of a call on a session.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The family of exception for errors of arguments.
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Error::Op(op) => Some(op.kind),
+            Error::Failed { failure: Failure { fault: Fault::IndexOutOfRange { .. }, .. }, .. } => {
+                Some(ErrorKind::Index)
+            }
+            Error::Failed { failure: Failure { fault: Fault::ZeroDivision | Fault::Internal, .. }, .. } => {
+                Some(ErrorKind::Runtime)
+            }
+            _ => None,
+        }
+    }
+    /// Whether memory ran out, in the daemon or in the arena.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(
+            self,
+            Error::ArenaFull(_) | Error::Failed { failure: Failure { fault: Fault::OutOfMemory { .. }, .. }, .. }
+        )
+    }
+}
+
+fn failure_text(failure: &Failure, traceback: Option<&str>) -> String {
+    let what = match failure.fault {
+        Fault::OutOfMemory { requested, held, limit } => format!(
+            "out of memory: {} asked for, {} held, {} allowed; free tensors, or give the daemon more with --memory",
+            bytes_text(requested),
+            bytes_text(held),
+            bytes_text(limit)
+        ),
+        Fault::IndexOutOfRange { index, axis, size } => {
+            format!("index {index} is out of bounds for dimension {axis} with size {size}")
+        }
+        Fault::ZeroDivision => "ZeroDivisionError: integer division by zero".to_owned(),
+        Fault::WorkerLost => "the worker that held the tensor is gone".to_owned(),
+        Fault::Internal => "a defect in GT; the daemon's log has the details".to_owned(),
+    };
+    let op = failure.op.map_or("transfer", |op| op.name());
+    let mut text = format!("{op} (instruction #{}): {what}", failure.instruction);
+    match traceback {
+        Some(line) => {
+            text.push_str("\nissued at: ");
+            text.push_str(line);
+        }
+        None if std::env::var_os("GT_TRACEBACK").is_none() => {
+            text.push_str(" (GT_TRACEBACK=1 names the Python line)");
+        }
+        None => {}
+    }
+    text
+}
+
+/// A number of bytes as people write it.
+pub fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
+}

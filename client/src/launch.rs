@@ -1,0 +1,142 @@
+//! Finding a daemon, or starting one of our own.
+//!
+//! `GT_SOCKET` names a daemon and nothing else will do. Otherwise the box's daemon is used if its socket is there, and
+//! if not, a private `gtd` is started that lives as long as its clients: this process and the children it forks, which
+//! join it by its abstract name.
+
+use crate::error::{Error, Result};
+use gt_protocol::{Connection, Error as ProtocolError, Hello, Role, connect, connect_over};
+use gt_shm::Socket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A daemon that has welcomed us.
+pub(crate) struct Daemon {
+    pub connection: Connection,
+    pub private: Option<PrivateDaemon>,
+    pub socket: Option<String>,
+}
+
+/// The process of a private daemon. Dropping it leaves the process alone: it ends with its last client.
+pub(crate) struct PrivateDaemon {
+    child: Child,
+}
+
+/// How long a disconnecting client waits for its private daemon to end before leaving it to itself.
+const REAP_DEADLINE: Duration = Duration::from_millis(500);
+
+impl PrivateDaemon {
+    /// Collects the process if it ends now; other clients may keep it alive.
+    pub(crate) fn reap(mut self) {
+        let deadline = Instant::now() + REAP_DEADLINE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Where installers put `gtd`, tried before `PATH`.
+static BESIDE: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The name of the private daemon this process, or the one it was forked from, has started.
+static PRIVATE_NAME: Mutex<Option<String>> = Mutex::new(None);
+
+/// Tells where to look for `gtd` first, as `sysconfig.get_path("scripts")`.
+pub fn set_scripts_folder(folder: PathBuf) {
+    if let Ok(mut beside) = BESIDE.lock() {
+        *beside = Some(folder);
+    }
+}
+
+fn find_gtd() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("GT_DAEMON") {
+        let path = PathBuf::from(path);
+        if path.is_file() {
+            return Ok(path);
+        }
+        return Err(Error::Launch(format!(
+            "GT_DAEMON names {}, where there is no file: unset it, or set it to the gtd program",
+            path.display()
+        )));
+    }
+    let beside = BESIDE.lock().ok().and_then(|b| b.clone());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    beside
+        .into_iter()
+        .chain(std::env::split_paths(&path))
+        .map(|folder| folder.join("gtd"))
+        .find(|p| p.is_file())
+        .ok_or_else(|| {
+            Error::Launch(
+                "there is no GT daemon on this machine and the program gtd to start one was not found: \
+                 reinstall the gt package, or set GT_DAEMON to the program"
+                    .into(),
+            )
+        })
+}
+
+pub(crate) fn launch_error(error: ProtocolError) -> Error {
+    Error::Launch(error.to_string())
+}
+
+/// Connects to the daemon the environment names, the box's, or a private one.
+pub(crate) fn connect_any(name: Option<String>) -> Result<Daemon> {
+    let hello = Hello::new(Role::Client, name);
+    let at = |path: &Path| {
+        connect(path, &hello).map(|connection| Daemon {
+            connection,
+            private: None,
+            socket: Some(path.display().to_string()),
+        })
+    };
+    if let Some(path) = gt_protocol::path::named_socket_path() {
+        return at(&path).map_err(launch_error);
+    }
+    let inherited = PRIVATE_NAME.lock().ok().and_then(|n| n.clone());
+    if let Some(private) = inherited
+        && let Ok(daemon) = at(Path::new(&private))
+    {
+        return Ok(daemon);
+    }
+    match at(&gt_protocol::path::socket_path()) {
+        Ok(daemon) => Ok(daemon),
+        // No daemon of the box: one of our own.
+        Err(ProtocolError::Connect { .. }) => start_private(&hello),
+        Err(error) => Err(launch_error(error)),
+    }
+}
+
+fn start_private(hello: &Hello) -> Result<Daemon> {
+    use std::os::fd::OwnedFd;
+    let gtd = find_gtd()?;
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Error::Launch(format!("{} could not be {what}: {error}", gtd.display()))
+    };
+    let (ours, theirs) = Socket::pair().map_err(|e| failed("started", &e))?;
+    let name = format!("@gt-private-{}-{:016x}", std::process::id(), crate::session::random_seed());
+    // The daemon gets its end as standard input: the one descriptor that needs no unsafe code to pass.
+    let child = Command::new(&gtd)
+        .args(["--private", "--client-fd", "0", "--name", &name])
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|e| failed("started", &e))?;
+    let mut private = PrivateDaemon { child };
+    let connection = connect_over(ours, hello).map_err(|error| match private.child.try_wait() {
+        Ok(Some(status)) => failed("used", &format!("it ended at once ({status})")),
+        _ => failed("used", &error),
+    })?;
+    let version = &connection.welcome.daemon_version;
+    if version != env!("CARGO_PKG_VERSION") {
+        return Err(Error::Launch(format!(
+            "{} is version {version}, this gt is {}: reinstall so that gtd and gt are the same version",
+            gtd.display(),
+            env!("CARGO_PKG_VERSION")
+        )));
+    }
+    if let Ok(mut known) = PRIVATE_NAME.lock() {
+        *known = Some(name);
+    }
+    Ok(Daemon { connection, private: Some(private), socket: None })
+}

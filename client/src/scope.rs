@@ -1,0 +1,161 @@
+//! Emitting ops: where instructions are inferred, issued and recorded on the tape.
+
+use crate::error::{Error, Result};
+use crate::session::{Session, Value};
+use crate::tape::{self, Edge, Node};
+use crate::tensor::Tensor;
+use gt_ops::error::Result as OpResult;
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Val};
+use std::sync::Arc;
+
+/// The tensors of one call into [`gt_ops::build`]: what a `Val` means.
+pub struct Scope {
+    session: Arc<Session>,
+    tensors: Vec<(Arc<Value>, Option<Arc<Node>>)>,
+    /// Why `emit` failed, when it was not for its arguments.
+    error: Option<Error>,
+}
+
+impl Scope {
+    /// An empty scope in `session`.
+    pub fn new(session: &Arc<Session>) -> Scope {
+        Scope { session: session.clone(), tensors: Vec::with_capacity(8), error: None }
+    }
+
+    /// `tensor` as an operand.
+    ///
+    /// # Errors
+    /// A tensor of another session.
+    pub fn add(&mut self, tensor: &Tensor) -> Result<Val> {
+        let value = tensor.value();
+        if !Arc::ptr_eq(value.session(), &self.session) {
+            return Err(foreign(&value));
+        }
+        Ok(self.push(value, tensor.node().cloned()))
+    }
+
+    pub(crate) fn push(&mut self, value: Arc<Value>, node: Option<Arc<Node>>) -> Val {
+        self.tensors.push((value, node));
+        Val(self.tensors.len() as u32 - 1)
+    }
+
+    /// The tensor that `val` stands for.
+    pub fn tensor(&self, val: Val) -> Tensor {
+        let (value, node) = &self.tensors[val.0 as usize];
+        Tensor::new(value.clone(), node.clone())
+    }
+
+    /// Turns the outcome of a builder into this crate's: what the daemon said goes before what the builder saw.
+    ///
+    /// # Errors
+    /// The builder's, or why an instruction could not be issued.
+    pub fn finish<T>(mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> Tensor) -> Result<Tensor> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        Ok(take(&self, outcome?))
+    }
+
+    /// As [`Scope::finish`], for any number of tensors.
+    ///
+    /// # Errors
+    /// As [`Scope::finish`].
+    pub fn finish_with<T, R>(mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> R) -> Result<R> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        Ok(take(&self, outcome?))
+    }
+
+    fn record(&self, op: Op, inputs: &[Arg], attrs: &Attrs, value: &Arc<Value>) -> Option<Arc<Node>> {
+        let row = op.row();
+        if row.grad.is_none() || !value.meta().dtype.is_float() || !tape::grad_enabled() {
+            return None;
+        }
+        let node_of = |arg: &Arg| match arg {
+            Arg::Val(v) => self.tensors[v.0 as usize].1.as_ref(),
+            Arg::Scalar(_) => None,
+        };
+        if !inputs.iter().any(|arg| node_of(arg).is_some()) {
+            return None;
+        }
+        let edges = inputs.iter().enumerate().map(|(i, arg)| match arg {
+            Arg::Scalar(s) => Edge::Scalar(*s),
+            Arg::Val(v) => {
+                let (value, node) = &self.tensors[v.0 as usize];
+                let saved = i < 8 && row.saves.inputs >> i & 1 == 1;
+                Edge::Tensor { meta: *value.meta(), node: node.clone(), saved: saved.then(|| value.clone()) }
+            }
+        });
+        Some(Node::op(op, attrs.clone(), edges.collect(), row.saves.output.then(|| value.clone()), *value.meta()))
+    }
+}
+
+/// The error of mixing sessions.
+pub(crate) fn foreign(value: &Value) -> Error {
+    if value.session().is_open() {
+        Error::Op(OpError::runtime("operands belong to different sessions: bring one over with .numpy()"))
+    } else if value.session().is_inherited() {
+        Error::Disconnected(
+            "this tensor belongs to the parent process's session, which a forked child cannot use: \
+             create tensors after the fork, or pass them as NumPy arrays"
+                .into(),
+        )
+    } else {
+        Error::Disconnected("this tensor's session is closed: the tensor is gone; create a new one".into())
+    }
+}
+
+impl Graph for Scope {
+    fn emit(&mut self, op: Op, inputs: &[Arg], attrs: Attrs) -> OpResult<Val> {
+        let mut metas = [InputMeta::Scalar(gt_ops::Scalar::Bool(false)); 4];
+        let mut operands = Inputs::new();
+        let mut spilled = Vec::new();
+        for (i, arg) in inputs.iter().enumerate() {
+            let (meta, operand) = match arg {
+                Arg::Val(v) => {
+                    let value = &self.tensors[v.0 as usize].0;
+                    (InputMeta::Tensor(*value.meta()), Operand::Tensor(value.id()))
+                }
+                Arg::Scalar(s) => (InputMeta::Scalar(*s), Operand::Scalar(*s)),
+            };
+            match metas.get_mut(i) {
+                Some(slot) => *slot = meta,
+                None => {
+                    if spilled.is_empty() {
+                        spilled.extend_from_slice(&metas);
+                    }
+                    spilled.push(meta);
+                }
+            }
+            operands.push(operand);
+        }
+        let metas = if spilled.is_empty() { &metas[..inputs.len()] } else { &spilled[..] };
+        let meta = infer(op, metas, &attrs)?;
+        let mut instruction = Instruction { op, out: 0, inputs: operands, last_use: 0, attrs };
+        let id = match self.session.issue(&mut instruction) {
+            Ok(id) => id,
+            Err(error) => {
+                self.error = Some(error);
+                return Err(OpError::runtime("the instruction could not be issued"));
+            }
+        };
+        let value = Value::new(id, meta, &self.session);
+        let node = self.record(op, inputs, &instruction.attrs, &value);
+        Ok(self.push(value, node))
+    }
+
+    fn meta(&self, v: Val) -> Meta {
+        *self.tensors[v.0 as usize].0.meta()
+    }
+
+    fn detach(&mut self, v: Val) -> OpResult<Val> {
+        let value = self.tensors[v.0 as usize].0.clone();
+        Ok(self.push(value, None))
+    }
+
+    fn next_random(&mut self) -> (u64, u64) {
+        self.session.next_random()
+    }
+}

@@ -1,0 +1,622 @@
+//! One connection to a daemon: ids, the submission ring, completions and the arena.
+
+use crate::blocking::blocking;
+use crate::error::{Error, Result, bytes_text};
+use crate::launch::{Daemon, PrivateDaemon};
+use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
+use gt_ops::{Instruction, Meta, TensorId};
+use gt_protocol::{Error as ProtocolError, RefusalCode};
+use gt_shm::port::spin_default;
+use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Submitter, fork};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Tensors up to this many bytes are freed in batches: a free then costs a seventh of a slot.
+const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
+/// How long one wait lasts before the daemon's health and signals are looked at.
+const WAIT_SLICE: Duration = Duration::from_millis(50);
+/// Under `GT_TRACEBACK=1`, how many instructions' origins are remembered.
+const ORIGINS_MAX: usize = 1 << 18;
+
+/// A session. Threads may share one; a forked child may not (it gets [`Error::Disconnected`]).
+pub struct Session {
+    submit: Mutex<Submit>,
+    complete: Mutex<Complete>,
+    settled: Condvar,
+    socket: Socket,
+    /// One question at a time on the socket.
+    asking: Mutex<()>,
+    arena: ArenaAllocator,
+    cq_slots: usize,
+    generation: u32,
+    closed: AtomicBool,
+    traceback: bool,
+    info: SessionInfo,
+    /// Held for its drop: the private daemon's process is waited for.
+    private: Mutex<Option<PrivateDaemon>>,
+}
+
+/// What is known of the other end.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// The daemon's number for this session.
+    pub session_id: u64,
+    /// The daemon's process.
+    pub daemon_pid: u32,
+    /// The daemon's version.
+    pub daemon_version: String,
+    /// Where it listens; none for a private daemon reached by inheritance.
+    pub socket: Option<String>,
+    /// Whether `import gt` started it.
+    pub private: bool,
+    /// The most bytes of arena this session may have.
+    pub arena_bytes_max: u64,
+}
+
+struct Submit {
+    submitter: Submitter,
+    encoder: Encoder,
+    next_id: TensorId,
+    freed: [TensorId; FREE_IDS_MAX],
+    freed_len: usize,
+    seed: u64,
+    stream: u64,
+    /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
+    origins: HashMap<TensorId, String>,
+}
+
+struct Complete {
+    /// Taken by the one thread that waits on the ring; the others wait for what it settles.
+    ring: Option<Completions>,
+    pending: HashMap<u64, Pending>,
+    in_flight: usize,
+    next_token: u64,
+}
+
+enum Pending {
+    /// The block is being read by the daemon.
+    Write {
+        _block: ArenaBlock,
+    },
+    /// Somebody waits.
+    Waited,
+    /// Nobody waits any more, but the daemon may still write the block.
+    Abandoned {
+        _block: ArenaBlock,
+    },
+    Settled(std::result::Result<(), gt_ops::wire::Failure>),
+}
+
+/// Names a completion to wait for.
+#[derive(Debug)]
+#[must_use]
+pub struct Token(pub(crate) u64);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // State is consistent between any two statements that can unwind.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Connects to the daemon that [`crate::launch`] finds, or starts.
+    ///
+    /// # Errors
+    /// No daemon to be had, or one of another version.
+    pub fn open(name: Option<String>) -> Result<Arc<Session>> {
+        let Daemon { connection, private, socket } = crate::launch::connect_any(name)?;
+        let welcome = connection.welcome;
+        let (Some(port), Some(grant)) = (connection.port, welcome.session) else {
+            return Err(Error::Disconnected("the daemon welcomed the client without a session".into()));
+        };
+        let (submitter, completions) = port.split();
+        let traceback = std::env::var("GT_TRACEBACK").is_ok_and(|v| v != "0" && !v.is_empty());
+        Ok(Arc::new(Session {
+            submit: Mutex::new(Submit {
+                submitter,
+                encoder: Encoder::new(),
+                next_id: 1,
+                freed: [0; FREE_IDS_MAX],
+                freed_len: 0,
+                seed: random_seed(),
+                stream: 0,
+                origins: HashMap::new(),
+            }),
+            complete: Mutex::new(Complete {
+                ring: Some(completions),
+                pending: HashMap::new(),
+                in_flight: 0,
+                next_token: 1,
+            }),
+            settled: Condvar::new(),
+            socket: connection.socket,
+            asking: Mutex::new(()),
+            arena: ArenaAllocator::new(),
+            cq_slots: grant.cq_slots as usize,
+            generation: fork::generation(),
+            closed: AtomicBool::new(false),
+            traceback,
+            info: SessionInfo {
+                session_id: grant.session_id,
+                daemon_pid: welcome.daemon_pid,
+                daemon_version: welcome.daemon_version,
+                socket,
+                private: private.is_some(),
+                arena_bytes_max: grant.arena_bytes_max,
+            },
+            private: Mutex::new(private),
+        }))
+    }
+
+    /// What is known of the other end.
+    pub fn info(&self) -> &SessionInfo {
+        &self.info
+    }
+
+    /// Whether this process opened the session, and it has not ended.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        !self.closed.load(Relaxed) && self.generation == fork::generation()
+    }
+
+    /// Whether this process is a forked child of the one that opened the session.
+    pub fn is_inherited(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// Ends the session: its tensors are gone, and a private daemon without other clients ends.
+    pub fn close(&self) {
+        if self.closed.swap(true, Relaxed) || self.is_inherited() {
+            return;
+        }
+        let _ = gt_protocol::send_client_message(&self.socket, &gt_protocol::ClientMessage::Bye, Duration::ZERO);
+        self.socket.shut_down();
+        if let Some(private) = lock(&self.private).take() {
+            private.reap();
+        }
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.is_open() { Ok(()) } else { Err(self.disconnected()) }
+    }
+
+    #[cold]
+    fn disconnected(&self) -> Error {
+        Error::Disconnected(if self.is_inherited() {
+            "this tensor belongs to the parent process's session, which a forked child cannot use: \
+             create tensors after the fork, or pass them as NumPy arrays"
+                .into()
+        } else if self.closed.load(Relaxed) {
+            "the session is closed: its tensors are gone; create new ones".into()
+        } else {
+            format!(
+                "the GT daemon (pid {}) closed the session or is gone: its tensors are lost; \
+                 gt.disconnect() and create new ones, and see the daemon's log",
+                self.info.daemon_pid
+            )
+        })
+    }
+
+    /// Whether the daemon has gone away without a word.
+    fn is_dead(&self) -> bool {
+        self.socket.is_hung_up()
+    }
+
+    /// Pushes the slots of one command, waiting for room if the ring is full.
+    fn push<'a>(
+        &'a self,
+        mut submit: MutexGuard<'a, Submit>,
+        encode: impl Fn(&mut Submit) -> bool,
+    ) -> Result<MutexGuard<'a, Submit>> {
+        loop {
+            if submit.submitter.state() != SessionState::Running {
+                return Err(self.disconnected());
+            }
+            if encode(&mut submit) {
+                submit.submitter.publish();
+                return Ok(submit);
+            }
+            drop(submit);
+            // The ring is full: the daemon is behind, and waiting here is what slows the client down.
+            blocking(|| {
+                lock(&self.submit).submitter.wait_space(2 * SLOTS_MAX as u32, Duration::from_millis(10));
+            })?;
+            if self.is_dead() {
+                return Err(self.disconnected());
+            }
+            self.check_open()?;
+            submit = lock(&self.submit);
+        }
+    }
+
+    /// Issues an elementwise instruction on two tensors and returns the id of its result: the hot path.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`].
+    #[inline]
+    pub(crate) fn issue_binary(&self, op: gt_ops::Op, left: TensorId, right: TensorId) -> Result<TensorId> {
+        self.check_open()?;
+        let origin = self.origin_of_call();
+        let mut submit = lock(&self.submit);
+        let id = submit.next_id;
+        submit.next_id += 1;
+        let slot = gt_ops::wire::binary_slot(op, id, left, right);
+        submit.remember_origin(id, origin);
+        let ready = submit.submitter.state() == SessionState::Running;
+        if !ready || submit.submitter.push_publish(&[slot]).is_err() {
+            let _submit = self.push(submit, |s| s.submitter.push(&[slot]).is_ok())?;
+        }
+        Ok(id)
+    }
+
+    /// Issues an instruction; its `out` is filled in and returned.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`].
+    pub(crate) fn issue(&self, instruction: &mut Instruction) -> Result<TensorId> {
+        self.check_open()?;
+        let origin = self.origin_of_call();
+        let mut submit = lock(&self.submit);
+        instruction.out = submit.next_id;
+        submit.next_id += 1;
+        submit.remember_origin(instruction.out, origin);
+        let _submit = self.push(submit, |s| {
+            let slots = s.encoder.instruction(instruction);
+            s.submitter.push(slots).is_ok()
+        })?;
+        Ok(instruction.out)
+    }
+
+    /// Sends a command that defines no tensor.
+    pub(crate) fn send(&self, command: &Command) -> Result<()> {
+        self.check_open()?;
+        let _submit = self.push(lock(&self.submit), |s| {
+            let slots = s.encoder.encode(command);
+            s.submitter.push(slots).is_ok()
+        })?;
+        Ok(())
+    }
+
+    /// A new tensor of `meta` whose bytes will be written.
+    pub(crate) fn allocate(&self, meta: Meta) -> Result<TensorId> {
+        self.check_open()?;
+        let origin = self.origin_of_call();
+        let mut submit = lock(&self.submit);
+        let out = submit.next_id;
+        submit.next_id += 1;
+        submit.remember_origin(out, origin);
+        let _submit = self.push(submit, |s| {
+            let slots = s.encoder.encode(&Command::Allocate { out, meta });
+            s.submitter.push(slots).is_ok()
+        })?;
+        Ok(out)
+    }
+
+    /// Says that `id` will not be named again.
+    #[inline]
+    fn free(&self, id: TensorId, bytes: usize) {
+        if !self.is_open() {
+            return;
+        }
+        let mut submit = lock(&self.submit);
+        let at = submit.freed_len;
+        submit.freed[at] = id;
+        submit.freed_len += 1;
+        if submit.freed_len == FREE_IDS_MAX || bytes >= FREE_AT_ONCE_BYTES_MIN {
+            self.flush_frees(submit);
+        }
+    }
+
+    /// Sends the frees that are still held back.
+    fn flush_frees(&self, mut submit: MutexGuard<'_, Submit>) {
+        if submit.freed_len == 0 {
+            return;
+        }
+        let ids = std::mem::replace(&mut submit.freed, [0; FREE_IDS_MAX]);
+        submit.freed_len = 0;
+        let f = ids;
+        let slot: Slot = [gt_ops::wire::FREE_ID as u64, f[0], f[1], f[2], f[3], f[4], f[5], f[6]];
+        // A session that has ended has freed everything.
+        drop(self.push(submit, |s| s.submitter.push(&[slot]).is_ok()));
+    }
+
+    /// The key and stream of the next random instruction.
+    pub(crate) fn next_random(&self) -> (u64, u64) {
+        let mut submit = lock(&self.submit);
+        let stream = submit.stream;
+        submit.stream += 1;
+        (submit.seed, stream)
+    }
+
+    /// Starts the random numbers over from `seed`.
+    pub fn manual_seed(&self, seed: u64) {
+        let mut submit = lock(&self.submit);
+        submit.seed = seed;
+        submit.stream = 0;
+    }
+
+    /// The seed in use.
+    pub fn initial_seed(&self) -> u64 {
+        lock(&self.submit).seed
+    }
+
+    /// A block of the arena for a transfer, after asking the daemon for more if there is no room.
+    ///
+    /// # Errors
+    /// [`Error::ArenaFull`] at the session's limit.
+    pub(crate) fn arena_block(&self, bytes: usize) -> Result<ArenaBlock> {
+        if let Ok(block) = self.arena.alloc(bytes as u64) {
+            return Ok(block);
+        }
+        self.reap()?;
+        if let Ok(block) = self.arena.alloc(bytes as u64) {
+            return Ok(block);
+        }
+        self.check_open()?;
+        blocking(|| self.grow_arena(bytes))?
+    }
+
+    fn grow_arena(&self, bytes: usize) -> Result<ArenaBlock> {
+        let _asking = lock(&self.asking);
+        loop {
+            let need = match self.arena.alloc(bytes as u64) {
+                Ok(block) => return Ok(block),
+                Err(need) => need,
+            };
+            let granted = gt_protocol::ask_arena(&self.socket, need.bytes).map_err(|error| match error {
+                ProtocolError::Refused(refused)
+                    if matches!(refused.code, RefusalCode::ArenaLimit | RefusalCode::Exhausted) =>
+                {
+                    Error::ArenaFull(format!(
+                        "the session's arena is full: {} asked for, {} held, {} allowed; drop NumPy arrays that view \
+                         tensors, or copy them",
+                        bytes_text(bytes as u64),
+                        bytes_text(refused.held),
+                        bytes_text(refused.limit)
+                    ))
+                }
+                error => Error::Disconnected(format!("no answer from the GT daemon: {error}")),
+            })?;
+            let segment = self
+                .arena
+                .add(granted.fd, granted.bytes)
+                .map_err(|error| Error::Disconnected(format!("an arena that cannot be used: {error}")))?;
+            if segment != granted.segment {
+                return Err(Error::Disconnected("arenas out of order".into()));
+            }
+        }
+    }
+
+    /// How much of the arena is there and in use.
+    pub fn arena_stats(&self) -> gt_shm::arena::ArenaStats {
+        self.arena.stats()
+    }
+
+    /// Registers a completion, waiting while as many are in flight as the ring holds.
+    fn register(&self, pending: Pending) -> Result<u64> {
+        let mut pending = Some(pending);
+        loop {
+            {
+                let mut complete = lock(&self.complete);
+                if complete.in_flight < self.cq_slots {
+                    let token = complete.next_token;
+                    complete.next_token += 1;
+                    complete.in_flight += 1;
+                    if let Some(pending) = pending.take() {
+                        complete.pending.insert(token, pending);
+                    }
+                    return Ok(token);
+                }
+            }
+            self.wait_some(None)?;
+        }
+    }
+
+    /// Writes the start of `block` to bytes `offset_bytes..` of tensor `id`. The block is given back when it was read.
+    pub(crate) fn write(&self, id: TensorId, offset_bytes: u64, block: ArenaBlock, len: usize) -> Result<Token> {
+        let from = ArenaRange { segment: block.arena() as u64, offset_bytes: block.offset(), len_bytes: len as u64 };
+        let token = self.register(Pending::Write { _block: block })?;
+        self.send(&Command::Write { token, id, offset_bytes, from })?;
+        Ok(Token(token))
+    }
+
+    /// Asks for bytes `offset_bytes..offset_bytes + len` of tensor `id` in `block`.
+    pub(crate) fn fetch(&self, id: TensorId, offset_bytes: u64, block: &ArenaBlock, len: usize) -> Result<Token> {
+        let to = ArenaRange { segment: block.arena() as u64, offset_bytes: block.offset(), len_bytes: len as u64 };
+        let token = self.register(Pending::Waited)?;
+        self.send(&Command::Fetch { token, id, offset_bytes, to })?;
+        Ok(Token(token))
+    }
+
+    /// Waits until everything issued so far has been done. Errors stay with the tensors they poisoned.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    pub fn synchronize(&self) -> Result<()> {
+        self.flush_frees(lock(&self.submit));
+        let token = self.register(Pending::Waited)?;
+        self.send(&Command::Sync { token })?;
+        self.wait(&Token(token))
+    }
+
+    /// Waits for a completion of a fetch or sync.
+    ///
+    /// # Errors
+    /// What failed, naming the instruction; [`Error::Disconnected`]; [`Error::Interrupted`].
+    pub(crate) fn wait(&self, token: &Token) -> Result<()> {
+        loop {
+            {
+                let mut complete = lock(&self.complete);
+                if let Some(Pending::Settled(result)) = complete.pending.get(&token.0) {
+                    let result = *result;
+                    complete.pending.remove(&token.0);
+                    return result
+                        .map_err(|failure| Error::Failed { traceback: self.origin(failure.instruction), failure });
+                }
+            }
+            self.wait_some(Some(token.0))?;
+        }
+    }
+
+    /// Gives up waiting for a fetch into `block`, which is kept until the daemon is done with it.
+    pub(crate) fn abandon(&self, token: Token, block: ArenaBlock) {
+        let mut complete = lock(&self.complete);
+        if let Some(Pending::Waited) = complete.pending.get(&token.0) {
+            complete.pending.insert(token.0, Pending::Abandoned { _block: block });
+        }
+    }
+
+    /// Waits until a write has been read, if it has not been already.
+    pub(crate) fn wait_written(&self, token: &Token) -> Result<()> {
+        while lock(&self.complete).pending.contains_key(&token.0) {
+            self.wait_some(Some(token.0))?;
+        }
+        Ok(())
+    }
+
+    /// Settles whatever has completed, without waiting.
+    fn reap(&self) -> Result<()> {
+        let mut complete = lock(&self.complete);
+        if let Some(mut ring) = complete.ring.take() {
+            while let Some(slot) = ring.pop() {
+                complete.settle(&slot);
+            }
+            complete.ring = Some(ring);
+        }
+        Ok(())
+    }
+
+    /// Waits one slice for completions, as the thread that looks at the ring or behind the one that does.
+    fn wait_some(&self, wanted: Option<u64>) -> Result<()> {
+        {
+            // Freed memory may be what the daemon waits for.
+            let submit = lock(&self.submit);
+            self.flush_frees(submit);
+        }
+        let daemon_gone = blocking(|| {
+            let mut complete = lock(&self.complete);
+            let done = |c: &Complete| match wanted {
+                Some(token) => !matches!(c.pending.get(&token), Some(Pending::Waited | Pending::Write { .. })),
+                None => c.in_flight < self.cq_slots,
+            };
+            if done(&complete) {
+                return false;
+            }
+            let Some(mut ring) = complete.ring.take() else {
+                // Another thread is looking: it wakes everybody when it has settled something or leaves.
+                let waited = self.settled.wait_timeout(complete, WAIT_SLICE);
+                drop(waited);
+                return false;
+            };
+            drop(complete);
+            let found = ring.wait(spin_default(), WAIT_SLICE);
+            let mut complete = lock(&self.complete);
+            let mut settled = false;
+            if let Some(slot) = found {
+                complete.settle(&slot);
+                settled = true;
+            }
+            while let Some(slot) = ring.pop() {
+                complete.settle(&slot);
+            }
+            let ended = !settled && (ring.state() == SessionState::Closed || self.is_dead());
+            complete.ring = Some(ring);
+            drop(complete);
+            self.settled.notify_all();
+            ended
+        })?;
+        if daemon_gone {
+            return Err(self.disconnected());
+        }
+        self.check_open()
+    }
+
+    fn origin(&self, id: TensorId) -> Option<String> {
+        lock(&self.submit).origins.get(&id).cloned()
+    }
+
+    /// Asked before any lock is taken: the host language may run code of its own, and drop tensors, to answer.
+    #[inline]
+    fn origin_of_call(&self) -> Option<String> {
+        if self.traceback { crate::tape::origin_of_call() } else { None }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Submit {
+    #[inline]
+    fn remember_origin(&mut self, id: TensorId, origin: Option<String>) {
+        if let Some(origin) = origin {
+            if self.origins.len() >= ORIGINS_MAX {
+                self.origins.clear();
+            }
+            self.origins.insert(id, origin);
+        }
+    }
+}
+
+impl Complete {
+    fn settle(&mut self, slot: &Slot) {
+        let completion = Completion::decode(slot);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match self.pending.remove(&completion.token) {
+            // A failed write leaves its tensor poisoned: the error is raised where that is fetched.
+            Some(Pending::Write { .. } | Pending::Abandoned { .. }) | None => {}
+            Some(Pending::Waited | Pending::Settled(_)) => {
+                self.pending.insert(completion.token, Pending::Settled(completion.result));
+            }
+        }
+    }
+}
+
+/// A seed nobody chose: different in every session.
+pub(crate) fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// A tensor that exists in the daemon, freed there when nobody here holds it.
+pub struct Value {
+    id: TensorId,
+    meta: Meta,
+    session: Arc<Session>,
+}
+
+impl Value {
+    pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<Session>) -> Arc<Value> {
+        Arc::new(Value { id, meta, session: session.clone() })
+    }
+    /// Its name in the session.
+    #[inline]
+    pub fn id(&self) -> TensorId {
+        self.id
+    }
+    /// Its shape and dtype.
+    #[inline]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+    /// The session it lives in.
+    #[inline]
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.session.free(self.id, self.meta.bytes());
+    }
+}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{} {} {}", self.id, self.meta.dtype, self.meta.shape)
+    }
+}
