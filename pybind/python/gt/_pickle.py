@@ -1,0 +1,63 @@
+"""How a tensor is copied and pickled: by value, through NumPy, so that it may be read in another process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import gt
+from gt import _gt
+from gt._gt import Tensor
+
+
+def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A leaf like `t`, its gradient copied too.
+
+    Raises:
+        RuntimeError: `t` is not a leaf.
+    """
+    if not t.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
+            "If you were attempting to deepcopy a module, this may be because of a tensor computed from parameters: "
+            "detach() it."
+        )
+    copied = _marked(t.detach(), t.requires_grad, t._is_parameter)
+    memo[id(t)] = copied
+    if t.grad is not None:
+        copied.grad = deepcopy(t.grad, memo)
+    return copied
+
+
+def reduce(t: Tensor) -> tuple[Any, ...]:
+    """What pickle writes of a leaf: its elements, dtype and marks.
+
+    Raises:
+        RuntimeError: `t` is not a leaf.
+    """
+    if not t.is_leaf:
+        raise RuntimeError("a tensor that autograd computed cannot be pickled: detach() it first")
+    previous = _gt.set_grad_enabled(False)
+    try:
+        plain = t.detach()
+        # NumPy has no bfloat16; float32 holds every one of them exactly.
+        array = (plain.to(gt.float32) if t.dtype == gt.bfloat16 else plain).numpy()
+    finally:
+        _gt.set_grad_enabled(previous)
+    name = str(t.dtype).removeprefix("gt.")
+    return _rebuild, (np.ascontiguousarray(array), name, tuple(t.shape), t.requires_grad, t._is_parameter)
+
+
+def _rebuild(
+    array: np.ndarray[Any, Any], dtype: str, shape: tuple[int, ...], requires_grad: bool, is_parameter: bool
+) -> Tensor:
+    # ascontiguousarray has given a scalar an axis.
+    t = _gt.from_numpy(array).reshape(shape).to(getattr(gt, dtype))
+    return _marked(t.detach(), requires_grad, is_parameter)
+
+
+def _marked(leaf: Tensor, requires_grad: bool, is_parameter: bool) -> Tensor:
+    leaf.requires_grad = requires_grad
+    leaf._is_parameter = is_parameter
+    return leaf

@@ -1,0 +1,135 @@
+"""What `repr(t)` shows: PyTorch's layout, elements aligned in columns, large tensors by their corners.
+
+Start at `tensor_repr`. Only the elements that are shown are fetched from the daemon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import gt
+from gt import _gt
+from gt._gt import Tensor
+
+DIGITS_AFTER_POINT = 4
+LINE_CHARACTERS_MAX = 80
+# Above this many elements only the corners are shown: so many at each end of each axis.
+ELEMENTS_SHOWN_MAX = 1000
+EDGE_ELEMENTS = 3
+
+PREFIX = "tensor("
+
+
+def tensor_repr(t: Tensor) -> str:
+    """`tensor(…)` with the elements, and what is not evident from them: size, dtype, autograd."""
+    notes = []
+    if t.numel() == 0:
+        body = "[]"
+        if t.ndim != 1:
+            notes.append(f"size={tuple(t.shape)}")
+        if t.dtype != gt.float32:
+            notes.append(f"dtype={t.dtype}")
+    else:
+        body = _body(t)
+        if t.dtype not in (gt.float32, gt.int64, gt.bool):
+            notes.append(f"dtype={t.dtype}")
+    if t.grad_fn is not None:
+        notes.append(f"grad_fn=<{t.grad_fn.name()}>")
+    elif t.requires_grad:
+        notes.append("requires_grad=True")
+    return _with_notes(PREFIX + body, notes)
+
+
+def _with_notes(text: str, notes: list[str]) -> str:
+    """Appends notes, each on the last line if it fits there."""
+    column = len(text) - text.rfind("\n") + 1
+    for note in notes:
+        if column + len(note) + 2 > LINE_CHARACTERS_MAX:
+            text += ",\n" + " " * len(PREFIX) + note
+            column = len(PREFIX) + len(note)
+        else:
+            text += ", " + note
+            column += len(note) + 2
+    return text + ")"
+
+
+def _body(t: Tensor) -> str:
+    shortened = t.numel() > ELEMENTS_SHOWN_MAX
+    previous = _gt.set_grad_enabled(False)
+    try:
+        shown = t.detach()
+        if shortened:
+            for axis in range(shown.ndim):
+                shown = _edges(shown, axis)
+        if shown.dtype == gt.bfloat16:  # NumPy has none
+            shown = shown.to(gt.float32)
+        values = shown.numpy()
+    finally:
+        _gt.set_grad_enabled(previous)
+    # Which axes lost their middle; an ellipsis goes there.
+    cut = [shortened and size > 2 * EDGE_ELEMENTS for size in t.shape]
+    element, width = _formatter(values)
+    return _layout(values, cut, element, width, indent=len(PREFIX))
+
+
+def _edges(t: Tensor, axis: int) -> Tensor:
+    """The first and last elements along `axis`."""
+    if t.shape[axis] <= 2 * EDGE_ELEMENTS:
+        return t
+    before = (slice(None),) * axis
+    return gt.cat([t[(*before, slice(None, EDGE_ELEMENTS))], t[(*before, slice(-EDGE_ELEMENTS, None))]], dim=axis)
+
+
+def _formatter(values: np.ndarray[Any, Any]) -> tuple[Callable[[Any], str], int]:
+    """How one element is written, and how wide a column of them is."""
+    if values.dtype.kind != "f":
+        return str, max(len(str(value)) for value in values.flat)
+    values = values.astype(np.float64)
+    # NaN and infinities have no say in the format, nor have zeros.
+    telling = values[np.isfinite(values) & (values != 0)]
+    if telling.size == 0:
+        write = _whole
+    else:
+        low, high = np.abs(telling).min(), np.abs(telling).max()
+        whole = bool((telling == np.ceil(telling)).all())
+        # A wide range of magnitudes, or ones that the usual digits would not show.
+        if high / low > 1000 or high > 1e8 or (low < 1e-4 and not whole):
+            write = _scientific
+        else:
+            write = _whole if whole else _fixed
+    return write, max((len(write(value)) for value in telling), default=1)
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"
+
+
+def _fixed(value: float) -> str:
+    return f"{value:.{DIGITS_AFTER_POINT}f}"
+
+
+def _scientific(value: float) -> str:
+    return f"{value:.{DIGITS_AFTER_POINT}e}"
+
+
+def _layout(
+    values: np.ndarray[Any, Any], cut: list[bool], element: Callable[[Any], str], width: int, indent: int
+) -> str:
+    """Nested brackets: rows of numbers wrapped at the line's end, a blank line more between blocks of more axes."""
+    if values.ndim == 0:
+        return element(values.item()).rjust(width)
+    if values.ndim == 1:
+        words = [element(value).rjust(width) for value in values.tolist()]
+        if cut[0]:
+            words.insert(EDGE_ELEMENTS, " ...")
+        per_line = max(1, (LINE_CHARACTERS_MAX - indent) // (width + 2))
+        lines = [", ".join(words[i : i + per_line]) for i in range(0, len(words), per_line)]
+        return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+    rows = [_layout(row, cut[1:], element, width, indent + 1) for row in values]
+    if cut[0]:
+        rows.insert(EDGE_ELEMENTS, "...")
+    return "[" + ("," + "\n" * (values.ndim - 1) + " " * (indent + 1)).join(rows) + "]"

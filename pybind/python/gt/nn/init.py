@@ -1,0 +1,87 @@
+"""Starting values of parameters, written into a tensor in place and not recorded for `backward()`."""
+
+from __future__ import annotations
+
+import math
+
+import gt
+from gt._autograd import no_grad
+from gt._gt import Tensor
+
+# How much an activation shrinks what passes through it, undone by a larger start.
+_GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2)}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor by which weights before `nonlinearity` start larger; `param` is the slope of a `leaky_relu`."""
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        return math.sqrt(2 / (1 + slope**2))
+    if nonlinearity not in _GAINS:
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    return _GAINS[nonlinearity]
+
+
+@no_grad()
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """Uniform numbers from `a` to `b`."""
+    return tensor.copy_(gt.rand_like(tensor) * (b - a) + a)
+
+
+@no_grad()
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Normal numbers."""
+    return tensor.copy_(gt.randn_like(tensor) * std + mean)
+
+
+@no_grad()
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """One number everywhere."""
+    return tensor.fill_(val)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Zeros."""
+    return constant_(tensor, 0.0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Ones."""
+    return constant_(tensor, 1.0)
+
+
+def _fans(tensor: Tensor) -> tuple[int, int]:
+    """How many numbers flow into and out of each place of a weight `(out, in, …)`."""
+    if tensor.ndim < 2:
+        raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Glorot and Bengio 2010: variance kept forwards and backwards."""
+    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Glorot and Bengio 2010, normal."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))))
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    fan = _fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
+
+
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """He et al. 2015: variance kept through layers of rectifiers, `a` being the slope of a leaky one."""
+    bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """He et al. 2015, normal."""
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))

@@ -1,0 +1,214 @@
+"""The layers: `Linear`, activations, and the containers that hold layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gt
+from gt._gt import Tensor
+from gt.nn import functional, init
+from gt.nn.module import Module
+from gt.nn.parameter import Parameter
+
+
+class Linear(Module):
+    """`x @ weight.T + bias`: `(…, in_features)` to `(…, out_features)`.
+
+    The weight, `(out_features, in_features)`, and the bias start uniform within ±1/√in_features.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(gt.empty(out_features, in_features, dtype=dtype))
+        self.bias = Parameter(gt.empty(out_features, dtype=dtype)) if bias else self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weight and the bias anew."""
+        # kaiming_uniform_ with a = √5 is uniform within 1/√in_features, as PyTorch has it.
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`(…, in_features)` to `(…, out_features)`."""
+        return functional.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Identity(Module):
+    """The input, whatever the arguments: a place where a layer could be."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input."""
+        return input
+
+
+class ReLU(Module):
+    """`max(x, 0)` of each element."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return input.relu()
+
+
+class Sigmoid(Module):
+    """`1 / (1 + exp(-x))` of each element."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return input.sigmoid()
+
+
+class Tanh(Module):
+    """The hyperbolic tangent of each element."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return input.tanh()
+
+
+class GELU(Module):
+    """`x * Phi(x)` of each element, or its tanh approximation."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return input.gelu(approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        """Which form."""
+        return f"approximate={self.approximate!r}"
+
+
+class Softmax(Module):
+    """Probabilities along `dim`."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return input.softmax(self.dim)
+
+    def extra_repr(self) -> str:
+        """Along which axis."""
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Softmax):
+    """Logarithms of probabilities along `dim`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return input.log_softmax(self.dim)
+
+
+class Flatten(Module):
+    """The axes from `start_dim` to `end_dim`, both included, as one; by default all but that of the samples."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`(samples, a, b, …)` to `(samples, a·b·…)`."""
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        """Which axes."""
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Dropout(Module):
+    """In training, each element is set to 0 with probability `p` and the others are divided by `1 - p`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p = p
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return functional.dropout(input, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"
+
+
+class Sequential(Module):
+    """Modules one after the other: `Sequential(Linear(4, 8), ReLU(), Linear(8, 2))`, or a dict that names them."""
+
+    def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            named = modules[0].items()
+        else:
+            named = ((str(i), module) for i, module in enumerate(modules))
+        for name, module in named:
+            self.add_module(name, module)
+
+    def forward(self, input: Any) -> Any:
+        """What the last module makes of what the others made."""
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+    def append(self, module: Module) -> Sequential:
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Module:
+        if isinstance(index, slice):
+            return type(self)(dict(list(self._modules.items())[index]))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} is out of range")
+        return list(self._modules.values())[index]
+
+
+class ModuleList(Module):
+    """A list of modules that registers them."""
+
+    def __init__(self, modules: Any = ()) -> None:
+        super().__init__()
+        for module in modules:
+            self.append(module)
+
+    def append(self, module: Module) -> ModuleList:
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int) -> Module:
+        return list(self._modules.values())[index]

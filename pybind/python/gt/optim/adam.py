@@ -1,0 +1,56 @@
+"""Adam (Kingma and Ba 2015)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import gt
+from gt._gt import Tensor
+from gt.optim.optimizer import Optimizer
+
+
+class Adam(Optimizer):
+    """Steps of about `lr`, whatever the size of the gradients: their mean over the root of their mean square."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        """Takes the parameters and the options of each.
+
+        Args:
+            params: Tensors, or groups of them.
+            lr: The learning rate.
+            betas: How much of the running mean and of the running mean square is kept at a step.
+            eps: Added to the root, so that nothing is divided by 0.
+            weight_decay: How much of the parameter is added to its gradient (L2 penalty).
+        """
+        for name, value in {"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay}.items():
+            if value < 0.0:
+                raise ValueError(f"Invalid {name}: {value}")
+        for i, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        if group["weight_decay"]:
+            grad = gt.addcmul(grad, p, group["weight_decay"])
+        if p not in self.state:
+            self.state[p] = {"step": 0, "exp_avg": gt.zeros_like(p), "exp_avg_sq": gt.zeros_like(p)}
+        state = self.state[p]
+        beta1, beta2 = group["betas"]
+        state["step"] += 1
+        state["exp_avg"] = gt.addcmul(state["exp_avg"] * beta1, grad, 1 - beta1)
+        state["exp_avg_sq"] = gt.addcmul(state["exp_avg_sq"] * beta2, grad * grad, 1 - beta2)
+        # Both started at 0: what that takes from them is put back.
+        bias1 = 1 - beta1 ** state["step"]
+        bias2 = 1 - beta2 ** state["step"]
+        root = state["exp_avg_sq"].sqrt() * (1 / math.sqrt(bias2)) + group["eps"]
+        p.addcmul_(state["exp_avg"] / root, -group["lr"] / bias1)
