@@ -137,9 +137,6 @@ impl Socket {
                 Err(Errno::AGAIN) => self.wait_for(PollFlags::OUT, &deadline)?,
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::HungUp),
-                Err(Errno::MSGSIZE) => {
-                    return Err(Error::MessageTooLong { limit_bytes: bytes.len() });
-                }
                 Err(errno) => return Err(os("send a message")(errno)),
             }
         }

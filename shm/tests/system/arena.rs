@@ -162,3 +162,29 @@ fn threads_share_an_allocator() {
     let stats = allocator.stats();
     assert_eq!((stats.used_bytes, stats.free_extents), (0, 2));
 }
+
+#[test]
+fn a_forked_child_leaves_its_parents_arenas_alone() {
+    let (allocator, _daemon) = arenas(&[8 * MIB]);
+    let mut block = allocator.alloc(4 * MIB).unwrap();
+    block.write(&vec![7; 4 * MIB as usize]);
+    let mut copies = Some((block, allocator.clone()));
+    // SAFETY: the child calls nothing that could hang on a lock of another thread: it drops, tries to
+    // allocate and leaves without unwinding or running handlers.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let (block, allocator) = copies.take().unwrap();
+        drop(block);
+        let refused = allocator.alloc(64).is_err() && matches!(allocator.trim(0), Ok(0));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child was refused");
+    let (block, allocator) = copies.unwrap();
+    // SAFETY: nobody writes the block.
+    assert!(unsafe { block.as_slice() }.iter().all(|&byte| byte == 7));
+    assert_eq!(allocator.stats().used_bytes, 4 * MIB);
+}

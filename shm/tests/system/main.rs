@@ -1,4 +1,4 @@
-//! What needs a kernel: sealed segments, sockets, arenas, sessions, and processes that are killed.
+//! What needs a kernel: sealed segments, arenas, sessions, and processes that are killed.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -7,7 +7,6 @@ mod broadcast;
 mod port;
 mod processes;
 mod segment;
-mod socket;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
@@ -21,10 +20,4 @@ fn wait_readable(fd: &impl AsFd) {
     let timeout = Timespec::try_from(PATIENCE).unwrap();
     let count = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap();
     assert_eq!(count, 1, "nothing came");
-}
-
-/// True if `fd` is readable now.
-fn is_readable(fd: &impl AsFd) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).unwrap() == 1
 }

@@ -13,47 +13,49 @@ fn slot(n: u64) -> Slot {
     [n, 1, 2, 3, 4, 5, 6, !n]
 }
 
-#[test]
-fn every_submission_is_answered_in_order() {
-    const COUNT: u64 = 20_000;
+/// Sends `count` slots there and back. Nobody polls: a wake-up that is lost is a failure, not a delay.
+fn there_and_back(count: u64, in_flight_max: u64, spin: Duration) {
     let (mut daemon, fds) = DaemonPort::create(64, 16).unwrap();
     let mut client = ClientPort::connect(fds, 64, 16).unwrap();
     let server = std::thread::spawn(move || {
         let mut buffer = [Slot::default(); 8];
         let mut served = 0;
-        while served < COUNT {
-            if daemon.free_completions() < 8 {
-                std::thread::yield_now();
-                continue;
-            }
-            let count = daemon.pop(&mut buffer).unwrap();
-            if count == 0 {
-                if daemon.prepare_sleep() {
-                    crate::wait_readable(daemon.doorbell());
-                    daemon.doorbell().silence();
-                    daemon.cancel_sleep();
-                }
-                continue;
-            }
-            for slot in &buffer[..count] {
+        while served < count {
+            let popped = daemon.pop(&mut buffer).unwrap();
+            for slot in &buffer[..popped] {
                 daemon.complete(*slot).unwrap();
             }
             daemon.flush_completions();
-            served += count as u64;
+            served += popped as u64;
+            if popped == 0 && daemon.prepare_sleep() {
+                crate::wait_readable(daemon.doorbell());
+                daemon.doorbell().silence();
+                daemon.cancel_sleep();
+            }
         }
     });
     let (mut sent, mut seen) = (0, 0);
-    while seen < COUNT {
-        while sent < COUNT && client.push(&[slot(sent)]).is_ok() {
+    while seen < count {
+        while sent < count && sent - seen < in_flight_max {
+            client.push(&[slot(sent)]).unwrap();
             sent += 1;
         }
         client.publish();
-        if let Some(found) = client.wait_completion(SPIN, TICK) {
-            assert_eq!(found, slot(seen));
-            seen += 1;
-        }
+        let found = client.wait_completion(spin, crate::PATIENCE).expect("a wake-up was lost");
+        assert_eq!(found, slot(seen));
+        seen += 1;
     }
     server.join().unwrap();
+}
+
+#[test]
+fn every_submission_is_answered_in_order() {
+    there_and_back(50_000, 16, SPIN);
+}
+
+#[test]
+fn no_wake_up_is_lost_when_both_sides_sleep_each_time() {
+    there_and_back(20_000, 1, Duration::ZERO);
 }
 
 #[test]

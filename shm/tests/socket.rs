@@ -1,8 +1,13 @@
 //! Sockets and doorbells: whole messages, exactly the descriptors expected, nothing that blocks.
+//!
+//! Apart from the tests that start processes: between fork and exec a child holds copies of every
+//! socket, and a hang-up that is looked for just then has not happened yet.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-use crate::{PATIENCE, is_readable, wait_readable};
 use gt_shm::socket::MESSAGE_FDS_MAX;
 use gt_shm::{Doorbell, Error, Socket};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,6 +15,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// True if `fd` is readable now.
+fn is_readable(fd: &impl AsFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).unwrap() == 1
+}
 
 fn pipe() -> (OwnedFd, OwnedFd) {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -75,7 +88,7 @@ fn a_message_that_is_too_long_is_refused() {
     assert!(matches!(received, Err(Error::MessageTooLong { limit_bytes: 99 })), "{received:?}");
     assert!(all_closed(reader.into()));
     let sent = a.send(&vec![0; 16 << 20], &[], NOW);
-    assert!(matches!(sent, Err(Error::MessageTooLong { .. })), "{sent:?}");
+    assert!(sent.is_err_and(|error| error.to_string().contains("too long")));
 }
 
 #[test]
@@ -154,7 +167,7 @@ fn a_doorbell_latches_and_is_silenced_once() {
     assert!(!bell.silence());
     theirs.ring();
     theirs.ring();
-    wait_readable(&bell);
+    assert!(is_readable(&bell));
     assert!(bell.silence());
     assert!(!bell.silence());
     assert!(!is_readable(&bell));
