@@ -3,6 +3,22 @@
 //! The daemon's side is [`Arena`]: checked ranges and copies through raw pointers, never a reference
 //! to bytes that the client may change meanwhile. The client's side is [`ArenaAllocator`]: blocks out
 //! of several arenas, best fit, given back on drop.
+//!
+//! ```
+//! use gt_shm::{Arena, ArenaAllocator};
+//!
+//! let (arena, fd) = Arena::create(1 << 20)?; // the daemon; the descriptor travels by socket
+//! let allocator = ArenaAllocator::new(); // the client
+//! allocator.add(fd, arena.len())?;
+//!
+//! let mut block = allocator.alloc(3)?;
+//! block.write(b"abc");
+//! let mut copy = [0; 3];
+//! arena.copy_in(block.offset(), &mut copy)?; // `offset` came through the ring: it is checked
+//! assert_eq!(&copy, b"abc");
+//! assert!(arena.copy_in(u64::MAX, &mut copy).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::error::{Error, Result};
 use crate::fork;
@@ -13,6 +29,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What arenas are called in `/proc`.
 pub const ARENA_NAME: &str = "gt-arena";
+
+/// Arenas of at least this many bytes ask for huge pages; smaller ones would only waste memory.
+const HUGE_PAGES_BYTES_MIN: usize = 32 << 20;
+
+fn advise_huge_pages(arena: &Segment) {
+    if arena.len() >= HUGE_PAGES_BYTES_MIN {
+        arena.advise_huge_pages();
+    }
+}
 
 // ------------------------------------------------------------------------------------- daemon
 
@@ -28,7 +53,7 @@ impl Arena {
     /// If the kernel refuses it.
     pub fn create(bytes: u64) -> Result<(Self, OwnedFd)> {
         let segment = Segment::create(ARENA_NAME, bytes, Access::ReadWrite, Access::ReadWrite)?;
-        segment.advise_huge_pages();
+        advise_huge_pages(&segment);
         let (segment, fd) = segment.detach();
         Ok((Self(Arc::new(segment)), fd))
     }
@@ -235,7 +260,7 @@ impl ArenaAllocator {
     /// If the segment is not what was announced.
     pub fn add(&self, fd: OwnedFd, len: u64) -> Result<u32> {
         let segment = Segment::map_peer(fd, len, Access::ReadWrite)?;
-        segment.advise_huge_pages();
+        advise_huge_pages(&segment);
         let mut state = self.0.lock();
         let arena = state.arenas.len() as u32;
         state.arenas.push(Arc::new(segment));

@@ -6,6 +6,20 @@
 //!
 //! A reader that watches the newest record all the time slows the writer by cache-line transfers
 //! (2 ns a record become 36): poll every millisecond or slower, in batches.
+//!
+//! ```
+//! use gt_shm::broadcast::{self, Reader};
+//!
+//! let (mut writer, fd) = broadcast::create("gt-tape", 4)?;
+//! let mut reader = Reader::from_start(broadcast::open(fd, 4)?);
+//! for n in 0..10 {
+//!     writer.write(&[n; 7]);
+//! }
+//! let read: Vec<u64> = std::iter::from_fn(|| reader.read()).map(|record| record[0]).collect();
+//! assert_eq!(read, [8, 9]);
+//! assert_eq!(reader.lost(), 8);
+//! # Ok::<(), gt_shm::Error>(())
+//! ```
 
 use crate::sync::{AtomicU64, Site, fence_at, order_at};
 use std::sync::Arc;

@@ -14,6 +14,28 @@
 //! no more in flight, unread completions included, than the completion ring holds; nothing wakes the
 //! daemon when a completion is read. The daemon admits work only while its completions fit, which an
 //! honest client never notices.
+//!
+//! ```
+//! use gt_shm::{ClientPort, DaemonPort, Slot, port::spin_default};
+//! use std::time::Duration;
+//!
+//! let (mut daemon, fds) = DaemonPort::create(64, 16)?; // the descriptors travel by socket
+//! let mut client = ClientPort::connect(fds, 64, 16)?;
+//!
+//! client.push(&[[1; 8], [2; 8]])?;
+//! client.publish(); // one fence for both
+//!
+//! let mut batch = [Slot::default(); 64];
+//! let count = daemon.pop(&mut batch)?;
+//! for slot in &batch[..count] {
+//!     daemon.complete(*slot)?;
+//! }
+//! daemon.flush_completions();
+//!
+//! let answer = client.wait_completion(spin_default(), Duration::from_millis(100));
+//! assert_eq!(answer, Some([1; 8]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::doorbell::Doorbell;
 use crate::error::Result;

@@ -16,6 +16,18 @@
 //!
 //! Each side keeps its own cursor in private memory and never reads it back, so a peer that
 //! scribbles over the shared words can only make itself be told [`Full`] or [`Corrupt`].
+//!
+//! ```
+//! let (mut producer, mut consumer) = gt_shm::heap_ring(4);
+//! assert!(consumer.prepare_sleep());
+//! producer.push(&[[7; 8]])?;
+//! assert!(producer.publish(), "the consumer must be woken");
+//! consumer.cancel_sleep();
+//! let mut batch = [[0; 8]; 2];
+//! assert_eq!(consumer.pop(&mut batch)?, 1);
+//! assert_eq!(batch[0], [7; 8]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::mem::{HeapMem, Mem};
 use crate::sync::{Site, fence_at, order_at};

@@ -209,3 +209,20 @@ fn segments_of_another_size_are_refused() {
     let swapped = PortFds { c: fds.d, d: fds.c, doorbell: fds.doorbell };
     assert!(ClientPort::connect(swapped, 256, 256).is_err(), "D for C");
 }
+
+/// Each end, and each half of the client's, may move to another thread.
+#[test]
+fn ends_can_be_sent() {
+    fn sendable<T: Send>() {}
+    sendable::<DaemonPort>();
+    sendable::<ClientPort>();
+    sendable::<gt_shm::Submitter>();
+    sendable::<gt_shm::Completions>();
+    sendable::<gt_shm::broadcast::Writer<gt_shm::broadcast::MappedBroadcast>>();
+    sendable::<gt_shm::FifoReceiver>();
+    fn shareable<T: Send + Sync>() {}
+    shareable::<gt_shm::ArenaBlock>();
+    shareable::<gt_shm::ArenaAllocator>();
+    shareable::<gt_shm::ArenaRange>();
+    shareable::<gt_shm::Socket>();
+}
