@@ -1,1 +1,189 @@
 //! What GT asks of a device backend, and the conformance suite every backend passes.
+//!
+//! A [`Backend`] owns the memory and the kernels of one device and does one instruction at a time. This crate must not
+//! know sessions, clients, tensor ids or how a kernel is written. Start at [`Backend`]; the feature `conformance` adds
+//! the test suite, which runs every row of the op table against a plain interpreter.
+
+use gt_ops::{Attrs, Meta, Op, Scalar};
+use std::ptr::NonNull;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
+/// An operand of [`Backend::execute`].
+#[derive(Debug)]
+pub enum Input<'a, T> {
+    /// A tensor of the same backend.
+    Tensor(&'a T),
+    /// A number, converted to the dtype the op computes in.
+    Scalar(Scalar),
+}
+
+// Derived impls would ask for `T: Copy`.
+impl<T> Clone for Input<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Input<'_, T> {}
+
+/// Kernels and memory of one device.
+///
+/// A tensor is a handle: cloning it copies no data, and dropping the last handle frees the data. Its elements never
+/// change once an instruction or [`Backend::write`] has made them.
+pub trait Backend {
+    /// A handle of a tensor on this device.
+    type Tensor: Clone + Send;
+
+    /// Computes `op(inputs; attrs)`.
+    ///
+    /// The caller has run [`gt_ops::infer::infer`] on the same instruction, and `out` is what it returned: shapes,
+    /// dtypes and attributes are not checked again. Bit `i` of `last_use` promises that the caller drops operand `i`
+    /// (of the first 8) without using it again, whether this call succeeds or not: when no other handle shares its
+    /// memory, the result may take it.
+    ///
+    /// # Errors
+    /// What only execution finds; see [`ExecError`]. Operands marked in `last_use` may be overwritten even then.
+    fn execute(
+        &mut self,
+        op: Op,
+        inputs: &[Input<'_, Self::Tensor>],
+        attrs: &Attrs,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<Self::Tensor, ExecError>;
+
+    /// A tensor to be filled by [`Backend::write`].
+    ///
+    /// Its bytes are whatever the memory held before, another session's data included: the caller writes all of them
+    /// before anybody may read the tensor.
+    ///
+    /// # Errors
+    /// [`ExecError::OutOfMemory`].
+    fn allocate(&mut self, meta: &Meta) -> Result<Self::Tensor, ExecError>;
+
+    /// Copies all bytes of `src` into a tensor fresh from [`Backend::allocate`], from byte `offset_bytes` on, in
+    /// row-major order. Bytes of bools other than 0 count as 1.
+    ///
+    /// # Errors
+    /// [`ExecError::Internal`] when the range does not lie in the tensor, when it cuts an element, or when the tensor
+    /// is a view or has other handles.
+    fn write(&mut self, tensor: &mut Self::Tensor, offset_bytes: usize, src: HostRange) -> Result<(), ExecError>;
+
+    /// Copies bytes of a tensor, in row-major order from byte `offset_bytes` on, over all of `dst`.
+    ///
+    /// # Errors
+    /// [`ExecError::Internal`] when the range does not lie in the tensor, or when it cuts an element.
+    fn read(&mut self, tensor: &Self::Tensor, offset_bytes: usize, dst: HostRange) -> Result<(), ExecError>;
+
+    /// The shape and dtype of a tensor.
+    fn meta(&self, tensor: &Self::Tensor) -> Meta;
+
+    /// What memory is in use now.
+    fn memory(&self) -> MemoryStats;
+
+    /// Returns memory that is only kept for reuse to the system; for when nothing has run for a while.
+    fn trim(&mut self);
+}
+
+/// Bytes of device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Held by tensors.
+    pub used_bytes: usize,
+    /// The most that tensors held at one time.
+    pub used_bytes_peak: usize,
+    /// Kept for reuse, held by none.
+    pub cached_bytes: usize,
+    /// What tensors may hold together.
+    pub limit_bytes: usize,
+}
+
+/// Why an instruction failed although its shapes and dtypes are right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecError {
+    /// A result does not fit. All in bytes.
+    #[error(
+        "out of memory: {requested} bytes were asked for while {held} of at most {limit} are held; free tensors or raise the worker's memory limit"
+    )]
+    OutOfMemory {
+        /// What the result needs.
+        requested: usize,
+        /// What tensors hold now.
+        held: usize,
+        /// What they may hold together.
+        limit: usize,
+    },
+    /// An element of an index tensor names no element.
+    #[error("index {index} is out of bounds for dimension {axis} with size {size}")]
+    IndexOutOfRange {
+        /// The index.
+        index: i64,
+        /// The axis it counts along.
+        axis: usize,
+        /// The size of that axis.
+        size: usize,
+    },
+    /// An integer division by zero.
+    #[error("ZeroDivisionError")]
+    ZeroDivision,
+    /// A fault of the backend itself.
+    #[error("internal error of the backend: {0}")]
+    Internal(Box<str>),
+}
+
+impl ExecError {
+    /// [`ExecError::Internal`].
+    pub fn internal(what: impl Into<String>) -> ExecError {
+        ExecError::Internal(what.into().into_boxed_str())
+    }
+}
+
+/// Bytes of host memory that another process may be writing to at any time.
+///
+/// So it is no slice, and nobody may decide anything by its bytes: they are only ever copied.
+#[derive(Clone, Copy, Debug)]
+pub struct HostRange {
+    start: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: the constructor's contract makes the range valid wherever it is used.
+unsafe impl Send for HostRange {}
+// SAFETY: as above; a shared reference gives no more than a copy does.
+unsafe impl Sync for HostRange {}
+
+impl HostRange {
+    /// The `len_bytes` bytes from `start` on.
+    ///
+    /// # Safety
+    /// The range stays mapped while this value or a copy of it is in use. It is readable when passed to
+    /// [`Backend::write`], writable when passed to [`Backend::read`], and no Rust reference to it is live meanwhile.
+    pub const unsafe fn new(start: NonNull<u8>, len_bytes: usize) -> HostRange {
+        HostRange { start, len_bytes }
+    }
+    /// The first byte.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+    /// How many bytes.
+    pub const fn len(&self) -> usize {
+        self.len_bytes
+    }
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_speak_pytorchs_words() {
+        let error = ExecError::IndexOutOfRange { index: 7, axis: 0, size: 3 };
+        assert_eq!(error.to_string(), "index 7 is out of bounds for dimension 0 with size 3");
+        assert_eq!(ExecError::ZeroDivision.to_string(), "ZeroDivisionError");
+    }
+}

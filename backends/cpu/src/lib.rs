@@ -1,1 +1,720 @@
-//! The CPU backend of GT.
+//! The CPU backend of GT: kernels and memory for tensors in host memory.
+//!
+//! This crate must not know sessions, clients or tensor ids. Start at [`CpuBackend`]; an instruction's way leads from
+//! `execute` here to the file of its class: `elementwise` over the inner loops of `kernels`, `reduce`, `matmul`,
+//! `index`, `create`, and `strided` for copies. Movement makes views and copies nothing. `memory` is the caching
+//! allocator, `pool` the threads.
+
+mod create;
+mod elementwise;
+mod index;
+mod kernels;
+mod loops;
+mod matmul;
+mod memory;
+mod pool;
+mod reduce;
+mod strided;
+mod tensor;
+
+pub use tensor::Tensor;
+
+use create::{FILL_ALIGN, Fill, fill, scalar_bits};
+use elementwise::{Pattern, Source, TILE, Task, Tile, chunk_elements};
+use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats};
+use gt_ops::instruction::SliceSpec;
+use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Shape};
+use index::{Lookup, Search};
+use kernels::{Kernel, Kernels, Level};
+use loops::Loops;
+use matmul::{Matrix, Product};
+use memory::Allocator;
+use pool::Pool;
+use reduce::{Reducer, Reduction, split_axes};
+use std::sync::Mutex;
+use strided::{Shared, copy, copy_bytes, in_chunks};
+
+/// A result takes an operand's memory only if that is at most this many times what it needs.
+const IN_PLACE_WASTE_MAX: usize = 2;
+
+/// How a [`CpuBackend`] is set up.
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    /// How many threads compute, the caller of [`Backend::execute`] among them.
+    pub threads: usize,
+    /// What tensors may hold together, in bytes.
+    pub memory_bytes_limit: usize,
+}
+
+impl Default for CpuOptions {
+    /// One thread a core, and three quarters of the machine's memory.
+    fn default() -> CpuOptions {
+        CpuOptions {
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            memory_bytes_limit: physical_bytes() / 4 * 3,
+        }
+    }
+}
+
+fn physical_bytes() -> usize {
+    // SAFETY: these calls only read the system's configuration.
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    match (usize::try_from(pages), usize::try_from(page)) {
+        (Ok(pages), Ok(page)) if pages > 0 => pages.saturating_mul(page),
+        // Unknown: no limit of ours.
+        _ => usize::MAX / 8,
+    }
+}
+
+/// Computes on the CPU.
+pub struct CpuBackend {
+    allocator: Allocator,
+    pool: Pool,
+    kernels: Kernels,
+    level: Level,
+}
+
+type Result<T> = std::result::Result<T, ExecError>;
+type Inputs<'a, 'b> = &'a [Input<'b, Tensor>];
+
+impl CpuBackend {
+    /// A backend with its own threads and memory.
+    pub fn new(options: CpuOptions) -> CpuBackend {
+        let level = Level::available().last().copied().unwrap_or(Level::Baseline);
+        CpuBackend::at_level(options, level)
+    }
+
+    fn at_level(options: CpuOptions, level: Level) -> CpuBackend {
+        CpuBackend {
+            allocator: Allocator::new(options.memory_bytes_limit),
+            pool: Pool::new(options.threads),
+            kernels: Kernels::of(level),
+            level,
+        }
+    }
+
+    #[inline]
+    fn new_tensor(&self, meta: &Meta) -> Result<Tensor> {
+        Ok(Tensor::contiguous(self.allocator.allocate(meta.bytes())?, *meta))
+    }
+
+    fn widen(&self, dtype: DType) -> Option<Kernel> {
+        match dtype {
+            DType::F16 => Some(self.kernels.widen[0]),
+            DType::BF16 => Some(self.kernels.widen[1]),
+            _ => None,
+        }
+    }
+
+    fn narrow(&self, dtype: DType) -> Option<Kernel> {
+        match dtype {
+            DType::F16 => Some(self.kernels.narrow[0]),
+            DType::BF16 => Some(self.kernels.narrow[1]),
+            _ => None,
+        }
+    }
+
+    fn elementwise(&mut self, row: &Row, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<Tensor> {
+        let dtype = match inputs {
+            [Input::Tensor(t), ..] | [_, Input::Tensor(t), ..] | [_, _, Input::Tensor(t)] => t.meta.dtype,
+            _ => return Err(ExecError::internal(format!("{} of no tensor", row.name))),
+        };
+        let Some(kernel) = self.kernels.elementwise(row.op, dtype) else {
+            return Err(ExecError::internal(format!("{} of {dtype} has no kernel", row.name)));
+        };
+        if row.divisor_nonzero && !dtype.is_float() && out.shape.numel() > 0 {
+            self.check_divisor(&inputs[1], dtype)?;
+        }
+        let narrow = if out.dtype == dtype { self.narrow(dtype) } else { None };
+        let map = Map {
+            kernel,
+            moves: false,
+            takes_splat: row.operands == 2,
+            dtypes: [dtype; 3],
+            narrow,
+            weight: row.cost_flops as usize,
+        };
+        self.map(map, inputs, out, last_use)
+    }
+
+    /// Computes a kernel over broadcast operands.
+    #[inline]
+    fn map(&mut self, map: Map, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<Tensor> {
+        let elements = out.shape.numel();
+        let out_size = out.dtype.size();
+        let mut slots = [0u64; 3];
+        let mut in_place = None;
+        let nowhere = Source { ptr: std::ptr::null(), size: 0, widen: None, pattern: Pattern::Splat };
+        let mut sources = [nowhere; 3];
+        let mut any_strided = false;
+        for (i, input) in inputs.iter().enumerate() {
+            let dtype = map.dtypes[i];
+            let (ptr, pattern) = match input {
+                Input::Scalar(scalar) => {
+                    slots[i] = scalar_bits(*scalar, dtype);
+                    (std::ptr::from_ref(&slots[i]).cast::<u8>(), Pattern::Splat)
+                }
+                Input::Tensor(t) => {
+                    let pattern = if t.contiguous && t.meta.shape == out.shape {
+                        if last_use >> i & 1 == 1 && t.size() == out_size && t.buffer.is_unique() {
+                            in_place = Some(*t);
+                        }
+                        Pattern::Linear
+                    } else if t.numel() == 1 {
+                        Pattern::Splat
+                    } else {
+                        any_strided = true;
+                        Pattern::Strided
+                    };
+                    (t.ptr().cast_const(), pattern)
+                }
+            };
+            sources[i] =
+                Source { ptr, size: dtype.size(), widen: if map.moves { None } else { self.widen(dtype) }, pattern };
+        }
+        let reused =
+            in_place.filter(|t| t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(memory::ALIGN_BYTES));
+        let result = match reused {
+            Some(t) => Tensor { meta: *out, ..t.clone() },
+            None => self.new_tensor(out)?,
+        };
+        if elements == 0 {
+            return Ok(result);
+        }
+        let loops = any_strided.then(|| {
+            let strides: [[isize; RANK_MAX]; 3] = std::array::from_fn(|i| match inputs.get(i) {
+                Some(Input::Tensor(t)) => t.broadcast_strides(&out.shape),
+                _ => [0; RANK_MAX],
+            });
+            Loops::new(&out.shape, strides.each_ref())
+        });
+        let task = Task {
+            kernel: map.kernel,
+            takes_splat: map.takes_splat,
+            sources,
+            operands: inputs.len(),
+            out: result.ptr(),
+            out_size,
+            narrow: map.narrow,
+            in_place: reused.is_some(),
+            loops,
+            elements,
+            weight: map.weight,
+        };
+        // SAFETY: the sources are tensors of at least the result's broadcast shape, or slots that live until here. The
+        // result is new, or it is the only handle of a source that is exactly as large and in the same order.
+        unsafe { task.run(&mut self.pool)? };
+        Ok(result)
+    }
+
+    fn check_divisor(&mut self, divisor: &Input<'_, Tensor>, dtype: DType) -> Result<()> {
+        let nonzero = match divisor {
+            Input::Scalar(scalar) => scalar_bits(*scalar, dtype) != 0,
+            Input::Tensor(t) => {
+                let meta = Meta::new(Shape::SCALAR, DType::Bool);
+                let all = self.reduce(Op::All, t, every_axis(&t.meta.shape), &meta)?;
+                // SAFETY: one byte was written there.
+                unsafe { all.ptr().read() != 0 }
+            }
+        };
+        if nonzero { Ok(()) } else { Err(ExecError::ZeroDivision) }
+    }
+
+    fn select(&mut self, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<Tensor> {
+        let kernel = self.kernels.select(out.dtype.size());
+        let map = Map {
+            kernel,
+            moves: true,
+            takes_splat: false,
+            dtypes: [DType::Bool, out.dtype, out.dtype],
+            narrow: None,
+            weight: 1,
+        };
+        self.map(map, inputs, out, last_use)
+    }
+
+    fn cast(&mut self, t: &Tensor, out: &Meta, last_use: u8) -> Result<Tensor> {
+        let (from, to) = (t.meta.dtype, out.dtype);
+        if from == to {
+            return Ok(t.clone());
+        }
+        let compute = |d: DType| if d.is_float() && d != DType::F64 { DType::F32 } else { d };
+        let Some(kernel) = self.kernels.cast(compute(from), compute(to)) else {
+            return Err(ExecError::internal(format!("no cast from {from} to {to}")));
+        };
+        let map =
+            Map { kernel, moves: false, takes_splat: false, dtypes: [from; 3], narrow: self.narrow(to), weight: 1 };
+        self.map(map, &[Input::Tensor(t)], out, last_use)
+    }
+
+    /// The same elements in row-major order without gaps, by a copy if need be.
+    fn contiguous(&mut self, t: &Tensor) -> Result<Tensor> {
+        if t.contiguous {
+            return Ok(t.clone());
+        }
+        let out = self.new_tensor(&t.meta)?;
+        // SAFETY: both are tensors of this shape and dtype; the result is new.
+        unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (out.ptr(), &out.strides), (t.ptr(), &t.strides))? };
+        Ok(out)
+    }
+
+    fn reduce(&mut self, op: Op, t: &Tensor, mask: u8, out: &Meta) -> Result<Tensor> {
+        let dtype = t.meta.dtype;
+        let Some(reducer) = Reducer::of(self.level, op, dtype) else {
+            return Err(ExecError::internal(format!("{} of {dtype} has no kernel", op.name())));
+        };
+        let result = self.new_tensor(out)?;
+        let results = out.shape.numel();
+        if results == 0 {
+            return Ok(result);
+        }
+        let count: usize =
+            t.meta.shape.dims().iter().enumerate().filter(|(axis, _)| mask >> axis & 1 == 1).map(|(_, d)| d).product();
+        let (kept, reduced) = split_axes(&t.meta.shape, &t.strides, mask);
+        let reduction = Reduction {
+            reducer,
+            widen: self.widen(dtype),
+            narrow: if out.dtype == dtype { self.narrow(dtype) } else { None },
+            from: t.ptr(),
+            size: t.size(),
+            kept,
+            reduced,
+            out: result.ptr(),
+            out_size: out.dtype.size(),
+            results,
+            count,
+        };
+        // SAFETY: the axes are those of the tensor; the result is new and has one element for each kept position.
+        unsafe { reduction.run(&mut self.pool)? };
+        Ok(result)
+    }
+
+    fn arg_reduce(&mut self, op: Op, t: &Tensor, mask: u8, out: &Meta) -> Result<Tensor> {
+        let axis = mask.trailing_zeros() as usize;
+        let result = self.new_tensor(out)?;
+        let results = out.shape.numel();
+        if results == 0 {
+            return Ok(result);
+        }
+        let (kept, _) = split_axes(&t.meta.shape, &t.strides, mask);
+        let search = Search {
+            dtype: t.meta.dtype,
+            from: t.ptr(),
+            kept,
+            step: t.strides[axis],
+            count: t.meta.shape.dims()[axis],
+            max: op == Op::Argmax,
+            out: result.ptr().cast(),
+        };
+        // SAFETY: the axes are those of the tensor, and shape inference refused an empty axis; the result is new.
+        in_chunks(&mut self.pool, results, 8 * search.count, |first, last| unsafe { search.range(first, last) })?;
+        Ok(result)
+    }
+
+    fn movement(&mut self, op: Op, t: &Tensor, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+        let shape = out.shape;
+        match (op, attrs) {
+            (Op::Reshape, _) => {
+                if let Some(strides) = reshaped_strides(t, &shape) {
+                    return Ok(t.view(shape, t.offset_bytes, strides));
+                }
+                let copied = self.contiguous(t)?;
+                Ok(Tensor::contiguous(copied.buffer, *out))
+            }
+            (Op::Expand, _) => Ok(t.view(shape, t.offset_bytes, t.broadcast_strides(&shape))),
+            (Op::Permute, Attrs::Permutation(p)) => {
+                let mut strides = [0; RANK_MAX];
+                for (to, axis) in p[..shape.rank()].iter().enumerate() {
+                    strides[to] = t.strides[*axis as usize];
+                }
+                Ok(t.view(shape, t.offset_bytes, strides))
+            }
+            (Op::Slice, Attrs::Slice(spec)) => Ok(boxed(t, spec)),
+            _ => Err(ExecError::internal(format!("{} is no movement", op.name()))),
+        }
+    }
+
+    /// A tensor of `t`'s elements that nobody else sees: `t` itself when the caller gave it up.
+    fn private_copy(&mut self, t: &Tensor, given_up: bool) -> Result<Tensor> {
+        if given_up && t.contiguous && t.buffer.is_unique() {
+            return Ok(t.clone());
+        }
+        let out = self.new_tensor(&t.meta)?;
+        // SAFETY: both are tensors of this shape and dtype; the result is new.
+        unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (out.ptr(), &out.strides), (t.ptr(), &t.strides))? };
+        Ok(out)
+    }
+
+    fn slice_scatter(&mut self, base: &Tensor, source: &Tensor, spec: &SliceSpec, last_use: u8) -> Result<Tensor> {
+        let out = self.private_copy(base, last_use & 1 == 1)?;
+        let hole = boxed(&out, spec);
+        // SAFETY: both have the box's shape; the result is ours alone, so the source is elsewhere.
+        unsafe {
+            copy(
+                &mut self.pool,
+                &spec.sizes,
+                source.size(),
+                (hole.ptr(), &hole.strides),
+                (source.ptr(), &source.strides),
+            )?
+        };
+        Ok(out)
+    }
+
+    fn cat(&mut self, inputs: Inputs<'_, '_>, axis: usize, out: &Meta) -> Result<Tensor> {
+        let result = self.new_tensor(out)?;
+        let mut at = result.ptr();
+        for input in inputs {
+            let t = tensor(input)?;
+            // SAFETY: the operands' sizes along the axis add up to the result's, which is new.
+            unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (at, &result.strides), (t.ptr(), &t.strides))? };
+            at = at.wrapping_offset(t.meta.shape.dims()[axis] as isize * result.strides[axis]);
+        }
+        Ok(result)
+    }
+
+    fn matmul(&mut self, a: &Tensor, b: &Tensor, out: &Meta) -> Result<Tensor> {
+        if out.dtype == DType::BF16 {
+            let wide = |t: &Tensor| Meta::new(t.meta.shape, DType::F32);
+            let (wide_a, wide_b) = (self.cast(a, &wide(a), 0)?, self.cast(b, &wide(b), 0)?);
+            let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;
+            return self.cast(&product, out, 0);
+        }
+        let result = self.new_tensor(out)?;
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let rank = out.shape.rank();
+        let (lead, size) = (rank - 2, out.dtype.size());
+        let (m, n, k) =
+            (out.shape.dims()[lead], out.shape.dims()[lead + 1], a.meta.shape.dims()[a.meta.shape.rank() - 1]);
+        let step = |t: &Tensor, from_right: usize| t.strides[t.meta.shape.rank() - from_right] / size as isize;
+        let matrix = |t: &Tensor| Matrix { ptr: t.ptr(), row_step: step(t, 2), column_step: step(t, 1) };
+        let [to, left, right] = [matrix(&result), matrix(a), matrix(b)];
+        let batch = Shape::new(&out.shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let batches = batch.numel();
+        let leading = |t: &Tensor| {
+            let mut strides = [0; RANK_MAX];
+            let own = t.meta.shape.rank() - 2;
+            for axis in 0..own {
+                if t.meta.shape.dims()[axis] != 1 {
+                    strides[lead - own + axis] = t.strides[axis];
+                }
+            }
+            strides
+        };
+        let strides = [leading(&result), leading(a), leading(b)];
+        let loops = Loops::new(&batch, strides.each_ref());
+        // Many matrices times one are one tall matrix, if their rows follow each other.
+        let [_, left_step, right_step] = loops.inner_strides();
+        let tall = batches > 1
+            && loops.sizes().len() == 1
+            && right_step == 0
+            && left_step == left.row_step * (m * size) as isize;
+        let (m, batches) = if tall { (m * batches, 1) } else { (m, batches) };
+        let matrices = |i: usize| {
+            let mut offsets = [0; 3];
+            if batches > 1 {
+                loops.for_runs(i, i + 1, |run| offsets = run.offsets);
+            }
+            let moved = |m: Matrix, offset: isize| Matrix { ptr: m.ptr.wrapping_offset(offset), ..m };
+            [moved(to, offsets[0]), moved(left, offsets[1]), moved(right, offsets[2])]
+        };
+        let product = Product { dtype: out.dtype, m, n, k, batches, matrices: &matrices };
+        // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
+        unsafe { product.run(&mut self.pool)? };
+        Ok(result)
+    }
+
+    fn gather(&mut self, from: &Tensor, index: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+        let result = self.new_tensor(out)?;
+        let elements = out.shape.numel();
+        if elements == 0 {
+            return Ok(result);
+        }
+        let mut others = from.strides;
+        others[axis] = 0;
+        let loops = Loops::new(&out.shape, [&index.strides, &others]);
+        let lookup = Lookup { axis, size: from.meta.shape.dims()[axis], step: from.strides[axis] };
+        let (index, from, to, size) =
+            (Shared::new(index.ptr()), Shared::new(from.ptr()), Shared::new(result.ptr()), from.size());
+        // The first bad index in order is the one to tell, whichever thread finds it.
+        let worst: Mutex<Option<(usize, ExecError)>> = Mutex::new(None);
+        in_chunks(&mut self.pool, elements, 16, |first, last| {
+            // SAFETY: the index has the result's shape, and off the axis the source is as large; the result is new.
+            let done = unsafe { lookup.gather(&loops, (first, last), index.get(), from.get(), to.get(), size) };
+            if let Err(error) = done
+                && let Ok(mut worst) = worst.lock()
+                && worst.as_ref().is_none_or(|(at, _)| first < *at)
+            {
+                *worst = Some((first, error));
+            }
+        })?;
+        match worst.into_inner() {
+            Ok(None) => Ok(result),
+            Ok(Some((_, error))) => Err(error),
+            Err(_) => Err(ExecError::internal("gather panicked")),
+        }
+    }
+
+    fn scatter_add(
+        &mut self,
+        base: &Tensor,
+        index: &Tensor,
+        source: &Tensor,
+        axis: usize,
+        last_use: u8,
+    ) -> Result<Tensor> {
+        let out = self.private_copy(base, last_use & 1 == 1)?;
+        if index.numel() == 0 {
+            return Ok(out);
+        }
+        let mut others = out.strides;
+        others[axis] = 0;
+        let loops = Loops::new(&index.meta.shape, [&index.strides, &source.strides, &others]);
+        let lookup = Lookup { axis, size: out.meta.shape.dims()[axis], step: out.strides[axis] };
+        // SAFETY: source and, off the axis, result are at least as large as the index; the result is ours alone.
+        unsafe { lookup.scatter_add(&loops, out.meta.dtype, index.ptr(), source.ptr(), out.ptr())? };
+        Ok(out)
+    }
+
+    fn create(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+        let number = |i: usize| match inputs.get(i) {
+            Some(Input::Scalar(scalar)) => Ok(*scalar),
+            _ => Err(ExecError::internal(format!("{} of no number", op.name()))),
+        };
+        let (seed, stream) = match attrs {
+            Attrs::Random { seed, stream, .. } => (*seed, *stream),
+            _ => (0, 0),
+        };
+        let how = match op {
+            Op::Full => Fill::Full(number(0)?),
+            Op::Arange => Fill::Arange(number(0)?, number(1)?),
+            Op::Rand => Fill::Rand(seed, stream),
+            Op::Randn => Fill::Randn(seed, stream),
+            Op::Randint => Fill::Randint(seed, stream, number(0)?.to_i64(), number(1)?.to_i64()),
+            _ => return Err(ExecError::internal(format!("{} creates nothing", op.name()))),
+        };
+        let result = self.new_tensor(out)?;
+        let to = Shared::new(result.ptr());
+        let elements = out.shape.numel();
+        let weight = op.row().cost_flops as usize;
+        let chunk = chunk_elements(elements.max(1), weight, self.pool.threads()).next_multiple_of(FILL_ALIGN);
+        self.pool.run(elements.div_ceil(chunk), &|i| {
+            // SAFETY: the result is new; chunks are disjoint and start at whole random blocks.
+            unsafe { fill(how, out.dtype, to.get(), i * chunk, ((i + 1) * chunk).min(elements)) };
+        })?;
+        Ok(result)
+    }
+}
+
+/// A kernel and what it needs around it.
+struct Map {
+    kernel: Kernel,
+    /// Elements are moved as they are, of whatever dtype.
+    moves: bool,
+    takes_splat: bool,
+    dtypes: [DType; 3],
+    narrow: Option<Kernel>,
+    weight: usize,
+}
+
+fn every_axis(shape: &Shape) -> u8 {
+    ((1u16 << shape.rank()) - 1) as u8
+}
+
+fn tensor<'a>(input: &Input<'a, Tensor>) -> Result<&'a Tensor> {
+    match input {
+        Input::Tensor(t) => Ok(t),
+        Input::Scalar(_) => Err(ExecError::internal("a number where a tensor belongs")),
+    }
+}
+
+/// The view of a strided box.
+fn boxed(t: &Tensor, spec: &SliceSpec) -> Tensor {
+    let mut offset = t.offset_bytes as isize;
+    let mut strides = [0; RANK_MAX];
+    let empty = spec.sizes.numel() == 0;
+    for (axis, stride) in strides.iter_mut().enumerate().take(spec.sizes.rank()) {
+        if !empty {
+            offset += spec.start[axis] as isize * t.strides[axis];
+        }
+        // A step past an axis of one element is never taken, and may be too large to multiply.
+        if spec.sizes.dims()[axis] > 1 {
+            *stride = spec.step[axis] as isize * t.strides[axis];
+        }
+    }
+    t.view(spec.sizes, offset as usize, strides)
+}
+
+/// Strides that show `t` as `shape`, if there are any.
+fn reshaped_strides(t: &Tensor, shape: &Shape) -> Option<[isize; RANK_MAX]> {
+    let size = t.size() as isize;
+    let mut strides = shape.contiguous_strides().map(|s| s * size);
+    if t.contiguous || t.numel() == 0 {
+        return Some(strides);
+    }
+    // Merge the axes that follow each other in memory, then cut the new axes out of the merged ones.
+    let loops = Loops::new(&t.meta.shape, [&t.strides]);
+    let mut old = loops.sizes().len();
+    let (mut left, mut step) = (1usize, 0isize);
+    for (axis, &dim) in shape.dims().iter().enumerate().rev() {
+        if dim == 1 {
+            continue;
+        }
+        if left == 1 {
+            old = old.checked_sub(1)?;
+            left = loops.sizes()[old];
+            step = loops.strides()[old][0];
+        }
+        if left % dim != 0 {
+            return None;
+        }
+        strides[axis] = step;
+        step *= dim as isize;
+        left /= dim;
+    }
+    Some(strides)
+}
+
+impl Backend for CpuBackend {
+    type Tensor = Tensor;
+
+    #[inline]
+    fn execute(
+        &mut self,
+        op: Op,
+        inputs: &[Input<'_, Tensor>],
+        attrs: &Attrs,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<Tensor> {
+        let row = op.row();
+        if row.class == Class::Elementwise {
+            return self.elementwise(row, inputs, out, last_use);
+        }
+        self.execute_other(row, inputs, attrs, out, last_use)
+    }
+
+    fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {
+        self.new_tensor(meta)
+    }
+
+    fn write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
+        if !tensor.contiguous || !tensor.buffer.is_unique() {
+            return Err(ExecError::internal("write to a tensor that is shared"));
+        }
+        check_range(tensor, offset_bytes, src.len())?;
+        let to = tensor.ptr().wrapping_add(offset_bytes);
+        // SAFETY: the range lies in the tensor, which nobody else sees; the caller of `HostRange::new` answers for it.
+        unsafe { copy_bytes(&mut self.pool, to, src.as_ptr(), src.len())? };
+        if tensor.meta.dtype == DType::Bool {
+            let to = Shared::new(to);
+            in_chunks(&mut self.pool, src.len(), 1, |first, last| {
+                for i in first..last {
+                    // SAFETY: just written, and nobody else sees it.
+                    unsafe {
+                        let byte = to.get().add(i);
+                        byte.write((byte.read() != 0) as u8);
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
+        check_range(tensor, offset_bytes, dst.len())?;
+        if tensor.contiguous {
+            // SAFETY: the range lies in the tensor; the caller of `HostRange::new` answers for the other.
+            return unsafe {
+                copy_bytes(&mut self.pool, dst.as_ptr(), tensor.ptr().wrapping_add(offset_bytes), dst.len())
+            };
+        }
+        let size = tensor.size();
+        let loops = Loops::new(&tensor.meta.shape, [&tensor.strides]);
+        let [step] = loops.inner_strides();
+        let from = Shared::new(tensor.ptr());
+        let skipped = offset_bytes / size;
+        in_chunks(&mut self.pool, dst.len() / size, size, |first, last| {
+            let mut tile = Tile::new();
+            let mut at = first;
+            while at < last {
+                let n = TILE.min(last - at);
+                // SAFETY: runs lie in the tensor, the tile has room for `n` elements, and `dst` for all. It may be
+                // unaligned, so elements go by way of the tile.
+                unsafe {
+                    let tile = tile.as_mut_ptr();
+                    loops.for_runs(skipped + at, skipped + at + n, |run| {
+                        let to = tile.add((run.at - skipped - at) * size);
+                        strided::copy_run(
+                            to,
+                            size as isize,
+                            from.get().wrapping_offset(run.offsets[0]),
+                            step,
+                            run.len,
+                            size,
+                        );
+                    });
+                    dst.as_ptr().add(at * size).copy_from_nonoverlapping(tile, n * size);
+                }
+                at += n;
+            }
+        })
+    }
+
+    fn meta(&self, tensor: &Tensor) -> Meta {
+        tensor.meta
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.allocator.stats()
+    }
+
+    fn trim(&mut self) {
+        self.allocator.trim();
+    }
+}
+
+impl CpuBackend {
+    fn execute_other(
+        &mut self,
+        row: &Row,
+        inputs: Inputs<'_, '_>,
+        attrs: &Attrs,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<Tensor> {
+        let op = row.op;
+        let operand = |i: usize| inputs.get(i).map_or(Err(ExecError::internal("an operand is missing")), tensor);
+        match (row.class, attrs) {
+            (Class::Elementwise, _) => self.elementwise(row, inputs, out, last_use),
+            (Class::Select, _) => self.select(inputs, out, last_use),
+            (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
+            (Class::Reduction, Attrs::Axes { mask, .. }) => self.reduce(op, operand(0)?, *mask, out),
+            (Class::ArgReduction, Attrs::Axes { mask, .. }) => self.arg_reduce(op, operand(0)?, *mask, out),
+            (Class::Movement, _) => self.movement(op, operand(0)?, attrs, out),
+            (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
+            (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
+            (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
+            (Class::Gather, Attrs::Axis(axis)) => self.gather(operand(0)?, operand(1)?, *axis as usize, out),
+            (Class::Scatter, Attrs::Axis(axis)) => {
+                self.scatter_add(operand(0)?, operand(1)?, operand(2)?, *axis as usize, last_use)
+            }
+            (Class::Creation | Class::Random, _) => self.create(op, inputs, attrs, out),
+            _ => Err(ExecError::internal(format!("{} carries other attributes", row.name))),
+        }
+    }
+}
+
+fn check_range(tensor: &Tensor, offset_bytes: usize, len_bytes: usize) -> Result<()> {
+    let (all, size) = (tensor.meta.bytes(), tensor.size());
+    let fits = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= all);
+    if !fits || !offset_bytes.is_multiple_of(size) || !len_bytes.is_multiple_of(size) {
+        return Err(ExecError::internal(format!(
+            "bytes {offset_bytes} to {offset_bytes} + {len_bytes} of a {} tensor of {all} bytes",
+            tensor.meta.dtype
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! Elementwise work of any strides: contiguous stretches go straight to a kernel, the rest by way of tiles in L1.
+
+use crate::kernels::Kernel;
+use crate::loops::Loops;
+use crate::pool::Pool;
+use crate::strided::copy_run;
+use gt_backend::ExecError;
+use std::mem::MaybeUninit;
+
+/// Elements of a tile: a few tiles of 8-byte elements fit in L1 together.
+pub const TILE: usize = 512;
+/// Work of less than this many additions is not worth waking anybody for.
+const PARALLEL_WORK_MIN: usize = 32 << 10;
+/// Chunks start at multiples of this many elements, so that no two threads write to one cache line.
+const CHUNK_ELEMENTS: usize = 4 << 10;
+/// Chunks a thread: enough that a late helper still finds some.
+const CHUNKS_PER_THREAD: usize = 4;
+
+/// Room for [`TILE`] elements of any dtype.
+#[repr(C, align(64))]
+pub struct Tile([MaybeUninit<u64>; TILE]);
+
+impl Tile {
+    /// Uninitialised room.
+    #[inline(always)]
+    pub const fn new() -> Tile {
+        Tile([MaybeUninit::uninit(); TILE])
+    }
+    /// Its start.
+    #[inline(always)]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+/// Where an operand's elements are.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The first element.
+    pub ptr: *const u8,
+    /// Bytes an element.
+    pub size: usize,
+    /// The conversion to what the kernel computes in.
+    pub widen: Option<Kernel>,
+    /// How its elements follow the result's.
+    pub pattern: Pattern,
+}
+
+/// How an operand's elements follow the result's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// One element for all.
+    Splat,
+    /// In the same order, without gaps.
+    Linear,
+    /// As the loops say.
+    Strided,
+}
+
+/// One elementwise computation.
+pub struct Task {
+    /// The inner loop.
+    pub kernel: Kernel,
+    /// The kernel takes operands of one element for all.
+    pub takes_splat: bool,
+    /// The operands; unused ones repeat the first.
+    pub sources: [Source; 3],
+    /// How many are used.
+    pub operands: usize,
+    /// Where the result goes, in row-major order.
+    pub out: *mut u8,
+    /// Bytes an element of the result.
+    pub out_size: usize,
+    /// The conversion from what the kernel computes in.
+    pub narrow: Option<Kernel>,
+    /// The result takes an operand's memory.
+    pub in_place: bool,
+    /// The operands' strides; used when one is [`Pattern::Strided`].
+    pub loops: Option<Loops<3>>,
+    /// How many elements.
+    pub elements: usize,
+    /// Additions that one element is worth.
+    pub weight: usize,
+}
+
+// SAFETY: tasks are shared only during one call of `Pool::run`, in which threads write disjoint ranges of the result.
+unsafe impl Sync for Task {}
+
+impl Task {
+    /// Computes all elements.
+    ///
+    /// # Errors
+    /// A panic in a kernel.
+    ///
+    /// # Safety
+    /// The sources are readable and the result is writable for all elements. The result overlaps no source, except that
+    /// with `in_place` it may be exactly where linear sources of the same size are.
+    #[inline]
+    pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
+        if self.elements.saturating_mul(self.weight) < PARALLEL_WORK_MIN || pool.threads() == 1 {
+            // SAFETY: the caller's promise.
+            unsafe { self.range(0, self.elements) };
+            return Ok(());
+        }
+        let chunk = chunk_elements(self.elements, self.weight, pool.threads());
+        pool.run(self.elements.div_ceil(chunk), &|i| {
+            // SAFETY: the caller's promise; chunks are disjoint.
+            unsafe { self.range(i * chunk, ((i + 1) * chunk).min(self.elements)) }
+        })
+    }
+
+    /// # Safety
+    /// As [`Task::run`].
+    #[inline]
+    unsafe fn range(&self, from: usize, to: usize) {
+        let sources = &self.sources[..self.operands];
+        if sources.iter().all(|s| s.pattern != Pattern::Strided) {
+            let mut splat = 0;
+            let mut operands = self.sources.map(|s| s.ptr);
+            for (i, source) in sources.iter().enumerate() {
+                match source.pattern {
+                    Pattern::Splat => splat |= 1 << i,
+                    // SAFETY: within the source.
+                    _ => operands[i] = unsafe { source.ptr.add(from * source.size) },
+                }
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.stretch(operands, splat, self.out.add(from * self.out_size), to - from) };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.strided_range(from, to) }
+    }
+
+    /// # Safety
+    /// As [`Task::run`].
+    #[inline(never)]
+    unsafe fn strided_range(&self, from: usize, to: usize) {
+        let Some(loops) = &self.loops else { return };
+        let steps = loops.inner_strides();
+        let mut splat = 0;
+        let mut by_rows = true;
+        for (i, source) in self.sources[..self.operands].iter().enumerate() {
+            if steps[i] == 0 {
+                splat |= 1 << i;
+            } else {
+                by_rows &= steps[i] == source.size as isize;
+            }
+        }
+        if by_rows {
+            loops.for_runs(from, to, |run| {
+                let operands = std::array::from_fn(|i| self.sources[i].ptr.wrapping_offset(run.offsets[i]));
+                // SAFETY: runs lie within the sources, and the result has room for all elements.
+                unsafe { self.stretch(operands, splat, self.out.add(run.at * self.out_size), run.len) };
+            });
+            return;
+        }
+        let mut tiles = [Tile::new(), Tile::new(), Tile::new()];
+        let mut operands = self.sources.map(|s| s.ptr);
+        let mut splat = 0;
+        for (i, source) in self.sources[..self.operands].iter().enumerate() {
+            match source.pattern {
+                Pattern::Splat => splat |= 1 << i,
+                Pattern::Linear => (),
+                Pattern::Strided => operands[i] = tiles[i].as_mut_ptr(),
+            }
+        }
+        let mut at = from;
+        while at < to {
+            let n = TILE.min(to - at);
+            loops.for_runs(at, at + n, |run| {
+                for (i, source) in self.sources[..self.operands].iter().enumerate() {
+                    if source.pattern == Pattern::Strided {
+                        // SAFETY: the run lies within the source, and the tile has room for `n` elements.
+                        unsafe {
+                            let to = tiles[i].as_mut_ptr().add((run.at - at) * source.size);
+                            copy_run(
+                                to,
+                                source.size as isize,
+                                source.ptr.offset(run.offsets[i]),
+                                steps[i],
+                                run.len,
+                                source.size,
+                            );
+                        }
+                    }
+                }
+            });
+            for (i, source) in self.sources[..self.operands].iter().enumerate() {
+                if source.pattern == Pattern::Linear {
+                    // SAFETY: within the source.
+                    operands[i] = unsafe { source.ptr.add(at * source.size) };
+                }
+            }
+            // SAFETY: the operands are in their tiles or as the caller promises.
+            unsafe { self.stretch(operands, splat, self.out.add(at * self.out_size), n) };
+            at += n;
+        }
+    }
+
+    /// Contiguous operands, or one element for all where `splat` says so.
+    ///
+    /// # Safety
+    /// As [`Task::run`], for these `n` elements.
+    #[inline]
+    unsafe fn stretch(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
+        let plain = self.narrow.is_none() && !self.in_place && (splat == 0 || self.takes_splat);
+        if plain && self.sources[..self.operands].iter().all(|s| s.widen.is_none()) {
+            // SAFETY: the caller's promise.
+            unsafe { (self.kernel)(out, operands, splat, n) };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.staged(operands, splat, out, n) }
+    }
+
+    /// # Safety
+    /// As [`Task::stretch`].
+    #[inline(never)]
+    unsafe fn staged(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
+        let mut tiles = [Tile::new(), Tile::new(), Tile::new()];
+        let mut result = Tile::new();
+        let mut staged = operands;
+        let mut kept_splat = 0;
+        // SAFETY: tiles have room for `TILE` elements of any dtype; the rest is the caller's promise.
+        unsafe {
+            for (i, source) in self.sources[..self.operands].iter().enumerate() {
+                if splat >> i & 1 == 0 {
+                    continue;
+                }
+                let tile = tiles[i].as_mut_ptr();
+                let mut size = source.size;
+                if let Some(widen) = source.widen {
+                    widen(tile, [operands[i]; 3], 0, 1);
+                    size = size_of::<f32>();
+                } else {
+                    tile.copy_from_nonoverlapping(operands[i], size);
+                }
+                staged[i] = tile;
+                if self.takes_splat {
+                    kept_splat |= 1 << i;
+                } else if n > 1 {
+                    copy_run(tile.add(size), size as isize, tile, 0, n.min(TILE) - 1, size);
+                }
+            }
+            let mut at = 0;
+            while at < n {
+                let len = TILE.min(n - at);
+                for (i, source) in self.sources[..self.operands].iter().enumerate() {
+                    if splat >> i & 1 == 1 {
+                        continue;
+                    }
+                    staged[i] = operands[i].add(at * source.size);
+                    if let Some(widen) = source.widen {
+                        let tile = tiles[i].as_mut_ptr();
+                        widen(tile, [staged[i]; 3], 0, len);
+                        staged[i] = tile;
+                    }
+                }
+                let out = out.add(at * self.out_size);
+                if let Some(narrow) = self.narrow {
+                    (self.kernel)(result.as_mut_ptr(), staged, kept_splat, len);
+                    narrow(out, [result.as_mut_ptr().cast_const(); 3], 0, len);
+                } else if self.in_place {
+                    (self.kernel)(result.as_mut_ptr(), staged, kept_splat, len);
+                    out.copy_from_nonoverlapping(result.as_mut_ptr(), len * self.out_size);
+                } else {
+                    (self.kernel)(out, staged, kept_splat, len);
+                }
+                at += len;
+            }
+        }
+    }
+}
+
+/// How many elements a chunk of parallel work takes.
+pub fn chunk_elements(elements: usize, weight: usize, threads: usize) -> usize {
+    let chunks = (elements.saturating_mul(weight) / (PARALLEL_WORK_MIN / 2)).clamp(1, threads * CHUNKS_PER_THREAD);
+    elements.div_ceil(chunks).next_multiple_of(CHUNK_ELEMENTS.min(elements.div_ceil(2 * chunks).next_power_of_two()))
+}

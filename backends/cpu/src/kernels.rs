@@ -1,0 +1,468 @@
+//! The inner loops: one function an op, a dtype and a level of vector instructions, over contiguous elements.
+//!
+//! The bodies are generic and inlined into functions that enable a level's instructions, so that the compiler
+//! vectorises each for that level. The level is chosen once, when a backend starts. All levels compute the same bits:
+//! nothing is contracted or reassociated.
+
+use gt_ops::math::{Int, Real, Truth};
+use gt_ops::table::{IntKernel, RealKernel, TestKernel, kernels};
+use gt_ops::{DType, Op, for_each_elementwise};
+use half::slice::HalfFloatSliceExt;
+use std::mem::MaybeUninit;
+use std::slice;
+
+/// Computes `n` elements. Bit `i` of `splat`: operand `i` is one element for all. Ops of one or three operands take
+/// none splat.
+///
+/// # Safety
+/// `out` is writable and the operands are readable for their elements, and `out` overlaps none of them.
+pub type Kernel = unsafe fn(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize);
+
+/// The kernels of one level.
+pub struct Kernels {
+    /// By [`Op`] and [`DType`]; those of `f16` and `bf16` take and give `f32`, except that tests give bools.
+    elementwise: Vec<[Option<Kernel>; 10]>,
+    /// From and to; half precisions have none.
+    cast: [[Option<Kernel>; 10]; 10],
+    /// `where`, by the logarithm of the size of the choices.
+    select: [Kernel; 4],
+    /// From `f16` and `bf16` to `f32`.
+    pub widen: [Kernel; 2],
+    /// From `f32` to `f16` and `bf16`.
+    pub narrow: [Kernel; 2],
+}
+
+/// The vector instructions that kernels use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// What every machine of the architecture has.
+    Baseline,
+    /// 256 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// Those this machine has, best last.
+    pub fn available() -> Vec<Level> {
+        let mut levels = vec![Level::Baseline];
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            if is_x86_feature_detected!("avx2") {
+                levels.push(Level::Avx2);
+                if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|f| match *f {
+                    "avx512f" => is_x86_feature_detected!("avx512f"),
+                    "avx512bw" => is_x86_feature_detected!("avx512bw"),
+                    "avx512dq" => is_x86_feature_detected!("avx512dq"),
+                    _ => is_x86_feature_detected!("avx512vl"),
+                }) {
+                    levels.push(Level::Avx512);
+                }
+            }
+        }
+        levels
+    }
+}
+
+impl Kernels {
+    /// Those of a level this machine has.
+    pub fn of(level: Level) -> Kernels {
+        match level {
+            Level::Baseline => baseline::kernels(),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::kernels(),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::kernels(),
+        }
+    }
+    /// The kernel of an elementwise op.
+    #[inline]
+    pub fn elementwise(&self, op: Op, dtype: DType) -> Option<Kernel> {
+        self.elementwise.get(op as usize)?[dtype as usize]
+    }
+    /// The kernel of a cast; half precisions go by way of `f32`.
+    pub fn cast(&self, from: DType, to: DType) -> Option<Kernel> {
+        self.cast[from as usize][to as usize]
+    }
+    /// The kernel of `where` for choices of `size` bytes.
+    pub fn select(&self, size: usize) -> Kernel {
+        self.select[size.trailing_zeros() as usize & 3]
+    }
+}
+
+/// # Safety
+/// As [`Kernel`], for an operand of type `A` and a result of type `O`.
+#[inline(always)]
+unsafe fn map1<A: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize, f: impl Fn(A) -> O) {
+    // SAFETY: the caller's promise.
+    let (out, a) = unsafe {
+        (slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n), slice::from_raw_parts(operands[0].cast::<A>(), n))
+    };
+    for (out, a) in out.iter_mut().zip(a) {
+        out.write(f(*a));
+    }
+}
+
+/// # Safety
+/// As [`Kernel`], for operands of type `A` and a result of type `O`.
+#[inline(always)]
+unsafe fn map2<A: Copy, O: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize, f: impl Fn(A, A) -> O) {
+    let (a, b) = (operands[0].cast::<A>(), operands[1].cast::<A>());
+    // SAFETY: the caller's promise.
+    let out = unsafe { slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n) };
+    match splat & 3 {
+        0 => {
+            // SAFETY: the caller's promise.
+            let (a, b) = unsafe { (slice::from_raw_parts(a, n), slice::from_raw_parts(b, n)) };
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                out.write(f(*a, *b));
+            }
+        }
+        1 => {
+            // SAFETY: the caller's promise.
+            let (a, b) = unsafe { (*a, slice::from_raw_parts(b, n)) };
+            for (out, b) in out.iter_mut().zip(b) {
+                out.write(f(a, *b));
+            }
+        }
+        2 => {
+            // SAFETY: the caller's promise.
+            let (a, b) = unsafe { (slice::from_raw_parts(a, n), *b) };
+            for (out, a) in out.iter_mut().zip(a) {
+                out.write(f(*a, b));
+            }
+        }
+        _ => {
+            // SAFETY: the caller's promise.
+            let result = unsafe { f(*a, *b) };
+            out.fill(MaybeUninit::new(result));
+        }
+    }
+}
+
+/// # Safety
+/// As [`Kernel`], for operands of types `A` and `B` and a result of type `O`.
+#[inline(always)]
+unsafe fn map3<A: Copy, B: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize, f: impl Fn(A, B, B) -> O) {
+    // SAFETY: the caller's promise.
+    let (out, a, b, c) = unsafe {
+        (
+            slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n),
+            slice::from_raw_parts(operands[0].cast::<A>(), n),
+            slice::from_raw_parts(operands[1].cast::<B>(), n),
+            slice::from_raw_parts(operands[2].cast::<B>(), n),
+        )
+    };
+    for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+        out.write(f(*a, *b, *c));
+    }
+}
+
+/// A type that casts start from or end at.
+trait Element: Copy {
+    fn cast<T: Element>(self) -> T;
+    fn from_int(x: i64) -> Self;
+    fn from_f32(x: f32) -> Self;
+    fn from_f64(x: f64) -> Self;
+}
+
+macro_rules! int_element {
+    ($($t:ty as $via:ty),*) => {$(
+        impl Element for $t {
+            #[inline(always)]
+            fn cast<T: Element>(self) -> T {
+                T::from_int(self as i64)
+            }
+            #[inline(always)]
+            fn from_int(x: i64) -> Self {
+                x as $t
+            }
+            // What does not fit wraps after truncation to `$via`, which itself saturates, NaN becoming 0.
+            #[inline(always)]
+            fn from_f32(x: f32) -> Self {
+                x as $via as $t
+            }
+            #[inline(always)]
+            fn from_f64(x: f64) -> Self {
+                x as $via as $t
+            }
+        }
+    )*};
+}
+int_element!(u8 as i32, i8 as i32, i16 as i32, i32 as i32, i64 as i64);
+
+impl Element for Truth {
+    #[inline(always)]
+    fn cast<T: Element>(self) -> T {
+        T::from_int(self.0 as i64)
+    }
+    #[inline(always)]
+    fn from_int(x: i64) -> Self {
+        Truth((x != 0) as u8)
+    }
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        Truth((x != 0.0) as u8)
+    }
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        Truth((x != 0.0) as u8)
+    }
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    fn cast<T: Element>(self) -> T {
+        T::from_f32(self)
+    }
+    #[inline(always)]
+    fn from_int(x: i64) -> Self {
+        x as f32
+    }
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x as f32
+    }
+}
+
+impl Element for f64 {
+    #[inline(always)]
+    fn cast<T: Element>(self) -> T {
+        T::from_f64(self)
+    }
+    #[inline(always)]
+    fn from_int(x: i64) -> Self {
+        x as f64
+    }
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x as f64
+    }
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x
+    }
+}
+
+#[inline(always)]
+fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits((bits as u32) << 16)
+}
+
+/// To nearest, halves to even; NaN stays NaN.
+#[inline(always)]
+fn f32_to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    (if x.is_nan() { bits | 0x0040_0000 } else { rounded } >> 16) as u16
+}
+
+/// # Safety
+/// As [`Kernel`].
+unsafe fn widen_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+    // SAFETY: the caller's promise; any bits are an f32, and they are written before they are read.
+    unsafe {
+        out.cast::<f32>().write_bytes(0, n);
+        let out = slice::from_raw_parts_mut(out.cast::<f32>(), n);
+        slice::from_raw_parts(operands[0].cast::<half::f16>(), n).convert_to_f32_slice(out);
+    }
+}
+
+/// # Safety
+/// As [`Kernel`].
+unsafe fn narrow_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+    // SAFETY: as above.
+    unsafe {
+        out.write_bytes(0, n * 2);
+        let out = slice::from_raw_parts_mut(out.cast::<half::f16>(), n);
+        out.convert_from_f32_slice(slice::from_raw_parts(operands[0].cast::<f32>(), n));
+    }
+}
+
+/// The functions of one level.
+macro_rules! level {
+    ($(#[$enable:meta])* $name:ident) => {
+        mod $name {
+            use super::*;
+
+            $(#[$enable])*
+            unsafe fn real1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: the caller's promise, as everywhere in this module.
+                unsafe { super::map1(out, operands, n, |a: R| K::real([a])) }
+            }
+            $(#[$enable])*
+            unsafe fn real2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map2(out, operands, splat, n, |a: R, b: R| K::real([a, b])) }
+            }
+            $(#[$enable])*
+            unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map3(out, operands, n, |a: R, b: R, c: R| K::real([a, b, c])) }
+            }
+            $(#[$enable])*
+            unsafe fn int1<K: IntKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, |a: I| K::int([a])) }
+            }
+            $(#[$enable])*
+            unsafe fn int2<K: IntKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map2(out, operands, splat, n, |a: I, b: I| K::int([a, b])) }
+            }
+            $(#[$enable])*
+            unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map3(out, operands, n, |a: I, b: I, c: I| K::int([a, b, c])) }
+            }
+            $(#[$enable])*
+            unsafe fn real_test1<K: TestKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, |a: R| K::real([a]) as u8) }
+            }
+            $(#[$enable])*
+            unsafe fn real_test2<K: TestKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map2(out, operands, splat, n, |a: R, b: R| K::real([a, b]) as u8) }
+            }
+            $(#[$enable])*
+            unsafe fn int_test1<K: TestKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, |a: I| K::int([a]) as u8) }
+            }
+            $(#[$enable])*
+            unsafe fn int_test2<K: TestKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map2(out, operands, splat, n, |a: I, b: I| K::int([a, b]) as u8) }
+            }
+            $(#[$enable])*
+            unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map3(out, operands, n, |c: u8, a: T, b: T| if c != 0 { a } else { b }) }
+            }
+            $(#[$enable])*
+            unsafe fn cast<A: Element, O: Element>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, |a: A| a.cast::<O>()) }
+            }
+            $(#[$enable])*
+            unsafe fn widen_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, bf16_to_f32) }
+            }
+            $(#[$enable])*
+            unsafe fn narrow_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, f32_to_bf16) }
+            }
+
+            fn casts_from<A: Element>() -> [Option<Kernel>; 10] {
+                [
+                    Some(cast::<A, Truth>), Some(cast::<A, u8>), Some(cast::<A, i8>), Some(cast::<A, i16>), Some(cast::<A, i32>),
+                    Some(cast::<A, i64>), None, None, Some(cast::<A, f32>), Some(cast::<A, f64>),
+                ]
+            }
+
+            pub fn kernels() -> Kernels {
+                let none = [None; 10];
+                let mut elementwise = vec![none; gt_ops::table::WIRE_ID_MAX];
+                for_each_elementwise!(fill_table);
+                fill(&mut elementwise);
+                Kernels {
+                    elementwise,
+                    cast: [
+                        casts_from::<Truth>(), casts_from::<u8>(), casts_from::<i8>(), casts_from::<i16>(), casts_from::<i32>(),
+                        casts_from::<i64>(), none, none, casts_from::<f32>(), casts_from::<f64>(),
+                    ],
+                    select: [select::<u8>, select::<u16>, select::<u32>, select::<u64>],
+                    widen: [super::widen_f16, widen_bf16],
+                    narrow: [super::narrow_f16, narrow_bf16],
+                }
+            }
+        }
+    };
+}
+
+/// The kernels of one op for each dtype.
+macro_rules! by_dtype {
+    (real $real:ident, $k:ident) => {
+        [
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            Some($real::<kernels::$k, f32>),
+            Some($real::<kernels::$k, f32>),
+            Some($real::<kernels::$k, f32>),
+            Some($real::<kernels::$k, f64>),
+        ]
+    };
+    (int $int:ident, $k:ident) => {
+        [
+            Some($int::<kernels::$k, Truth>),
+            Some($int::<kernels::$k, u8>),
+            Some($int::<kernels::$k, i8>),
+            Some($int::<kernels::$k, i16>),
+            Some($int::<kernels::$k, i32>),
+            Some($int::<kernels::$k, i64>),
+            None,
+            None,
+            None,
+            None,
+        ]
+    };
+    (both $real:ident, $int:ident, $k:ident) => {
+        [
+            Some($int::<kernels::$k, Truth>),
+            Some($int::<kernels::$k, u8>),
+            Some($int::<kernels::$k, i8>),
+            Some($int::<kernels::$k, i16>),
+            Some($int::<kernels::$k, i32>),
+            Some($int::<kernels::$k, i64>),
+            Some($real::<kernels::$k, f32>),
+            Some($real::<kernels::$k, f32>),
+            Some($real::<kernels::$k, f32>),
+            Some($real::<kernels::$k, f64>),
+        ]
+    };
+}
+
+macro_rules! fill_table {
+    (
+        real1 { $($r1:ident)* } real2 { $($r2:ident)* } map1 { $($m1:ident)* } map2 { $($m2:ident)* } map3 { $($m3:ident)* }
+        int1 { $($i1:ident)* } int2 { $($i2:ident)* } test1 { $($t1:ident)* } test2 { $($t2:ident)* }
+    ) => {
+        fn fill(table: &mut [[Option<Kernel>; 10]]) {
+            $(table[Op::$r1 as usize] = by_dtype!(real real1, $r1);)*
+            $(table[Op::$r2 as usize] = by_dtype!(real real2, $r2);)*
+            $(table[Op::$m1 as usize] = by_dtype!(both real1, int1, $m1);)*
+            $(table[Op::$m2 as usize] = by_dtype!(both real2, int2, $m2);)*
+            $(table[Op::$m3 as usize] = by_dtype!(both real3, int3, $m3);)*
+            $(table[Op::$i1 as usize] = by_dtype!(int int1, $i1);)*
+            $(table[Op::$i2 as usize] = by_dtype!(int int2, $i2);)*
+            $(table[Op::$t1 as usize] = by_dtype!(both real_test1, int_test1, $t1);)*
+            $(table[Op::$t2 as usize] = by_dtype!(both real_test2, int_test2, $t2);)*
+        }
+    };
+}
+
+level!(baseline);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx2")]
+    avx2
+);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    avx512
+);

@@ -1,0 +1,161 @@
+//! Walking several strided operands of one shape together, in row-major order.
+
+use gt_ops::{RANK_MAX, Shape};
+
+/// The axes to walk, outermost first, with neighbours merged where all operands allow it.
+#[derive(Clone, Copy, Debug)]
+pub struct Loops<const N: usize> {
+    rank: usize,
+    sizes: [usize; RANK_MAX],
+    /// Bytes from one index to the next, of each operand on each axis.
+    strides: [[isize; N]; RANK_MAX],
+}
+
+/// A stretch of the innermost axis.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<const N: usize> {
+    /// Bytes from each operand's first element to the stretch's first.
+    pub offsets: [isize; N],
+    /// The position of the stretch's first element in row-major order.
+    pub at: usize,
+    /// How many elements.
+    pub len: usize,
+}
+
+impl<const N: usize> Loops<N> {
+    /// Walks `shape`, of which no size is 0, with these strides of the operands in bytes.
+    pub fn new(shape: &Shape, strides: [&[isize; RANK_MAX]; N]) -> Loops<N> {
+        let mut loops = Loops { rank: 0, sizes: [1; RANK_MAX], strides: [[0; N]; RANK_MAX] };
+        for (axis, &size) in shape.dims().iter().enumerate() {
+            if size == 1 {
+                continue;
+            }
+            let step: [isize; N] = std::array::from_fn(|i| strides[i][axis]);
+            let merges = loops.rank > 0
+                && (0..N).all(|i| loops.strides[loops.rank - 1][i] == step[i].wrapping_mul(size as isize));
+            if merges {
+                loops.sizes[loops.rank - 1] *= size;
+                loops.strides[loops.rank - 1] = step;
+            } else {
+                loops.sizes[loops.rank] = size;
+                loops.strides[loops.rank] = step;
+                loops.rank += 1;
+            }
+        }
+        if loops.rank == 0 {
+            loops.rank = 1;
+        }
+        loops
+    }
+
+    /// The size of the innermost axis.
+    #[inline]
+    pub fn inner(&self) -> usize {
+        self.sizes[self.rank - 1]
+    }
+    /// The strides along the innermost axis.
+    #[inline]
+    pub fn inner_strides(&self) -> [isize; N] {
+        self.strides[self.rank - 1]
+    }
+    /// The sizes, outermost first.
+    pub fn sizes(&self) -> &[usize] {
+        &self.sizes[..self.rank]
+    }
+    /// The strides of each axis, outermost first.
+    pub fn strides(&self) -> &[[isize; N]] {
+        &self.strides[..self.rank]
+    }
+    /// All elements.
+    pub fn numel(&self) -> usize {
+        self.sizes().iter().product()
+    }
+
+    /// Calls `each` with the stretches that make up elements `from..to`.
+    #[inline]
+    pub fn for_runs(&self, from: usize, to: usize, mut each: impl FnMut(Run<N>)) {
+        if from >= to {
+            return;
+        }
+        let last = self.rank - 1;
+        let mut index = [0usize; RANK_MAX];
+        let mut offsets = [0isize; N];
+        let mut rest = from;
+        for axis in (0..=last).rev() {
+            index[axis] = rest % self.sizes[axis];
+            rest /= self.sizes[axis];
+            for (offset, stride) in offsets.iter_mut().zip(&self.strides[axis]) {
+                *offset += index[axis] as isize * stride;
+            }
+        }
+        let mut at = from;
+        loop {
+            let len = (self.sizes[last] - index[last]).min(to - at);
+            each(Run { offsets, at, len });
+            at += len;
+            if at == to {
+                return;
+            }
+            // The stretch ended with its axis: back to the axis's start, and one on along the axes outside.
+            for (offset, stride) in offsets.iter_mut().zip(&self.strides[last]) {
+                *offset -= index[last] as isize * stride;
+            }
+            index[last] = 0;
+            let mut axis = last;
+            while axis > 0 {
+                axis -= 1;
+                index[axis] += 1;
+                for (offset, stride) in offsets.iter_mut().zip(&self.strides[axis]) {
+                    *offset += stride;
+                }
+                if index[axis] < self.sizes[axis] {
+                    break;
+                }
+                for (offset, stride) in offsets.iter_mut().zip(&self.strides[axis]) {
+                    *offset -= index[axis] as isize * stride;
+                }
+                index[axis] = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_cover_a_range_in_row_major_order() {
+        let shape = Shape::new(&[3, 1, 4, 5]).unwrap();
+        let mut transposed = [0isize; RANK_MAX];
+        transposed[..4].copy_from_slice(&[1, 7, 15, 3]);
+        let plain = shape.contiguous_strides();
+        let loops = Loops::new(&shape, [&plain, &transposed]);
+        assert_eq!(loops.numel(), 60);
+        for (from, to) in [(0, 60), (7, 53), (5, 6), (9, 9)] {
+            let mut seen = Vec::new();
+            loops.for_runs(from, to, |run| {
+                for i in 0..run.len {
+                    let at: [isize; 2] =
+                        std::array::from_fn(|o| run.offsets[o] + i as isize * loops.inner_strides()[o]);
+                    seen.push((run.at + i, at));
+                }
+            });
+            let expected: Vec<_> = (from..to)
+                .map(|i| (i, [i as isize, (i / 20) as isize + (i / 5 % 4) as isize * 15 + (i % 5) as isize * 3]))
+                .collect();
+            assert_eq!(seen, expected);
+        }
+    }
+
+    #[test]
+    fn axes_merge_where_all_operands_allow() {
+        let shape = Shape::new(&[2, 3, 4]).unwrap();
+        let plain = shape.contiguous_strides();
+        assert_eq!(Loops::new(&shape, [&plain]).sizes(), &[24]);
+        let mut row = [0isize; RANK_MAX];
+        row[2] = 1;
+        assert_eq!(Loops::new(&shape, [&plain, &row]).sizes(), &[6, 4]);
+        assert_eq!(Loops::new(&Shape::SCALAR, [&plain]).sizes(), &[1]);
+    }
+}

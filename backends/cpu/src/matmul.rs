@@ -1,0 +1,168 @@
+//! Matrix products, by the `gemm` crates for floats.
+
+use crate::pool::Pool;
+use gemm_common::Parallelism;
+use gt_backend::ExecError;
+use gt_ops::DType;
+use gt_ops::math::Int;
+
+/// Products of fewer multiplications than this are not worth waking anybody for.
+const PARALLEL_PRODUCTS_MIN: usize = 1 << 20;
+/// Threads share a product along blocks of this many rows or columns.
+const BLOCK: usize = 64;
+
+/// One operand or the result: where it is and how far apart its rows and columns are, in elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix {
+    /// The element at (0, 0).
+    pub ptr: *mut u8,
+    /// From a row to the next.
+    pub row_step: isize,
+    /// From a column to the next.
+    pub column_step: isize,
+}
+
+// SAFETY: whoever dereferences the pointer answers for the accesses not overlapping.
+unsafe impl Sync for Matrix {}
+
+impl Matrix {
+    fn transposed(self) -> Matrix {
+        Matrix { row_step: self.column_step, column_step: self.row_step, ..self }
+    }
+    fn at(self, row: usize, column: usize, size: usize) -> Matrix {
+        let elements = row as isize * self.row_step + column as isize * self.column_step;
+        Matrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
+    }
+}
+
+/// `out = a b` for `batches` matrices of `m` by `k` and `k` by `n`.
+pub struct Product<'a> {
+    /// The dtype of all three; not `bf16`.
+    pub dtype: DType,
+    /// Rows of the result.
+    pub m: usize,
+    /// The length of the sums.
+    pub k: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// How many.
+    pub batches: usize,
+    /// The three matrices of each batch: result, a, b.
+    pub matrices: &'a (dyn Fn(usize) -> [Matrix; 3] + Sync),
+}
+
+impl Product<'_> {
+    /// Computes it.
+    ///
+    /// # Errors
+    /// A panic in a chunk.
+    ///
+    /// # Safety
+    /// The matrices are valid for their elements; results overlap nothing.
+    pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
+        let &Product { m, n, k, batches, dtype, .. } = self;
+        let products = m.saturating_mul(n).saturating_mul(k.max(1));
+        let threads = pool.threads();
+        if products.saturating_mul(batches) < PARALLEL_PRODUCTS_MIN || threads == 1 {
+            // SAFETY: the caller's promise.
+            (0..batches).for_each(|i| unsafe { one(dtype, m, n, k, (self.matrices)(i)) });
+            return Ok(());
+        }
+        if batches >= 2 * threads {
+            // SAFETY: the caller's promise; batches are disjoint.
+            return pool.run(batches, &|i| unsafe { one(dtype, m, n, k, (self.matrices)(i)) });
+        }
+        // The longer side of the result is shared out: the operand of the other side is packed by each thread.
+        let by_rows = m > n;
+        let side = if by_rows { m } else { n };
+        let piece = side.div_ceil(threads).next_multiple_of(BLOCK).min(side);
+        let pieces = side.div_ceil(piece);
+        pool.run(batches * pieces, &|i| {
+            let [out, a, b] = (self.matrices)(i / pieces);
+            let first = i % pieces * piece;
+            let len = piece.min(side - first);
+            let size = dtype.size();
+            // SAFETY: the caller's promise; pieces are disjoint.
+            unsafe {
+                if by_rows {
+                    one(dtype, len, n, k, [out.at(first, 0, size), a.at(first, 0, size), b]);
+                } else {
+                    one(dtype, m, len, k, [out.at(0, first, size), a, b.at(0, first, size)]);
+                }
+            }
+        })
+    }
+}
+
+/// # Safety
+/// As [`Product::run`].
+unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, matrices: [Matrix; 3]) {
+    // The float kernels prefer results whose columns are contiguous: the transposed product.
+    let [out, right, left] = matrices.map(Matrix::transposed);
+    let (m, n) = (n, m);
+    macro_rules! gemm {
+        ($t:ty, $f:path) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                ($f())(
+                    m,
+                    n,
+                    k,
+                    out.ptr.cast::<$t>(),
+                    out.column_step,
+                    out.row_step,
+                    false,
+                    left.ptr.cast_const().cast::<$t>(),
+                    left.column_step,
+                    left.row_step,
+                    right.ptr.cast_const().cast::<$t>(),
+                    right.column_step,
+                    right.row_step,
+                    <$t>::from(0i8),
+                    <$t>::from(1i8),
+                    false,
+                    false,
+                    false,
+                    Parallelism::None,
+                )
+            }
+        };
+    }
+    match dtype {
+        DType::F32 => gemm!(f32, gemm_f32::gemm::f32::get_gemm_fn),
+        DType::F64 => gemm!(f64, gemm_f64::gemm::f64::get_gemm_fn),
+        DType::F16 => gemm!(half::f16, gemm_f16::gemm::f16::get_gemm_fn),
+        // SAFETY: the caller's promise.
+        DType::U8 | DType::Bool => unsafe { integers::<u8>(m, n, k, out, left, right) },
+        // SAFETY: the caller's promise.
+        DType::I8 => unsafe { integers::<i8>(m, n, k, out, left, right) },
+        // SAFETY: the caller's promise.
+        DType::I16 | DType::BF16 => unsafe { integers::<i16>(m, n, k, out, left, right) },
+        // SAFETY: the caller's promise.
+        DType::I32 => unsafe { integers::<i32>(m, n, k, out, left, right) },
+        // SAFETY: the caller's promise.
+        DType::I64 => unsafe { integers::<i64>(m, n, k, out, left, right) },
+    }
+}
+
+/// # Safety
+/// As [`Product::run`].
+unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: Matrix, a: Matrix, b: Matrix) {
+    let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
+    let at = |of: Matrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for column in 0..n {
+            for row in 0..m {
+                to.offset(at(out, row, column)).write(I::ZERO);
+            }
+            for depth in 0..k {
+                let factor = right.offset(at(b, depth, column)).read();
+                for row in 0..m {
+                    let sum = to.offset(at(out, row, column));
+                    sum.write(sum.read().wrapping_add(factor.wrapping_mul(left.offset(at(a, row, depth)).read())));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! Memory of tensors: a caching allocator with a byte limit.
+//!
+//! Sizes are rounded up to classes, eight to a doubling, and a freed block waits in its class's list for the next tensor
+//! of that size: a training step then asks the system for nothing. Blocks of [`MAP_BYTES_MIN`] and more are mappings
+//! of their own, on huge pages, since page faults otherwise cost several times what a kernel does.
+
+use gt_backend::{ExecError, MemoryStats};
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Every block starts at a multiple of this: a cache line, and the widest vector.
+pub const ALIGN_BYTES: usize = 64;
+/// Blocks from here on are mapped by themselves, on huge pages.
+pub const MAP_BYTES_MIN: usize = 2 << 20;
+/// Free blocks together hold at most the limit divided by this.
+const CACHE_SHARE_OF_LIMIT: usize = 4;
+/// Classes up to blocks of 2^51 bytes: more than a shape can name.
+const CLASSES: usize = 360;
+
+/// One piece of memory and who holds it.
+#[repr(C, align(64))]
+struct Block {
+    /// How many [`Buffer`]s name the block.
+    refs: AtomicUsize,
+    /// Valid as long as the block is: the heap outlives its live blocks.
+    heap: *const Mutex<Heap>,
+    data: *mut u8,
+    capacity_bytes: usize,
+    class: usize,
+    /// The next free block of the class; only used under the heap's lock.
+    next_free: *mut Block,
+}
+
+struct Heap {
+    /// The first free block of each class.
+    free: [*mut Block; CLASSES],
+    /// When each class was last asked for.
+    asked: [u64; CLASSES],
+    clock: u64,
+    live_blocks: usize,
+    stats: MemoryStats,
+    cached_bytes_max: usize,
+    /// The allocator is gone: the last block to be freed takes the heap with it.
+    orphan: bool,
+}
+
+// SAFETY: the free lists own their blocks; nobody else has pointers to them.
+unsafe impl Send for Heap {}
+
+/// Hands out [`Buffer`]s.
+pub struct Allocator {
+    heap: NonNull<Mutex<Heap>>,
+}
+
+// SAFETY: the heap is behind a mutex.
+unsafe impl Send for Allocator {}
+
+/// Shared ownership of a block. Its bytes are reached through raw pointers only.
+pub struct Buffer {
+    block: NonNull<Block>,
+}
+
+// SAFETY: the count is atomic, and the bytes are only reached through raw pointers by code that answers for it.
+unsafe impl Send for Buffer {}
+
+fn class_of(bytes: usize) -> usize {
+    let units = bytes.div_ceil(ALIGN_BYTES).max(1);
+    // The top four bits of `units - 1` stay: eight classes to a doubling.
+    let shift = (usize::BITS - (units - 1).leading_zeros()).saturating_sub(4) as usize;
+    shift * 8 + ((units - 1) >> shift)
+}
+
+fn capacity_of(class: usize) -> usize {
+    let shift = (class / 8).saturating_sub(1);
+    ((class - shift * 8 + 1) << shift) * ALIGN_BYTES
+}
+
+fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
+    // The heap is consistent between any two statements that could panic.
+    heap.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Allocator {
+    /// An allocator whose blocks together hold at most `limit_bytes`.
+    pub fn new(limit_bytes: usize) -> Allocator {
+        let heap = Box::new(Mutex::new(Heap {
+            free: [ptr::null_mut(); CLASSES],
+            asked: [0; CLASSES],
+            clock: 0,
+            live_blocks: 0,
+            stats: MemoryStats { limit_bytes, ..MemoryStats::default() },
+            cached_bytes_max: limit_bytes / CACHE_SHARE_OF_LIMIT,
+            orphan: false,
+        }));
+        Allocator { heap: NonNull::from(Box::leak(heap)) }
+    }
+
+    fn heap(&self) -> MutexGuard<'_, Heap> {
+        // SAFETY: the heap is freed only after this allocator is dropped.
+        lock(unsafe { self.heap.as_ref() })
+    }
+
+    /// At least `bytes` bytes of unspecified content.
+    ///
+    /// # Errors
+    /// [`ExecError::OutOfMemory`] past the limit, or when the system has no more.
+    #[inline]
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
+        let class = class_of(bytes);
+        let mut heap = self.heap();
+        heap.clock += 1;
+        heap.asked[class] = heap.clock;
+        let block = heap.free[class];
+        if block.is_null() {
+            return heap.grow(self.heap, bytes, class);
+        }
+        // SAFETY: a free block belongs to the heap, which is locked.
+        let capacity_bytes = unsafe {
+            heap.free[class] = (*block).next_free;
+            (*block).refs = AtomicUsize::new(1);
+            (*block).capacity_bytes
+        };
+        heap.stats.cached_bytes -= capacity_bytes;
+        heap.took(capacity_bytes);
+        // SAFETY: not null.
+        Ok(Buffer { block: unsafe { NonNull::new_unchecked(block) } })
+    }
+
+    /// What is held and cached.
+    pub fn stats(&self) -> MemoryStats {
+        self.heap().stats
+    }
+
+    /// Returns all free blocks to the system.
+    pub fn trim(&self) {
+        self.heap().shrink_cache_to(0);
+    }
+}
+
+impl Drop for Allocator {
+    fn drop(&mut self) {
+        let mut heap = self.heap();
+        heap.shrink_cache_to(0);
+        heap.orphan = true;
+        let last = heap.live_blocks == 0;
+        drop(heap);
+        if last {
+            // SAFETY: no block is left, so nobody else has a pointer to the heap, which came from a Box.
+            drop(unsafe { Box::from_raw(self.heap.as_ptr()) });
+        }
+    }
+}
+
+impl Heap {
+    fn took(&mut self, capacity_bytes: usize) {
+        self.live_blocks += 1;
+        self.stats.used_bytes += capacity_bytes;
+        self.stats.used_bytes_peak = self.stats.used_bytes_peak.max(self.stats.used_bytes);
+    }
+
+    #[cold]
+    fn grow(&mut self, heap: NonNull<Mutex<Heap>>, bytes: usize, class: usize) -> Result<Buffer, ExecError> {
+        let capacity_bytes = capacity_of(class);
+        let MemoryStats { used_bytes, limit_bytes, .. } = self.stats;
+        let refused = ExecError::OutOfMemory { requested: bytes, held: used_bytes, limit: limit_bytes };
+        let Some(cached_bytes_max) =
+            limit_bytes.checked_sub(used_bytes).and_then(|left| left.checked_sub(capacity_bytes))
+        else {
+            return Err(refused);
+        };
+        self.shrink_cache_to(cached_bytes_max);
+        let fresh = || system_allocate(capacity_bytes);
+        let Some((block, data)) = fresh().or_else(|| {
+            self.shrink_cache_to(0);
+            fresh()
+        }) else {
+            return Err(refused);
+        };
+        let header = Block {
+            refs: AtomicUsize::new(1),
+            heap: heap.as_ptr(),
+            data,
+            capacity_bytes,
+            class,
+            next_free: ptr::null_mut(),
+        };
+        // SAFETY: `system_allocate` gave room for a header there, that nobody else knows.
+        unsafe { block.as_ptr().write(header) };
+        self.took(capacity_bytes);
+        Ok(Buffer { block })
+    }
+
+    /// Returns the blocks of the classes asked for longest ago until at most this much is cached.
+    fn shrink_cache_to(&mut self, cached_bytes_max: usize) {
+        while self.stats.cached_bytes > cached_bytes_max {
+            let stale =
+                (0..CLASSES).filter(|class| !self.free[*class].is_null()).min_by_key(|class| self.asked[*class]);
+            let Some(class) = stale else { return };
+            while !self.free[class].is_null() && self.stats.cached_bytes > cached_bytes_max {
+                let block = self.free[class];
+                // SAFETY: a free block belongs to the heap; it leaves the list before it is released.
+                unsafe {
+                    self.free[class] = (*block).next_free;
+                    self.stats.cached_bytes -= (*block).capacity_bytes;
+                    system_free(block);
+                }
+            }
+        }
+    }
+}
+
+/// Room for a header and `capacity_bytes` of data; small data follow their header.
+fn system_allocate(capacity_bytes: usize) -> Option<(NonNull<Block>, *mut u8)> {
+    let mapped = capacity_bytes >= MAP_BYTES_MIN;
+    let data = if mapped { Some(map(capacity_bytes)?) } else { None };
+    // SAFETY: the layout is not of size 0.
+    let block = unsafe { alloc(header_layout(capacity_bytes)) };
+    match (NonNull::new(block.cast::<Block>()), data) {
+        (Some(header), Some(data)) => Some((header, data)),
+        // SAFETY: the layout has `capacity_bytes` after the header.
+        (Some(header), None) => Some((header, unsafe { block.add(size_of::<Block>()) })),
+        (None, Some(data)) => {
+            unmap(data, capacity_bytes);
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+/// # Safety
+/// The block came from [`system_allocate`] and is not used again.
+unsafe fn system_free(block: *mut Block) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let capacity_bytes = (*block).capacity_bytes;
+        if capacity_bytes >= MAP_BYTES_MIN {
+            unmap((*block).data, capacity_bytes);
+        }
+        dealloc(block.cast(), header_layout(capacity_bytes));
+    }
+}
+
+fn header_layout(capacity_bytes: usize) -> Layout {
+    let data = if capacity_bytes >= MAP_BYTES_MIN { 0 } else { capacity_bytes };
+    // SAFETY: the alignment is a power of two and the size is far from overflow.
+    unsafe { Layout::from_size_align_unchecked(size_of::<Block>() + data, ALIGN_BYTES) }
+}
+
+/// A mapping of `bytes` (a multiple of 64) at a multiple of 2 MiB, on huge pages where the system has them.
+#[cfg(all(unix, not(miri)))]
+fn map(bytes: usize) -> Option<*mut u8> {
+    const HUGE: usize = MAP_BYTES_MIN;
+    let wide = bytes.checked_add(HUGE)?;
+    // SAFETY: a new private mapping touches no memory of ours.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            wide,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    let start = start.cast::<u8>();
+    let before = start.align_offset(HUGE);
+    let kept = bytes.next_multiple_of(PAGE_BYTES);
+    let after = wide - before - kept;
+    // SAFETY: both trimmed ends lie in the new mapping, outside what is kept; `before` and `kept` are whole pages. The
+    // advice changes no content, and it does not matter whether it is taken.
+    unsafe {
+        let data = start.add(before);
+        if before > 0 {
+            libc::munmap(start.cast(), before);
+        }
+        if after > 0 {
+            libc::munmap(data.add(kept).cast(), after);
+        }
+        #[cfg(target_os = "linux")]
+        libc::madvise(data.cast(), kept, libc::MADV_HUGEPAGE);
+        Some(data)
+    }
+}
+
+#[cfg(all(unix, not(miri)))]
+const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 << 10 };
+
+#[cfg(all(unix, not(miri)))]
+fn unmap(data: *mut u8, bytes: usize) {
+    // SAFETY: exactly the range that `map` kept, and no longer in use.
+    unsafe { libc::munmap(data.cast(), bytes.next_multiple_of(PAGE_BYTES)) };
+}
+
+#[cfg(any(not(unix), miri))]
+fn map(bytes: usize) -> Option<*mut u8> {
+    let layout = Layout::from_size_align(bytes, ALIGN_BYTES).ok()?;
+    // SAFETY: not of size 0.
+    let data = unsafe { alloc(layout) };
+    (!data.is_null()).then_some(data)
+}
+
+#[cfg(any(not(unix), miri))]
+fn unmap(data: *mut u8, bytes: usize) {
+    if let Ok(layout) = Layout::from_size_align(bytes, ALIGN_BYTES) {
+        // SAFETY: the layout that `map` used.
+        unsafe { dealloc(data, layout) };
+    }
+}
+
+impl Buffer {
+    /// The first byte; valid for [`Buffer::capacity_bytes`] while a handle lives.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        // SAFETY: a handle keeps its block alive, and `data` never changes while it does.
+        unsafe { (*self.block.as_ptr()).data }
+    }
+    /// The size of the block.
+    #[inline]
+    pub fn capacity_bytes(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { (*self.block.as_ptr()).capacity_bytes }
+    }
+    /// Whether this is the only handle.
+    #[inline]
+    pub fn is_unique(&self) -> bool {
+        self.refs().load(Ordering::Acquire) == 1
+    }
+    #[inline]
+    fn refs(&self) -> &AtomicUsize {
+        // SAFETY: a handle keeps its block alive.
+        unsafe { &(*self.block.as_ptr()).refs }
+    }
+}
+
+impl Clone for Buffer {
+    #[inline]
+    fn clone(&self) -> Buffer {
+        // As in `Arc`: the new handle is made from one that keeps the block alive.
+        self.refs().fetch_add(1, Ordering::Relaxed);
+        Buffer { block: self.block }
+    }
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        if self.refs().fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // As in `Arc`: what other handles did comes before the block is used again.
+        fence(Ordering::Acquire);
+        let block = self.block.as_ptr();
+        // SAFETY: this was the last handle, so the block is ours until it is on a list; a live block keeps its heap.
+        let (heap, capacity_bytes, class) = unsafe { ((*block).heap, (*block).capacity_bytes, (*block).class) };
+        // SAFETY: as above.
+        let mut locked = lock(unsafe { &*heap });
+        locked.live_blocks -= 1;
+        locked.stats.used_bytes -= capacity_bytes;
+        if locked.orphan {
+            let last = locked.live_blocks == 0;
+            drop(locked);
+            // SAFETY: the block is on no list; the last one takes the heap, which its allocator left to it.
+            unsafe {
+                system_free(block);
+                if last {
+                    drop(Box::from_raw(heap.cast_mut()));
+                }
+            }
+            return;
+        }
+        // SAFETY: the block is ours.
+        unsafe { (*block).next_free = locked.free[class] };
+        locked.free[class] = block;
+        locked.stats.cached_bytes += capacity_bytes;
+        if locked.stats.cached_bytes > locked.cached_bytes_max {
+            let most = locked.cached_bytes_max;
+            locked.shrink_cache_to(most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_hold_what_they_are_asked_for_and_waste_an_eighth_at_most() {
+        let mut last = 0;
+        for bytes in (0..100_000).chain([1 << 20, (1 << 20) + 1, 1 << 30, (1 << 40) - 1, 1 << 51]) {
+            let class = class_of(bytes);
+            let capacity = capacity_of(class);
+            assert!(capacity >= bytes && class >= last && class < CLASSES, "{bytes} {class} {capacity}");
+            assert!(capacity <= bytes.max(ALIGN_BYTES) + (bytes / 8).max(ALIGN_BYTES - 1), "{bytes} {capacity}");
+            assert_eq!(class_of(capacity), class);
+            last = class;
+        }
+    }
+
+    #[test]
+    fn a_freed_block_serves_the_next_tensor_of_its_size() {
+        let allocator = Allocator::new(1 << 20);
+        let first = allocator.allocate(1000).unwrap();
+        let place = first.as_ptr();
+        assert_eq!(place.align_offset(ALIGN_BYTES), 0);
+        drop(first);
+        let cached = allocator.stats().cached_bytes;
+        assert!(cached >= 1000);
+        let again = allocator.allocate(990).unwrap();
+        assert_eq!(again.as_ptr(), place);
+        assert_eq!(allocator.stats().cached_bytes, 0);
+        assert_eq!(allocator.stats().used_bytes, cached);
+        drop(again);
+        allocator.trim();
+        let stats = allocator.stats();
+        assert_eq!((stats.used_bytes, stats.cached_bytes, stats.used_bytes_peak), (0, 0, cached));
+    }
+
+    #[test]
+    fn the_limit_counts_the_cache_but_gives_it_up_first() {
+        let allocator = Allocator::new(64 << 10);
+        drop(allocator.allocate(16 << 10).unwrap());
+        let most = allocator.allocate(50 << 10).unwrap();
+        assert_eq!(allocator.stats().cached_bytes, 0);
+        let error = allocator.allocate(16 << 10).err().unwrap();
+        assert_eq!(error, ExecError::OutOfMemory { requested: 16 << 10, held: most.capacity_bytes(), limit: 64 << 10 });
+        drop(most);
+        assert!(allocator.allocate(60 << 10).is_ok());
+    }
+
+    #[test]
+    fn large_blocks_are_writable_to_the_end_and_the_cache_is_bounded() {
+        let allocator = Allocator::new(32 << 20);
+        let blocks: Vec<Buffer> = (1..4).map(|i| allocator.allocate(i * MAP_BYTES_MIN + 5).unwrap()).collect();
+        for block in &blocks {
+            // SAFETY: within the block, which is ours.
+            unsafe { block.as_ptr().add(block.capacity_bytes() - 1).write(1) };
+        }
+        drop(blocks);
+        assert!(allocator.stats().cached_bytes <= 8 << 20);
+    }
+
+    #[test]
+    fn a_buffer_may_outlive_its_allocator_on_another_thread() {
+        let allocator = Allocator::new(1 << 20);
+        let (one, two) = (allocator.allocate(10).unwrap(), allocator.allocate(MAP_BYTES_MIN / 4).unwrap());
+        let also_one = one.clone();
+        assert!(!one.is_unique() && two.is_unique());
+        drop(allocator);
+        std::thread::spawn(move || drop((one, two))).join().unwrap();
+        // SAFETY: within the block, which is ours.
+        unsafe { also_one.as_ptr().write(7) };
+    }
+}

@@ -1,0 +1,282 @@
+//! A pool of threads whose caller never waits for a thread that has not started.
+//!
+//! The caller of [`Pool::run`] publishes a job and works on it at once; helpers join when they notice, and claim chunks
+//! from the same counter. When the chunks are all claimed the caller closes the job and waits only for helpers still
+//! inside a chunk. A helper that comes late finds the job closed and never touches it.
+
+use gt_backend::ExecError;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a helper looks for more work before it sleeps: longer than the gap between two kernels of one program.
+const SPIN_US_MAX: u64 = 50;
+/// After losing its core while spinning, a helper sleeps at once this many times.
+const SPINLESS_SLEEPS: u32 = 32;
+/// Rounds in which the caller waits for the last chunks before it offers its core to others.
+const CALLER_SPINS: u32 = 4_000;
+
+/// How many helpers are inside the job.
+const INSIDE: u64 = 0xffff;
+/// Helpers may join the job.
+const OPEN: u64 = 1 << 16;
+/// Adding this names the next job.
+const NEXT_JOB: u64 = 1 << 17;
+
+type Work = dyn Fn(usize) + Sync;
+
+struct Shared {
+    /// Which job, whether it is open, and how many helpers are inside it.
+    state: AtomicU64,
+    /// The current job's work. Written by the caller while the job is closed and nobody is inside.
+    work: UnsafeCell<Option<*const Work>>,
+    chunks: AtomicUsize,
+    next_chunk: AtomicUsize,
+    panicked: AtomicBool,
+    stop: AtomicBool,
+    spins: bool,
+    asleep: Vec<AtomicBool>,
+}
+
+// SAFETY: `work` is written and read as its comment and `join` say; the work itself is `Sync`.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+/// Threads that share the work of one caller.
+pub struct Pool {
+    shared: Arc<Shared>,
+    helpers: Vec<(Thread, JoinHandle<()>)>,
+}
+
+impl Pool {
+    /// A pool in which `threads` threads work, the caller among them.
+    pub fn new(threads: usize) -> Pool {
+        let helpers = threads.max(1) - 1;
+        let cores = thread::available_parallelism().map_or(1, |n| n.get());
+        let shared = Arc::new(Shared {
+            state: AtomicU64::new(0),
+            work: UnsafeCell::new(None),
+            chunks: AtomicUsize::new(0),
+            next_chunk: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            spins: threads <= cores,
+            asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
+        });
+        let helpers = (0..helpers)
+            .filter_map(|i| {
+                let shared = Arc::clone(&shared);
+                // Fewer helpers only make it slower.
+                let handle = thread::Builder::new().name(format!("gt-cpu-{i}")).spawn(move || shared.help(i)).ok()?;
+                Some((handle.thread().clone(), handle))
+            })
+            .collect();
+        Pool { shared, helpers }
+    }
+
+    /// How many threads work, the caller among them.
+    #[inline]
+    pub fn threads(&self) -> usize {
+        self.helpers.len() + 1
+    }
+
+    /// Calls `work` once with each of `0..chunks`, on any of the threads.
+    ///
+    /// # Errors
+    /// [`ExecError::Internal`] when a call panicked; some others may then not have been made.
+    pub fn run(&mut self, chunks: usize, work: &(dyn Fn(usize) + Sync)) -> Result<(), ExecError> {
+        if chunks <= 1 || self.helpers.is_empty() {
+            let all = catch_unwind(AssertUnwindSafe(|| (0..chunks).for_each(work)));
+            return all.map_err(|_| panicked());
+        }
+        let shared = &*self.shared;
+        debug_assert_eq!(shared.state.load(Ordering::Relaxed) & (OPEN | INSIDE), 0);
+        // SAFETY: only the lifetime changes. The job is closed and left by all before this function returns.
+        let work: &'static Work = unsafe { std::mem::transmute(work) };
+        // SAFETY: the job is closed and nobody is inside; `&mut self` keeps other callers out.
+        unsafe { *shared.work.get() = Some(work) };
+        shared.chunks.store(chunks, Ordering::Relaxed);
+        shared.next_chunk.store(0, Ordering::Relaxed);
+        shared.panicked.store(false, Ordering::Relaxed);
+        let job = shared.state.load(Ordering::Relaxed) + NEXT_JOB;
+        shared.state.store(job | OPEN, Ordering::Release);
+        // Either a helper going to sleep sees the job, or this sees it asleep.
+        fence(Ordering::SeqCst);
+        for (helper, asleep) in self.helpers.iter().zip(&shared.asleep).take(chunks - 1) {
+            if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
+                helper.0.unpark();
+            }
+        }
+        shared.claim(work);
+        shared.state.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut spins = 0;
+        while shared.state.load(Ordering::Acquire) & INSIDE != 0 {
+            spins += 1;
+            if spins < CALLER_SPINS {
+                std::hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+        }
+        if shared.panicked.load(Ordering::Relaxed) { Err(panicked()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for (thread, handle) in self.helpers.drain(..) {
+            thread.unpark();
+            // A helper catches the panics of its chunks.
+            let _ = handle.join();
+        }
+    }
+}
+
+fn panicked() -> ExecError {
+    ExecError::internal("a kernel panicked")
+}
+
+impl Shared {
+    fn claim(&self, work: &Work) {
+        let chunks = self.chunks.load(Ordering::Relaxed);
+        loop {
+            let chunk = self.next_chunk.fetch_add(1, Ordering::Relaxed);
+            if chunk >= chunks {
+                return;
+            }
+            if catch_unwind(AssertUnwindSafe(|| work(chunk))).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+                self.next_chunk.store(chunks, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Works on the job other than `done` if one is open; says which.
+    fn join(&self, done: u64) -> Option<u64> {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let job = state & !(OPEN | INSIDE);
+            if state & OPEN == 0 || job == done {
+                return None;
+            }
+            match self.state.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    // SAFETY: we are inside an open job: the caller wrote the work before it opened it, and waits for us
+                    // before it takes it away.
+                    if let Some(work) = unsafe { *self.work.get() } {
+                        // SAFETY: as above.
+                        self.claim(unsafe { &*work });
+                    }
+                    // What the chunks wrote comes before the caller's return.
+                    self.state.fetch_sub(1, Ordering::Release);
+                    return Some(job);
+                }
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    fn help(&self, me: usize) {
+        let mut done = 0;
+        let mut spinless = 0u32;
+        let mut preempted = preemptions();
+        loop {
+            if let Some(job) = self.join(done) {
+                done = job;
+                continue;
+            }
+            if self.spins && spinless == 0 {
+                if self.spin(done) {
+                    continue;
+                }
+                // Losing the core while spinning says that somebody else has better use for it.
+                let now = preemptions();
+                if now != preempted {
+                    preempted = now;
+                    spinless = SPINLESS_SLEEPS;
+                }
+            }
+            spinless = spinless.saturating_sub(1);
+            self.asleep[me].store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let state = self.state.load(Ordering::Relaxed);
+            let open = state & OPEN != 0 && state & !(OPEN | INSIDE) != done;
+            if !open && !self.stop.load(Ordering::Acquire) {
+                thread::park();
+            }
+            self.asleep[me].store(false, Ordering::Relaxed);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Looks for a job for a while; says whether there is one.
+    fn spin(&self, done: u64) -> bool {
+        let start = Instant::now();
+        loop {
+            for _ in 0..64 {
+                let state = self.state.load(Ordering::Relaxed);
+                if state & OPEN != 0 && state & !(OPEN | INSIDE) != done {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > Duration::from_micros(SPIN_US_MAX) {
+                return false;
+            }
+        }
+    }
+}
+
+/// How often the calling thread had to give up its core.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn preemptions() -> i64 {
+    // SAFETY: all-zero is a valid `rusage`, which the call overwrites.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage.ru_nivcsw
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn preemptions() -> i64 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chunk_is_done_once_by_any_number_of_threads() {
+        for threads in [1, 2, 5] {
+            let mut pool = Pool::new(threads);
+            for round in 0..if cfg!(miri) { 3 } else { 2000 } {
+                let chunks = round % 17;
+                let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(chunks, &|i| {
+                    counts[i].fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
+                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_the_pool_goes_on() {
+        let mut pool = Pool::new(3);
+        for threads_busy in [1, 8] {
+            let result = pool.run(threads_busy, &|i| assert!(i != threads_busy - 1, "expected by this test"));
+            assert_eq!(result, Err(panicked()));
+            pool.run(8, &|_| ()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,681 @@
+//! Reductions along any axes.
+//!
+//! Sums of floats gather in many partial sums of the compute type over a block, and blocks gather in f64: as accurate
+//! as pairwise summation, and vectorisable. The order never depends on the number of threads.
+
+use crate::elementwise::{TILE, Tile};
+use crate::kernels::Kernel;
+use crate::loops::Loops;
+use crate::pool::Pool;
+use crate::strided::{Shared, copy_run};
+use gt_backend::ExecError;
+use gt_ops::math::{Int, Real, Truth};
+use gt_ops::{DType, Op, RANK_MAX, Shape};
+use std::mem::MaybeUninit;
+use std::slice;
+
+/// Partial results that a row gathers in.
+const LANES: usize = 64;
+/// Elements that partial results gather before they join the accumulator.
+const BLOCK: usize = 8 << 10;
+/// Rows that a column's partial result gathers before it joins the accumulator.
+const BLOCK_ROWS: usize = 256;
+/// Elements of one result that one thread reduces by itself. The order of a sum depends on it.
+const PIECE: usize = 64 << 10;
+/// Reductions of fewer elements are not worth waking anybody for.
+const PARALLEL_ELEMENTS_MIN: usize = 32 << 10;
+/// Columns reduced together.
+const COLUMNS: usize = TILE;
+
+/// How elements of type `T` are reduced.
+trait Fold<T: Copy> {
+    /// What a block gathers in.
+    type Lane: Copy;
+    /// What blocks gather in; at most 8 bytes.
+    type Acc: Copy;
+    /// What comes out: of the compute type, or a bool's byte.
+    type Out: Copy;
+    const LANE: Self::Lane;
+    const ACC: Self::Acc;
+    fn step(lane: Self::Lane, x: T) -> Self::Lane;
+    fn join(a: Self::Lane, b: Self::Lane) -> Self::Lane;
+    fn absorb(acc: Self::Acc, lane: Self::Lane) -> Self::Acc;
+    fn combine(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    fn finish(acc: Self::Acc, count: usize) -> Self::Out;
+}
+
+struct Sum;
+struct Mean;
+struct Prod;
+struct Max;
+struct Min;
+struct Any;
+struct All;
+
+macro_rules! float_folds {
+    ($t:ty) => {
+        impl Fold<$t> for Sum {
+            type Lane = $t;
+            type Acc = f64;
+            type Out = $t;
+            const LANE: $t = 0.0;
+            const ACC: f64 = 0.0;
+            #[inline(always)]
+            fn step(lane: $t, x: $t) -> $t {
+                lane + x
+            }
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                a + b
+            }
+            #[inline(always)]
+            fn absorb(acc: f64, lane: $t) -> f64 {
+                acc + lane as f64
+            }
+            #[inline(always)]
+            fn combine(a: f64, b: f64) -> f64 {
+                a + b
+            }
+            #[inline(always)]
+            fn finish(acc: f64, _count: usize) -> $t {
+                acc as $t
+            }
+        }
+        impl Fold<$t> for Mean {
+            type Lane = $t;
+            type Acc = f64;
+            type Out = $t;
+            const LANE: $t = 0.0;
+            const ACC: f64 = 0.0;
+            #[inline(always)]
+            fn step(lane: $t, x: $t) -> $t {
+                lane + x
+            }
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                a + b
+            }
+            #[inline(always)]
+            fn absorb(acc: f64, lane: $t) -> f64 {
+                acc + lane as f64
+            }
+            #[inline(always)]
+            fn combine(a: f64, b: f64) -> f64 {
+                a + b
+            }
+            #[inline(always)]
+            fn finish(acc: f64, count: usize) -> $t {
+                (acc / count as f64) as $t
+            }
+        }
+        impl Fold<$t> for Prod {
+            // Products leave f32's range on the way more easily than at the end.
+            type Lane = f64;
+            type Acc = f64;
+            type Out = $t;
+            const LANE: f64 = 1.0;
+            const ACC: f64 = 1.0;
+            #[inline(always)]
+            fn step(lane: f64, x: $t) -> f64 {
+                lane * x as f64
+            }
+            #[inline(always)]
+            fn join(a: f64, b: f64) -> f64 {
+                a * b
+            }
+            #[inline(always)]
+            fn absorb(acc: f64, lane: f64) -> f64 {
+                acc * lane
+            }
+            #[inline(always)]
+            fn combine(a: f64, b: f64) -> f64 {
+                a * b
+            }
+            #[inline(always)]
+            fn finish(acc: f64, _count: usize) -> $t {
+                acc as $t
+            }
+        }
+        float_folds!(extreme Max, $t, maximum, -<$t>::INFINITY, >);
+        float_folds!(extreme Min, $t, minimum, <$t>::INFINITY, <);
+        float_folds!(truth Any, $t, 0, |);
+        float_folds!(truth All, $t, 1, &);
+    };
+    (extreme $name:ident, $t:ty, $f:ident, $start:expr, $beats:tt) => {
+        impl Fold<$t> for $name {
+            type Lane = $t;
+            type Acc = $t;
+            type Out = $t;
+            const LANE: $t = $start;
+            const ACC: $t = $start;
+            #[inline(always)]
+            fn step(lane: $t, x: $t) -> $t {
+                // A NaN enters, and nothing beats it afterwards.
+                if (x $beats lane) | (x != x) { x } else { lane }
+            }
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                Real::$f(a, b)
+            }
+            #[inline(always)]
+            fn absorb(acc: $t, lane: $t) -> $t {
+                Real::$f(acc, lane)
+            }
+            #[inline(always)]
+            fn combine(a: $t, b: $t) -> $t {
+                Real::$f(a, b)
+            }
+            #[inline(always)]
+            fn finish(acc: $t, _count: usize) -> $t {
+                acc
+            }
+        }
+    };
+    (truth $name:ident, $t:ty, $start:expr, $op:tt) => {
+        impl Fold<$t> for $name {
+            type Lane = u8;
+            type Acc = u8;
+            type Out = u8;
+            const LANE: u8 = $start;
+            const ACC: u8 = $start;
+            #[inline(always)]
+            fn step(lane: u8, x: $t) -> u8 {
+                lane $op (x != <$t>::ZERO) as u8
+            }
+            #[inline(always)]
+            fn join(a: u8, b: u8) -> u8 {
+                a $op b
+            }
+            #[inline(always)]
+            fn absorb(acc: u8, lane: u8) -> u8 {
+                acc $op lane
+            }
+            #[inline(always)]
+            fn combine(a: u8, b: u8) -> u8 {
+                a $op b
+            }
+            #[inline(always)]
+            fn finish(acc: u8, _count: usize) -> u8 {
+                acc
+            }
+        }
+    };
+}
+float_folds!(f32);
+float_folds!(f64);
+
+macro_rules! int_folds {
+    ($($t:ty, $low:expr, $high:expr;)*) => {$(
+        int_folds!(one Sum, $t, <$t as Int>::ZERO, wrapping_add);
+        int_folds!(one Prod, $t, <$t as Int>::ONE, wrapping_mul);
+        int_folds!(one Max, $t, $low, imax);
+        int_folds!(one Min, $t, $high, imin);
+        float_folds!(truth Any, $t, 0, |);
+        float_folds!(truth All, $t, 1, &);
+    )*};
+    (one $name:ident, $t:ty, $start:expr, $f:ident) => {
+        impl Fold<$t> for $name {
+            type Lane = $t;
+            type Acc = $t;
+            type Out = $t;
+            const LANE: $t = $start;
+            const ACC: $t = $start;
+            #[inline(always)]
+            fn step(lane: $t, x: $t) -> $t {
+                Int::$f(lane, x)
+            }
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                Int::$f(a, b)
+            }
+            #[inline(always)]
+            fn absorb(acc: $t, lane: $t) -> $t {
+                Int::$f(acc, lane)
+            }
+            #[inline(always)]
+            fn combine(a: $t, b: $t) -> $t {
+                Int::$f(a, b)
+            }
+            #[inline(always)]
+            fn finish(acc: $t, _count: usize) -> $t {
+                acc
+            }
+        }
+    };
+}
+int_folds! {
+    Truth, Truth(0), Truth(1);
+    u8, u8::MIN, u8::MAX;
+    i8, i8::MIN, i8::MAX;
+    i16, i16::MIN, i16::MAX;
+    i32, i32::MIN, i32::MAX;
+    i64, i64::MIN, i64::MAX;
+}
+
+/// A fold, its types erased. Accumulators and lanes are 8 bytes apart at most.
+#[derive(Clone, Copy)]
+pub struct Reducer {
+    /// Starts `n` accumulators.
+    start: unsafe fn(accs: *mut u8, n: usize),
+    /// Reduces `n` contiguous elements into one accumulator.
+    row: unsafe fn(from: *const u8, n: usize, acc: *mut u8),
+    /// Starts `n` lanes.
+    start_lanes: unsafe fn(lanes: *mut u8, n: usize),
+    /// Steps `n` lanes by one contiguous element each.
+    columns: unsafe fn(from: *const u8, n: usize, lanes: *mut u8),
+    /// Lets `n` accumulators absorb their lanes.
+    absorb: unsafe fn(lanes: *const u8, n: usize, accs: *mut u8),
+    /// Combines one accumulator into another.
+    combine: unsafe fn(other: *const u8, acc: *mut u8),
+    /// Writes the results of `n` accumulators of `count` elements each.
+    finish: unsafe fn(accs: *const u8, n: usize, count: usize, out: *mut u8),
+}
+
+/// # Safety
+/// `from` is valid for `n` elements.
+#[inline(always)]
+unsafe fn row<T: Copy, F: Fold<T>>(from: *const u8, n: usize, acc: *mut u8) {
+    // SAFETY: the caller's promise.
+    let (all, acc) = unsafe { (slice::from_raw_parts(from.cast::<T>(), n), &mut *acc.cast::<F::Acc>()) };
+    for block in all.chunks(BLOCK) {
+        let mut lanes = [F::LANE; LANES];
+        let mut groups = block.chunks_exact(LANES);
+        for group in &mut groups {
+            for (lane, x) in lanes.iter_mut().zip(group) {
+                *lane = F::step(*lane, *x);
+            }
+        }
+        for (lane, x) in lanes.iter_mut().zip(groups.remainder()) {
+            *lane = F::step(*lane, *x);
+        }
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for i in 0..width {
+                lanes[i] = F::join(lanes[i], lanes[i + width]);
+            }
+        }
+        *acc = F::absorb(*acc, lanes[0]);
+    }
+}
+
+/// # Safety
+/// `from` and `lanes` are valid for `n` elements.
+#[inline(always)]
+unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
+    // SAFETY: the caller's promise; lanes are on the caller's stack.
+    let (from, lanes) =
+        unsafe { (slice::from_raw_parts(from.cast::<T>(), n), slice::from_raw_parts_mut(lanes.cast::<F::Lane>(), n)) };
+    for (lane, x) in lanes.iter_mut().zip(from) {
+        *lane = F::step(*lane, *x);
+    }
+}
+
+/// # Safety
+/// `lanes` and `accs` are valid for `n` elements.
+#[inline(always)]
+unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8) {
+    // SAFETY: the caller's promise.
+    let (lanes, accs) = unsafe {
+        (slice::from_raw_parts(lanes.cast::<F::Lane>(), n), slice::from_raw_parts_mut(accs.cast::<F::Acc>(), n))
+    };
+    for (acc, lane) in accs.iter_mut().zip(lanes) {
+        *acc = F::absorb(*acc, *lane);
+    }
+}
+
+unsafe fn start<T: Copy, F: Fold<T>>(accs: *mut u8, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller has room for `n`.
+        unsafe { accs.cast::<F::Acc>().add(i).write(F::ACC) };
+    }
+}
+
+unsafe fn start_lanes<T: Copy, F: Fold<T>>(lanes: *mut u8, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller has room for `n`.
+        unsafe { lanes.cast::<F::Lane>().add(i).write(F::LANE) };
+    }
+}
+
+unsafe fn combine<T: Copy, F: Fold<T>>(other: *const u8, acc: *mut u8) {
+    // SAFETY: the caller gives two accumulators.
+    unsafe {
+        let (other, acc) = (other.cast::<F::Acc>(), acc.cast::<F::Acc>());
+        acc.write(F::combine(acc.read(), other.read()));
+    }
+}
+
+unsafe fn finish<T: Copy, F: Fold<T>>(accs: *const u8, n: usize, count: usize, out: *mut u8) {
+    for i in 0..n {
+        // SAFETY: the caller gives `n` accumulators and room for as many results.
+        unsafe { out.cast::<F::Out>().add(i).write(F::finish(accs.cast::<F::Acc>().add(i).read(), count)) };
+    }
+}
+
+macro_rules! level {
+    ($(#[$enable:meta])* $name:ident) => {
+        mod $name {
+            use super::*;
+            $(#[$enable])*
+            unsafe fn row<T: Copy, F: Fold<T>>(from: *const u8, n: usize, acc: *mut u8) {
+                // SAFETY: the caller's promise, as in this whole module.
+                unsafe { super::row::<T, F>(from, n, acc) }
+            }
+            $(#[$enable])*
+            unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
+                // SAFETY: as above.
+                unsafe { super::columns::<T, F>(from, n, lanes) }
+            }
+            $(#[$enable])*
+            unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8) {
+                // SAFETY: as above.
+                unsafe { super::absorb::<T, F>(lanes, n, accs) }
+            }
+            fn reducer<T: Copy, F: Fold<T>>() -> Reducer {
+                Reducer {
+                    start: super::start::<T, F>,
+                    row: row::<T, F>,
+                    start_lanes: super::start_lanes::<T, F>,
+                    columns: columns::<T, F>,
+                    absorb: absorb::<T, F>,
+                    combine: super::combine::<T, F>,
+                    finish: super::finish::<T, F>,
+                }
+            }
+            pub fn of(op: Op, dtype: DType) -> Option<Reducer> {
+                fn ints<F>(dtype: DType) -> Option<Reducer>
+                where
+                    F: Fold<Truth> + Fold<u8> + Fold<i8> + Fold<i16> + Fold<i32> + Fold<i64>,
+                {
+                    Some(match dtype {
+                        DType::Bool => reducer::<Truth, F>(),
+                        DType::U8 => reducer::<u8, F>(),
+                        DType::I8 => reducer::<i8, F>(),
+                        DType::I16 => reducer::<i16, F>(),
+                        DType::I32 => reducer::<i32, F>(),
+                        DType::I64 => reducer::<i64, F>(),
+                        _ => return None,
+                    })
+                }
+                fn floats<F: Fold<f32> + Fold<f64>>(dtype: DType) -> Option<Reducer> {
+                    Some(match dtype {
+                        DType::F64 => reducer::<f64, F>(),
+                        DType::F32 | DType::F16 | DType::BF16 => reducer::<f32, F>(),
+                        _ => return None,
+                    })
+                }
+                match op {
+                    Op::Sum => ints::<Sum>(dtype).or_else(|| floats::<Sum>(dtype)),
+                    Op::Mean => floats::<Mean>(dtype),
+                    Op::Prod => ints::<Prod>(dtype).or_else(|| floats::<Prod>(dtype)),
+                    Op::Amax => ints::<Max>(dtype).or_else(|| floats::<Max>(dtype)),
+                    Op::Amin => ints::<Min>(dtype).or_else(|| floats::<Min>(dtype)),
+                    Op::Any => ints::<Any>(dtype).or_else(|| floats::<Any>(dtype)),
+                    Op::All => ints::<All>(dtype).or_else(|| floats::<All>(dtype)),
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+level!(baseline);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx2")]
+    avx2
+);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    avx512
+);
+
+impl Reducer {
+    /// How `op` reduces `dtype`, half precisions being widened to `f32` before.
+    pub fn of(level: crate::kernels::Level, op: Op, dtype: DType) -> Option<Reducer> {
+        match level {
+            crate::kernels::Level::Baseline => baseline::of(op, dtype),
+            #[cfg(target_arch = "x86_64")]
+            crate::kernels::Level::Avx2 => avx2::of(op, dtype),
+            #[cfg(target_arch = "x86_64")]
+            crate::kernels::Level::Avx512 => avx512::of(op, dtype),
+        }
+    }
+}
+
+/// One reduction.
+pub struct Reduction {
+    /// How.
+    pub reducer: Reducer,
+    /// From the operand's dtype to the compute type.
+    pub widen: Option<Kernel>,
+    /// From the compute type to the result's dtype.
+    pub narrow: Option<Kernel>,
+    /// The first element.
+    pub from: *const u8,
+    /// Bytes an element.
+    pub size: usize,
+    /// The axes that stay, in the result's order.
+    pub kept: Loops<1>,
+    /// The axes that go.
+    pub reduced: Loops<1>,
+    /// Where the results go.
+    pub out: *mut u8,
+    /// Bytes a result.
+    pub out_size: usize,
+    /// How many results.
+    pub results: usize,
+    /// How many elements each has.
+    pub count: usize,
+}
+
+// SAFETY: shared only during one call of `Pool::run`, in which threads write disjoint results.
+unsafe impl Sync for Reduction {}
+
+/// The kept and the reduced axes of a shape.
+pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loops<1>, Loops<1>) {
+    let mut order: Vec<usize> = (0..shape.rank()).filter(|axis| mask >> axis & 1 == 1).collect();
+    // Neighbours in memory come last.
+    order.sort_by_key(|axis| std::cmp::Reverse(strides[*axis].unsigned_abs()));
+    let pick = |axes: &[usize]| {
+        let mut dims = [0; RANK_MAX];
+        let mut steps = [0; RANK_MAX];
+        for (i, &axis) in axes.iter().enumerate() {
+            dims[i] = shape.dims()[axis];
+            steps[i] = strides[axis];
+        }
+        // A part of a shape is a shape.
+        let part = Shape::new(&dims[..axes.len()]).unwrap_or(Shape::SCALAR);
+        Loops::new(&part, [&steps])
+    };
+    let kept: Vec<usize> = (0..shape.rank()).filter(|axis| mask >> axis & 1 == 0).collect();
+    (pick(&kept), pick(&order))
+}
+
+impl Reduction {
+    /// Computes all results.
+    ///
+    /// # Errors
+    /// A panic in a chunk.
+    ///
+    /// # Safety
+    /// The operand is readable for all elements and the result is writable; they do not overlap.
+    pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
+        let work = self.results.saturating_mul(self.count);
+        let inner_kept = self.kept.inner_strides()[0] == self.size as isize && self.kept.inner() >= 4;
+        let inner_reduced = self.reduced.inner_strides()[0] == self.size as isize && self.reduced.inner() >= 4;
+        if inner_kept && !inner_reduced && self.count > 1 {
+            let columns = self.kept.inner();
+            let blocks = columns.div_ceil(COLUMNS);
+            let groups = self.results / columns * blocks;
+            let group = |i: usize| {
+                let first = i % blocks * COLUMNS;
+                // SAFETY: the caller's promise; groups are disjoint.
+                unsafe { self.column_block(i / blocks * columns + first, COLUMNS.min(columns - first)) };
+            };
+            return run_or_not(pool, work, groups, &group);
+        }
+        if self.count > PIECE && self.results < 4 * pool.threads() {
+            return (0..self.results).try_for_each(|i| {
+                // SAFETY: the caller's promise.
+                unsafe { self.long_row(pool, i) }
+            });
+        }
+        let rows = (PARALLEL_ELEMENTS_MIN / 2 / self.count.max(1)).max(1);
+        run_or_not(pool, work, self.results.div_ceil(rows), &|i| {
+            // SAFETY: the caller's promise; chunks are disjoint.
+            unsafe { self.rows(i * rows, ((i + 1) * rows).min(self.results)) };
+        })
+    }
+
+    /// # Safety
+    /// As [`Reduction::run`].
+    unsafe fn rows(&self, first: usize, last: usize) {
+        self.kept.for_runs(first, last, |run| {
+            for i in 0..run.len {
+                let mut acc = MaybeUninit::<u64>::uninit();
+                let acc = acc.as_mut_ptr().cast::<u8>();
+                let from = self.from.wrapping_offset(run.offsets[0] + i as isize * self.kept.inner_strides()[0]);
+                // SAFETY: the caller's promise; pieces keep the order of a long row.
+                unsafe {
+                    (self.reducer.start)(acc, 1);
+                    if self.count <= PIECE {
+                        self.piece(from, 0, self.count, acc);
+                    } else {
+                        for piece in 0..self.count.div_ceil(PIECE) {
+                            let mut part = MaybeUninit::<u64>::uninit();
+                            let part = part.as_mut_ptr().cast::<u8>();
+                            (self.reducer.start)(part, 1);
+                            self.piece(from, piece * PIECE, ((piece + 1) * PIECE).min(self.count), part);
+                            (self.reducer.combine)(part, acc);
+                        }
+                    }
+                    self.finish(acc, run.at + i, 1);
+                }
+            }
+        });
+    }
+
+    /// # Safety
+    /// As [`Reduction::run`].
+    unsafe fn long_row(&self, pool: &mut Pool, result: usize) -> Result<(), ExecError> {
+        let mut from = self.from;
+        self.kept.for_runs(result, result + 1, |run| from = self.from.wrapping_offset(run.offsets[0]));
+        let pieces = self.count.div_ceil(PIECE);
+        let mut parts = vec![0u64; pieces];
+        let (shared, from) = (Shared::new(parts.as_mut_ptr()), Shared::new(from.cast_mut()));
+        pool.run(pieces, &|i| {
+            // SAFETY: the caller's promise; each piece has its own part.
+            unsafe {
+                let part = shared.get().add(i).cast::<u8>();
+                (self.reducer.start)(part, 1);
+                self.piece(from.get(), i * PIECE, ((i + 1) * PIECE).min(self.count), part);
+            }
+        })?;
+        let mut acc = MaybeUninit::<u64>::uninit();
+        let acc = acc.as_mut_ptr().cast::<u8>();
+        // SAFETY: the parts are accumulators.
+        unsafe {
+            (self.reducer.start)(acc, 1);
+            for part in &parts {
+                (self.reducer.combine)(std::ptr::from_ref(part).cast(), acc);
+            }
+            self.finish(acc, result, 1);
+        }
+        Ok(())
+    }
+
+    /// Reduces elements `first..last` of one result into an accumulator.
+    ///
+    /// # Safety
+    /// As [`Reduction::run`].
+    unsafe fn piece(&self, from: *const u8, first: usize, last: usize, acc: *mut u8) {
+        let step = self.reduced.inner_strides()[0];
+        let dense = step == self.size as isize;
+        // SAFETY: runs lie within the operand; tiles have room for `TILE` elements of any dtype.
+        unsafe {
+            if dense && self.widen.is_none() {
+                self.reduced.for_runs(first, last, |run| {
+                    (self.reducer.row)(from.wrapping_offset(run.offsets[0]), run.len, acc)
+                });
+                return;
+            }
+            let (mut raw, mut wide) = (Tile::new(), Tile::new());
+            let mut at = first;
+            while at < last {
+                let n = TILE.min(last - at);
+                let mut tile = raw.as_mut_ptr();
+                self.reduced.for_runs(at, at + n, |run| {
+                    let to = tile.add((run.at - at) * self.size);
+                    copy_run(to, self.size as isize, from.wrapping_offset(run.offsets[0]), step, run.len, self.size);
+                });
+                if let Some(widen) = self.widen {
+                    widen(wide.as_mut_ptr(), [tile.cast_const(); 3], 0, n);
+                    tile = wide.as_mut_ptr();
+                }
+                (self.reducer.row)(tile, n, acc);
+                at += n;
+            }
+        }
+    }
+
+    /// Reduces `n` neighbouring columns, at most [`COLUMNS`], from result `first` on.
+    ///
+    /// # Safety
+    /// As [`Reduction::run`].
+    unsafe fn column_block(&self, first: usize, n: usize) {
+        let (mut lanes, mut accs, mut wide) = (Tile::new(), Tile::new(), Tile::new());
+        let (lanes, accs) = (lanes.as_mut_ptr(), accs.as_mut_ptr());
+        let mut base = self.from;
+        self.kept.for_runs(first, first + 1, |run| base = self.from.wrapping_offset(run.offsets[0]));
+        let step = self.reduced.inner_strides()[0];
+        let mut gathered = 0;
+        // SAFETY: tiles have room for `n` elements, lanes or accumulators; rows lie within the operand.
+        unsafe {
+            (self.reducer.start)(accs, n);
+            (self.reducer.start_lanes)(lanes, n);
+            self.reduced.for_runs(0, self.count, |run| {
+                for i in 0..run.len {
+                    let mut row = base.wrapping_offset(run.offsets[0] + i as isize * step);
+                    if let Some(widen) = self.widen {
+                        widen(wide.as_mut_ptr(), [row; 3], 0, n);
+                        row = wide.as_mut_ptr();
+                    }
+                    (self.reducer.columns)(row, n, lanes);
+                    gathered += 1;
+                    if gathered % BLOCK_ROWS == 0 {
+                        (self.reducer.absorb)(lanes, n, accs);
+                        (self.reducer.start_lanes)(lanes, n);
+                    }
+                }
+            });
+            (self.reducer.absorb)(lanes, n, accs);
+            self.finish(accs, first, n);
+        }
+    }
+
+    /// # Safety
+    /// `accs` holds `n` accumulators, `n` at most [`TILE`].
+    unsafe fn finish(&self, accs: *const u8, result: usize, n: usize) {
+        // SAFETY: the result has room for all; a tile has room for `n`.
+        unsafe {
+            let out = self.out.add(result * self.out_size);
+            if let Some(narrow) = self.narrow {
+                let mut tile = Tile::new();
+                (self.reducer.finish)(accs, n, self.count, tile.as_mut_ptr());
+                narrow(out, [tile.as_mut_ptr().cast_const(); 3], 0, n);
+            } else {
+                (self.reducer.finish)(accs, n, self.count, out);
+            }
+        }
+    }
+}
+
+fn run_or_not(pool: &mut Pool, work: usize, chunks: usize, chunk: &(dyn Fn(usize) + Sync)) -> Result<(), ExecError> {
+    if work < PARALLEL_ELEMENTS_MIN || pool.threads() == 1 {
+        (0..chunks).for_each(chunk);
+        return Ok(());
+    }
+    pool.run(chunks, chunk)
+}
