@@ -15,7 +15,7 @@ from benches.peers import torch, with_torch
 
 HOT_PASSES = 500
 IDLE_PASSES = 30
-# Long enough for the daemon and its workers to stop polling and to block.
+# Long enough for the daemon and its workers to stop polling and to block; futex_pair pauses as long.
 IDLE_S = 0.02
 
 
@@ -41,12 +41,12 @@ def _idle_s(a: Any, b: Any) -> float:
 
 
 def _futex_pair_s() -> float:
-    """The time that two processes need to wake each other in turn, as the example program prints it."""
+    """The time two idle processes take to wake each other in turn, as the example program of `gt-shm` prints it."""
     command = ["cargo", "run", "--quiet", "--release", "--package", "gt-shm", "--example", "futex_pair"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    number = re.search(r"([\d.]+)\s*(ns|µs|us)", printed)
+    number = re.search(r"between processes, each after [^:]* idleness: ([\d.]+) (ns|µs)", printed)
     assert number, f"futex_pair printed no time: {printed!r}"
-    return float(number[1]) * (1e-9 if number[2] == "ns" else 1e-6)
+    return float(number[1]) * {"ns": 1e-9, "µs": 1e-6}[number[2]]
 
 
 def rows() -> Iterator[Row]:
