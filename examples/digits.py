@@ -41,12 +41,13 @@ def load():
 def accuracy(model, pixels, labels) -> float:
     """The share of images for which the highest score is the right digit's."""
     with gt.no_grad():
-        return (model(pixels).argmax(dim=1) == labels).float().mean().item()
+        read = model(gt.from_numpy(pixels)).argmax(dim=1)
+        return (read == gt.from_numpy(labels)).float().mean().item()
 
 
 def main() -> None:
     gt.manual_seed(SEED)
-    train_pixels, test_pixels, train_labels, test_labels = (gt.from_numpy(array) for array in load())
+    train_pixels, test_pixels, train_labels, test_labels = load()
     model = DigitReader()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
     shuffle = np.random.default_rng(SEED)
@@ -54,20 +55,21 @@ def main() -> None:
     with Progress() as progress:
         task = progress.add_task("training", total=EPOCHS)
         for _ in range(EPOCHS):
-            total_loss = 0.0
-            order = shuffle.permutation(len(train_pixels))
-            batches = [gt.from_numpy(order[i : i + BATCH_SIZE]) for i in range(0, len(order), BATCH_SIZE)]
-            for batch in batches:
-                loss = cross_entropy_loss(model(train_pixels[batch]), train_labels[batch])
+            order = shuffle.permutation(len(train_labels))
+            pixels, labels = gt.from_numpy(train_pixels[order]), gt.from_numpy(train_labels[order])
+            losses = []
+            for start in range(0, len(order), BATCH_SIZE):
+                batch = slice(start, start + BATCH_SIZE)
+                loss = cross_entropy_loss(model(pixels[batch]), labels[batch])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                total_loss += loss.detach()  # a tensor: nothing waits for the device until the line below
-            mean_loss = (total_loss / len(batches)).item()
-            progress.update(task, advance=1, description=f"loss {mean_loss:.4f}")
+                losses.append(loss.detach())
+            # Until here nothing has waited for the daemon: the one value fetched is the epoch's mean loss.
+            progress.update(task, advance=1, description=f"loss {gt.stack(losses).mean().item():.4f}")
 
-    print(f"accuracy on {len(train_pixels):,} training images: {accuracy(model, train_pixels, train_labels):.1%}")
-    print(f"accuracy on {len(test_pixels):,} unseen images:     {accuracy(model, test_pixels, test_labels):.1%}")
+    print(f"accuracy on {len(train_labels):,} training images: {accuracy(model, train_pixels, train_labels):.1%}")
+    print(f"accuracy on {len(test_labels):,} unseen images: {accuracy(model, test_pixels, test_labels):.1%}")
 
 
 if __name__ == "__main__":
