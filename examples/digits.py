@@ -54,7 +54,7 @@ def main() -> None:
 
     with Progress() as progress:
         task = progress.add_task("training", total=EPOCHS)
-        for _ in range(EPOCHS):
+        for epoch in range(1, EPOCHS + 1):
             order = shuffle.permutation(len(train_labels))
             pixels, labels = gt.from_numpy(train_pixels[order]), gt.from_numpy(train_labels[order])
             losses = []
@@ -66,7 +66,10 @@ def main() -> None:
                 optimizer.step()
                 losses.append(loss.detach())
             # Until here nothing has waited for the daemon: the one value fetched is the epoch's mean loss.
-            progress.update(task, advance=1, description=f"loss {gt.stack(losses).mean().item():.4f}")
+            mean_loss = gt.stack(losses).mean().item()
+            progress.update(task, advance=1, description=f"loss {mean_loss:.4f}")
+            if epoch % 10 == 0 or epoch == 1:
+                progress.console.print(f"epoch {epoch:2}  loss {mean_loss:.4f}")
 
     print(f"accuracy on {len(train_labels):,} training images: {accuracy(model, train_pixels, train_labels):.1%}")
     print(f"accuracy on {len(test_labels):,} unseen images: {accuracy(model, test_pixels, test_labels):.1%}")
