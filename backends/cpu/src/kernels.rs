@@ -4,7 +4,7 @@
 //! vectorises each for that level. The level is chosen once, when a backend starts. All levels compute the same bits:
 //! nothing is contracted or reassociated.
 
-use gt_ops::math::{Int, Real, Truth};
+use gt_ops::math::{Int, Real, Std, Truth};
 use gt_ops::table::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{DType, Op, for_each_elementwise};
 use half::slice::HalfFloatSliceExt;
@@ -161,6 +161,11 @@ unsafe fn map3<A: Copy, B: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: u
     }
 }
 
+/// Ops of functions whose vector form ends at [`Real::PERIODIC_MAX`].
+const PERIODIC: [Op; 3] = [Op::Sin, Op::Cos, Op::Tan];
+/// Elements that share one look at whether any is past [`Real::PERIODIC_MAX`].
+const PERIODIC_BLOCK: usize = 1024;
+
 /// A type that casts start from or end at.
 trait Element: Copy {
     fn cast<T: Element>(self) -> T;
@@ -296,6 +301,27 @@ macro_rules! level {
             unsafe fn real1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the caller's promise, as everywhere in this module.
                 unsafe { super::map1(out, operands, n, |a: R| K::real([a])) }
+            }
+            $(#[$enable])*
+            unsafe fn periodic1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize)
+            where
+                Std<R>: Real,
+            {
+                let (mut at, size) = (0, size_of::<R>());
+                while at < n {
+                    let len = PERIODIC_BLOCK.min(n - at);
+                    // SAFETY: as above, for this block.
+                    unsafe {
+                        let (out, from) = (out.add(at * size), operands[0].add(at * size));
+                        let block = slice::from_raw_parts(from.cast::<R>(), len);
+                        if block.iter().fold(false, |wild, x| wild | (x.abs() > R::PERIODIC_MAX)) {
+                            super::map1(out, [from; 3], len, |a: Std<R>| K::real([a]));
+                        } else {
+                            super::map1(out, [from; 3], len, |a: R| K::real([a]));
+                        }
+                    }
+                    at += len;
+                }
             }
             $(#[$enable])*
             unsafe fn real2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
@@ -442,7 +468,11 @@ macro_rules! fill_table {
         int1 { $($i1:ident)* } int2 { $($i2:ident)* } test1 { $($t1:ident)* } test2 { $($t2:ident)* }
     ) => {
         fn fill(table: &mut [[Option<Kernel>; 10]]) {
-            $(table[Op::$r1 as usize] = by_dtype!(real real1, $r1);)*
+            $(table[Op::$r1 as usize] = if PERIODIC.contains(&Op::$r1) {
+                by_dtype!(real periodic1, $r1)
+            } else {
+                by_dtype!(real real1, $r1)
+            };)*
             $(table[Op::$r2 as usize] = by_dtype!(real real2, $r2);)*
             $(table[Op::$m1 as usize] = by_dtype!(both real1, int1, $m1);)*
             $(table[Op::$m2 as usize] = by_dtype!(both real2, int2, $m2);)*
