@@ -6,8 +6,9 @@
 use crate::error::{Error, Result};
 use std::sync::OnceLock;
 
-/// Runs a wait; `Err(())` if the caller should stop waiting because a signal came.
-pub type Hook = fn(&mut (dyn FnMut() + Send)) -> std::result::Result<(), ()>;
+/// Runs a wait; then, if the second argument says so, looks at signals: `Err(())` if the caller should stop waiting
+/// because one came.
+pub type Hook = fn(&mut (dyn FnMut() + Send), bool) -> std::result::Result<(), ()>;
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
@@ -22,11 +23,23 @@ pub fn set_hook(hook: Hook) {
 /// # Errors
 /// [`Error::Interrupted`] if a signal came.
 pub fn blocking<T: Send>(wait: impl FnOnce() -> T + Send) -> Result<T> {
+    run(wait, true)
+}
+
+/// As [`blocking`], leaving signals for the next wait: for callers that have nobody to tell.
+///
+/// # Errors
+/// None that the caller can act on.
+pub fn blocking_quietly<T: Send>(wait: impl FnOnce() -> T + Send) -> Result<T> {
+    run(wait, false)
+}
+
+fn run<T: Send>(wait: impl FnOnce() -> T + Send, signals: bool) -> Result<T> {
     let mut wait = Some(wait);
     let mut result = None;
     let mut run = || result = wait.take().map(|wait| wait());
     match HOOK.get() {
-        Some(hook) => hook(&mut run).map_err(|()| Error::Interrupted)?,
+        Some(hook) => hook(&mut run, signals).map_err(|()| Error::Interrupted)?,
         None => run(),
     }
     result.ok_or(Error::Interrupted)

@@ -1,6 +1,6 @@
 //! One connection to a daemon: ids, the submission ring, completions and the arena.
 
-use crate::blocking::blocking;
+use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{Error, Result, bytes_text};
 use crate::launch::{Daemon, PrivateDaemon};
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
@@ -167,11 +167,14 @@ impl Session {
 
     /// Ends the session: its tensors are gone, and a private daemon without other clients ends.
     pub fn close(&self) {
-        if self.closed.swap(true, Relaxed) || self.is_inherited() {
+        if self.is_inherited() {
             return;
         }
-        let _ = gt_protocol::send_client_message(&self.socket, &gt_protocol::ClientMessage::Bye, Duration::ZERO);
-        self.socket.shut_down();
+        if !self.closed.swap(true, Relaxed) {
+            // A daemon that does not listen any more needs no goodbye.
+            let _ = gt_protocol::send_client_message(&self.socket, &gt_protocol::ClientMessage::Bye, Duration::ZERO);
+            self.socket.shut_down();
+        }
         if let Some(private) = lock(&self.private).take() {
             private.reap();
         }
@@ -190,9 +193,11 @@ impl Session {
         } else if self.closed.load(Relaxed) {
             "the session is closed: its tensors are gone; create new ones".into()
         } else {
+            // What is created next gets a new session.
+            self.closed.store(true, Relaxed);
             format!(
                 "the GT daemon (pid {}) closed the session or is gone: its tensors are lost; \
-                 gt.disconnect() and create new ones, and see the daemon's log",
+                 create new ones, which connects again, and see the daemon's log",
                 self.info.daemon_pid
             )
         })
@@ -218,8 +223,9 @@ impl Session {
                 return Ok(submit);
             }
             drop(submit);
-            // The ring is full: the daemon is behind, and waiting here is what slows the client down.
-            blocking(|| {
+            // The ring is full: the daemon is behind, and waiting here is what slows the client down. A command half
+            // way into the daemon's view of things cannot be taken back, so signals wait for the next fetch.
+            blocking_quietly(|| {
                 lock(&self.submit).submitter.wait_space(2 * SLOTS_MAX as u32, Duration::from_millis(10));
             })?;
             if self.is_dead() {

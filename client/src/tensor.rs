@@ -116,6 +116,11 @@ impl Tensor {
         Tensor { binding: Binding::Shared(self.share()), node: self.node.clone() }
     }
 
+    /// Leaves the tape: no gradient flows to it any more.
+    pub fn leave_tape(&mut self) {
+        self.node = None;
+    }
+
     /// A handle of its own on the present value and place on the tape: what an op would be given.
     pub fn snapshot(&self) -> Tensor {
         Tensor { binding: Binding::Own(self.value()), node: self.node.clone() }

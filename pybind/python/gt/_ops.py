@@ -1,0 +1,192 @@
+"""The methods and functions that the op table gives: one of each, and an in-place form, for every elementwise row.
+
+A row's method `x.exp()` issues one instruction; `gt.exp(x)` is the same, and `x.exp_()` binds `x` to the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gt import _gt
+from gt._gt import Tensor
+from gt._gt import elementwise as _elementwise
+
+Function = Callable[..., Any]
+
+# What NumPy, or PyTorch besides its first name, calls an op.
+ALIASES = {
+    "absolute": "abs",
+    "negative": "neg",
+    "divide": "div",
+    "true_divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "not_equal": "ne",
+    "clip": "clamp",
+}
+
+# Methods that are functions too.
+METHODS = """
+    sum mean prod amax amin any all max min argmax argmin var std softmax log_softmax matmul clamp reshape transpose
+    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather numel t
+""".split()
+
+
+def _of_row(row: dict[str, Any]) -> Function:
+    """The function of an elementwise row."""
+    op = row["wire_id"]
+    if row["operands"] == 1:
+
+        def function(input: Tensor) -> Tensor:
+            return _elementwise(op, input)
+
+    elif row["operands"] == 2:
+
+        def function(input: Tensor, other: Tensor | complex) -> Tensor:
+            return _elementwise(op, input, other)
+
+    else:
+
+        def function(input: Tensor, first: Tensor | complex, second: Tensor | complex) -> Tensor:
+            return _elementwise(op, input, first, second)
+
+    return function
+
+
+def _in_place(function: Function) -> Function:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self._rebind(function(self, *args, **kwargs))
+
+    return method
+
+
+def _name(function: Function, name: str, doc: str) -> Function:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _of_method(name: str) -> Function:
+    """The function `gt.name(x, …)` of the method `x.name(…)`."""
+    method = getattr(Tensor, name)
+
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return method(input, *args, **kwargs)
+
+    return _name(function, name, method.__doc__ or "")
+
+
+def _scaled(plain: Function, sign: int) -> Function:
+    """Addition and subtraction with PyTorch's `alpha`: `input ± alpha * other` in one instruction."""
+    addcmul = _rows["addcmul"]
+
+    def function(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
+        if alpha == 1:
+            return plain(input, other)
+        if isinstance(input, Tensor) and isinstance(other, Tensor) and input.dtype == other.dtype:
+            return addcmul(input, other, sign * alpha)
+        return plain(input, other * alpha)
+
+    return function
+
+
+def _div(plain: Function) -> Function:
+    def function(input: Tensor, other: Tensor | complex, *, rounding_mode: str | None = None) -> Tensor:
+        if rounding_mode is None:
+            return plain(input, other)
+        if rounding_mode == "floor":
+            return _rows["floor_divide"](input, other)
+        if rounding_mode == "trunc":
+            quotient = _rows["trunc"](plain(input, other))
+            floating = any(isinstance(x, float) or (isinstance(x, Tensor) and x.is_floating_point()) for x in (input, other))
+            return quotient if floating else quotient.long()
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
+
+    return function
+
+
+def _gelu(exact: Function) -> Function:
+    def function(input: Tensor, *, approximate: str = "none") -> Tensor:
+        if approximate == "none":
+            return exact(input)
+        if approximate == "tanh":
+            return _rows["gelu_tanh"](input)
+        raise RuntimeError(f"approximate argument must be either none or tanh, but got '{approximate}'")
+
+    return function
+
+
+def _addcmul(plain: Function) -> Function:
+    def function(
+        input: Tensor, tensor1: Tensor | complex, tensor2: Tensor | complex, *, value: float = 1
+    ) -> Tensor:
+        return plain(input, tensor1, tensor2 if value == 1 else tensor2 * value)
+
+    return function
+
+
+def square(input: Tensor) -> Tensor:
+    """Each element times itself."""
+    return input * input
+
+
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Whether `|input - other| <= atol + rtol * |other|`, elementwise; equal infinities are close."""
+    close = ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()
+    close = close | (input == other)
+    return close | (input.isnan() & other.isnan()) if equal_nan else close
+
+
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements are close; see `isclose`."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape and elements."""
+    return input.shape == other.shape and bool((input == other).all())
+
+
+_rows: dict[str, Function] = {
+    row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"
+}
+_docs = {row["name"]: row["doc"] for row in _gt.op_table()}
+_wrapped = {
+    "add": _scaled(_rows["add"], 1),
+    "sub": _scaled(_rows["sub"], -1),
+    "div": _div(_rows["div"]),
+    "gelu": _gelu(_rows["gelu"]),
+    "addcmul": _addcmul(_rows["addcmul"]),
+}
+
+
+def install(namespace: dict[str, Any]) -> list[str]:
+    """Gives `Tensor` its methods, and `namespace` the functions. Returns the functions' names."""
+    functions: dict[str, Function] = {"square": square}
+    for name, function in _rows.items():
+        # The table's clamp takes both bounds; the method takes either.
+        if name != "clamp":
+            functions[name] = _name(_wrapped.get(name, function), name, _docs[name])
+    for name, function in functions.items():
+        setattr(Tensor, name, function)
+        setattr(Tensor, name + "_", _name(_in_place(function), name + "_", f"`{name}`, in place."))
+    Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", "`clamp`, in place.")
+    for name in METHODS:
+        functions[name] = _of_method(name)
+    for function in (isclose, allclose, equal):
+        functions[function.__name__] = function
+        setattr(Tensor, function.__name__, function)
+    for alias, name in ALIASES.items():
+        functions[alias] = functions[name]
+        setattr(Tensor, alias, getattr(Tensor, name))
+        if hasattr(Tensor, name + "_"):
+            setattr(Tensor, alias + "_", getattr(Tensor, name + "_"))
+    namespace.update(functions)
+    return list(functions)

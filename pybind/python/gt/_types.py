@@ -1,0 +1,29 @@
+"""Small types that tensors answer with."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gt._gt import Tensor
+
+
+class Size(tuple):
+    """The sizes of a tensor's dimensions: a tuple of ints."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements of a tensor of this size."""
+        return math.prod(self)
+
+    def __repr__(self) -> str:
+        return f"gt.Size({list(self)})"
+
+
+class ValuesIndices(NamedTuple):
+    """Extremes along an axis, and where they are."""
+
+    values: Tensor
+    indices: Tensor

@@ -1,0 +1,107 @@
+//! Python's arguments: numbers, sizes, axes and operands.
+
+use crate::data;
+use crate::tensor::PyTensor;
+use gt_client::Tensor;
+use gt_ops::Scalar;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
+
+/// A Python number, if `object` is one.
+pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
+    if object.is_exact_instance_of::<PyFloat>() {
+        return Ok(Some(Scalar::Float(object.extract()?)));
+    }
+    if let Ok(b) = object.cast::<PyBool>() {
+        return Ok(Some(Scalar::Bool(b.is_true())));
+    }
+    if object.is_instance_of::<PyInt>() {
+        return match object.extract::<i64>() {
+            Ok(i) => Ok(Some(Scalar::Int(i))),
+            // Larger than int64: PyTorch takes uint64's range bit for bit and refuses the rest.
+            Err(error) => object.extract::<u64>().map(|u| Some(Scalar::Int(u as i64))).map_err(|_| error),
+        };
+    }
+    if object.is_instance_of::<PyFloat>() {
+        return Ok(Some(Scalar::Float(object.extract()?)));
+    }
+    Ok(None)
+}
+
+/// An operand of an op: a tensor, a number, or what becomes one.
+pub enum Operand<'py> {
+    /// A tensor object.
+    Object(Bound<'py, PyTensor>),
+    /// A tensor made from an array just now.
+    Made(Tensor),
+    /// A number.
+    Scalar(Scalar),
+}
+
+/// `object` as an operand; none if it is nothing an op takes.
+pub fn operand<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Operand<'py>>> {
+    if let Ok(tensor) = object.cast::<PyTensor>() {
+        return Ok(Some(Operand::Object(tensor.clone())));
+    }
+    if let Some(scalar) = number(object)? {
+        return Ok(Some(Operand::Scalar(scalar)));
+    }
+    if data::is_array(object) {
+        if object.hasattr("item")? && object.getattr("ndim")?.extract::<usize>()? == 0 {
+            // A NumPy scalar counts as the Python number it holds.
+            return number(&object.call_method0("item")?).map(|n| n.map(Operand::Scalar));
+        }
+        return data::from_array(object).map(|t| Some(Operand::Made(t)));
+    }
+    Ok(None)
+}
+
+/// A sequence of integers, or one, or none.
+pub fn ints(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+    if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
+        let mut all = Vec::with_capacity(object.len()?);
+        for item in object.try_iter()? {
+            all.push(int(&item?)?);
+        }
+        return Ok(all);
+    }
+    Ok(vec![int(object)?])
+}
+
+fn int(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if object.is_instance_of::<PyFloat>() {
+        return Err(PyTypeError::new_err(format!("expected an int, but got the float {object}")));
+    }
+    object.extract::<i64>().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "expected an int or a sequence of ints, but got {}",
+            object.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())
+        ))
+    })
+}
+
+/// Sizes given as `f(2, 3)` or `f((2, 3))`.
+pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
+    if args.len() == 1 {
+        return ints(&args.get_item(0)?);
+    }
+    ints(args.as_any())
+}
+
+/// Axes under either of their names: PyTorch's `dim` or NumPy's `axis`.
+pub fn axes(dim: Option<&Bound<'_, PyAny>>, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<i64>>> {
+    match (dim, axis) {
+        (Some(_), Some(_)) => Err(PyTypeError::new_err("dim and axis name the same thing: give one of them")),
+        (Some(one), None) | (None, Some(one)) => ints(one).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// One axis under either of its names.
+pub fn axis(dim: Option<i64>, axis: Option<i64>) -> PyResult<Option<i64>> {
+    if dim.is_some() && axis.is_some() {
+        return Err(PyTypeError::new_err("dim and axis name the same thing: give one of them"));
+    }
+    Ok(dim.or(axis))
+}

@@ -1,0 +1,304 @@
+//! Lists and NumPy arrays in; NumPy arrays, lists and numbers out.
+
+use crate::error::{OrRaise, raise_op};
+use crate::session::current;
+use crate::tensor::PyTensor;
+use gt_client::Tensor;
+use gt_client::transfer::Source;
+use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
+use gt_shm::ArenaBlock;
+use half::{bf16, f16};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyTuple};
+
+/// Whether `object` shows its memory as NumPy's arrays do.
+pub fn is_array(object: &Bound<'_, PyAny>) -> bool {
+    object.hasattr(intern!(object.py(), "__array_interface__")).unwrap_or(false)
+}
+
+/// NumPy's code for a dtype, as in `<f4`.
+fn typestr(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::BF16 => return None,
+    })
+}
+
+/// A new tensor with an array's elements, copied.
+pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let py = array.py();
+    let session = current(py)?;
+    let mut array = array.clone();
+    // Twice at most: an array that is not contiguous is copied by NumPy and looked at again.
+    for _ in 0..2 {
+        let interface = array.getattr(intern!(py, "__array_interface__"))?.cast_into::<PyDict>()?;
+        let need = |key: &str| {
+            interface.get_item(key)?.ok_or_else(|| PyTypeError::new_err("an incomplete __array_interface__"))
+        };
+        let code = need("typestr")?.extract::<String>()?;
+        let Some(dtype) = DType::ALL.into_iter().find(|d| typestr(*d) == Some(code.as_str())) else {
+            let name = array.getattr("dtype").map_or(code, |d| d.to_string());
+            return Err(PyTypeError::new_err(format!(
+                "can't convert np.ndarray of type {name}. The only supported types are: float64, float32, float16, \
+                 int64, int32, int16, int8, uint8, and bool."
+            )));
+        };
+        let dims: Vec<usize> = need("shape")?.extract()?;
+        let meta = Meta::new(Shape::new(&dims).map_err(raise_op)?, dtype);
+        let strides = interface.get_item("strides")?.filter(|s| !s.is_none());
+        if strides.is_some() && meta.shape.numel() > 0 {
+            array =
+                py.import("numpy")?.call_method1("ascontiguousarray", (&array,))?.call_method1("reshape", (dims,))?;
+            continue;
+        }
+        let (address, _read_only): (usize, bool) = need("data")?.extract()?;
+        // SAFETY: the array, which lives until the upload has copied it, says that this memory is its elements.
+        let source = unsafe { Source::new(address as *const u8, meta.bytes()) };
+        let value = session.upload(meta, source).or_raise()?;
+        return Ok(Tensor::new(value, None));
+    }
+    Err(PyValueError::new_err("an array that is not contiguous even after np.ascontiguousarray"))
+}
+
+/// Nested sequences of numbers, flattened.
+#[derive(Default)]
+struct Nested {
+    dims: Vec<usize>,
+    ints: Vec<i64>,
+    floats: Vec<f64>,
+    /// The widest category met: 0 bool, 1 int, 2 float.
+    category: u8,
+}
+
+impl Nested {
+    fn read(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()) {
+            return self.leaf(object, depth);
+        }
+        let len = object.len()?;
+        if depth == self.dims.len() {
+            if self.count() > 0 {
+                return Err(PyTypeError::new_err("a sequence where earlier elements are numbers"));
+            }
+            self.dims.push(len);
+        } else if self.dims[depth] != len {
+            return Err(PyValueError::new_err(format!(
+                "expected sequence of length {} at dim {depth} (got {len})",
+                self.dims[depth]
+            )));
+        }
+        object.try_iter()?.try_for_each(|item| self.read(&item?, depth + 1))
+    }
+
+    fn leaf(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        if depth < self.dims.len() {
+            return Err(PyTypeError::new_err(format!("not a sequence: a number at dim {depth} among sequences")));
+        }
+        let item;
+        let scalar = match crate::convert::number(object)? {
+            Some(scalar) => scalar,
+            // Tensors and NumPy scalars of one element.
+            None if object.hasattr("item")? => {
+                item = object.call_method0("item")?;
+                crate::convert::number(&item)?.ok_or_else(|| not_a_number(&item))?
+            }
+            None => return Err(not_a_number(object)),
+        };
+        if self.category < 2 && scalar.category() == 2 {
+            self.floats = self.ints.iter().map(|i| *i as f64).collect();
+            self.ints = Vec::new();
+        }
+        self.category = self.category.max(scalar.category());
+        if self.category == 2 {
+            self.floats.push(scalar.to_f64())
+        } else {
+            self.ints.push(scalar.to_i64())
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        self.ints.len() + self.floats.len()
+    }
+}
+
+fn not_a_number(object: &Bound<'_, PyAny>) -> PyErr {
+    let kind = object.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string());
+    PyTypeError::new_err(format!("expected a number, a sequence of them or an array, but got {kind}"))
+}
+
+/// The bytes of numbers as `dtype`.
+fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
+    macro_rules! bytes {
+        ($convert:expr) => {
+            if nested.category == 2 {
+                nested.floats.iter().flat_map(|f| $convert(Scalar::Float(*f)).to_le_bytes()).collect()
+            } else {
+                nested.ints.iter().flat_map(|i| $convert(Scalar::Int(*i)).to_le_bytes()).collect()
+            }
+        };
+    }
+    match dtype {
+        DType::Bool => bytes!(|s: Scalar| s.to_bool() as u8),
+        DType::U8 => bytes!(|s: Scalar| s.to_i64() as u8),
+        DType::I8 => bytes!(|s: Scalar| s.to_i64() as i8),
+        DType::I16 => bytes!(|s: Scalar| s.to_i64() as i16),
+        DType::I32 => bytes!(|s: Scalar| s.to_i64() as i32),
+        DType::I64 => bytes!(|s: Scalar| s.to_i64()),
+        DType::F16 => bytes!(|s: Scalar| f16::from_f64(s.to_f64())),
+        DType::BF16 => bytes!(|s: Scalar| bf16::from_f64(s.to_f64())),
+        DType::F32 => bytes!(|s: Scalar| s.to_f64() as f32),
+        DType::F64 => bytes!(|s: Scalar| s.to_f64()),
+    }
+}
+
+/// A new tensor from numbers, nested sequences, an array or another tensor.
+pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+    let py = data.py();
+    let made = if let Ok(tensor) = data.cast::<PyTensor>() {
+        let snapshot = tensor.get().read(py).snapshot();
+        Tensor::new(snapshot.value(), None)
+    } else if is_array(data) {
+        from_array(data)?
+    } else if let Some(stacked) = stack_arrays(data)? {
+        from_array(&stacked)?
+    } else {
+        let mut nested = Nested::default();
+        nested.read(data, 0)?;
+        let natural = match nested.category {
+            _ if nested.count() == 0 => DType::DEFAULT_FLOAT,
+            0 => DType::Bool,
+            1 => DType::I64,
+            _ => DType::DEFAULT_FLOAT,
+        };
+        let dtype = dtype.unwrap_or(natural);
+        let meta = Meta::new(Shape::new(&nested.dims).map_err(raise_op)?, dtype);
+        let bytes = pack(&nested, dtype);
+        let value = current(py)?.upload(meta, Source::from(&bytes[..])).or_raise()?;
+        Tensor::new(value, None)
+    };
+    match dtype {
+        Some(dtype) if made.meta().dtype != dtype => made.apply(|g, v| build::cast(g, v, dtype)).or_raise(),
+        _ => Ok(made),
+    }
+}
+
+/// A list of arrays as one array, which NumPy does faster than element by element.
+fn stack_arrays<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Ok(list) = data.cast::<PyList>() else { return Ok(None) };
+    let arrays = !list.is_empty()
+        && list.iter().all(|item| {
+            is_array(&item) && item.getattr("ndim").and_then(|n| n.extract::<usize>()).is_ok_and(|n| n > 0)
+        });
+    if arrays { data.py().import("numpy")?.call_method1("stack", (data,)).map(Some) } else { Ok(None) }
+}
+
+/// A tensor's bytes in the arena, seen by NumPy: the array that views them keeps this alive.
+#[pyclass(frozen, module = "gt")]
+pub struct ArenaArray {
+    block: ArenaBlock,
+    meta: Meta,
+}
+
+#[pymethods]
+impl ArenaArray {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("typestr", typestr(self.meta.dtype))?;
+        interface.set_item("shape", PyTuple::new(py, self.meta.shape.dims())?)?;
+        interface.set_item("data", (self.block.as_ptr() as usize, false))?;
+        Ok(interface)
+    }
+}
+
+/// The elements as a NumPy array that views the arena: no copy beyond the daemon's.
+pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let meta = tensor.meta();
+    if typestr(meta.dtype).is_none() {
+        return Err(PyTypeError::new_err("Got unsupported ScalarType BFloat16: NumPy has none; use .float().numpy()"));
+    }
+    let value = tensor.value();
+    let block = value.session().download(&value).or_raise()?;
+    let array = Py::new(py, ArenaArray { block, meta })?;
+    py.import("numpy")?.call_method1(intern!(py, "asarray"), (array,))
+}
+
+/// Element `i` of packed bytes, as a Python number.
+fn element<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, i: usize) -> PyResult<Bound<'py, PyAny>> {
+    let at = &bytes[i * dtype.size()..][..dtype.size()];
+    macro_rules! get {
+        ($t:ty) => {{
+            let mut raw = [0; size_of::<$t>()];
+            raw.copy_from_slice(at);
+            <$t>::from_le_bytes(raw)
+        }};
+    }
+    Ok(match dtype {
+        DType::Bool => PyBool::new(py, at[0] != 0).to_owned().into_any(),
+        DType::U8 => get!(u8).into_pyobject(py)?.into_any(),
+        DType::I8 => get!(i8).into_pyobject(py)?.into_any(),
+        DType::I16 => get!(i16).into_pyobject(py)?.into_any(),
+        DType::I32 => get!(i32).into_pyobject(py)?.into_any(),
+        DType::I64 => get!(i64).into_pyobject(py)?.into_any(),
+        DType::F16 => PyFloat::new(py, get!(f16).to_f64()).into_any(),
+        DType::BF16 => PyFloat::new(py, get!(bf16).to_f64()).into_any(),
+        DType::F32 => PyFloat::new(py, get!(f32) as f64).into_any(),
+        DType::F64 => PyFloat::new(py, get!(f64)).into_any(),
+    })
+}
+
+fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
+    let value = tensor.value();
+    let block = value.session().download(&value).or_raise()?;
+    let mut bytes = vec![0; value.meta().bytes()];
+    block.read(&mut bytes);
+    Ok(bytes)
+}
+
+/// The one element as a Python number.
+pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let meta = tensor.meta();
+    let count = meta.shape.numel();
+    if count != 1 {
+        return Err(raise_op(OpError::runtime(format!(
+            "a Tensor with {count} elements cannot be converted to Scalar"
+        ))));
+    }
+    let mut bytes = [0; 8];
+    let value = tensor.value();
+    let block = value.session().download(&value).or_raise()?;
+    block.read(&mut bytes[..meta.dtype.size()]);
+    element(py, &bytes, meta.dtype, 0)
+}
+
+/// The elements as nested lists; a scalar as its number.
+pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let meta = tensor.meta();
+    let bytes = bytes_of(tensor)?;
+    fn nest<'py>(
+        py: Python<'py>,
+        bytes: &[u8],
+        dtype: DType,
+        dims: &[usize],
+        first: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some((&len, inner)) = dims.split_first() else { return element(py, bytes, dtype, first) };
+        let stride: usize = inner.iter().product();
+        let items =
+            (0..len).map(|i| nest(py, bytes, dtype, inner, first + i * stride)).collect::<PyResult<Vec<_>>>()?;
+        Ok(PyList::new(py, items)?.into_any())
+    }
+    nest(py, &bytes, meta.dtype, meta.shape.dims(), 0)
+}

@@ -1,0 +1,121 @@
+//! `gt.dtype` and its ten instances.
+
+use gt_ops::DType;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
+
+/// The type of a tensor's elements.
+#[pyclass(name = "dtype", module = "gt", frozen, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
+pub struct PyDType(pub DType);
+
+#[pymethods]
+impl PyDType {
+    fn __repr__(&self) -> String {
+        format!("gt.{}", self.0)
+    }
+    /// PyTorch's name, as `float32`.
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    /// Bytes per element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.0.size()
+    }
+    /// Whether it is one of the four floating dtypes.
+    #[getter]
+    fn is_floating_point(&self) -> bool {
+        self.0.is_float()
+    }
+    /// Whether it holds negative numbers.
+    #[getter]
+    fn is_signed(&self) -> bool {
+        !matches!(self.0, DType::Bool | DType::U8)
+    }
+    /// Always false: there are no complex dtypes.
+    #[getter]
+    fn is_complex(&self) -> bool {
+        false
+    }
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, (Py<PyAny>, &'static str))> {
+        let getattr = py.import("builtins")?.getattr("getattr")?.unbind();
+        Ok((getattr, (py.import("gt")?.into_any().unbind(), self.0.name())))
+    }
+}
+
+static INSTANCES: PyOnceLock<Vec<Py<PyDType>>> = PyOnceLock::new();
+
+/// The one object that stands for `dtype`.
+pub fn instance(py: Python<'_>, dtype: DType) -> PyResult<Py<PyDType>> {
+    let all = INSTANCES.get_or_try_init(py, || {
+        DType::ALL.into_iter().map(|d| Py::new(py, PyDType(d))).collect::<PyResult<Vec<_>>>()
+    })?;
+    Ok(all[dtype as usize].clone_ref(py))
+}
+
+/// A dtype given as `gt.float32`, as Python's `float`, as NumPy's dtype or by name.
+pub struct DTypeArg(pub DType);
+
+impl<'py> FromPyObject<'_, 'py> for DTypeArg {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(dtype) = object.cast::<PyDType>() {
+            return Ok(DTypeArg(dtype.get().0));
+        }
+        let py = object.py();
+        if let Ok(kind) = object.cast::<PyType>() {
+            for (python, dtype) in [
+                (py.get_type::<PyBool>(), DType::Bool),
+                (py.get_type::<PyInt>(), DType::I64),
+                (py.get_type::<PyFloat>(), DType::F32),
+            ] {
+                if kind.is(&python) {
+                    return Ok(DTypeArg(dtype));
+                }
+            }
+        }
+        let name = if let Ok(name) = object.cast::<PyString>() {
+            name.to_string()
+        } else {
+            // A NumPy dtype, or one of its scalar types.
+            match py.import("numpy").and_then(|np| np.getattr("dtype")).and_then(|d| d.call1((object,))) {
+                Ok(dtype) => dtype.getattr("name")?.extract()?,
+                Err(_) => {
+                    return Err(PyTypeError::new_err(format!(
+                        "expected a dtype such as gt.float32, but got {}",
+                        object.get_type().name()?
+                    )));
+                }
+            }
+        };
+        let name = name.trim_start_matches("torch.").trim_start_matches("gt.");
+        DType::from_name(name).map(DTypeArg).ok_or_else(|| {
+            let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
+            PyTypeError::new_err(format!("there is no dtype '{name}': there are {}", all.join(", ")))
+        })
+    }
+}
+
+/// Adds the class, its instances and PyTorch's other names for them.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add_class::<PyDType>()?;
+    for dtype in DType::ALL {
+        module.add(dtype.name(), instance(py, dtype)?)?;
+    }
+    for (alias, dtype) in [
+        ("half", DType::F16),
+        ("float", DType::F32),
+        ("double", DType::F64),
+        ("short", DType::I16),
+        ("int", DType::I32),
+        ("long", DType::I64),
+    ] {
+        module.add(alias, instance(py, dtype)?)?;
+    }
+    Ok(())
+}

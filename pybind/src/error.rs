@@ -1,0 +1,59 @@
+//! Errors as the exceptions PyTorch would raise.
+
+use crate::gil;
+use gt_client::Error;
+use gt_ops::{ErrorKind, OpError};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(gt, OutOfMemoryError, PyRuntimeError, "A tensor, or the copy of one, did not fit.");
+create_exception!(gt, DisconnectedError, PyRuntimeError, "The daemon is gone, or has closed the session.");
+
+/// Adds the exceptions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("OutOfMemoryError", module.py().get_type::<OutOfMemoryError>())?;
+    module.add("DisconnectedError", module.py().get_type::<DisconnectedError>())
+}
+
+/// A session's error as an exception.
+pub fn raise(error: Error) -> PyErr {
+    let text = error.to_string();
+    match &error {
+        Error::Interrupted => gil::take_interrupt(),
+        Error::Disconnected(_) | Error::Launch(_) => DisconnectedError::new_err(text),
+        _ if error.is_out_of_memory() => OutOfMemoryError::new_err(text),
+        _ => of_kind(error.kind().unwrap_or(ErrorKind::Runtime), text),
+    }
+}
+
+/// A rule's error as an exception.
+pub fn raise_op(error: OpError) -> PyErr {
+    of_kind(error.kind, error.message.into_string())
+}
+
+fn of_kind(kind: ErrorKind, text: String) -> PyErr {
+    match kind {
+        ErrorKind::Runtime => PyRuntimeError::new_err(text),
+        ErrorKind::Index => PyIndexError::new_err(text),
+        ErrorKind::Type => PyTypeError::new_err(text),
+        ErrorKind::Value => PyValueError::new_err(text),
+        ErrorKind::NotImplemented => PyNotImplementedError::new_err(text),
+    }
+}
+
+/// `?` for results of the client and of rules.
+pub trait OrRaise<T> {
+    /// The value, or the exception.
+    fn or_raise(self) -> PyResult<T>;
+}
+impl<T> OrRaise<T> for gt_client::Result<T> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(raise)
+    }
+}
+impl<T> OrRaise<T> for gt_ops::error::Result<T> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(raise_op)
+    }
+}

@@ -1,0 +1,816 @@
+//! Properties and methods of tensors, and the functions of several tensors.
+
+use crate::convert::{Operand, axes, axis, ints, operand, sizes};
+use crate::data;
+use crate::dtype::{DTypeArg, PyDType, instance};
+use crate::error::{OrRaise, raise_op};
+use crate::index;
+use crate::operators;
+use crate::tensor::{PyTensor, build_from};
+use gt_client::Tensor;
+use gt_ops::{Arg, DType, Op, OpError, Val, build};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyTuple, PyType};
+
+/// A class of `gt._types`.
+fn types_class<'py>(
+    py: Python<'py>,
+    cell: &'static PyOnceLock<Py<PyType>>,
+    name: &str,
+) -> PyResult<Bound<'py, PyType>> {
+    cell.import(py, "gt._types", name).cloned()
+}
+
+fn size<'py>(py: Python<'py>, dims: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+    static SIZE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    types_class(py, &SIZE, "Size")?.call1((PyTuple::new(py, dims)?,))
+}
+
+fn values_indices<'py>(py: Python<'py>, values: Tensor, indices: Tensor) -> PyResult<Bound<'py, PyAny>> {
+    static PAIR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    types_class(py, &PAIR, "ValuesIndices")?.call1((PyTensor::wrap(values), PyTensor::wrap(indices)))
+}
+
+/// A reduction over axes under either of their names.
+macro_rules! reductions {
+    ($($name:ident $op:ident $doc:literal;)*) => {
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = $doc]
+                #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false, dtype=None))]
+                fn $name(
+                    &self,
+                    py: Python<'_>,
+                    dim: Option<&Bound<'_, PyAny>>,
+                    keepdim: bool,
+                    axis: Option<&Bound<'_, PyAny>>,
+                    keepdims: bool,
+                    dtype: Option<DTypeArg>,
+                ) -> PyResult<PyTensor> {
+                    let axes = axes(dim, axis)?;
+                    self.build(py, |g, v| {
+                        let v = match dtype {
+                            Some(DTypeArg(dtype)) => build::cast(g, v, dtype)?,
+                            None => v,
+                        };
+                        build::reduce(g, Op::$op, v, axes.as_deref(), keepdim || keepdims)
+                    })
+                }
+            )*
+        }
+    };
+}
+
+reductions! {
+    sum Sum "The sum along axes, or of all elements.";
+    mean Mean "The mean along axes, or of all elements.";
+    prod Prod "The product along axes, or of all elements.";
+    amax Amax "The largest element along axes, or of all.";
+    amin Amin "The smallest element along axes, or of all.";
+    any Any "Whether any element along axes, or of all, is nonzero.";
+    all All "Whether every element along axes, or of all, is nonzero.";
+}
+
+fn extreme<'py>(
+    slf: &Bound<'py, PyTensor>,
+    op: Op,
+    dim: Option<&Bound<'py, PyAny>>,
+    keepdim: bool,
+    axis: Option<i64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = slf.py();
+    let this = slf.get();
+    let along = match dim {
+        Some(other) if other.is_instance_of::<PyTensor>() => {
+            let pairwise = if op == Op::Amax { Op::Maximum } else { Op::Minimum };
+            let args = PyTuple::new(py, [slf.as_any(), other])?;
+            return Ok(Bound::new(py, operators::elementwise(py, pairwise as u16, &args)?)?.into_any());
+        }
+        Some(dim) => Some(dim.extract::<i64>()?),
+        None => None,
+    };
+    match crate::convert::axis(along, axis)? {
+        None => Ok(Bound::new(py, this.build(py, |g, v| build::reduce(g, op, v, None, keepdim))?)?.into_any()),
+        Some(axis) => {
+            let this = this.snapshot(py);
+            let (values, indices) = build_from(
+                &[&this],
+                |g, v| build::extreme_along(g, op, v[0], axis, keepdim),
+                |s, (values, indices)| (s.tensor(values), s.tensor(indices)),
+            )
+            .or_raise()?;
+            values_indices(py, values, indices)
+        }
+    }
+}
+
+/// The divisor's correction under its names.
+fn correction_of(dim: &mut Option<Bound<'_, PyAny>>, unbiased: Option<bool>, correction: Option<f64>) -> f64 {
+    // PyTorch's first overload: `x.var(unbiased)`.
+    let mut unbiased = unbiased;
+    if let Some(flag) = dim.as_ref().and_then(|d| d.cast::<pyo3::types::PyBool>().ok().map(|b| b.is_true())) {
+        unbiased = Some(flag);
+        *dim = None;
+    }
+    correction.unwrap_or(if unbiased.unwrap_or(true) { 1.0 } else { 0.0 })
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The sizes of the dimensions.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let meta = self.read(py).meta();
+        size(py, meta.shape.dims())
+    }
+    /// The sizes, or one of them.
+    #[pyo3(signature = (dim=None))]
+    fn size<'py>(&self, py: Python<'py>, dim: Option<i64>) -> PyResult<Bound<'py, PyAny>> {
+        let meta = self.read(py).meta();
+        match dim {
+            None => size(py, meta.shape.dims()),
+            Some(_) if meta.shape.rank() == 0 => {
+                Err(raise_op(OpError::index("Dimension specified as 0 but tensor has no dimensions")))
+            }
+            Some(dim) => Ok(meta.shape.dims()[meta.shape.axis(dim).or_raise()?].into_pyobject(py)?.into_any()),
+        }
+    }
+    /// The type of the elements.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> PyResult<Py<PyDType>> {
+        instance(py, self.read(py).meta().dtype)
+    }
+    /// The number of dimensions.
+    #[getter]
+    fn ndim(&self, py: Python<'_>) -> usize {
+        self.read(py).meta().shape.rank()
+    }
+    /// The number of dimensions.
+    fn dim(&self, py: Python<'_>) -> usize {
+        self.ndim(py)
+    }
+    /// The number of elements.
+    fn numel(&self, py: Python<'_>) -> usize {
+        self.read(py).meta().shape.numel()
+    }
+    /// The number of elements.
+    fn nelement(&self, py: Python<'_>) -> usize {
+        self.numel(py)
+    }
+    /// Bytes per element.
+    #[getter]
+    fn itemsize(&self, py: Python<'_>) -> usize {
+        self.read(py).meta().dtype.size()
+    }
+    /// Bytes per element.
+    fn element_size(&self, py: Python<'_>) -> usize {
+        self.itemsize(py)
+    }
+    /// Bytes of the elements.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> usize {
+        self.read(py).meta().bytes()
+    }
+    /// Whether the dtype is floating.
+    fn is_floating_point(&self, py: Python<'_>) -> bool {
+        self.read(py).meta().dtype.is_float()
+    }
+    /// The axes in reverse order.
+    #[getter(T)]
+    fn transposed(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        let rank = self.ndim(py) as i64;
+        self.build(py, |g, v| build::permute(g, v, &(0..rank).rev().collect::<Vec<_>>()))
+    }
+    /// The last two axes exchanged.
+    #[getter(mT)]
+    fn matrix_transposed(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        if self.ndim(py) < 2 {
+            return Err(PyRuntimeError::new_err(format!(
+                "tensor.mT is only supported on matrices or batches of matrices. Got {}-D tensor.",
+                self.ndim(py)
+            )));
+        }
+        self.build(py, |g, v| build::transpose(g, v, -2, -1))
+    }
+    /// The tensor number within the session, as the instruction log prints it.
+    #[getter]
+    fn _id(&self, py: Python<'_>) -> u64 {
+        self.read(py).with_value(|v| v.id())
+    }
+    #[getter(_is_parameter)]
+    fn get_is_parameter(&self, py: Python<'_>) -> bool {
+        self.is_parameter.get(py)
+    }
+    #[setter(_is_parameter)]
+    fn set_is_parameter(&self, py: Python<'_>, on: bool) {
+        self.is_parameter.set(py, on);
+    }
+
+    /// The one element as a Python number.
+    fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        data::item(py, &self.snapshot(py))
+    }
+    /// The elements as nested lists.
+    fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        data::to_list(py, &self.snapshot(py))
+    }
+    /// The elements as a NumPy array, without a further copy.
+    #[pyo3(signature = (*, force=false))]
+    fn numpy<'py>(&self, py: Python<'py>, force: bool) -> PyResult<Bound<'py, PyAny>> {
+        let this = self.snapshot(py);
+        if this.requires_grad() && !force {
+            return Err(PyRuntimeError::new_err(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
+            ));
+        }
+        data::to_numpy(py, &this)
+    }
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // The arena's bytes are a copy already, which nobody else sees.
+        let _ = copy;
+        let array = self.numpy(py, false)?;
+        match dtype {
+            Some(dtype) => array.call_method("astype", (dtype, "K", "unsafe", true, false), None),
+            None => Ok(array),
+        }
+    }
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        let this = self.snapshot(py);
+        match this.meta().shape.numel() {
+            1 => data::item(py, &this)?.is_truthy(),
+            0 => Err(PyRuntimeError::new_err("Boolean value of Tensor with no values is ambiguous")),
+            _ => Err(PyRuntimeError::new_err("Boolean value of Tensor with more than one value is ambiguous")),
+        }
+    }
+    fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
+        let item = self.item(py)?;
+        item.call_method0("__float__").or_else(|_| py.get_type::<pyo3::types::PyFloat>().call1((&item,)))?.extract()
+    }
+    fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.get_type::<pyo3::types::PyInt>().call1((self.item(py)?,))
+    }
+    fn __index__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let meta = self.read(py).meta();
+        if meta.dtype.is_float() || meta.shape.numel() != 1 {
+            return Err(PyTypeError::new_err("only integer tensors of a single element can be converted to an index"));
+        }
+        self.__int__(py)
+    }
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let meta = self.read(py).meta();
+        meta.shape.dims().first().copied().ok_or_else(|| PyTypeError::new_err("len() of a 0-d tensor"))
+    }
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+        let py = slf.py();
+        let this = slf.get().snapshot(py);
+        let Some(&len) = this.meta().shape.dims().first() else {
+            return Err(PyTypeError::new_err("iteration over a 0-d tensor"));
+        };
+        let rows = (0..len as i64)
+            .map(|i| this.apply(|g, v| build::index(g, v, &[build::Index::At(i)])).or_raise().map(PyTensor::wrap))
+            .collect::<PyResult<Vec<_>>>()?;
+        PyList::new(py, rows)?.try_iter()
+    }
+    fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+        let parts = index::parts(index)?;
+        self.build(py, |g, v| build::index(g, v, &parts))
+    }
+    fn __setitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let parts = index::parts(index)?;
+        let this = self.snapshot(py);
+        this.check_in_place().or_raise()?;
+        let source = match operand(value)? {
+            Some(Operand::Object(object)) => Ok(object.get().snapshot(py)),
+            Some(Operand::Made(tensor)) => Ok(tensor),
+            Some(Operand::Scalar(scalar)) => Err(scalar),
+            None => Ok(data::from_python(value, None)?),
+        };
+        let result = match &source {
+            Ok(source) => {
+                build_from(&[&this, source], |g, v| build::set_index(g, v[0], &parts, v[1].into()), |s, v| s.tensor(v))
+            }
+            Err(scalar) => this.apply(|g, v| build::set_index(g, v, &parts, Arg::Scalar(*scalar))),
+        };
+        self.rebind(py, result.or_raise()?)
+    }
+
+    /// The elements in another dtype.
+    #[pyo3(signature = (dtype=None, **_kwargs))]
+    fn to<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        _kwargs: Option<&Bound<'py, pyo3::types::PyDict>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        let mut wanted = dtype.cloned();
+        if let Some(kwargs) = _kwargs {
+            for (key, value) in kwargs.iter() {
+                match key.extract::<String>()?.as_str() {
+                    "dtype" => wanted = Some(value),
+                    key => {
+                        return Err(PyTypeError::new_err(format!("to() got an unexpected keyword argument '{key}'")));
+                    }
+                }
+            }
+        }
+        let Some(wanted) = wanted else { return Err(PyTypeError::new_err("to() needs a dtype or a tensor")) };
+        let dtype = match wanted.cast::<PyTensor>() {
+            Ok(other) => other.get().read(py).meta().dtype,
+            Err(_) => wanted.extract::<DTypeArg>()?.0,
+        };
+        cast_to(slf, dtype)
+    }
+    /// The elements in another dtype, or the dtype's name.
+    #[pyo3(name = "type", signature = (dtype=None))]
+    fn type_<'py>(slf: &Bound<'py, Self>, dtype: Option<DTypeArg>) -> PyResult<Bound<'py, PyAny>> {
+        match dtype {
+            Some(DTypeArg(dtype)) => cast_to(slf, dtype).map(Bound::into_any),
+            None => {
+                let name = slf.get().read(slf.py()).meta().dtype.scalar_type_name();
+                Ok(format!("gt.{name}Tensor").into_pyobject(slf.py())?.into_any())
+            }
+        }
+    }
+    /// The elements in the dtype of another tensor.
+    fn type_as<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let dtype = other.get().read(slf.py()).meta().dtype;
+        cast_to(slf, dtype)
+    }
+
+    /// The same elements under another shape.
+    #[pyo3(signature = (*shape))]
+    fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        let shape = sizes(shape)?;
+        self.build(py, |g, v| build::reshape(g, v, &shape))
+    }
+    /// The same elements under another shape, or in another dtype.
+    #[pyo3(signature = (*shape))]
+    fn view(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        if shape.len() == 1 && shape.get_item(0)?.is_instance_of::<PyDType>() {
+            return Err(pyo3::exceptions::PyNotImplementedError::new_err(
+                "view(dtype) reinterprets memory, which GT does not do: use .to(dtype) to convert",
+            ));
+        }
+        self.reshape(py, shape)
+    }
+    /// The same elements under the shape of another tensor.
+    fn view_as(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+        let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
+        self.build(py, |g, v| build::reshape(g, v, &shape))
+    }
+    /// Two axes exchanged.
+    fn transpose(&self, py: Python<'_>, dim0: i64, dim1: i64) -> PyResult<PyTensor> {
+        self.build(py, |g, v| build::transpose(g, v, dim0, dim1))
+    }
+    /// Two axes exchanged.
+    fn swapaxes(&self, py: Python<'_>, axis0: i64, axis1: i64) -> PyResult<PyTensor> {
+        self.transpose(py, axis0, axis1)
+    }
+    /// The axes in another order.
+    #[pyo3(signature = (*dims))]
+    fn permute(&self, py: Python<'_>, dims: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        let dims = sizes(dims)?;
+        self.build(py, |g, v| build::permute(g, v, &dims))
+    }
+    /// A matrix transposed.
+    fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        match self.ndim(py) {
+            0 | 1 => self.build(py, |_, v| Ok(v)),
+            2 => self.transpose(py, 0, 1),
+            n => Err(PyRuntimeError::new_err(format!("t() expects a tensor with <= 2 dimensions, but self is {n}D"))),
+        }
+    }
+    /// Axes of size 1 left out.
+    #[pyo3(signature = (dim=None))]
+    fn squeeze(&self, py: Python<'_>, dim: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+        let dims = dim.map(ints).transpose()?;
+        self.build(py, |g, v| build::squeeze(g, v, dims.as_deref()))
+    }
+    /// A new axis of size 1.
+    fn unsqueeze(&self, py: Python<'_>, dim: i64) -> PyResult<PyTensor> {
+        self.build(py, |g, v| build::unsqueeze(g, v, dim))
+    }
+    /// Axes of size 1 repeated.
+    #[pyo3(signature = (*sizes_))]
+    fn expand(&self, py: Python<'_>, sizes_: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        let sizes = sizes(sizes_)?;
+        self.build(py, |g, v| build::expand(g, v, &sizes))
+    }
+    /// Repeated to the shape of another tensor.
+    fn expand_as(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+        let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
+        self.build(py, |g, v| build::expand(g, v, &shape))
+    }
+    /// Several axes as one.
+    #[pyo3(signature = (start_dim=0, end_dim=-1))]
+    fn flatten(&self, py: Python<'_>, start_dim: i64, end_dim: i64) -> PyResult<PyTensor> {
+        self.build(py, |g, v| build::flatten(g, v, start_dim, end_dim))
+    }
+    /// All elements in one dimension.
+    fn ravel(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        self.build(py, |g, v| build::reshape(g, v, &[-1]))
+    }
+    /// `length` positions of an axis from `start`.
+    fn narrow(&self, py: Python<'_>, dim: i64, start: i64, length: i64) -> PyResult<PyTensor> {
+        self.build(py, |g, v| build::narrow(g, v, dim, start, length))
+    }
+    /// The tensor itself: every tensor counts as contiguous.
+    fn contiguous<'a, 'py>(slf: &'a Bound<'py, Self>) -> &'a Bound<'py, Self> {
+        slf
+    }
+    /// Whether the elements lie in row-major order: always, as far as a client can see.
+    fn is_contiguous(&self) -> bool {
+        true
+    }
+
+    /// The largest element; along an axis, with its position; or elementwise with another tensor.
+    #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
+    fn max<'py>(
+        slf: &Bound<'py, Self>,
+        dim: Option<&Bound<'py, PyAny>>,
+        keepdim: bool,
+        axis: Option<i64>,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        extreme(slf, Op::Amax, dim, keepdim || keepdims, axis)
+    }
+    /// The smallest element; along an axis, with its position; or elementwise with another tensor.
+    #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
+    fn min<'py>(
+        slf: &Bound<'py, Self>,
+        dim: Option<&Bound<'py, PyAny>>,
+        keepdim: bool,
+        axis: Option<i64>,
+        keepdims: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        extreme(slf, Op::Amin, dim, keepdim || keepdims, axis)
+    }
+    /// The position of the largest element.
+    #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
+    fn argmax(
+        &self,
+        py: Python<'_>,
+        dim: Option<i64>,
+        keepdim: bool,
+        axis: Option<i64>,
+        keepdims: bool,
+    ) -> PyResult<PyTensor> {
+        let along = crate::convert::axis(dim, axis)?;
+        self.build(py, |g, v| build::arg_reduce(g, Op::Argmax, v, along, keepdim || keepdims))
+    }
+    /// The position of the smallest element.
+    #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
+    fn argmin(
+        &self,
+        py: Python<'_>,
+        dim: Option<i64>,
+        keepdim: bool,
+        axis: Option<i64>,
+        keepdims: bool,
+    ) -> PyResult<PyTensor> {
+        let along = crate::convert::axis(dim, axis)?;
+        self.build(py, |g, v| build::arg_reduce(g, Op::Argmin, v, along, keepdim || keepdims))
+    }
+    /// The variance.
+    #[pyo3(signature = (dim=None, unbiased=None, keepdim=false, *, correction=None, axis=None, keepdims=false))]
+    #[expect(clippy::too_many_arguments, reason = "PyTorch's signature and NumPy's aliases")]
+    fn var(
+        &self,
+        py: Python<'_>,
+        mut dim: Option<Bound<'_, PyAny>>,
+        unbiased: Option<bool>,
+        keepdim: bool,
+        correction: Option<f64>,
+        axis: Option<&Bound<'_, PyAny>>,
+        keepdims: bool,
+    ) -> PyResult<PyTensor> {
+        let correction = correction_of(&mut dim, unbiased, correction);
+        let axes = axes(dim.as_ref(), axis)?;
+        self.build(py, |g, v| build::var(g, v, axes.as_deref(), correction, keepdim || keepdims))
+    }
+    /// The standard deviation.
+    #[pyo3(signature = (dim=None, unbiased=None, keepdim=false, *, correction=None, axis=None, keepdims=false))]
+    #[expect(clippy::too_many_arguments, reason = "PyTorch's signature and NumPy's aliases")]
+    fn std(
+        &self,
+        py: Python<'_>,
+        mut dim: Option<Bound<'_, PyAny>>,
+        unbiased: Option<bool>,
+        keepdim: bool,
+        correction: Option<f64>,
+        axis: Option<&Bound<'_, PyAny>>,
+        keepdims: bool,
+    ) -> PyResult<PyTensor> {
+        let correction = correction_of(&mut dim, unbiased, correction);
+        let axes = axes(dim.as_ref(), axis)?;
+        self.build(py, |g, v| build::std(g, v, axes.as_deref(), correction, keepdim || keepdims))
+    }
+    /// exp(x), normalised to sum 1 along an axis.
+    #[pyo3(signature = (dim=None, *, axis=None, dtype=None))]
+    fn softmax(
+        &self,
+        py: Python<'_>,
+        dim: Option<i64>,
+        axis: Option<i64>,
+        dtype: Option<DTypeArg>,
+    ) -> PyResult<PyTensor> {
+        let along = along(dim, axis, "softmax")?;
+        self.build(py, |g, v| {
+            let v = optional_cast(g, v, dtype)?;
+            build::softmax(g, v, along)
+        })
+    }
+    /// The logarithm of softmax.
+    #[pyo3(signature = (dim=None, *, axis=None, dtype=None))]
+    fn log_softmax(
+        &self,
+        py: Python<'_>,
+        dim: Option<i64>,
+        axis: Option<i64>,
+        dtype: Option<DTypeArg>,
+    ) -> PyResult<PyTensor> {
+        let along = along(dim, axis, "log_softmax")?;
+        self.build(py, |g, v| {
+            let v = optional_cast(g, v, dtype)?;
+            build::log_softmax(g, v, along)
+        })
+    }
+    /// The matrix product.
+    fn matmul(slf: &Bound<'_, Self>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+        let py = slf.py();
+        let (a, b) = (slf.get().read(py), other.get().read(py));
+        build_from(&[&a, &b], |g, v| build::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
+    }
+    /// Elements kept between bounds.
+    #[pyo3(signature = (min=None, max=None))]
+    fn clamp(
+        &self,
+        py: Python<'_>,
+        min: Option<&Bound<'_, PyAny>>,
+        max: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyTensor> {
+        let this = self.snapshot(py);
+        let mut tensors = vec![this];
+        let mut bound = |object: Option<&Bound<'_, PyAny>>| -> PyResult<Option<Result<usize, gt_ops::Scalar>>> {
+            let Some(object) = object else { return Ok(None) };
+            Ok(Some(match operand(object)? {
+                Some(Operand::Scalar(scalar)) => Err(scalar),
+                Some(Operand::Object(o)) => {
+                    tensors.push(o.get().snapshot(py));
+                    Ok(tensors.len() - 1)
+                }
+                Some(Operand::Made(t)) => {
+                    tensors.push(t);
+                    Ok(tensors.len() - 1)
+                }
+                None => return Err(PyTypeError::new_err("clamp(): bounds must be tensors or numbers")),
+            }))
+        };
+        let (low, high) = (bound(min)?, bound(max)?);
+        let refs: Vec<&Tensor> = tensors.iter().collect();
+        build_from(
+            &refs,
+            |g, v| {
+                let arg = |b: Option<Result<usize, gt_ops::Scalar>>| {
+                    b.map(|b| match b {
+                        Ok(i) => Arg::Val(v[i]),
+                        Err(s) => Arg::Scalar(s),
+                    })
+                };
+                build::clamp(g, v[0], arg(low), arg(high))
+            },
+            |s, v| s.tensor(v),
+        )
+        .or_raise()
+        .map(PyTensor::wrap)
+    }
+    /// Elements chosen along an axis by an index tensor.
+    fn gather(slf: &Bound<'_, Self>, dim: i64, index: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+        let py = slf.py();
+        let (a, b) = (slf.get().read(py), index.get().read(py));
+        build_from(&[&a, &b], |g, v| build::gather(g, v[0], dim, v[1]), |s, v| s.tensor(v))
+            .or_raise()
+            .map(PyTensor::wrap)
+    }
+    /// The tensor cut along an axis into pieces of a size, or of these sizes.
+    #[pyo3(signature = (split_size, dim=0))]
+    fn split<'py>(&self, py: Python<'py>, split_size: &Bound<'py, PyAny>, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
+        let this = self.snapshot(py);
+        let sizes = match split_size.extract::<i64>() {
+            Ok(size) => build::split_sizes(extent(&this, dim)?, size).or_raise()?,
+            Err(_) => ints(split_size)?,
+        };
+        pieces(py, &this, &sizes, dim)
+    }
+    /// The tensor cut along an axis into at most so many equal pieces.
+    #[pyo3(signature = (chunks, dim=0))]
+    fn chunk<'py>(&self, py: Python<'py>, chunks: i64, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
+        let this = self.snapshot(py);
+        let sizes = build::chunk_sizes(extent(&this, dim)?, chunks).or_raise()?;
+        pieces(py, &this, &sizes, dim)
+    }
+    /// A copy of the elements from another tensor, converted and broadcast.
+    fn copy_<'py>(slf: &Bound<'py, Self>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        slf.get().read(py).check_in_place().or_raise()?;
+        let meta = slf.get().read(py).meta();
+        let source = match operand(source)? {
+            Some(Operand::Object(object)) => object.get().snapshot(py),
+            Some(Operand::Made(tensor)) => tensor,
+            _ => data::from_python(source, None)?,
+        };
+        let sizes: Vec<i64> = meta.shape.dims().iter().map(|d| *d as i64).collect();
+        let copied = source
+            .apply(|g, v| {
+                let v = build::cast(g, v, meta.dtype)?;
+                build::expand(g, v, &sizes)
+            })
+            .or_raise()?;
+        slf.get().rebind(py, copied)?;
+        Ok(slf.clone())
+    }
+    /// Every element made one number.
+    fn fill_<'py>(slf: &Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        let Some(Operand::Scalar(scalar)) = operand(value)? else {
+            return PyTensor::copy_(slf, value);
+        };
+        slf.get().read(py).check_in_place().or_raise()?;
+        let meta = slf.get().read(py).meta();
+        let full = slf.get().read(py).apply(|g, _| build::full(g, meta.shape, scalar, meta.dtype)).or_raise()?;
+        slf.get().rebind(py, full)?;
+        Ok(slf.clone())
+    }
+    /// Every element made 0.
+    fn zero_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        PyTensor::fill_(slf, &0i64.into_pyobject(slf.py())?.into_any())
+    }
+    /// Binds this object to another's value: the last step of the in-place methods.
+    fn _rebind<'py>(slf: &Bound<'py, Self>, result: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        let result = result.get().snapshot(py);
+        slf.get().rebind(py, result)?;
+        Ok(slf.clone())
+    }
+}
+
+fn along(dim: Option<i64>, other: Option<i64>, name: &str) -> PyResult<i64> {
+    axis(dim, other)?.ok_or_else(|| PyTypeError::new_err(format!("{name}() missing the argument 'dim'")))
+}
+
+fn optional_cast(g: &mut dyn gt_ops::Graph, v: Val, dtype: Option<DTypeArg>) -> gt_ops::error::Result<Val> {
+    match dtype {
+        Some(DTypeArg(dtype)) => build::cast(g, v, dtype),
+        None => Ok(v),
+    }
+}
+
+/// The tensor itself, or its elements in `dtype`.
+fn cast_to<'py>(slf: &Bound<'py, PyTensor>, dtype: DType) -> PyResult<Bound<'py, PyTensor>> {
+    let py = slf.py();
+    if slf.get().read(py).meta().dtype == dtype {
+        return Ok(slf.clone());
+    }
+    Bound::new(py, slf.get().build(py, |g, v| build::cast(g, v, dtype))?)
+}
+
+macro_rules! casts {
+    ($($name:ident $python:literal $dtype:ident;)*) => {
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = concat!("The elements as ", $python, ".")]
+                #[pyo3(name = $python)]
+                fn $name<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+                    cast_to(slf, DType::$dtype)
+                }
+            )*
+        }
+    };
+}
+
+casts! {
+    to_bool "bool" Bool;
+    to_byte "byte" U8;
+    to_char "char" I8;
+    to_short "short" I16;
+    to_int "int" I32;
+    to_long "long" I64;
+    to_half "half" F16;
+    to_bfloat16 "bfloat16" BF16;
+    to_float "float" F32;
+    to_double "double" F64;
+}
+
+fn extent(tensor: &Tensor, dim: i64) -> PyResult<usize> {
+    let shape = tensor.meta().shape;
+    let axis = shape.axis(dim).or_raise()?;
+    shape
+        .dims()
+        .get(axis)
+        .copied()
+        .ok_or_else(|| PyRuntimeError::new_err("split expects at least a 1-dimensional tensor"))
+}
+
+fn pieces<'py>(py: Python<'py>, tensor: &Tensor, sizes: &[i64], dim: i64) -> PyResult<Bound<'py, PyTuple>> {
+    let all = build_from(
+        &[tensor],
+        |g, v| build::split(g, v[0], sizes, dim),
+        |s, vals| vals.into_iter().map(|v| PyTensor::wrap(s.tensor(v))).collect::<Vec<_>>(),
+    )
+    .or_raise()?;
+    PyTuple::new(py, all)
+}
+
+fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
+    tensors
+        .try_iter()?
+        .map(|item| {
+            let item = item?;
+            item.cast::<PyTensor>().map(|t| t.get().snapshot(py)).map_err(|_| {
+                PyTypeError::new_err(format!(
+                    "expected a sequence of Tensors, but one is {}",
+                    item.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())
+                ))
+            })
+        })
+        .collect()
+}
+
+/// Tensors side by side along an axis.
+#[pyfunction]
+#[pyo3(signature = (tensors, dim=None, *, axis=None))]
+fn cat(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Option<i64>) -> PyResult<PyTensor> {
+    let all = snapshots(py, tensors)?;
+    let refs: Vec<&Tensor> = all.iter().collect();
+    let along = crate::convert::axis(dim, axis)?.unwrap_or(0);
+    build_from(&refs, |g, v| build::cat(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
+}
+
+/// Tensors of one shape along a new axis.
+#[pyfunction]
+#[pyo3(signature = (tensors, dim=None, *, axis=None))]
+fn stack(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Option<i64>) -> PyResult<PyTensor> {
+    let all = snapshots(py, tensors)?;
+    let refs: Vec<&Tensor> = all.iter().collect();
+    let along = crate::convert::axis(dim, axis)?.unwrap_or(0);
+    build_from(&refs, |g, v| build::stack(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
+}
+
+/// The second's elements where the first is true, the third's elsewhere.
+#[pyfunction]
+#[pyo3(name = "where")]
+fn where_(
+    py: Python<'_>,
+    condition: &Bound<'_, PyTensor>,
+    input: &Bound<'_, PyAny>,
+    other: &Bound<'_, PyAny>,
+) -> PyResult<PyTensor> {
+    let mut tensors = vec![condition.get().snapshot(py)];
+    let mut choice = |object: &Bound<'_, PyAny>| -> PyResult<Result<usize, gt_ops::Scalar>> {
+        Ok(match operand(object)? {
+            Some(Operand::Scalar(scalar)) => Err(scalar),
+            Some(Operand::Object(o)) => {
+                tensors.push(o.get().snapshot(py));
+                Ok(tensors.len() - 1)
+            }
+            Some(Operand::Made(t)) => {
+                tensors.push(t);
+                Ok(tensors.len() - 1)
+            }
+            None => return Err(PyTypeError::new_err("where(): choices must be tensors or numbers")),
+        })
+    };
+    let (yes, no) = (choice(input)?, choice(other)?);
+    let refs: Vec<&Tensor> = tensors.iter().collect();
+    build_from(
+        &refs,
+        |g, v| {
+            let arg = |c: Result<usize, gt_ops::Scalar>| match c {
+                Ok(i) => Arg::Val(v[i]),
+                Err(s) => Arg::Scalar(s),
+            };
+            build::where_(g, v[0], arg(yes), arg(no))
+        },
+        |s, v| s.tensor(v),
+    )
+    .or_raise()
+    .map(PyTensor::wrap)
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
+    module.add_function(wrap_pyfunction!(cat, module)?)?;
+    module.add_function(wrap_pyfunction!(stack, module)?)?;
+    module.add_function(wrap_pyfunction!(where_, module)?)
+}

@@ -1,0 +1,100 @@
+//! The session that new tensors are made in.
+
+use crate::error::OrRaise;
+use gt_client::Session;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::{Arc, Mutex, PoisonError};
+
+static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
+
+/// The process's session: opened when first asked for, and again after it has ended or in a forked child.
+pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
+    let known = CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(session) = known
+        && session.is_open()
+    {
+        return Ok(session);
+    }
+    let opened = py.detach(|| {
+        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            // Another thread was faster.
+            Some(session) if session.is_open() => Ok((session.clone(), None)),
+            _ => Session::open(None).map(|session| (session.clone(), current.replace(session))),
+        }
+    });
+    // What is dropped here may hold tensors' last owners: not under the lock.
+    let (session, _old) = opened.or_raise()?;
+    Ok(session)
+}
+
+/// Starts the random numbers over from `seed`.
+#[pyfunction]
+fn manual_seed(py: Python<'_>, seed: i128) -> PyResult<()> {
+    current(py)?.manual_seed(seed as u64);
+    Ok(())
+}
+
+/// The seed of the random numbers in use.
+#[pyfunction]
+fn initial_seed(py: Python<'_>) -> PyResult<u64> {
+    Ok(current(py)?.initial_seed())
+}
+
+/// Waits until everything issued so far has been done.
+#[pyfunction]
+fn synchronize(py: Python<'_>) -> PyResult<()> {
+    current(py)?.synchronize().or_raise()
+}
+
+/// Ends the session: its tensors are gone. The next operation opens another.
+#[pyfunction]
+fn disconnect(py: Python<'_>) {
+    py.detach(|| {
+        let session = CURRENT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(session) = session {
+            session.close();
+        }
+    });
+}
+
+/// Whether a session is open.
+#[pyfunction]
+fn is_connected() -> bool {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|s| s.is_open())
+}
+
+/// What is known of the session and its daemon. Opens a session if there is none.
+#[pyfunction]
+fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let session = current(py)?;
+    let (info, arena) = (session.info(), session.arena_stats());
+    let dict = PyDict::new(py);
+    dict.set_item("session_id", info.session_id)?;
+    dict.set_item("daemon_pid", info.daemon_pid)?;
+    dict.set_item("daemon_version", &info.daemon_version)?;
+    dict.set_item("socket", &info.socket)?;
+    dict.set_item("private", info.private)?;
+    dict.set_item("arena_bytes_max", info.arena_bytes_max)?;
+    dict.set_item("arena_bytes", arena.total_bytes)?;
+    dict.set_item("arena_bytes_used", arena.used_bytes)?;
+    Ok(dict)
+}
+
+/// Tells where the package's programs were installed.
+#[pyfunction]
+fn set_scripts_folder(folder: std::path::PathBuf) {
+    gt_client::launch::set_scripts_folder(folder);
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(manual_seed, module)?)?;
+    module.add_function(wrap_pyfunction!(initial_seed, module)?)?;
+    module.add_function(wrap_pyfunction!(synchronize, module)?)?;
+    module.add_function(wrap_pyfunction!(disconnect, module)?)?;
+    module.add_function(wrap_pyfunction!(is_connected, module)?)?;
+    module.add_function(wrap_pyfunction!(session_info, module)?)?;
+    module.add_function(wrap_pyfunction!(set_scripts_folder, module)?)
+}
