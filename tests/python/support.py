@@ -1,0 +1,191 @@
+"""What the tests share: numbers of every dtype, comparison with them, and processes that are waited for."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gt
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BOOL = ("bool",)
+SIGNED = ("int8", "int16", "int32", "int64")
+INTEGERS = ("uint8", *SIGNED)
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+DTYPES = (*BOOL, *INTEGERS, *FLOATS)
+
+# How far from the exact value a result may be: some units in the last place.
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-11}
+
+
+def dtype_of(name: str) -> Any:
+    """`gt.float32` for `"float32"`."""
+    return getattr(gt, name)
+
+
+def name_of(dtype: Any) -> str:
+    """`"float32"` for `gt.float32`."""
+    return str(dtype).removeprefix("gt.")
+
+
+def as_bfloat16(array: np.ndarray) -> np.ndarray:
+    """The nearest bfloat16 of each element, halves going to even, as a float32."""
+    bits = np.asarray(array, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isfinite(array), rounded.astype(np.uint32).view(np.float32), np.asarray(array, np.float32))
+
+
+def quantized(array: np.ndarray, dtype: str) -> np.ndarray:
+    """`array` as NumPy's closest to `dtype`, holding only what `dtype` can hold."""
+    if dtype == "bfloat16":
+        return as_bfloat16(array)
+    return np.asarray(array).astype(dtype)
+
+
+def to_gt(array: np.ndarray, dtype: str) -> gt.Tensor:
+    """A tensor of `dtype` with these elements."""
+    t = gt.tensor(quantized(array, dtype))
+    return t.to(gt.bfloat16) if dtype == "bfloat16" else t
+
+
+def to_numpy(t: gt.Tensor) -> np.ndarray:
+    """The elements; floats as float64."""
+    t = t.detach()
+    if t.dtype == gt.bfloat16:
+        t = t.to(gt.float32)
+    array = t.numpy()
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def draw(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str, low: float = -3.0, high: float = 3.0
+) -> np.ndarray:
+    """Numbers between `low` and `high` that `dtype` can hold."""
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype in INTEGERS:
+        low = max(low, 0) if dtype == "uint8" else low
+        return quantized(rng.integers(math.ceil(low), math.floor(high) + 1, shape), dtype)
+    return quantized(rng.uniform(low, high, shape), dtype)
+
+
+def assert_close(got: gt.Tensor, wanted: Any, dtype: str | None = None, tolerance: float | None = None) -> None:
+    """Shape, dtype (if named) and elements are as wanted."""
+    wanted = np.asarray(wanted)
+    assert tuple(got.shape) == wanted.shape
+    if dtype is not None:
+        assert name_of(got.dtype) == dtype
+    near = TOLERANCE.get(name_of(got.dtype), 0.0) if tolerance is None else tolerance
+    if near == 0.0:
+        np.testing.assert_array_equal(to_numpy(got), wanted)
+    else:
+        np.testing.assert_allclose(to_numpy(got), wanted.astype(np.float64), rtol=near, atol=near)
+
+
+def slope(f: Callable[..., np.ndarray], arrays: list[np.ndarray], which: int, step: float = 1e-6) -> np.ndarray:
+    """The derivative of the sum of `f` by each element of `arrays[which]`, by central differences."""
+    base = arrays[which]
+    result = np.zeros(base.shape)
+    for place in np.ndindex(base.shape):
+        sides = []
+        for sign in (1, -1):
+            moved = base.copy()
+            moved[place] += sign * step
+            sides.append(np.sum(f(*arrays[:which], moved, *arrays[which + 1 :])))
+        result[place] = (sides[0] - sides[1]) / (2 * step)
+    return result
+
+
+# Processes ------------------------------------------------------------------------------------------------------
+
+DEADLINE_S = 30.0
+
+
+def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+    """Polls until `condition()` is true and returns it; the kernel offers nothing to wait on for these."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline_s:.0f} s: {what}")
+        time.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process exists and is not a zombie."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def gone(pid: int) -> None:
+    """Waits until a process has ended."""
+    eventually(lambda: not alive(pid), f"the end of process {pid}")
+
+
+def environment(**changes: str | None) -> dict[str, str]:
+    """The environment without what would point GT elsewhere, and with `changes`."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GT_")}
+    env |= {name: value for name, value in changes.items() if value is not None}
+    return env
+
+
+def python(program: str, **env: str | None) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a fresh Python and returns what it said, whatever its exit status."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def output_of(program: str, **env: str | None) -> str:
+    """What a program printed; it must have succeeded, and been silent otherwise."""
+    done = python(program, **env)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@contextmanager
+def started(program: str, **env: str | None) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs meanwhile, and is killed afterwards if it still does."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment(**env),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line that a started program prints; if it ended instead, why."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    return line.strip()

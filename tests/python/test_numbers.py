@@ -1,0 +1,163 @@
+"""NaN, infinities, zeros of either sign and the edges of integers, as PyTorch has them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from support import FLOATS, SIGNED, dtype_of, to_numpy
+
+import gt
+
+NAN, INF = float("nan"), float("inf")
+
+
+def same(got: gt.Tensor, wanted: list[float]) -> None:
+    np.testing.assert_array_equal(to_numpy(got), np.array(wanted))
+
+
+@pytest.fixture(params=FLOATS)
+def special(request: pytest.FixtureRequest) -> gt.Tensor:
+    return gt.tensor([NAN, INF, -INF, 0.0, 1.0]).to(dtype_of(request.param))
+
+
+def test_comparisons_with_nan_are_false(special: gt.Tensor) -> None:
+    nan = special[0]
+    for outcome in (special == nan, special < nan, special <= nan, special > nan, special >= nan):
+        same(outcome, [False] * 5)
+    same(special != nan, [True] * 5)
+
+
+def test_arithmetic(special: gt.Tensor) -> None:
+    same(special + 1, [NAN, INF, -INF, 1, 2])
+    same(special - special, [NAN, NAN, NAN, 0, 0])
+    same(special * 0, [NAN, NAN, NAN, 0, 0])
+    same(1 / special, [NAN, 0, 0, INF, 1])
+    same(special.abs(), [NAN, INF, INF, 0, 1])
+    same(special**0, [1, 1, 1, 1, 1])
+    same(gt.ones_like(special) ** special, [1, 1, 1, 1, 1])
+
+
+def test_what_passes_nan_on(special: gt.Tensor) -> None:
+    same(special.relu(), [NAN, INF, 0, 0, 1])
+    same(special.clamp(-2, 2), [NAN, 2, -2, 0, 1])
+    same(special.clamp(min=0.5), [NAN, INF, 0.5, 0.5, 1])
+    same(gt.maximum(special, gt.zeros_like(special)), [NAN, INF, 0, 0, 1])
+    same(gt.minimum(gt.zeros_like(special), special), [NAN, 0, -INF, 0, 0])
+    same(special.sigmoid(), [NAN, 1, 0, 0.5, special[4:].sigmoid().item()])
+    same(special.tanh(), [NAN, 1, -1, 0, special[4:].tanh().item()])
+    same(special.exp(), [NAN, INF, 0, 1, special[4:].exp().item()])
+    same(special.isnan(), [True, False, False, False, False])
+    same(special.isinf(), [False, True, True, False, False])
+    same(special.isfinite(), [False, False, False, True, True])
+
+
+def test_reductions(special: gt.Tensor) -> None:
+    same(special.amax().reshape(1), [NAN])
+    same(special.min().reshape(1), [NAN])
+    same(special.sum().reshape(1), [NAN])
+    same(special.mean().reshape(1), [NAN])
+    same(special.argmax().reshape(1), [0])
+    same(special[1:].argmax().reshape(1), [0])
+    same(special[1:].argmin().reshape(1), [1])
+    same(special[1:].amax().reshape(1), [INF])
+    same(special[1:3].sum().reshape(1), [NAN])
+    same(special.any().reshape(1), [True])
+    same(special.all().reshape(1), [False])
+    # A NaN counts wherever it stands, also far behind.
+    for size in (7, 64, 1000, 100_001):
+        row = gt.cat([gt.zeros(size, dtype=special.dtype), special[:1]])
+        assert math.isnan(row.amax().item())
+        assert math.isnan(row.amin().item())
+        assert row.argmax().item() == size
+        values, indices = row.max(dim=0)
+        assert math.isnan(values.item())
+        assert indices.item() == size
+
+
+def test_reductions_of_nothing() -> None:
+    empty = gt.zeros(0)
+    assert empty.sum().item() == 0
+    assert empty.prod().item() == 1
+    assert math.isnan(empty.mean().item())
+    assert not empty.any().item()
+    assert empty.all().item()
+    assert gt.zeros(2, 0).sum(dim=1).tolist() == [0, 0]
+    assert math.isnan(gt.zeros(1).var().item())
+    assert math.isnan(gt.zeros(0).std().item())
+
+
+def test_log_and_roots_at_the_edge() -> None:
+    same(gt.tensor([0.0, -1.0, INF]).log(), [-INF, NAN, INF])
+    same(gt.tensor([0.0, -1.0, INF]).sqrt(), [0, NAN, INF])
+    same(gt.tensor([0.0, -0.0, INF]).rsqrt(), [INF, -INF, 0])
+    same(gt.tensor([-1.0, -2.0]) ** 0.5, [NAN, NAN])
+    same(gt.tensor([-2.0, -2.0]) ** gt.tensor([2.0, 3.0]), [4, -8])
+    same(gt.tensor([0.0]) ** -1, [INF])
+
+
+def test_zero_keeps_its_sign() -> None:
+    negative = gt.tensor([-0.0])
+    assert math.copysign(1, negative.item()) == -1
+    assert math.copysign(1, (negative * 1).item()) == -1
+    assert math.copysign(1, (-gt.tensor([0.0])).item()) == -1
+    same(1 / negative, [-INF])
+
+
+def test_floor_division_and_remainder_follow_python() -> None:
+    a = [7.0, -7.0, 7.0, -7.0, 1.0, INF, 1.0, -1.0, NAN]
+    b = [2.0, 2.0, -2.0, -2.0, 0.0, 2.0, INF, INF, 1.0]
+    same(gt.tensor(a) // gt.tensor(b), [3, -4, -4, 3, INF, NAN, 0, -1, NAN])
+    same(gt.tensor(a) % gt.tensor(b), [1, 1, -1, -1, NAN, NAN, 1, INF, NAN])
+    for dtype in SIGNED:
+        x, y = gt.tensor([7, -7, 7, -7], dtype=dtype_of(dtype)), gt.tensor([2, 2, -2, -2], dtype=dtype_of(dtype))
+        same(x // y, [3, -4, -4, 3])
+        same(x % y, [1, 1, -1, -1])
+
+
+def test_integer_powers() -> None:
+    same(gt.tensor([2, -2, 0, 3]) ** 3, [8, -8, 0, 27])
+    same(gt.tensor([2, 3]) ** gt.tensor([0, 4]), [1, 81])
+    same(gt.tensor([1, -1, 2]) ** gt.tensor([-1, -1, -1]), [1, -1, 0])
+
+
+def test_large_numbers_do_not_overflow_where_they_need_not() -> None:
+    same(gt.tensor([1000.0, 0.0]).softmax(0), [1, 0])
+    assert gt.tensor([1000.0, 1000.0]).log_softmax(0).tolist() == gt.tensor([0.0, 0.0]).log_softmax(0).tolist()
+    same(gt.tensor([-1000.0, 1000.0]).sigmoid(), [0, 1])
+    same(gt.tensor([-1000.0, 1000.0]).tanh(), [-1, 1])
+    same(gt.tensor([-1000.0, 1000.0]).gelu(), [0, 1000])
+    same(gt.tensor([-INF, 0.0]).softmax(0), [0, 1])
+    same(gt.tensor([-INF, -INF]).softmax(0), [NAN, NAN])
+
+
+def test_casts_at_the_edge() -> None:
+    same(gt.tensor([NAN, 0.0, -0.0, 0.5]).bool(), [True, False, False, True])
+    same(gt.tensor([2.9, -2.9]).long(), [2, -2])
+    same(gt.tensor([300, -1]).byte(), [44, 255])
+    same(gt.tensor([65504.0, 65520.0, 1e-8]).half(), [65504, INF, 0])
+    same(gt.tensor([1.0 + 2**-9, 1.0 + 3 * 2**-9]).bfloat16(), [1, 1 + 2**-7])  # to even, and up to the nearest
+    same(gt.tensor([NAN, INF, -INF]).bfloat16(), [NAN, INF, -INF])
+    same(gt.tensor([3.4e38, 1e39], dtype=gt.float64).float(), [float(np.float32(3.4e38)), INF])
+
+
+def test_round_goes_to_even() -> None:
+    same(gt.round(gt.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 2.4])), [0, 2, 2, 0, -2, 2])
+
+
+def test_subnormals_survive() -> None:
+    tiny = 1e-40
+    assert gt.tensor(tiny).item() == float(np.float32(tiny))
+    assert (gt.tensor([tiny]) * 1).item() > 0
+    assert gt.tensor([6e-8]).half().item() > 0
+
+
+def test_gradients_meet_nan_and_inf() -> None:
+    t = gt.tensor([NAN, 0.0, INF], requires_grad=True)
+    t.relu().sum().backward()
+    # What PyTorch answers: the gradient of relu is that of what it let through.
+    assert t.grad[1:].tolist() == [0, 1]
+    u = gt.tensor([0.0], requires_grad=True)
+    u.sqrt().sum().backward()
+    same(u.grad, [INF])

@@ -1,0 +1,624 @@
+"""Every row of the op table against its own reference: values in every dtype and over every kind of shape, gradients.
+
+A new row is tested here without writing a test. `CALLS` knows how an op of each class is called; only a new class needs
+an entry.
+"""
+
+# Functions that loops make here are called in the same turn.
+# ruff: noqa: B023
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+from support import DTYPES, FLOATS, TOLERANCE, assert_close, draw, dtype_of, name_of, quantized, slope, to_gt, to_numpy
+
+import gt
+
+ROWS = {row["name"]: row for row in gt._gt.op_table()}
+
+Arrays = list[np.ndarray]
+# An operand as it is made, and what is then done to it in GT and in NumPy alike, so that it is not contiguous.
+View = Callable[[Any], Any]
+
+
+def _as_is(x: Any) -> Any:
+    return x
+
+
+def _transposed(x: Any) -> Any:
+    return x.T
+
+
+def _every_second(x: Any) -> Any:
+    return x[1::2]
+
+
+def _inner(x: Any) -> Any:
+    return x[1:-1, 2:7]
+
+
+def _backwards(x: Any) -> Any:
+    return x[::-1, ::-2]
+
+
+# Shapes of the operands (the last one repeats), and the view of each.
+LAYOUTS: dict[str, tuple[tuple[tuple[int, ...], ...], View]] = {
+    "scalar": (((),), _as_is),
+    "one element": (((1,),), _as_is),
+    "vector": (((7,),), _as_is),
+    "matrix": (((5, 4),), _as_is),
+    "four axes": (((2, 3, 2, 5),), _as_is),
+    "empty": (((0,),), _as_is),
+    "empty inside": (((2, 0, 3),), _as_is),
+    "broadcast row": (((4, 5), (5,), (1, 5)), _as_is),
+    "broadcast column": (((4, 1), (1, 5), (4, 5)), _as_is),
+    "broadcast scalar": (((), (2, 3), (1,)), _as_is),
+    "broadcast empty": (((0, 1), (1, 4), (1, 1)), _as_is),
+    "transposed": (((6, 9),), _transposed),
+    "every second": (((9, 3),), _every_second),
+    "inner": (((6, 9),), _inner),
+    "backwards": (((6, 9),), _backwards),
+    "large": (((313, 1001),), _as_is),
+    "large, transposed": (((515, 67),), _transposed),
+    "large, broadcast": (((400, 1), (1, 333), (333,)), _as_is),
+}
+SHAPES_OF_GRADIENTS = (
+    "scalar",
+    "matrix",
+    "broadcast row",
+    "broadcast column",
+    "broadcast scalar",
+    "transposed",
+    "inner",
+)
+
+
+def _operands(row: dict[str, Any], layout: str, dtype: str) -> Iterator[tuple[np.ndarray, View]]:
+    """What each operand is drawn as, and how it is then viewed."""
+    # The seed is the case's own, so that a failure is reproduced by running that case alone.
+    rng = np.random.default_rng([row["wire_id"], list(LAYOUTS).index(layout), DTYPES.index(dtype)])
+    shapes, view = LAYOUTS[layout]
+    for i in range(row["operands"]):
+        low, high = row["domain"][i]
+        divides = row["name"] in ("div", "floor_divide", "remainder") and i == 1
+        if dtype not in FLOATS and (divides or (row["name"] == "pow" and i == 1)):
+            low = max(low, 1 if divides else 0)
+        array = draw(rng, shapes[min(i, len(shapes) - 1)], dtype, low, high)
+        if divides and dtype == "bool":
+            array = np.ones_like(array)
+        yield array, view
+
+
+def _reference(row: dict[str, Any], arrays: Arrays, **names: Any) -> np.ndarray:
+    """The row's own NumPy expression."""
+    scope = {"np": np, "sp": scipy.special, **dict(zip("abc", arrays, strict=False)), **names}
+    with np.errstate(all="ignore"):
+        return np.asarray(eval(row["reference"], scope))
+
+
+def _exact(array: np.ndarray) -> np.ndarray:
+    """Wide enough that NumPy's own rounding does not matter."""
+    if array.dtype == bool:
+        return array
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+
+
+def _expected(row: dict[str, Any], arrays: Arrays, result: str, **names: Any) -> np.ndarray:
+    wide = [_exact(a) for a in arrays]
+    try:
+        value = _reference(row, wide, **names)
+    except TypeError:
+        # NumPy has no sign of a bool; a bool counts as 0 or 1.
+        value = _reference(row, [a.astype(np.int64) if a.dtype == bool else a for a in wide], **names)
+    if result in FLOATS:
+        return value.astype(np.float64)
+    return value.astype(result)
+
+
+def _result_dtype(row: dict[str, Any], dtype: str) -> str:
+    """The dtype that the table promises for operands of one dtype."""
+    if row["result"] == "bool":
+        return "bool"
+    if row["result"] == "int64":
+        return "int64"
+    if row["promotion"] == "float" and dtype not in FLOATS:
+        return "float32"
+    if row["promotion"] == "sum" and dtype not in FLOATS:
+        return "int64"
+    return dtype
+
+
+def _cases(*classes: str, dtypes: bool = True) -> list[Any]:
+    """The rows of these classes, with each dtype that a user may give them."""
+    cases = []
+    for row in ROWS.values():
+        if row["class"] not in classes:
+            continue
+        if not dtypes:
+            cases.append(pytest.param(row, id=row["name"]))
+            continue
+        for dtype in DTYPES:
+            if dtype in row["accepts"] or row["promotion"] in ("float", "sum"):
+                cases.append(pytest.param(row, dtype, id=f"{row['name']}-{dtype}"))
+    return cases
+
+
+# Values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("elementwise"))
+def test_elementwise_values(row: dict[str, Any], dtype: str) -> None:
+    function = getattr(gt, row["name"])
+    result = _result_dtype(row, dtype)
+    for layout in LAYOUTS:
+        drawn = list(_operands(row, layout, dtype))
+        got = function(*(view(to_gt(array, dtype)) for array, view in drawn))
+        wanted = _expected(row, [view(array) for array, view in drawn], result)
+        assert_close(got, wanted, result)
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("elementwise"))
+def test_elementwise_methods_and_in_place_forms_are_the_function(row: dict[str, Any], dtype: str) -> None:
+    if not hasattr(gt.Tensor, row["name"]):
+        pytest.skip("a function alone")
+    operands = [to_gt(array, dtype) for array, _ in _operands(row, "matrix", dtype)]
+    wanted = getattr(gt, row["name"])(*operands)
+    got = getattr(operands[0], row["name"])(*operands[1:])
+    np.testing.assert_array_equal(to_numpy(got), to_numpy(wanted))
+    in_place = getattr(operands[0], row["name"] + "_", None)
+    if in_place is not None and wanted.dtype == operands[0].dtype:
+        assert in_place(*operands[1:]) is operands[0]
+        np.testing.assert_array_equal(to_numpy(operands[0]), to_numpy(wanted))
+
+
+@pytest.mark.parametrize(
+    "row", [case for case in _cases("elementwise", dtypes=False) if case.values[0]["operands"] > 1]
+)
+def test_elementwise_operands_may_be_numbers(row: dict[str, Any]) -> None:
+    dtype = "float64" if "float64" in row["accepts"] else "int64"
+    first, *others = [array for array, _ in _operands(row, "matrix", dtype)]
+    numbers = [other.flat[0].item() for other in others]
+    got = getattr(gt, row["name"])(to_gt(first, dtype), *numbers)
+    assert_close(got, _expected(row, [first, *map(np.asarray, numbers)], _result_dtype(row, dtype)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_where_values(dtype: str) -> None:
+    row = ROWS["where"]
+    for layout in LAYOUTS:
+        (condition, view), (a, _), (b, _) = _operands(row, layout, dtype)
+        got = gt.where(view(to_gt(condition > 0, "bool")), view(to_gt(a, dtype)), view(to_gt(b, dtype)))
+        assert_close(got, _reference(row, [view(condition > 0), view(a), view(b)]), dtype)
+
+
+@pytest.mark.parametrize("target", DTYPES)
+@pytest.mark.parametrize("source", DTYPES)
+def test_cast_values(source: str, target: str) -> None:
+    rng = np.random.default_rng(1)
+    for layout, (shapes, view) in LAYOUTS.items():
+        low = 0.0 if target == "uint8" else -90.0  # outside, C and so PyTorch leave the result open
+        array = draw(rng, shapes[0], source, low, 90.0)
+        got = view(to_gt(array, source)).to(dtype_of(target))
+        (
+            assert_close(
+                got, quantized(view(array), target).astype(np.float64 if target in FLOATS else target), target, 0.0
+            ),
+            layout,
+        )
+
+
+def _axes(rank: int) -> list[Any]:
+    """Which axes to reduce: all, each, from the end, and several."""
+    return [
+        None,
+        *range(rank),
+        *range(-rank, 0),
+        *([(0, rank - 1), (-1, 0)] if rank > 1 else []),
+        *([()] if rank else []),
+    ]
+
+
+def _reduces_nothing(row: dict[str, Any], shape: tuple[int, ...], axis: Any) -> bool:
+    """Whether an extreme is asked of no elements, which is an error, in the kind of ops that have none."""
+    axes = range(len(shape)) if axis in (None, ()) else (axis,) if isinstance(axis, int) else axis
+    return row["name"] in ("amax", "amin", "argmax", "argmin") and any(shape[i] == 0 for i in axes)
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("reduction"))
+def test_reduction_values(row: dict[str, Any], dtype: str) -> None:
+    result = _result_dtype(row, dtype)
+    for layout in LAYOUTS:
+        ((array, view),) = _operands(row, layout, dtype)
+        if row["name"] == "prod" and dtype in FLOATS:
+            array = quantized(array / 3 + np.sign(array), dtype)  # near ±1, so that products stay in range
+            array = array if array.size < 100 else np.sign(array) + (array == 0)
+        t, seen = view(to_gt(array, dtype)), view(array)
+        for axis in _axes(seen.ndim):
+            if axis == ():
+                continue
+            for keepdims in (False, True):
+                if _reduces_nothing(row, seen.shape, axis):
+                    with pytest.raises((IndexError, RuntimeError), match="reduction dim"):
+                        getattr(gt, row["name"])(t, dim=axis, keepdim=keepdims)
+                    continue
+                got = getattr(gt, row["name"])(t, dim=axis, keepdim=keepdims)
+                if row["result"] == "bool":
+                    assert_close(got, _reference(row, [seen != 0], axis=axis, keepdims=keepdims), "bool")
+                    continue
+                wanted = _expected(row, [seen], result, axis=axis, keepdims=keepdims)
+                # A sum of n numbers is as far off as n of them, at worst; what is added up is at most 3.
+                count = seen.size / max(wanted.size, 1)
+                terms = max(1.0, count) * 3 if row["name"] == "sum" else 3.0
+                assert name_of(got.dtype) == result
+                if result in FLOATS:
+                    np.testing.assert_allclose(
+                        to_numpy(got), wanted, rtol=TOLERANCE[result], atol=TOLERANCE[result] * terms * 0.1
+                    )
+                    assert tuple(got.shape) == wanted.shape
+                else:
+                    assert_close(got, wanted, result)
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("reduction", "arg-reduction"))
+def test_reductions_take_numpy_s_words_and_are_methods(row: dict[str, Any], dtype: str) -> None:
+    ((array, _),) = _operands(row, "matrix", dtype)
+    t = to_gt(array, dtype)
+    wanted = getattr(gt, row["name"])(t, dim=1, keepdim=True)
+    for got in (
+        getattr(gt, row["name"])(t, axis=1, keepdims=True),
+        getattr(t, row["name"])(dim=1, keepdim=True),
+        getattr(t, row["name"])(1, True),
+        getattr(t, row["name"])(axis=-1, keepdims=True),
+    ):
+        np.testing.assert_array_equal(to_numpy(got), to_numpy(wanted))
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("arg-reduction"))
+def test_arg_reduction_values(row: dict[str, Any], dtype: str) -> None:
+    for layout in LAYOUTS:
+        ((array, view),) = _operands(row, layout, dtype)
+        t, seen = view(to_gt(array, dtype)), view(array)
+        for axis in [None, *range(seen.ndim), *range(-seen.ndim, 0)]:
+            if _reduces_nothing(row, seen.shape, axis):
+                with pytest.raises((IndexError, RuntimeError), match="reduction dim"):
+                    getattr(gt, row["name"])(t, dim=axis)
+                continue
+            got = getattr(gt, row["name"])(t, dim=axis)
+            assert_close(got, _reference(row, [seen], axis=axis, keepdims=False), "int64")
+
+
+SQUARE: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((3,), (3,)),
+    ((3,), (3, 4)),
+    ((2, 3), (3,)),
+    ((2, 3), (3, 4)),
+    ((1, 1), (1, 1)),
+    ((5, 2, 3), (3, 4)),
+    ((2, 3), (5, 3, 4)),
+    ((5, 2, 3), (5, 3, 4)),
+    ((6, 1, 2, 3), (5, 3, 4)),
+    ((5, 2, 3), (3,)),
+    ((3,), (5, 3, 4)),
+    ((0, 3), (3, 4)),
+    ((2, 0), (0, 4)),
+    ((2, 3), (3, 0)),
+    ((0, 2, 3), (0, 3, 4)),
+    ((64, 65), (65, 66)),
+    ((129, 257), (257, 130)),
+    ((2, 33, 70), (70, 40)),
+)
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("contraction"))
+def test_contraction_values(row: dict[str, Any], dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    for left, right in SQUARE:
+        a, b = draw(rng, left, dtype), draw(rng, right, dtype)
+        for turned in (False, True):
+            x, y = to_gt(a, dtype), to_gt(b, dtype)
+            if turned:  # the same matrices, stored by columns
+                if min(a.ndim, b.ndim) < 2:
+                    continue
+                x = to_gt(a.swapaxes(-1, -2).copy(), dtype).transpose(-1, -2)
+                y = to_gt(b.swapaxes(-1, -2).copy(), dtype).transpose(-1, -2)
+            wanted = _expected(row, [a, b], dtype)
+            scale = 9.0 * a.shape[-1] if dtype in FLOATS else 0.0
+            got = getattr(gt, row["name"])(x, y)
+            assert name_of(got.dtype) == dtype
+            assert tuple(got.shape) == wanted.shape
+            near = TOLERANCE.get(dtype, 0.0)
+            np.testing.assert_allclose(to_numpy(got), wanted, rtol=near, atol=near * scale * 0.1)
+            np.testing.assert_array_equal(to_numpy(x @ y), to_numpy(got))
+
+
+# How an op that moves elements is called, in GT and by its reference, on a tensor of shape (2, 3, 4).
+MOVES: dict[str, list[tuple[Callable[[gt.Tensor], gt.Tensor], dict[str, Any]]]] = {
+    "reshape": [
+        (lambda t: t.reshape(6, 4), {"shape": (6, 4)}),
+        (lambda t: t.reshape((4, -1)), {"shape": (4, 6)}),
+        (lambda t: t.view(-1), {"shape": (24,)}),
+        (lambda t: t.flatten(1), {"shape": (2, 12)}),
+        (lambda t: t.unsqueeze(0), {"shape": (1, 2, 3, 4)}),
+        (lambda t: t.unsqueeze(-1), {"shape": (2, 3, 4, 1)}),
+        (lambda t: t.reshape(2, 1, 3, 4, 1).squeeze(), {"shape": (2, 3, 4)}),
+        (lambda t: t.reshape(2, 1, 3, 4, 1).squeeze(1), {"shape": (2, 3, 4, 1)}),
+    ],
+    "permute": [
+        (lambda t: t.permute(2, 0, 1), {"axes": (2, 0, 1)}),
+        (lambda t: t.permute((0, -1, 1)), {"axes": (0, 2, 1)}),
+        (lambda t: t.transpose(0, -1), {"axes": (2, 1, 0)}),
+        (lambda t: t.mT, {"axes": (0, 2, 1)}),
+    ],
+    "expand": [
+        (lambda t: t.expand(5, 2, 3, 4), {"shape": (5, 2, 3, 4)}),
+        (lambda t: t.expand(5, -1, -1, 4), {"shape": (5, 2, 3, 4)}),
+        (lambda t: t.expand((2, 3, 4)), {"shape": (2, 3, 4)}),
+    ],
+    "slice": [
+        (lambda t: t[1], {"slices": (1,)}),
+        (lambda t: t[:, ::2, 1:-1], {"slices": (slice(None), slice(None, None, 2), slice(1, -1))}),
+        (lambda t: t[..., ::-3], {"slices": (..., slice(None, None, -3))}),
+        (lambda t: t[:, None, 2:0:-1], {"slices": (slice(None), None, slice(2, 0, -1))}),
+        (lambda t: t[1:1], {"slices": (slice(1, 1),)}),
+    ],
+}
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("movement"))
+def test_movement_values(row: dict[str, Any], dtype: str) -> None:
+    array = draw(np.random.default_rng(3), (2, 3, 4), dtype)
+    for move, names in MOVES[row["name"]]:
+        assert_close(move(to_gt(array, dtype)), _reference(row, [array], **names), dtype, 0.0)
+        # And of one that is a view already: nothing may assume rows of elements.
+        turned = to_gt(array.transpose(2, 0, 1).copy(), dtype).permute(1, 2, 0)
+        assert_close(move(turned), _reference(row, [array], **names), dtype, 0.0)
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("concatenation"))
+def test_concatenation_values(row: dict[str, Any], dtype: str) -> None:
+    rng = np.random.default_rng(4)
+    for axis, shapes in {
+        0: [(2, 3), (1, 3), (0, 3), (4, 3)],
+        1: [(2, 3), (2, 5)],
+        -1: [(2, 2, 1), (2, 2, 0), (2, 2, 4)],
+    }.items():
+        arrays = [draw(rng, shape, dtype) for shape in shapes]
+        got = getattr(gt, row["name"])([to_gt(a, dtype) for a in arrays], dim=axis)
+        assert_close(got, _reference(row, [], tensors=arrays, axis=axis), dtype, 0.0)
+    # More than one instruction has operands.
+    arrays = [draw(rng, (2,), dtype) for _ in range(40)]
+    assert_close(getattr(gt, row["name"])([to_gt(a, dtype) for a in arrays]), np.concatenate(arrays), dtype, 0.0)
+
+
+BOXES = [(1,), (slice(None), 2), (slice(None, None, -1), slice(1, None, 2)), (..., -1), (slice(0, 0),), (...,)]
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("slice-scatter"))
+def test_slice_scatter_values(row: dict[str, Any], dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    for box in BOXES:
+        a = draw(rng, (3, 5), dtype)
+        b = draw(rng, a[box].shape, dtype)
+        t = to_gt(a, dtype)
+        before = t.clone()
+        t[box] = to_gt(b, dtype)
+        wanted = a.copy()
+        wanted[box] = b
+        assert_close(t, wanted, dtype, 0.0), row
+        assert_close(before, a, dtype, 0.0)
+
+
+def _scatter_add(a: np.ndarray, index: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+    result = a.copy()
+    for place in np.ndindex(index.shape):
+        to = list(place)
+        to[axis] = index[place]
+        result[tuple(to)] += b[place]
+    return result
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("gather", "scatter"))
+def test_gather_and_scatter_values(row: dict[str, Any], dtype: str) -> None:
+    rng = np.random.default_rng(6)
+    for shape, axis in [((5,), 0), ((4, 3), 0), ((4, 3), 1), ((2, 3, 4), -2), ((3, 400), 1)]:
+        a = draw(rng, shape, dtype)
+        index_shape = list(shape)
+        index_shape[axis] = 2
+        index = rng.integers(0, shape[axis], index_shape)
+        if row["class"] == "gather":
+            got = getattr(gt, row["name"])(to_gt(a, dtype), axis, gt.tensor(index))
+            assert_close(got, np.take_along_axis(a, index, axis), dtype, 0.0)
+        else:
+            b = draw(rng, tuple(index_shape), dtype)
+            wanted = _scatter_add(_exact(a), index, _exact(b), axis)
+            got = getattr(gt, row["name"])(to_gt(a, dtype), axis, gt.tensor(index), to_gt(b, dtype))
+            assert_close(got, wanted if dtype in FLOATS else wanted.astype(dtype), dtype)
+
+
+# Gradients --------------------------------------------------------------------------------------------------------
+
+
+def _check_gradients(call: Callable[..., gt.Tensor], reference: Callable[..., np.ndarray], arrays: Arrays) -> None:
+    """`backward` agrees with central differences of the reference, each result element weighing differently."""
+    weights = np.random.default_rng(7).uniform(0.5, 1.5, np.shape(reference(*arrays)))
+    leaves = [gt.tensor(a, requires_grad=True) for a in arrays]
+    call(*leaves).backward(gt.tensor(weights))
+    for i, leaf in enumerate(leaves):
+        assert leaf.grad is not None, f"operand {i} has no gradient"
+        wanted = slope(lambda *xs: reference(*xs) * weights, arrays, i)
+        np.testing.assert_allclose(to_numpy(leaf.grad), wanted, rtol=2e-5, atol=2e-6, err_msg=f"operand {i}")
+        assert tuple(leaf.grad.shape) == arrays[i].shape
+
+
+def _differentiable(*classes: str) -> list[Any]:
+    return [case for case in _cases(*classes, dtypes=False) if case.values[0]["differentiable"]]
+
+
+@pytest.mark.parametrize("layout", SHAPES_OF_GRADIENTS)
+@pytest.mark.parametrize("row", _differentiable("elementwise"))
+def test_elementwise_gradients(row: dict[str, Any], layout: str) -> None:
+    drawn = list(_operands(row, layout, "float64"))
+    view = drawn[0][1]
+    _check_gradients(
+        lambda *leaves: getattr(gt, row["name"])(*map(view, leaves)),
+        lambda *arrays: _reference(row, list(map(view, arrays))),
+        [array for array, _ in drawn],
+    )
+
+
+@pytest.mark.parametrize("row", [case for case in _differentiable("elementwise") if case.values[0]["operands"] > 1])
+def test_elementwise_gradients_beside_a_number(row: dict[str, Any]) -> None:
+    """A number takes the place of each operand in turn; the gradient of the others stays."""
+    drawn = [array for array, _ in _operands(row, "matrix", "float64")]
+    for fixed in range(1, len(drawn)):
+        number = float(drawn[fixed].flat[0])
+
+        def fill(xs: tuple[Any, ...], fixed: int = fixed, number: float = number) -> list[Any]:
+            return [*xs[:fixed], number, *xs[fixed:]]
+
+        _check_gradients(
+            lambda *leaves: getattr(gt, row["name"])(*fill(leaves)),
+            lambda *arrays: _reference(row, [np.asarray(x) for x in fill(arrays)]),
+            drawn[:fixed] + drawn[fixed + 1 :],
+        )
+
+
+def test_where_gradients() -> None:
+    rng = np.random.default_rng(8)
+    condition = rng.uniform(size=(4, 5)) > 0.5
+    for shapes in [((4, 5), (4, 5)), ((5,), (4, 1)), ((), (4, 5))]:
+        arrays = [rng.standard_normal(shape) for shape in shapes]
+        choice = gt.tensor(condition)
+        _check_gradients(lambda a, b: gt.where(choice, a, b), lambda a, b: np.where(condition, a, b), arrays)
+
+
+def test_cast_gradients_come_back_in_the_leaf_s_dtype() -> None:
+    leaf = gt.ones(3, dtype=gt.float32, requires_grad=True)
+    (leaf.to(gt.float64) * gt.tensor([1.0, 2.0, 3.0], dtype=gt.float64)).sum().backward()
+    assert_close(leaf.grad, [1.0, 2.0, 3.0], "float32")
+
+
+@pytest.mark.parametrize("row", _differentiable("reduction"))
+def test_reduction_gradients(row: dict[str, Any]) -> None:
+    for layout in SHAPES_OF_GRADIENTS:
+        ((array, view),) = _operands(row, layout, "float64")
+        for axis in _axes(view(array).ndim):
+            if axis == ():
+                continue
+            for keepdims in (False, True):
+                _check_gradients(
+                    lambda t: getattr(gt, row["name"])(view(t), dim=axis, keepdim=keepdims),
+                    lambda a: _reference(row, [view(a)], axis=axis, keepdims=keepdims),
+                    [array],
+                )
+
+
+@pytest.mark.parametrize("row", _differentiable("contraction"))
+@pytest.mark.parametrize("shapes", [s for s in SQUARE if max(np.prod(s[0]), np.prod(s[1])) < 200], ids=str)
+def test_contraction_gradients(row: dict[str, Any], shapes: tuple[tuple[int, ...], ...]) -> None:
+    rng = np.random.default_rng(9)
+    arrays = [rng.standard_normal(shape) for shape in shapes]
+    _check_gradients(getattr(gt, row["name"]), lambda a, b: _reference(row, [a, b]), arrays)
+
+
+@pytest.mark.parametrize("row", _differentiable("movement"))
+def test_movement_gradients(row: dict[str, Any]) -> None:
+    array = np.random.default_rng(10).standard_normal((2, 3, 4))
+    for move, names in MOVES[row["name"]]:
+        _check_gradients(move, lambda a: _reference(row, [a], **names), [array])
+
+
+@pytest.mark.parametrize("row", _differentiable("concatenation"))
+def test_concatenation_gradients(row: dict[str, Any]) -> None:
+    rng = np.random.default_rng(11)
+    for axis, shapes in {0: [(2, 3), (1, 3), (0, 3)], -1: [(2, 1), (2, 4)]}.items():
+        _check_gradients(
+            lambda *ts: getattr(gt, row["name"])(list(ts), dim=axis),
+            lambda *xs: np.concatenate(xs, axis=axis),
+            [rng.standard_normal(shape) for shape in shapes],
+        )
+
+
+@pytest.mark.parametrize("row", _differentiable("slice-scatter"))
+def test_slice_scatter_gradients(row: dict[str, Any]) -> None:
+    rng = np.random.default_rng(12)
+    for box in BOXES:
+        a = rng.standard_normal((3, 5))
+        b = rng.standard_normal(a[box].shape)
+
+        def put(x: Any, y: Any, box: Any = box) -> Any:
+            x = x * 1.0  # a leaf that requires a gradient may not be changed in place
+            x[box] = y
+            return x
+
+        _check_gradients(put, put, [a, b]), row
+
+
+@pytest.mark.parametrize("row", _differentiable("gather", "scatter"))
+def test_gather_and_scatter_gradients(row: dict[str, Any]) -> None:
+    rng = np.random.default_rng(13)
+    index = rng.integers(0, 4, (4, 2))
+    at = gt.tensor(index)
+    arrays = [rng.standard_normal((4, 3))]
+    if row["class"] == "gather":
+        _check_gradients(
+            lambda t: getattr(gt, row["name"])(t, 0, at),
+            lambda a: np.take_along_axis(a, index, 0),
+            [arrays[0][:, :2].copy()],
+        )
+    else:
+        arrays.append(rng.standard_normal((4, 2)))
+        _check_gradients(
+            lambda t, s: getattr(gt, row["name"])(t, 0, at, s), lambda a, b: _scatter_add(a, index, b, 0), arrays
+        )
+
+
+# Second derivatives: of these the first is more than a constant.
+TWICE = ["exp", "log", "sqrt", "sin", "tanh", "sigmoid", "gelu", "reciprocal", "mul", "div", "pow"]
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_gradients_of_gradients(name: str) -> None:
+    row = ROWS[name]
+    arrays = [array for array, _ in _operands(row, "vector", "float64")]
+
+    def first(*xs: np.ndarray) -> np.ndarray:
+        leaves = [gt.tensor(x, requires_grad=True) for x in xs]
+        getattr(gt, name)(*leaves).sum().backward()
+        return to_numpy(leaves[0].grad)
+
+    leaves = [gt.tensor(a, requires_grad=True) for a in arrays]
+    getattr(gt, name)(*leaves).sum().backward(create_graph=True)
+    gradient = leaves[0].grad
+    assert gradient.requires_grad
+    for leaf in leaves:
+        leaf.grad = None
+    gradient.sum().backward()
+    for i, leaf in enumerate(leaves):
+        np.testing.assert_allclose(to_numpy(leaf.grad), slope(first, arrays, i, 1e-5), rtol=1e-4, atol=1e-5)
+
+
+# The table itself -------------------------------------------------------------------------------------------------
+
+
+def test_every_row_is_tested_here() -> None:
+    tested = {
+        "elementwise", "select", "cast", "reduction", "arg-reduction", "movement", "slice-scatter", "concatenation",
+        "contraction", "gather", "scatter",
+    }  # fmt: skip
+    elsewhere = {"creation", "random"}  # test_creation.py
+    assert {row["class"] for row in ROWS.values()} <= tested | elsewhere
+    assert {row["name"] for row in ROWS.values() if row["class"] == "movement"} == set(MOVES)
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_row_tells_all_of_itself(row: dict[str, Any]) -> None:
+    assert set(row["accepts"]) <= set(DTYPES)
+    assert row["doc"]
+    assert row["class"] == "random" or row["reference"]
+    assert len(row["domain"]) == 3
