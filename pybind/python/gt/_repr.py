@@ -133,3 +133,16 @@ def _layout(
     if cut[0]:
         rows.insert(EDGE_ELEMENTS, "...")
     return "[" + ("," + "\n" * (values.ndim - 1) + " " * (indent + 1)).join(rows) + "]"
+
+
+def tensor_format(t: Tensor, spec: str) -> str:
+    """What `f"{t:.2f}"` shows: the number of a tensor without axes; of any other, `repr` if `spec` is empty.
+
+    Raises:
+        TypeError: A format for numbers is asked of a tensor with axes.
+    """
+    if t.ndim == 0:
+        return format(t.item(), spec)
+    if not spec:
+        return tensor_repr(t)
+    raise TypeError(f"the format {spec!r} is for one number, but the tensor has shape {tuple(t.shape)}: use t.item()")
