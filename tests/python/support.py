@@ -49,6 +49,8 @@ def quantized(array: np.ndarray, dtype: str) -> np.ndarray:
     """`array` as NumPy's closest to `dtype`, holding only what `dtype` can hold."""
     if dtype == "bfloat16":
         return as_bfloat16(array)
+    if dtype == "float16" and np.asarray(array).dtype == np.float64:
+        array = np.asarray(array, np.float32)  # through which PyTorch, too, goes to float16
     return np.asarray(array).astype(dtype)
 
 

@@ -23,7 +23,7 @@ def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
             "If you were attempting to deepcopy a module, this may be because of a tensor computed from parameters: "
             "detach() it."
         )
-    copied = _marked(t.detach(), t.requires_grad, t._is_parameter)
+    copied = _marked(t.detach().clone(), t.requires_grad, t._is_parameter)
     memo[id(t)] = copied
     if t.grad is not None:
         copied.grad = deepcopy(t.grad, memo)

@@ -254,7 +254,10 @@ class Module:
         return visit(self, "")
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Every parameter and persistent buffer by dotted name, as it is now: later training does not change it."""
+        """Every parameter and persistent buffer by dotted name.
+
+        They share their elements with the module, as in PyTorch: `clone()` what later training must not change.
+        """
         return {name: tensor.detach() for name, tensor in self._state()}
 
     @no_grad()

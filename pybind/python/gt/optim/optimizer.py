@@ -82,7 +82,7 @@ class Optimizer:
                 numbers[id(p)] = len(numbers)
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
         state = {
-            numbers[id(p)]: {name: v.detach() if isinstance(v, Tensor) else v for name, v in values.items()}
+            numbers[id(p)]: {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
             for p, values in self.state.items()
         }
         return {"state": state, "param_groups": groups}

@@ -66,7 +66,7 @@ class SGD(Optimizer):
             state = self.state.setdefault(p, {"momentum_buffer": None})
             direction = state["momentum_buffer"]
             if direction is None:
-                direction = grad.detach()  # a handle of its own: the gradient's may be changed in place
+                direction = grad.detach().clone()  # a copy, as the gradient may be changed in place
             else:
                 gain = 1 - group["dampening"]
                 direction = gt.addcmul(grad if gain == 1 else grad * gain, direction, momentum)
