@@ -10,6 +10,7 @@
 pub mod blocking;
 pub mod error;
 pub mod launch;
+pub mod lock;
 pub mod scope;
 pub mod session;
 pub mod tape;

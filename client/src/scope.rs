@@ -134,7 +134,9 @@ impl Graph for Scope {
         let metas = if spilled.is_empty() { &metas[..inputs.len()] } else { &spilled[..] };
         let meta = infer(op, metas, &attrs)?;
         let mut instruction = Instruction { op, out: 0, inputs: operands, last_use: 0, attrs };
-        let id = match self.session.issue(&mut instruction) {
+        let tensors = metas.iter().filter_map(InputMeta::tensor);
+        let cost = gt_ops::cost::cost(op, tensors, &meta);
+        let id = match self.session.issue(&mut instruction, cost) {
             Ok(id) => id,
             Err(error) => {
                 self.error = Some(error);

@@ -3,6 +3,8 @@
 use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{Error, Result, bytes_text};
 use crate::launch::{Daemon, PrivateDaemon};
+use crate::lock::{BriefGuard, BriefLock};
+use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, TensorId};
 use gt_protocol::{Error as ProtocolError, RefusalCode};
@@ -15,6 +17,11 @@ use std::time::Duration;
 
 /// Tensors up to this many bytes are freed in batches: a free then costs a seventh of a slot.
 const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
+/// Small instructions are published in batches of this many, large ones at once. Nobody can tell: whoever waits
+/// publishes first. A publication costs a fence and a cache line's trip to the daemon's core.
+const BATCH_COMMANDS: u32 = 16;
+/// An instruction that touches this many bytes, or computes as many flops, is not small.
+const SMALL_COST_MAX: u64 = 32 << 10;
 /// How long one wait lasts before the daemon's health and signals are looked at.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// Under `GT_TRACEBACK=1`, how many instructions' origins are remembered.
@@ -22,7 +29,7 @@ const ORIGINS_MAX: usize = 1 << 18;
 
 /// A session. Threads may share one; a forked child may not (it gets [`Error::Disconnected`]).
 pub struct Session {
-    submit: Mutex<Submit>,
+    submit: BriefLock<Submit>,
     complete: Mutex<Complete>,
     settled: Condvar,
     socket: Socket,
@@ -61,6 +68,8 @@ struct Submit {
     next_id: TensorId,
     freed: [TensorId; FREE_IDS_MAX],
     freed_len: usize,
+    /// Small commands pushed since the last publication.
+    unpublished: u32,
     seed: u64,
     stream: u64,
     /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
@@ -113,12 +122,13 @@ impl Session {
         let (submitter, completions) = port.split();
         let traceback = std::env::var("GT_TRACEBACK").is_ok_and(|v| v != "0" && !v.is_empty());
         Ok(Arc::new(Session {
-            submit: Mutex::new(Submit {
+            submit: BriefLock::new(Submit {
                 submitter,
                 encoder: Encoder::new(),
                 next_id: 1,
                 freed: [0; FREE_IDS_MAX],
                 freed_len: 0,
+                unpublished: 0,
                 seed: random_seed(),
                 stream: 0,
                 origins: HashMap::new(),
@@ -170,6 +180,7 @@ impl Session {
         if self.is_inherited() {
             return;
         }
+        self.flush();
         if !self.closed.swap(true, Relaxed) {
             // A daemon that does not listen any more needs no goodbye.
             let _ = gt_protocol::send_client_message(&self.socket, &gt_protocol::ClientMessage::Bye, Duration::ZERO);
@@ -208,31 +219,43 @@ impl Session {
         self.socket.is_hung_up()
     }
 
-    /// Pushes the slots of one command, waiting for room if the ring is full.
+    /// Pushes the slots of one command, waiting for room if the ring is full. Publishes at once if `now`.
     fn push<'a>(
         &'a self,
-        mut submit: MutexGuard<'a, Submit>,
+        mut submit: BriefGuard<'a, Submit>,
+        now: bool,
         encode: impl Fn(&mut Submit) -> bool,
-    ) -> Result<MutexGuard<'a, Submit>> {
+    ) -> Result<()> {
         loop {
             if submit.submitter.state() != SessionState::Running {
+                drop(submit);
                 return Err(self.disconnected());
             }
             if encode(&mut submit) {
-                submit.submitter.publish();
-                return Ok(submit);
+                submit.pushed(now);
+                return Ok(());
             }
+            submit.publish();
             drop(submit);
             // The ring is full: the daemon is behind, and waiting here is what slows the client down. A command half
             // way into the daemon's view of things cannot be taken back, so signals wait for the next fetch.
-            blocking_quietly(|| {
-                lock(&self.submit).submitter.wait_space(2 * SLOTS_MAX as u32, Duration::from_millis(10));
-            })?;
+            blocking_quietly(|| self.wait_for_room())?;
             if self.is_dead() {
                 return Err(self.disconnected());
             }
             self.check_open()?;
-            submit = lock(&self.submit);
+            submit = self.submit.lock();
+        }
+    }
+
+    /// Polls for room in the ring for a while, with growing naps: the daemon drains it more slowly than that.
+    fn wait_for_room(&self) {
+        let mut nap = Duration::from_micros(20);
+        let mut waited = Duration::ZERO;
+        while self.submit.lock().submitter.free_slots() < 2 * SLOTS_MAX as u32 && waited < WAIT_SLICE {
+            std::thread::sleep(nap);
+            waited += nap;
+            nap = (nap * 2).min(Duration::from_millis(1));
         }
     }
 
@@ -241,17 +264,26 @@ impl Session {
     /// # Errors
     /// [`Error::Disconnected`].
     #[inline]
-    pub(crate) fn issue_binary(&self, op: gt_ops::Op, left: TensorId, right: TensorId) -> Result<TensorId> {
+    pub(crate) fn issue_binary(
+        &self,
+        op: gt_ops::Op,
+        left: TensorId,
+        right: TensorId,
+        bytes: usize,
+    ) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
-        let mut submit = lock(&self.submit);
+        let mut submit = self.submit.lock();
         let id = submit.next_id;
         submit.next_id += 1;
         let slot = gt_ops::wire::binary_slot(op, id, left, right);
         submit.remember_origin(id, origin);
+        let now = bytes as u64 > SMALL_COST_MAX;
         let ready = submit.submitter.state() == SessionState::Running;
-        if !ready || submit.submitter.push_publish(&[slot]).is_err() {
-            let _submit = self.push(submit, |s| s.submitter.push(&[slot]).is_ok())?;
+        if ready && submit.submitter.push(&[slot]).is_ok() {
+            submit.pushed(now);
+        } else {
+            self.push(submit, now, |s| s.submitter.push(&[slot]).is_ok())?;
         }
         Ok(id)
     }
@@ -260,14 +292,15 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Disconnected`].
-    pub(crate) fn issue(&self, instruction: &mut Instruction) -> Result<TensorId> {
+    pub(crate) fn issue(&self, instruction: &mut Instruction, cost: Cost) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
-        let mut submit = lock(&self.submit);
+        let mut submit = self.submit.lock();
         instruction.out = submit.next_id;
         submit.next_id += 1;
         submit.remember_origin(instruction.out, origin);
-        let _submit = self.push(submit, |s| {
+        let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
+        self.push(submit, now, |s| {
             let slots = s.encoder.instruction(instruction);
             s.submitter.push(slots).is_ok()
         })?;
@@ -277,22 +310,21 @@ impl Session {
     /// Sends a command that defines no tensor.
     pub(crate) fn send(&self, command: &Command) -> Result<()> {
         self.check_open()?;
-        let _submit = self.push(lock(&self.submit), |s| {
+        self.push(self.submit.lock(), true, |s| {
             let slots = s.encoder.encode(command);
             s.submitter.push(slots).is_ok()
-        })?;
-        Ok(())
+        })
     }
 
     /// A new tensor of `meta` whose bytes will be written.
     pub(crate) fn allocate(&self, meta: Meta) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
-        let mut submit = lock(&self.submit);
+        let mut submit = self.submit.lock();
         let out = submit.next_id;
         submit.next_id += 1;
         submit.remember_origin(out, origin);
-        let _submit = self.push(submit, |s| {
+        self.push(submit, false, |s| {
             let slots = s.encoder.encode(&Command::Allocate { out, meta });
             s.submitter.push(slots).is_ok()
         })?;
@@ -305,18 +337,22 @@ impl Session {
         if !self.is_open() {
             return;
         }
-        let mut submit = lock(&self.submit);
+        let mut submit = self.submit.lock();
         let at = submit.freed_len;
         submit.freed[at] = id;
         submit.freed_len += 1;
-        if submit.freed_len == FREE_IDS_MAX || bytes >= FREE_AT_ONCE_BYTES_MIN {
-            self.flush_frees(submit);
+        let large = bytes >= FREE_AT_ONCE_BYTES_MIN;
+        if submit.freed_len == FREE_IDS_MAX || large {
+            self.flush_frees(submit, large);
         }
     }
 
     /// Sends the frees that are still held back.
-    fn flush_frees(&self, mut submit: MutexGuard<'_, Submit>) {
+    fn flush_frees(&self, mut submit: BriefGuard<'_, Submit>, now: bool) {
         if submit.freed_len == 0 {
+            if now {
+                submit.publish();
+            }
             return;
         }
         let ids = std::mem::replace(&mut submit.freed, [0; FREE_IDS_MAX]);
@@ -324,12 +360,19 @@ impl Session {
         let f = ids;
         let slot: Slot = [gt_ops::wire::FREE_ID as u64, f[0], f[1], f[2], f[3], f[4], f[5], f[6]];
         // A session that has ended has freed everything.
-        drop(self.push(submit, |s| s.submitter.push(&[slot]).is_ok()));
+        let _ = self.push(submit, now, |s| s.submitter.push(&[slot]).is_ok());
+    }
+
+    /// Sends and publishes everything that is held back.
+    pub fn flush(&self) {
+        if self.is_open() {
+            self.flush_frees(self.submit.lock(), true);
+        }
     }
 
     /// The key and stream of the next random instruction.
     pub(crate) fn next_random(&self) -> (u64, u64) {
-        let mut submit = lock(&self.submit);
+        let mut submit = self.submit.lock();
         let stream = submit.stream;
         submit.stream += 1;
         (submit.seed, stream)
@@ -337,14 +380,14 @@ impl Session {
 
     /// Starts the random numbers over from `seed`.
     pub fn manual_seed(&self, seed: u64) {
-        let mut submit = lock(&self.submit);
+        let mut submit = self.submit.lock();
         submit.seed = seed;
         submit.stream = 0;
     }
 
     /// The seed in use.
     pub fn initial_seed(&self) -> u64 {
-        lock(&self.submit).seed
+        self.submit.lock().seed
     }
 
     /// A block of the arena for a transfer, after asking the daemon for more if there is no room.
@@ -440,7 +483,7 @@ impl Session {
     /// # Errors
     /// [`Error::Disconnected`], [`Error::Interrupted`].
     pub fn synchronize(&self) -> Result<()> {
-        self.flush_frees(lock(&self.submit));
+        self.flush();
         let token = self.register(Pending::Waited)?;
         self.send(&Command::Sync { token })?;
         self.wait(&Token(token))
@@ -495,11 +538,8 @@ impl Session {
 
     /// Waits one slice for completions, as the thread that looks at the ring or behind the one that does.
     fn wait_some(&self, wanted: Option<u64>) -> Result<()> {
-        {
-            // Freed memory may be what the daemon waits for.
-            let submit = lock(&self.submit);
-            self.flush_frees(submit);
-        }
+        // What is held back may be what is waited for.
+        self.flush();
         let daemon_gone = blocking(|| {
             let mut complete = lock(&self.complete);
             let done = |c: &Complete| match wanted {
@@ -539,7 +579,7 @@ impl Session {
     }
 
     fn origin(&self, id: TensorId) -> Option<String> {
-        lock(&self.submit).origins.get(&id).cloned()
+        self.submit.lock().origins.get(&id).cloned()
     }
 
     /// Asked before any lock is taken: the host language may run code of its own, and drop tensors, to answer.
@@ -556,6 +596,21 @@ impl Drop for Session {
 }
 
 impl Submit {
+    /// Accounts for a command that was pushed.
+    #[inline]
+    fn pushed(&mut self, now: bool) {
+        self.unpublished += 1;
+        if now || self.unpublished >= BATCH_COMMANDS {
+            self.publish();
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.unpublished = 0;
+        self.submitter.publish();
+    }
+
     #[inline]
     fn remember_origin(&mut self, id: TensorId, origin: Option<String>) {
         if let Some(origin) = origin {

@@ -253,7 +253,7 @@ impl Tensor {
                     && row.grad.is_some()
                     && a.meta().dtype.is_float()
                     && tape::grad_enabled();
-                let id = a.session().issue_binary(op, a.id(), b.id())?;
+                let id = a.session().issue_binary(op, a.id(), b.id(), a.meta().bytes())?;
                 let dtype = if row.result == ResultDType::Bool { DType::Bool } else { a.meta().dtype };
                 let meta = Meta { shape: a.meta().shape, dtype };
                 let value = Value::new(id, meta, a.session());

@@ -19,7 +19,8 @@ pub enum InputMeta {
 }
 
 impl InputMeta {
-    fn tensor(&self) -> Option<&Meta> {
+    /// What is known of the tensor, if it is one.
+    pub fn tensor(&self) -> Option<&Meta> {
         match self {
             InputMeta::Tensor(meta) => Some(meta),
             InputMeta::Scalar(_) => None,

@@ -48,6 +48,14 @@ fn synchronize(py: Python<'_>) -> PyResult<()> {
     current(py)?.synchronize().or_raise()
 }
 
+/// Sends everything that is held back; instructions issued so far then run whether or not anybody waits.
+#[pyfunction]
+fn flush() {
+    if let Some(session) = CURRENT.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        session.flush();
+    }
+}
+
 /// Ends the session: its tensors are gone. The next operation opens another.
 #[pyfunction]
 fn disconnect(py: Python<'_>) {
@@ -93,6 +101,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(manual_seed, module)?)?;
     module.add_function(wrap_pyfunction!(initial_seed, module)?)?;
     module.add_function(wrap_pyfunction!(synchronize, module)?)?;
+    module.add_function(wrap_pyfunction!(flush, module)?)?;
     module.add_function(wrap_pyfunction!(disconnect, module)?)?;
     module.add_function(wrap_pyfunction!(is_connected, module)?)?;
     module.add_function(wrap_pyfunction!(session_info, module)?)?;

@@ -22,6 +22,9 @@ pub trait Mem {
     fn slot(&self, cursor: u32) -> &SharedSlot;
     /// Slots in the ring, a power of two.
     fn capacity(&self) -> u32;
+    /// Says that slot `cursor` will be written soon, so that its line is here by then. Only a hint.
+    #[inline(always)]
+    fn prefetch(&self, _cursor: u32) {}
 }
 
 /// Puts its content on [`LINE_BYTES`](crate::LINE_BYTES) of its own.
@@ -172,6 +175,14 @@ mod mapped {
             // SAFETY: the mask keeps the index below the capacity that `new` checked against the
             // segment; the rest as for `tail`.
             unsafe { self.slots.add((cursor & self.mask) as usize).as_ref() }
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[inline(always)]
+        fn prefetch(&self, cursor: u32) {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            let slot: *const SharedSlot = self.slot(cursor);
+            // SAFETY: a prefetch reads and writes nothing, and every x86-64 processor decodes it.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(slot.cast()) };
         }
         #[inline(always)]
         fn capacity(&self) -> u32 {

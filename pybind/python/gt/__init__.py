@@ -6,6 +6,7 @@ process.
 
 from __future__ import annotations
 
+import atexit as _atexit
 import sysconfig as _sysconfig
 
 from gt import _gt, _ops, _pickle, _repr
@@ -64,6 +65,8 @@ from gt._types import Size
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))
 _functions = _ops.install(globals())
+# What was issued runs, even if nobody waited for it.
+_atexit.register(_gt.flush)
 
 Tensor.__repr__ = _repr.tensor_repr
 Tensor.__str__ = _repr.tensor_repr

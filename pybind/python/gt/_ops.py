@@ -103,7 +103,9 @@ def _div(plain: Function) -> Function:
             return _rows["floor_divide"](input, other)
         if rounding_mode == "trunc":
             quotient = _rows["trunc"](plain(input, other))
-            floating = any(isinstance(x, float) or (isinstance(x, Tensor) and x.is_floating_point()) for x in (input, other))
+            floating = any(
+                isinstance(x, float) or (isinstance(x, Tensor) and x.is_floating_point()) for x in (input, other)
+            )
             return quotient if floating else quotient.long()
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
@@ -124,9 +126,7 @@ def _gelu(exact: Function) -> Function:
 
 
 def _addcmul(plain: Function) -> Function:
-    def function(
-        input: Tensor, tensor1: Tensor | complex, tensor2: Tensor | complex, *, value: float = 1
-    ) -> Tensor:
+    def function(input: Tensor, tensor1: Tensor | complex, tensor2: Tensor | complex, *, value: float = 1) -> Tensor:
         return plain(input, tensor1, tensor2 if value == 1 else tensor2 * value)
 
     return function
@@ -154,9 +154,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return input.shape == other.shape and bool((input == other).all())
 
 
-_rows: dict[str, Function] = {
-    row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"
-}
+_rows: dict[str, Function] = {row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"}
 _docs = {row["name"]: row["doc"] for row in _gt.op_table()}
 _wrapped = {
     "add": _scaled(_rows["add"], 1),
