@@ -1,10 +1,31 @@
-//! The GT daemon.
+//! The GT daemon: sessions, the pipeline, scheduling, worker links and the tape.
+//!
+//! It must not know how a kernel is written (that is a [`gt_backend::Backend`]'s business) nor anything of autograd or
+//! Python (the client's). It trusts nothing in memory that a client can write: a command is copied, and the copy is
+//! validated.
+//!
+//! A command's way, and where to read about it:
+//! 1. [`dispatcher`]: the one thread that serves all sessions, in turn and by their share.
+//! 2. [`session`]: copies slots from the submission ring, decodes and validates them against the session's
+//!    [`table`], and makes steps of them.
+//! 3. [`modifiers`]: may rewrite the steps.
+//! 4. [`worker`]: links that do the steps, on this thread or another, and report how they ended.
+//! 5. [`session`] again: writes the completion that the client waits for.
+//!
+//! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
+//! happened, [`janitor`] drops what takes long, [`config`] is the command line, and [`start`] puts everything together.
 
-use std::process::ExitCode;
+pub mod config;
+pub mod connection;
+pub mod dispatcher;
+pub mod janitor;
+pub mod listen;
+pub mod log;
+pub mod modifiers;
+pub mod session;
+pub mod start;
+pub mod table;
+pub mod tape;
+pub mod worker;
 
-/// Runs the program `gtd`; the binary does nothing else.
-#[expect(clippy::print_stdout, reason = "a command line prints")]
-pub fn main() -> ExitCode {
-    println!("gtd {}", env!("CARGO_PKG_VERSION"));
-    ExitCode::SUCCESS
-}
+pub use start::main;

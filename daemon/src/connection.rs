@@ -1,0 +1,91 @@
+//! A connection on the control socket: who it is, and what it says.
+
+use crate::session::Session;
+use gt_protocol::{ClientMessage, Error, Hello, Refused, SessionStatus};
+use gt_shm::Socket;
+use gt_shm::socket::PeerCredentials;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// What a connection's message asks for.
+pub enum Step {
+    /// There was none.
+    Nothing,
+    /// A good hello.
+    Hello(Hello),
+    /// Anything later.
+    Asks(ClientMessage),
+    /// A refusal, then the end, and why for the log.
+    Refuse(Refused, String),
+    /// It has ended.
+    Gone(String),
+}
+
+/// One connection.
+pub struct Connection {
+    /// Its number, never used twice; its session's too.
+    pub serial: u64,
+    /// Where the dispatcher keeps it.
+    pub place: usize,
+    /// Its socket.
+    pub socket: Socket,
+    /// Becomes readable when its process ends.
+    pub pidfd: Option<OwnedFd>,
+    /// Who it is, as the kernel says.
+    pub peer: PeerCredentials,
+    /// Its session, if it is a client.
+    pub session: Option<Session>,
+    name: Option<String>,
+    deadline: Option<Instant>,
+}
+
+impl Connection {
+    /// A connection that must say hello before `deadline`.
+    pub fn new(
+        serial: u64,
+        place: usize,
+        socket: Socket,
+        pidfd: Option<OwnedFd>,
+        peer: PeerCredentials,
+        deadline: Instant,
+    ) -> Connection {
+        Connection { serial, place, socket, pidfd, peer, session: None, name: None, deadline: Some(deadline) }
+    }
+
+    /// Until when it must say hello; none if it has.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// True before its hello.
+    pub fn is_greeting(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// Its next message. Does not wait.
+    pub fn listen(&mut self) -> Step {
+        let received = if self.is_greeting() {
+            gt_protocol::recv_hello(&self.socket, Duration::ZERO).map(Step::Hello)
+        } else {
+            gt_protocol::recv_client_message(&self.socket, Duration::ZERO).map(Step::Asks)
+        };
+        match received {
+            Ok(step) => {
+                if let Step::Hello(hello) = &step {
+                    self.deadline = None;
+                    self.name = hello.name.clone();
+                }
+                step
+            }
+            Err(Error::TimedOut(_)) => Step::Nothing,
+            Err(Error::HungUp) => Step::Gone("it hung up".into()),
+            Err(error) => Step::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
+        }
+    }
+
+    /// How its session stands, if it has one.
+    pub fn status(&self) -> Option<SessionStatus> {
+        let status = self.session.as_ref()?.status();
+        Some(SessionStatus { name: self.name.clone(), uid: self.peer.uid, pid: self.peer.pid, ..status })
+    }
+}

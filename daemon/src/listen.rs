@@ -1,0 +1,88 @@
+//! The listening socket: taken over from a dead daemon, never from a living one, and removed at the end.
+
+use gt_shm::Socket;
+use nix::fcntl::{Flock, FlockArg};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Why the daemon cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another daemon does.
+    #[error("a gtd is already listening on {}: stop it, or choose another path with --socket", .0.display())]
+    Taken(PathBuf),
+    /// The folder is missing or closed to this user.
+    #[error("cannot make {}: {source}; choose another path with --socket", path.display())]
+    Folder {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refused.
+    #[error("cannot listen on {}: {source}", path.display())]
+    Socket {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: gt_shm::Error,
+    },
+}
+
+/// The name of a listening socket, for as long as it lives. An abstract name leaves nothing behind.
+pub struct Place {
+    /// The socket's file and the locked file beside it. The lock goes with the process, however that ends.
+    files: Option<(PathBuf, PathBuf, Flock<File>)>,
+}
+
+/// Listens at `path`; a path that starts with `@` is an abstract name.
+///
+/// # Errors
+/// If another daemon listens there, or the path cannot be used.
+pub fn listen(path: &Path) -> Result<(Socket, Place), ListenError> {
+    let listening = || Socket::listen(path).map_err(|source| ListenError::Socket { path: path.into(), source });
+    if path.as_os_str().as_bytes().first() == Some(&b'@') {
+        let socket =
+            listening().map_err(|error| if is_taken(&error) { ListenError::Taken(path.into()) } else { error })?;
+        return Ok((socket, Place { files: None }));
+    }
+    let mut lock_path = OsString::from(path);
+    lock_path.push(".lock");
+    let lock_path = PathBuf::from(lock_path);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(|source| ListenError::Folder { path: lock_path.clone(), source })?;
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| ListenError::Taken(path.into()))?;
+    let socket = match listening() {
+        // Whoever made this file held the lock and is gone, or never used one and may yet live.
+        Err(error) if is_taken(&error) => {
+            if Socket::connect(path).is_ok() {
+                return Err(ListenError::Taken(path.into()));
+            }
+            std::fs::remove_file(path).map_err(|source| ListenError::Folder { path: path.into(), source })?;
+            listening()?
+        }
+        result => result?,
+    };
+    Ok((socket, Place { files: Some((path.into(), lock_path, lock)) }))
+}
+
+fn is_taken(error: &ListenError) -> bool {
+    matches!(error, ListenError::Socket { source: gt_shm::Error::Os { source, .. }, .. }
+        if source.kind() == ErrorKind::AddrInUse)
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((socket, lock, _held)) = &self.files {
+            let _ = std::fs::remove_file(socket);
+            let _ = std::fs::remove_file(lock);
+        }
+    }
+}

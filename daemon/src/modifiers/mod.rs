@@ -1,0 +1,100 @@
+//! The pipeline: what rewrites the stream of validated steps between a session and its worker.
+//!
+//! Each modifier is a file here and a line in [`standard`]. A modifier sees one step at a time, in the worker's names,
+//! and may pass it on, change it, hold it back or send others; it must not change what the client computes. With no
+//! modifier a step goes straight to its worker.
+
+use crate::table::{Content, TensorTable, WorkerTensor};
+use crate::worker::Step;
+use gt_ops::{Meta, TensorId};
+
+/// What a modifier has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModifierStats {
+    /// Steps it was shown.
+    pub seen: u64,
+    /// Steps it changed, added or took away.
+    pub changed: u64,
+}
+
+/// A transformer of the stream.
+pub trait StreamModifier {
+    /// Its name, as users see it.
+    fn name(&self) -> &'static str;
+
+    /// Puts what should happen instead of `step` into `out`.
+    fn process(&mut self, step: Step, out: &mut Output<'_>);
+
+    /// What it has done so far.
+    fn stats(&self) -> ModifierStats;
+}
+
+/// Where a modifier puts steps.
+pub struct Output<'a> {
+    steps: &'a mut Vec<Step>,
+    tensors: &'a mut TensorTable,
+    next_id: &'a mut TensorId,
+}
+
+impl Output<'_> {
+    /// The next step.
+    pub fn push(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+
+    /// A name for a new tensor of the session: the one to give it back with, and the worker's.
+    pub fn allocate(&mut self, meta: Meta) -> (TensorId, WorkerTensor) {
+        *self.next_id += 1;
+        (*self.next_id, self.tensors.insert(*self.next_id, meta, Content::Defined))
+    }
+
+    /// Gives a name back, after a step that frees the tensor was pushed.
+    pub fn release(&mut self, id: TensorId) {
+        self.tensors.remove(id);
+    }
+}
+
+/// Ids from here on belong to modifiers; a client's ids are smaller.
+pub const MODIFIER_IDS: TensorId = 1 << 63;
+
+/// All modifiers, in order.
+pub struct Pipeline {
+    modifiers: Vec<Box<dyn StreamModifier>>,
+    next_id: TensorId,
+}
+
+/// The modifiers of this version.
+pub fn standard() -> Pipeline {
+    Pipeline::new(Vec::new())
+}
+
+impl Pipeline {
+    /// A pipeline of `modifiers`, the first one first.
+    pub fn new(modifiers: Vec<Box<dyn StreamModifier>>) -> Pipeline {
+        Pipeline { modifiers, next_id: MODIFIER_IDS }
+    }
+
+    /// True if steps go through unchanged.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.modifiers.is_empty()
+    }
+
+    /// What becomes of `step`.
+    pub fn process(&mut self, step: Step, tensors: &mut TensorTable) -> Vec<Step> {
+        let mut steps = vec![step];
+        for modifier in &mut self.modifiers {
+            let mut next = Vec::with_capacity(steps.len());
+            for step in steps {
+                modifier.process(step, &mut Output { steps: &mut next, tensors, next_id: &mut self.next_id });
+            }
+            steps = next;
+        }
+        steps
+    }
+
+    /// Every modifier's name and what it has done so far.
+    pub fn stats(&self) -> impl Iterator<Item = (&'static str, ModifierStats)> + '_ {
+        self.modifiers.iter().map(|modifier| (modifier.name(), modifier.stats()))
+    }
+}

@@ -1,0 +1,588 @@
+//! A session: what its client submitted, validated as if hostile, and turned into steps for its worker.
+//!
+//! Nothing here waits. Whatever a client may not do ends its session with a [`Violation`]; what goes wrong while
+//! computing is no violation but a failure, which travels with the tensors.
+
+use crate::modifiers::{MODIFIER_IDS, Pipeline};
+use crate::table::{Content, TensorTable, WorkerTensor};
+use crate::tape::Tape;
+use crate::worker::{Outcome, Step, Stream, WorkerLink, completes, subject};
+use gt_ops::cost::cost;
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
+use gt_ops::wire::{
+    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, SLOTS_MAX, Slot, WireError, decode, slots_of,
+};
+use gt_ops::{Instruction, Meta, OpError, Operand, TensorId};
+use gt_protocol::limits::{ARENA_BYTES_MIN, ARENA_BYTES_PER_SESSION_MAX, ARENAS_PER_SESSION_MAX};
+use gt_protocol::{RefusalCode, Refused, SessionStatus};
+use gt_shm::port::POP_SLOTS_MAX;
+use gt_shm::{Arena, Corrupt, DaemonPort, SessionState};
+use std::os::fd::OwnedFd;
+use std::time::SystemTime;
+
+/// Estimated time an instruction takes besides its arithmetic and memory traffic, nanoseconds.
+const STEP_NS: u64 = 200;
+/// The rate at which transfers between arenas and tensors are estimated, bytes a nanosecond.
+const TRANSFER_BYTES_PER_NS: u64 = 8;
+/// No step is estimated to take longer, nanoseconds: one that fails at once for want of memory would otherwise cost its
+/// session its share for hours.
+const STEP_NS_MAX: u64 = 1_000_000_000;
+/// The cost of a command in a session's share, nanoseconds: even a command that computes nothing takes time to read.
+const COMMAND_NS: i64 = 50;
+
+/// What a client must not do.
+#[derive(Debug, thiserror::Error)]
+pub enum Violation {
+    /// The ring's cursor.
+    #[error("its submission ring is corrupt: {0}")]
+    Ring(#[from] Corrupt),
+    /// Slots that are no command.
+    #[error("it sent slots that are no command: {0}")]
+    Wire(#[from] WireError),
+    /// A shape or dtype rule.
+    #[error("it sent an instruction that its client library should have refused: {0}")]
+    Rule(OpError),
+    /// An id that names nothing.
+    #[error("it named tensor {0}, which does not exist")]
+    UnknownTensor(TensorId),
+    /// Ids that do not grow.
+    #[error("it defined tensor {id} after tensor {last}: ids must grow")]
+    IdNotIncreasing {
+        /// The id.
+        id: TensorId,
+        /// The largest so far.
+        last: TensorId,
+    },
+    /// An id of the modifiers'.
+    #[error("it defined tensor {0}: ids stay below 2^63")]
+    IdTooLarge(TensorId),
+    /// Use of a tensor that is not all there.
+    #[error("it used tensor {0} before all its bytes were written")]
+    Unwritten(TensorId),
+    /// A write that no upload expects.
+    #[error("it wrote {len} bytes at {offset} of tensor {id}, where {expected} was next of {bytes}")]
+    Write {
+        /// The tensor.
+        id: TensorId,
+        /// Where.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// Where the upload stands; the size if it is complete.
+        expected: u64,
+        /// The size.
+        bytes: u64,
+    },
+    /// A fetch of what is not in the tensor.
+    #[error("it fetched {len} bytes at {offset} of tensor {id}, which has {bytes}")]
+    Fetch {
+        /// The tensor.
+        id: TensorId,
+        /// Where.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// The size.
+        bytes: u64,
+    },
+    /// A transfer that cuts an element.
+    #[error("it transferred parts of elements of tensor {0}")]
+    CutElement(TensorId),
+    /// An arena range that was not granted.
+    #[error("it named bytes {}..+{} of arena {}, which it does not have", .0.offset_bytes, .0.len_bytes, .0.segment)]
+    Arena(ArenaRange),
+    /// More completions asked for than its ring holds.
+    #[error("it asked for more completions than its ring holds")]
+    TooManyInFlight,
+    /// No completion fits though few are in flight.
+    #[error("its completion ring is corrupt")]
+    Completions,
+}
+
+/// What a visit needs besides the session.
+pub struct Context<'a> {
+    /// The session's worker.
+    pub link: &'a mut dyn WorkerLink,
+    /// What rewrites the steps.
+    pub pipeline: &'a mut Pipeline,
+    /// Where events go.
+    pub tape: &'a mut Tape,
+    /// Room for the shapes of operands.
+    pub metas: &'a mut Vec<InputMeta>,
+}
+
+/// Slots that were copied from the ring and not yet taken in. A command may straddle two copies.
+struct Pending {
+    slots: Box<[Slot]>,
+    start: usize,
+    end: usize,
+}
+
+impl Pending {
+    fn new() -> Pending {
+        Pending { slots: vec![[0; 8]; POP_SLOTS_MAX + SLOTS_MAX].into_boxed_slice(), start: 0, end: 0 }
+    }
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// One client's session.
+pub struct Session {
+    stream: Stream,
+    worker: u16,
+    port: DaemonPort,
+    pending: Pending,
+    tensors: TensorTable,
+    last_id: TensorId,
+    completions_in_flight: u32,
+    arena_bytes: Vec<u64>,
+    arena_bytes_total: u64,
+    /// What is left of the session's share of the worker, estimated nanoseconds. Negative after a long step.
+    pub deficit_ns: i64,
+    /// When something was last submitted, in the tape's time.
+    pub last_work_ns: u64,
+    /// True while the doorbell is asked for.
+    pub asleep: bool,
+    /// True if the last visit ended because the worker has enough to do.
+    pub blocked: bool,
+    /// True if the last visit ended because the session's share of the round was used up.
+    pub spent: bool,
+    instructions: u64,
+    queued: u64,
+    since: SystemTime,
+}
+
+impl Session {
+    /// A session of the worker behind `link`, called `worker` on the tape.
+    pub fn new(stream: Stream, worker: u16, port: DaemonPort, link: &mut dyn WorkerLink) -> Session {
+        link.open(stream);
+        Session {
+            stream,
+            worker,
+            port,
+            pending: Pending::new(),
+            tensors: TensorTable::new(),
+            last_id: 0,
+            completions_in_flight: 0,
+            arena_bytes: Vec::new(),
+            arena_bytes_total: 0,
+            deficit_ns: 0,
+            last_work_ns: 0,
+            asleep: false,
+            blocked: false,
+            spent: false,
+            instructions: 0,
+            queued: 0,
+            since: SystemTime::now(),
+        }
+    }
+
+    /// Its stream at the worker.
+    pub fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Its worker's number.
+    pub fn worker(&self) -> u16 {
+        self.worker
+    }
+
+    /// The rings.
+    pub fn port(&mut self) -> &mut DaemonPort {
+        &mut self.port
+    }
+
+    /// True if something waits to be taken in: two loads.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.pending.len() > 0 && !self.is_partial() || self.port.has_work()
+    }
+
+    /// True if what is left is the beginning of a command whose rest has not come.
+    fn is_partial(&self) -> bool {
+        let p = &self.pending;
+        p.len() > 0 && slots_of(&p.slots[p.start]).is_ok_and(|needed| needed > p.len())
+    }
+
+    /// True while steps are queued at the worker.
+    pub fn is_draining(&self) -> bool {
+        self.queued > 0
+    }
+
+    /// Takes in what was submitted, as far as the session's share and the worker's queue allow. True if it was
+    /// anything.
+    ///
+    /// # Errors
+    /// What the client must not do: the session is over.
+    pub fn visit(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
+        (self.blocked, self.spent) = (false, false);
+        let mut served = false;
+        loop {
+            if !self.fill()? {
+                return Ok(served);
+            }
+            self.last_work_ns = cx.tape.now_ns();
+            while self.pending.len() > 0 {
+                let start = self.pending.start;
+                let needed = slots_of(&self.pending.slots[start])?;
+                if needed > self.pending.len() {
+                    break;
+                }
+                if cx.link.is_full() {
+                    self.blocked = true;
+                    return Ok(served);
+                }
+                if self.deficit_ns <= 0 {
+                    self.spent = true;
+                    return Ok(served);
+                }
+                let command = decode(&self.pending.slots[start..start + needed])?;
+                self.pending.start = start + needed;
+                self.take_in(command, needed, cx)?;
+                served = true;
+            }
+        }
+    }
+
+    /// Copies more slots from the ring unless a whole command is there. False if there is no whole command.
+    fn fill(&mut self) -> Result<bool, Violation> {
+        let p = &mut self.pending;
+        if p.start == p.end {
+            (p.start, p.end) = (0, self.port.pop(&mut p.slots)?);
+            return Ok(p.end > 0 && slots_of(&p.slots[0])? <= p.end);
+        }
+        if slots_of(&p.slots[p.start])? <= p.len() {
+            return Ok(true);
+        }
+        p.slots.copy_within(p.start..p.end, 0);
+        (p.start, p.end) = (0, p.end - p.start);
+        p.end += self.port.pop(&mut p.slots[p.end..])?;
+        Ok(slots_of(&p.slots[0])? <= p.end)
+    }
+
+    fn take_in(&mut self, command: Command, slots: usize, cx: &mut Context<'_>) -> Result<(), Violation> {
+        self.instructions += 1;
+        self.deficit_ns -= COMMAND_NS;
+        let wire_bytes = slots as u64 * 64;
+        match command {
+            Command::Op(instruction) => self.op(instruction, wire_bytes, cx),
+            Command::Free { ids } => self.free(ids, wire_bytes, cx),
+            Command::Allocate { out, meta } => {
+                self.check_new(out)?;
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Allocate, wire_bytes, [out, 0, 0]);
+                let at = self.tensors.insert(out, meta, Content::Defined);
+                if let (Some(tensor), true) = (self.tensors.get_mut(out), meta.bytes() > 0) {
+                    tensor.content = Content::Uploading(0);
+                }
+                let command = Command::Allocate { out: at.id(), meta };
+                self.send(self.step(out, [0, 0], command, Some(meta), STEP_NS, wire_bytes), cx)
+            }
+            Command::Write { token, id, offset_bytes, from } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Write, from.len_bytes, [id, 0, 0]);
+                self.check_arena(&from)?;
+                let tensor = self.tensors.get_mut(id).ok_or(Violation::UnknownTensor(id))?;
+                let len = from.len_bytes;
+                let (expected, bytes) = match tensor.content {
+                    Content::Uploading(next) => (next, tensor.bytes),
+                    Content::Defined => (tensor.bytes, tensor.bytes),
+                };
+                let end = offset_bytes.checked_add(len).filter(|end| *end <= bytes);
+                // A tensor without elements is complete from the start; a write of nothing to it is no offence.
+                let open = tensor.content != Content::Defined || bytes == 0;
+                let Some(end) = end.filter(|_| offset_bytes == expected && open) else {
+                    return Err(Violation::Write { id, offset: offset_bytes, len, expected, bytes });
+                };
+                if len % tensor.meta.dtype.size() as u64 != 0 {
+                    return Err(Violation::CutElement(id));
+                }
+                tensor.content = if end == bytes { Content::Defined } else { Content::Uploading(end) };
+                let command = Command::Write { token, id: tensor.at.id(), offset_bytes, from };
+                let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
+                self.expect_completion()?;
+                self.send(self.step(token, [id, 0], command, None, cost_ns, len), cx)
+            }
+            Command::Fetch { token, id, offset_bytes, to } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Fetch, to.len_bytes, [id, 0, 0]);
+                self.check_arena(&to)?;
+                let tensor = self.tensors.get(id).ok_or(Violation::UnknownTensor(id))?;
+                if tensor.content != Content::Defined {
+                    return Err(Violation::Unwritten(id));
+                }
+                let (len, bytes) = (to.len_bytes, tensor.bytes);
+                if offset_bytes.checked_add(len).is_none_or(|end| end > bytes) {
+                    return Err(Violation::Fetch { id, offset: offset_bytes, len, bytes });
+                }
+                let size = tensor.meta.dtype.size() as u64;
+                if offset_bytes % size != 0 || len % size != 0 {
+                    return Err(Violation::CutElement(id));
+                }
+                let command = Command::Fetch { token, id: tensor.at.id(), offset_bytes, to };
+                let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
+                self.expect_completion()?;
+                self.send(self.step(token, [id, 0], command, None, cost_ns, len), cx)
+            }
+            Command::Sync { token } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Sync, wire_bytes, [0; 3]);
+                self.expect_completion()?;
+                self.send(self.step(token, [0, 0], Command::Sync { token }, None, STEP_NS, wire_bytes), cx)
+            }
+        }
+    }
+
+    fn op(&mut self, mut instruction: Instruction, wire_bytes: u64, cx: &mut Context<'_>) -> Result<(), Violation> {
+        let (op, out) = (instruction.op, instruction.out);
+        self.check_new(out)?;
+        cx.metas.clear();
+        let mut operands = [0; 2];
+        let mut named = 0;
+        for operand in instruction.inputs.as_mut_slice() {
+            cx.metas.push(match operand {
+                Operand::Scalar(number) => InputMeta::Scalar(*number),
+                Operand::Tensor(id) => {
+                    let tensor = self.tensors.get(*id).ok_or(Violation::UnknownTensor(*id))?;
+                    if tensor.content != Content::Defined {
+                        return Err(Violation::Unwritten(*id));
+                    }
+                    if named < 2 {
+                        operands[named] = *id;
+                        named += 1;
+                    }
+                    *id = tensor.at.id();
+                    InputMeta::Tensor(tensor.meta)
+                }
+            });
+        }
+        let [left, right] = operands;
+        self.event(cx, EventKind::Recv, NO_WORKER, Subject::Op(op), wire_bytes, [out, left, right]);
+        let meta = infer(op, cx.metas, &instruction.attrs).map_err(Violation::Rule)?;
+        let tensors = cx.metas.iter().filter_map(|input| match input {
+            InputMeta::Tensor(meta) => Some(meta),
+            InputMeta::Scalar(_) => None,
+        });
+        let (gflops, gbytes_per_s) = cx.link.rates();
+        let cost_ns = cost(op, tensors, &meta).nanoseconds(gflops, gbytes_per_s, STEP_NS);
+        instruction.out = self.tensors.insert(out, meta, Content::Defined).id();
+        if instruction.last_use != 0 {
+            self.consume(&instruction, cx);
+        }
+        self.send(self.step(out, operands, Command::Op(instruction), Some(meta), cost_ns, wire_bytes), cx)
+    }
+
+    /// The last use of an operand frees it: the worker drops it after the instruction, and it has no name any more.
+    fn consume(&mut self, instruction: &Instruction, cx: &mut Context<'_>) {
+        for (i, operand) in instruction.inputs.as_slice().iter().enumerate().take(8) {
+            if let (1, Operand::Tensor(at)) = (instruction.last_use >> i & 1, operand)
+                && let Some((id, tensor)) = self.tensors.remove_at(WorkerTensor::from_id(*at))
+            {
+                self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [id, 0, 0]);
+            }
+        }
+    }
+
+    fn free(
+        &mut self,
+        mut ids: [TensorId; FREE_IDS_MAX],
+        wire_bytes: u64,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
+        let first = ids[0];
+        self.event(cx, EventKind::Recv, NO_WORKER, Subject::Free, wire_bytes, [first, ids[1], ids[2]]);
+        for id in ids.iter_mut().filter(|id| **id != 0) {
+            let tensor = self.tensors.remove(*id).ok_or(Violation::UnknownTensor(*id))?;
+            self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [*id, 0, 0]);
+            *id = tensor.at.id();
+        }
+        self.send(self.step(first, [0, 0], Command::Free { ids }, None, STEP_NS, wire_bytes), cx)
+    }
+
+    fn step(
+        &self,
+        origin: TensorId,
+        operands: [TensorId; 2],
+        command: Command,
+        out: Option<Meta>,
+        cost_ns: u64,
+        bytes: u64,
+    ) -> Step {
+        Step { stream: self.stream, origin, operands, command, out, cost_ns: cost_ns.min(STEP_NS_MAX), bytes }
+    }
+
+    #[inline]
+    fn send(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+        if cx.pipeline.is_empty() {
+            return self.submit(&step, cx);
+        }
+        for step in cx.pipeline.process(step, &mut self.tensors) {
+            self.submit(&step, cx)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn submit(&mut self, step: &Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+        self.deficit_ns -= step.cost_ns as i64;
+        let subject = subject(&step.command);
+        // A free is on the tape already, once for each tensor.
+        if subject != Subject::Free {
+            let [left, right] = step.operands;
+            let result = if completes(subject) { [left, 0, 0] } else { [step.origin, left, right] };
+            self.event(cx, EventKind::WorkerSend, self.worker, subject, step.bytes, result);
+        }
+        match cx.link.submit(step) {
+            Outcome::Queued => {
+                self.queued += 1;
+                Ok(())
+            }
+            Outcome::Done(result) => self.finished(subject, step.origin, step.bytes, result, cx.tape),
+        }
+    }
+
+    /// A queued step has ended.
+    ///
+    /// # Errors
+    /// If its completion does not fit: the client has scribbled over its cursor.
+    pub fn reported(
+        &mut self,
+        subject: Subject,
+        origin: TensorId,
+        bytes: u64,
+        result: Result<(), Failure>,
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
+        self.queued -= 1;
+        self.finished(subject, origin, bytes, result, tape)
+    }
+
+    #[inline]
+    fn finished(
+        &mut self,
+        subject: Subject,
+        origin: TensorId,
+        bytes: u64,
+        result: Result<(), Failure>,
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
+        if subject == Subject::Free {
+            return Ok(());
+        }
+        let completes = completes(subject);
+        let session = self.stream.session;
+        let event = |kind, worker| {
+            let result = if completes { 0 } else { origin };
+            Event { time_ns: 0, kind, subject, worker, session, bytes, result, left: 0, right: 0 }
+        };
+        tape.write(event(EventKind::WorkerRecv, self.worker));
+        if let Err(failure) = result {
+            // What is poisoned by another's failure is not an error of its own.
+            if failure.instruction == origin && !completes {
+                tape.write(event(EventKind::Error, self.worker));
+                tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
+            }
+        }
+        if !completes {
+            return Ok(());
+        }
+        self.completions_in_flight -= 1;
+        self.port.complete(Completion { token: origin, result }.encode()).map_err(|_| Violation::Completions)?;
+        self.port.flush_completions();
+        tape.write(event(EventKind::Send, NO_WORKER));
+        Ok(())
+    }
+
+    #[inline]
+    fn event(
+        &self,
+        cx: &mut Context<'_>,
+        kind: EventKind,
+        worker: u16,
+        subject: Subject,
+        bytes: u64,
+        [result, left, right]: [TensorId; 3],
+    ) {
+        let session = self.stream.session;
+        cx.tape.write(Event { time_ns: 0, kind, subject, worker, session, bytes, result, left, right });
+    }
+
+    #[inline]
+    fn check_new(&mut self, id: TensorId) -> Result<(), Violation> {
+        if id <= self.last_id {
+            return Err(Violation::IdNotIncreasing { id, last: self.last_id });
+        }
+        if id >= MODIFIER_IDS {
+            return Err(Violation::IdTooLarge(id));
+        }
+        self.last_id = id;
+        Ok(())
+    }
+
+    fn check_arena(&self, range: &ArenaRange) -> Result<(), Violation> {
+        let bytes = usize::try_from(range.segment).ok().and_then(|segment| self.arena_bytes.get(segment));
+        match (bytes, range.offset_bytes.checked_add(range.len_bytes)) {
+            (Some(bytes), Some(end)) if end <= *bytes => Ok(()),
+            _ => Err(Violation::Arena(*range)),
+        }
+    }
+
+    /// One more completion is to come: it must fit beside those to come and those not yet read.
+    fn expect_completion(&mut self) -> Result<(), Violation> {
+        if self.completions_in_flight >= self.port.free_completions() {
+            return Err(Violation::TooManyInFlight);
+        }
+        self.completions_in_flight += 1;
+        Ok(())
+    }
+
+    /// One more arena with room for a block of `bytes`: its number, its length and its descriptor.
+    ///
+    /// # Errors
+    /// The session's limit is reached, or the system has no more.
+    pub fn grow_arena(&mut self, bytes: u64, link: &mut dyn WorkerLink) -> Result<(u32, u64, OwnedFd), Refused> {
+        let held = self.arena_bytes_total;
+        let limit = ARENA_BYTES_PER_SESSION_MAX;
+        let wanted = bytes.max(ARENA_BYTES_MIN).max(held.min(ARENA_GROWTH_BYTES_MAX));
+        // At the limit, what was asked for is given if it fits, without room for more.
+        let granted = [wanted, bytes.max(ARENA_BYTES_MIN)]
+            .into_iter()
+            .filter_map(|bytes| bytes.checked_next_multiple_of(gt_shm::segment::PAGE_BYTES as u64))
+            .find(|bytes| held.checked_add(*bytes).is_some_and(|total| total <= limit));
+        let Some(granted) = granted.filter(|_| self.arena_bytes.len() < ARENAS_PER_SESSION_MAX as usize) else {
+            let text = format!("{bytes} more bytes of arena were asked for; {held} of {limit} are held");
+            return Err(Refused::new(RefusalCode::ArenaLimit, text).with_limit(held, limit));
+        };
+        let (arena, fd) = Arena::create(granted).map_err(|error| {
+            Refused::new(RefusalCode::Exhausted, format!("no arena of {granted} bytes: {error}"))
+                .with_limit(held, limit)
+        })?;
+        let segment = self.arena_bytes.len() as u32;
+        let len = arena.len();
+        self.arena_bytes.push(len);
+        self.arena_bytes_total += len;
+        link.add_arena(self.stream, arena);
+        Ok((segment, len, fd))
+    }
+
+    /// Says how the session stands to its client.
+    pub fn set_state(&mut self, state: SessionState) {
+        self.port.set_state(state);
+    }
+
+    /// For the status document; the connection adds who it is.
+    pub fn status(&self) -> SessionStatus {
+        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        SessionStatus {
+            id: self.stream.session,
+            tensors: self.tensors.len() as u64,
+            tensor_bytes: self.tensors.bytes(),
+            arena_bytes: self.arena_bytes_total,
+            instructions: self.instructions,
+            queued: self.queued,
+            since: since.as_secs_f64(),
+            ..SessionStatus::default()
+        }
+    }
+}
+
+/// An arena is made as large as all before it together, so that there are few, up to this many bytes.
+const ARENA_GROWTH_BYTES_MAX: u64 = 1 << 30;

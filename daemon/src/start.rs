@@ -1,0 +1,172 @@
+//! From the command line to a running dispatcher, and back to a clean end.
+
+use crate::config::Config;
+use crate::dispatcher::{Dispatcher, Parts};
+use crate::listen;
+use crate::log::InstructionLog;
+use crate::modifiers;
+use crate::tape::Tape;
+use crate::worker::WorkerLink;
+use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
+use clap::Parser;
+use gt_cpu::{CpuBackend, CpuOptions};
+use gt_protocol::WorkerInfo;
+use gt_shm::Socket;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::error::Error;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// What a thread of the processor is estimated to do: gigaflops,
+const CPU_GFLOPS_PER_THREAD: f64 = 40.0;
+/// and what all of them together move, gigabytes a second.
+const CPU_GBYTES_PER_S: f64 = 16.0;
+
+/// Runs the program `gtd`; the binary does nothing else.
+pub fn main() -> ExitCode {
+    let config = Config::parse();
+    start_tracing();
+    match run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("gtd: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a program that cannot start says why")]
+fn complain(text: &str) {
+    eprintln!("{text}");
+}
+
+/// `GT_VERBOSE=1` says what happens, `GT_DEBUG_DISPATCHER=1` and `GT_DEBUG_WORKER=1` all about one part, `RUST_LOG` what
+/// it always says. Without them only what is wrong is said.
+fn start_tracing() {
+    let is_set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0");
+    let mut directives = String::from(if is_set("GT_VERBOSE") { "info" } else { "warn" });
+    for (name, target) in [("GT_DEBUG_DISPATCHER", "gtd::dispatcher"), ("GT_DEBUG_WORKER", "gtd::worker")] {
+        if is_set(name) {
+            directives.push_str(&format!(",{target}=debug"));
+        }
+    }
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(directives));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    std::panic::set_hook(Box::new(|panic| tracing::error!(target: "gtd::worker", "panic: {panic}")));
+}
+
+/// Serves until the end.
+///
+/// # Errors
+/// Whatever keeps the daemon from starting, for the user to read.
+pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
+    let client = match config.client_fd {
+        // Before anything else is opened.
+        Some(fd) => Some(take_client(fd)?),
+        None => None,
+    };
+    let signals = take_signals()?;
+    if config.private {
+        // Of its own session, so that Ctrl-C in a terminal reaches the client only. Fails only where that is so already.
+        let _ = nix::unistd::setsid();
+    }
+    raise_descriptor_limit();
+    let tape = Tape::new()?;
+    let log = match &config.instruction_log {
+        Some(path) if !path.as_os_str().is_empty() => {
+            let log = InstructionLog::start(path, tape.reader()?);
+            Some(log.map_err(|error| format!("cannot write the instruction log {}: {error}", path.display()))?)
+        }
+        _ => None,
+    };
+    let path = match (&config.socket, &config.name) {
+        (Some(path), _) | (None, Some(path)) => Some(path.clone()),
+        (None, None) if config.private => None,
+        (None, None) => Some(gt_protocol::path::socket_path()),
+    };
+    // The place is given up after the dispatcher has ended.
+    let (listener, _place) = match path {
+        Some(path) => {
+            let (socket, place) = listen::listen(&path)?;
+            (Some(socket), Some(place))
+        }
+        None => (None, None),
+    };
+    let links = start_workers(config)?;
+    let pipeline = modifiers::standard();
+    let dispatcher = Dispatcher::new(Parts { listener, client, signals, links, pipeline, tape, log })?;
+    if config.private {
+        // A long life must not keep a folder or a mount busy.
+        let _ = std::env::set_current_dir("/");
+    } else {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    }
+    dispatcher.run()?;
+    Ok(())
+}
+
+/// SIGTERM and SIGINT as a descriptor. Before any thread starts, so that all of them inherit the mask.
+fn take_signals() -> nix::Result<SignalFd> {
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    signals.thread_block()?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// The client's socket, and nothing else of what the client's process had open.
+fn take_client(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
+    // SAFETY: asks about a number.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(format!("--client-fd {fd} is not open").into());
+    }
+    // SAFETY: it is open, and nothing in this process knows of it yet; if it is standard input, nothing here reads that.
+    let given = unsafe { OwnedFd::from_raw_fd(fd) };
+    let own = given.try_clone()?;
+    if fd == 0 {
+        // Standard input stays open, or the next descriptor would become it.
+        let null = std::fs::File::open("/dev/null")?;
+        nix::unistd::dup2_stdin(null)?;
+        std::mem::forget(given);
+    }
+    let own_fd = own.as_raw_fd() as libc::c_uint;
+    for (first, last) in [(3, own_fd.saturating_sub(1)), (own_fd + 1, libc::c_uint::MAX)] {
+        if first <= last {
+            // SAFETY: the process has just started: nothing but `own` and the standard three is in use, and those are
+            // outside the range. What is closed here was inherited by accident and would be held open for nothing.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
+    Ok(Socket::from(own))
+}
+
+/// Each session takes three descriptors: as many as may be.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
+    let defaults = CpuOptions::default();
+    let workers = config.workers.cpu as usize;
+    let threads = config.threads.map_or(defaults.threads, |threads| threads as usize).div_ceil(workers).max(1);
+    let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / workers;
+    let inline_ns_max = if workers == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
+    let rates = (CPU_GFLOPS_PER_THREAD * threads as f64, CPU_GBYTES_PER_S);
+    (0..workers)
+        .map(|index| {
+            let info = WorkerInfo {
+                name: format!("cpu:{index}"),
+                kind: "cpu".into(),
+                threads: threads as u32,
+                memory_bytes_limit: memory as u64,
+                memory_bytes: 0,
+            };
+            let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory });
+            let link = ThreadLink::start(backend, info, rates, inline_ns_max)?;
+            Ok(Box::new(link) as Box<dyn WorkerLink>)
+        })
+        .collect()
+}

@@ -1,0 +1,313 @@
+//! What a worker does: executes steps on its backend and keeps their results, or why they failed.
+
+use crate::table::WorkerTensor;
+use gt_backend::{Backend, ExecError, HostRange, Input};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::wire::{ArenaRange, Command, Failure, Fault};
+use gt_ops::{Instruction, Meta, Op, Operand, Scalar, TensorId};
+use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
+use gt_shm::Arena;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the dispatcher and the worker share of a session.
+#[derive(Debug, Default)]
+pub struct StreamShared {
+    /// Set when the session has ended: what is still queued for it need not be done.
+    pub cancelled: AtomicBool,
+    arenas: Mutex<Vec<Arena>>,
+}
+
+impl StreamShared {
+    /// Adds the next arena.
+    pub fn add_arena(&self, arena: Arena) {
+        self.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+    }
+
+    /// The bytes that `range` names. The mapping lives while they do.
+    fn range(&self, range: &ArenaRange) -> Option<gt_shm::ArenaRange> {
+        let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        let segment =
+            usize::try_from(range.segment).ok().filter(|segment| *segment < ARENAS_PER_SESSION_MAX as usize)?;
+        arenas.get(segment)?.range(range.offset_bytes, range.len_bytes).ok()
+    }
+}
+
+enum Cell<T> {
+    Vacant,
+    Holds(WorkerTensor, Result<T, Failure>),
+}
+
+struct Tensors<T> {
+    cells: Vec<Cell<T>>,
+    shared: Arc<StreamShared>,
+}
+
+impl<T> Tensors<T> {
+    /// What `id` is. A tensor that was never made is a defect of the dispatcher.
+    #[inline]
+    fn get(&self, id: TensorId) -> Option<&Result<T, Failure>> {
+        let at = WorkerTensor::from_id(id);
+        match self.cells.get(at.place()) {
+            Some(Cell::Holds(found, value)) if *found == at => Some(value),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, id: TensorId, value: Result<T, Failure>) {
+        let at = WorkerTensor::from_id(id);
+        if at.place() >= self.cells.len() {
+            self.cells.resize_with(at.place() + 1, || Cell::Vacant);
+        }
+        self.cells[at.place()] = Cell::Holds(at, value);
+    }
+
+    #[inline]
+    fn take(&mut self, id: TensorId) {
+        let at = WorkerTensor::from_id(id);
+        if let Some(cell @ Cell::Holds(..)) = self.cells.get_mut(at.place())
+            && matches!(cell, Cell::Holds(found, _) if *found == at)
+        {
+            *cell = Cell::Vacant;
+        }
+    }
+}
+
+/// A backend and the tensors of all sessions on it.
+pub struct Core<B: Backend> {
+    backend: B,
+    streams: Vec<Option<Tensors<B::Tensor>>>,
+}
+
+impl<B: Backend> Core<B> {
+    /// A worker without sessions.
+    pub fn new(backend: B) -> Core<B> {
+        Core { backend, streams: Vec::new() }
+    }
+
+    /// The device.
+    pub fn backend(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
+    /// Makes room for the session at `place`.
+    pub fn open(&mut self, place: u32, shared: Arc<StreamShared>) {
+        let place = place as usize;
+        if place >= self.streams.len() {
+            self.streams.resize_with(place + 1, || None);
+        }
+        self.streams[place] = Some(Tensors { cells: Vec::new(), shared });
+    }
+
+    /// Frees everything of the session at `place`.
+    pub fn close(&mut self, place: u32) {
+        if let Some(stream) = self.streams.get_mut(place as usize) {
+            *stream = None;
+        }
+    }
+
+    /// Does `command` for the session at `place`. `out` is the shape and dtype of the result where the caller knows it.
+    ///
+    /// # Errors
+    /// Why it failed. A result that failed is kept as that failure, and so is what is computed from it.
+    #[inline]
+    pub fn run(&mut self, place: u32, origin: TensorId, command: &Command, out: Option<&Meta>) -> Result<(), Failure> {
+        let Some(Some(stream)) = self.streams.get_mut(place as usize) else {
+            return Err(defect("a step of a session that was never opened", origin, None));
+        };
+        if stream.shared.cancelled.load(Relaxed) {
+            return Err(Failure { fault: Fault::WorkerLost, instruction: origin, op: None });
+        }
+        let backend = &mut self.backend;
+        match command {
+            Command::Op(instruction) => op(backend, stream, origin, instruction, out),
+            Command::Free { ids } => {
+                for id in ids.iter().filter(|id| **id != 0) {
+                    stream.take(*id);
+                }
+                Ok(())
+            }
+            Command::Fetch { id, offset_bytes, to, .. } => fetch(backend, stream, origin, *id, *offset_bytes, to),
+            Command::Allocate { out, meta } => {
+                let made = caught(|| backend.allocate(meta)).map_err(|error| failure(error, origin, None));
+                let result = made.as_ref().map(drop).map_err(|failure| *failure);
+                stream.put(*out, made);
+                result
+            }
+            Command::Write { id, offset_bytes, from, .. } => write(backend, stream, origin, *id, *offset_bytes, from),
+            Command::Sync { .. } => Ok(()),
+        }
+    }
+}
+
+fn op<B: Backend>(
+    backend: &mut B,
+    stream: &mut Tensors<B::Tensor>,
+    origin: TensorId,
+    instruction: &Instruction,
+    out: Option<&Meta>,
+) -> Result<(), Failure> {
+    let operands = instruction.inputs.as_slice();
+    let made = match operands.len() {
+        0 => execute(backend, instruction, &[], out, origin),
+        1..=4 => {
+            let mut inputs = [Input::Scalar(Scalar::Int(0)); 4];
+            gather(stream, instruction, origin, &mut inputs)
+                .and_then(|()| execute(backend, instruction, &inputs[..operands.len()], out, origin))
+        }
+        many => {
+            let mut inputs = vec![Input::Scalar(Scalar::Int(0)); many];
+            gather(stream, instruction, origin, &mut inputs)
+                .and_then(|()| execute(backend, instruction, &inputs, out, origin))
+        }
+    };
+    if instruction.last_use != 0 {
+        for (i, operand) in operands.iter().enumerate().take(8) {
+            if let (1, Operand::Tensor(id)) = (instruction.last_use >> i & 1, operand) {
+                stream.take(*id);
+            }
+        }
+    }
+    let result = made.as_ref().map(drop).map_err(|failure| *failure);
+    stream.put(instruction.out, made);
+    result
+}
+
+/// Looks every operand up. A poisoned one poisons the result.
+#[inline]
+fn gather<'a, T>(
+    stream: &'a Tensors<T>,
+    instruction: &Instruction,
+    origin: TensorId,
+    inputs: &mut [Input<'a, T>],
+) -> Result<(), Failure> {
+    for (input, operand) in inputs.iter_mut().zip(instruction.inputs.as_slice()) {
+        *input = match operand {
+            Operand::Scalar(number) => Input::Scalar(*number),
+            Operand::Tensor(id) => match stream.get(*id) {
+                Some(Ok(tensor)) => Input::Tensor(tensor),
+                Some(Err(failure)) => return Err(*failure),
+                None => return Err(defect("an operand that was never made", origin, Some(instruction.op))),
+            },
+        };
+    }
+    Ok(())
+}
+
+#[inline]
+fn execute<B: Backend>(
+    backend: &mut B,
+    instruction: &Instruction,
+    inputs: &[Input<'_, B::Tensor>],
+    out: Option<&Meta>,
+    origin: TensorId,
+) -> Result<B::Tensor, Failure> {
+    let op = instruction.op;
+    let inferred;
+    let out = match out {
+        Some(out) => out,
+        None => {
+            let metas: Vec<InputMeta> = inputs
+                .iter()
+                .map(|input| match input {
+                    Input::Tensor(tensor) => InputMeta::Tensor(backend.meta(tensor)),
+                    Input::Scalar(number) => InputMeta::Scalar(*number),
+                })
+                .collect();
+            inferred = infer(op, &metas, &instruction.attrs)
+                .map_err(|error| failure(ExecError::internal(error.to_string()), origin, Some(op)))?;
+            &inferred
+        }
+    };
+    // One tensor as two operands has one handle: its memory is not free to take while the other operand is read.
+    let last_use = if instruction.last_use == 0 || repeats(instruction) { 0 } else { instruction.last_use };
+    caught(|| backend.execute(op, inputs, &instruction.attrs, out, last_use))
+        .map_err(|error| failure(error, origin, Some(op)))
+}
+
+fn repeats(instruction: &Instruction) -> bool {
+    let operands = instruction.inputs.as_slice();
+    operands.iter().enumerate().any(|(i, operand)| {
+        operand.tensor().is_some() && operands[..i].iter().any(|earlier| earlier.tensor() == operand.tensor())
+    })
+}
+
+fn fetch<B: Backend>(
+    backend: &mut B,
+    stream: &Tensors<B::Tensor>,
+    origin: TensorId,
+    id: TensorId,
+    offset_bytes: u64,
+    to: &ArenaRange,
+) -> Result<(), Failure> {
+    let range = stream.shared.range(to).ok_or_else(|| defect("a fetch to no arena", origin, None))?;
+    let tensor = match stream.get(id) {
+        Some(Ok(tensor)) => tensor,
+        Some(Err(failure)) => return Err(*failure),
+        None => return Err(defect("a fetch of a tensor that was never made", origin, None)),
+    };
+    caught(|| backend.read(tensor, offset_bytes as usize, host(&range))).map_err(|error| failure(error, origin, None))
+}
+
+fn write<B: Backend>(
+    backend: &mut B,
+    stream: &mut Tensors<B::Tensor>,
+    origin: TensorId,
+    id: TensorId,
+    offset_bytes: u64,
+    from: &ArenaRange,
+) -> Result<(), Failure> {
+    let range = stream.shared.range(from).ok_or_else(|| defect("a write from no arena", origin, None))?;
+    let at = WorkerTensor::from_id(id);
+    let tensor = match stream.cells.get_mut(at.place()) {
+        Some(Cell::Holds(found, value)) if *found == at => value,
+        _ => return Err(defect("a write to a tensor that was never made", origin, None)),
+    };
+    let made = tensor.as_mut().map_err(|failure| *failure)?;
+    let result = caught(|| backend.write(made, offset_bytes as usize, host(&range)))
+        .map_err(|error| failure(error, origin, None));
+    if let Err(failure) = result {
+        *tensor = Err(failure);
+    }
+    result
+}
+
+fn host(range: &gt_shm::ArenaRange) -> HostRange {
+    let start = NonNull::new(range.as_ptr()).unwrap_or(NonNull::dangling());
+    // SAFETY: the arena checked the range and keeps it mapped while `range` lives, which is longer than the call this
+    // is made for; it is mapped for reading and writing, and nobody makes references into an arena.
+    unsafe { HostRange::new(start, range.len()) }
+}
+
+/// Runs a piece of the backend. A panic there is a defect, but not the end of the worker.
+#[inline]
+fn caught<R>(run: impl FnOnce() -> Result<R, ExecError>) -> Result<R, ExecError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(ExecError::internal("a kernel panicked")))
+}
+
+#[cold]
+fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failure {
+    let fault = match error {
+        ExecError::OutOfMemory { requested, held, limit } => {
+            Fault::OutOfMemory { requested: requested as u64, held: held as u64, limit: limit as u64 }
+        }
+        ExecError::IndexOutOfRange { index, axis, size } => {
+            Fault::IndexOutOfRange { index, axis: axis as u64, size: size as u64 }
+        }
+        ExecError::ZeroDivision => Fault::ZeroDivision,
+        ExecError::Internal(what) => {
+            let op = op.map_or("a transfer", Op::name);
+            tracing::error!(target: "gtd::worker", instruction, op, %what, "a step failed that should not have");
+            Fault::Internal
+        }
+    };
+    Failure { fault, instruction, op }
+}
+
+#[cold]
+fn defect(what: &'static str, instruction: TensorId, op: Option<Op>) -> Failure {
+    failure(ExecError::internal(what), instruction, op)
+}

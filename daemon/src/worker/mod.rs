@@ -1,0 +1,137 @@
+//! Workers, and the links over which the dispatcher drives them.
+//!
+//! A worker owns one device and does one thing after another. What it is sent is a stream of the same 64-byte slots
+//! that clients send, with the worker's names for tensors; what it answers is one completion a step, in order.
+//! [`thread`] runs a worker in this process; a worker in a process of its own would speak the same slots.
+//!
+//! The dispatcher knows only [`WorkerLink`]. It must not know on which thread a step runs.
+
+mod core;
+pub mod thread;
+
+pub use self::core::Core;
+
+use gt_ops::text::Subject;
+use gt_ops::wire::{Command, Failure};
+use gt_ops::{Meta, TensorId};
+use gt_protocol::WorkerInfo;
+use gt_shm::Arena;
+use std::os::fd::BorrowedFd;
+
+/// Which session a step belongs to, and where its worker keeps that session's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// The session's number, never used twice.
+    pub session: u64,
+    /// Its place in the worker's table; used again after [`WorkerLink::close`].
+    pub place: u32,
+}
+
+/// One validated command on its way to a worker.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// For whom.
+    pub stream: Stream,
+    /// What the client calls the result, or the token of what completes.
+    pub origin: TensorId,
+    /// What the client calls the first two tensor operands; 0 where there is none. For the tape.
+    pub operands: [TensorId; 2],
+    /// What to do, in the worker's names.
+    pub command: Command,
+    /// The shape and dtype of the result, if there is one.
+    pub out: Option<Meta>,
+    /// How long it may take, nanoseconds.
+    pub cost_ns: u64,
+    /// Bytes of the command on the wire, or of the data it moves.
+    pub bytes: u64,
+}
+
+/// What became of a step that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has been done; its result, if it failed, is poisoned.
+    Done(Result<(), Failure>),
+    /// A [`Report`] will come.
+    Queued,
+}
+
+/// The end of a queued step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whose it was.
+    pub stream: Stream,
+    /// What it was.
+    pub subject: Subject,
+    /// See [`Step::origin`].
+    pub origin: TensorId,
+    /// See [`Step::bytes`].
+    pub bytes: u64,
+    /// How it ended.
+    pub result: Result<(), Failure>,
+}
+
+/// The dispatcher's end of a worker. Steps of one link are done in the order of submission.
+pub trait WorkerLink {
+    /// What users are told of the worker.
+    fn info(&mut self) -> WorkerInfo;
+
+    /// Floating-point and memory rates, for estimates: gigaflops and gigabytes a second.
+    fn rates(&self) -> (f64, f64);
+
+    /// Makes room for a session's tensors.
+    fn open(&mut self, stream: Stream);
+
+    /// Makes the next arena of a session known; they count from 0.
+    fn add_arena(&mut self, stream: Stream, arena: Arena);
+
+    /// Cancels what is queued for a session, then frees its tensors and lets go of its arenas.
+    fn close(&mut self, stream: Stream);
+
+    /// True while the worker has as much to do as it should have at one time: submit nothing now.
+    fn is_full(&mut self) -> bool;
+
+    /// Does a step, or queues it. Never waits for one that is queued.
+    fn submit(&mut self, step: &Step) -> Outcome;
+
+    /// Lets the worker see what was queued.
+    fn flush(&mut self);
+
+    /// The end of the oldest queued step, once it has ended.
+    fn next_report(&mut self) -> Option<Report>;
+
+    /// True while something is queued or running.
+    fn is_busy(&self) -> bool;
+
+    /// What becomes readable when a report comes after [`prepare_sleep`](Self::prepare_sleep).
+    fn bell(&self) -> BorrowedFd<'_>;
+
+    /// Asks for the bell. False if there is a report already.
+    #[must_use = "only sleep if there is no report"]
+    fn prepare_sleep(&mut self) -> bool;
+
+    /// Silences the bell.
+    fn cancel_sleep(&mut self);
+
+    /// Nothing has run for a while: memory that is only kept for reuse may go.
+    fn trim(&mut self);
+
+    /// Ends the worker, after what is queued. Waits for it.
+    fn stop(&mut self);
+}
+
+/// What a command is called on the tape.
+pub fn subject(command: &Command) -> Subject {
+    match command {
+        Command::Op(instruction) => Subject::Op(instruction.op),
+        Command::Free { .. } => Subject::Free,
+        Command::Fetch { .. } => Subject::Fetch,
+        Command::Allocate { .. } => Subject::Allocate,
+        Command::Write { .. } => Subject::Write,
+        Command::Sync { .. } => Subject::Sync,
+    }
+}
+
+/// Whether a completion goes to the client when it ends.
+pub fn completes(subject: Subject) -> bool {
+    matches!(subject, Subject::Fetch | Subject::Write | Subject::Sync)
+}
