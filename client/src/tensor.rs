@@ -121,6 +121,19 @@ impl Tensor {
         self.node = None;
     }
 
+    /// A copy: a handle of its own, through which gradients flow. Values never change, so none is moved.
+    pub fn copied(&self) -> Tensor {
+        let mut copy = self.snapshot();
+        if let Some(node) = copy.node.take_if(|_| tape::grad_enabled()) {
+            let meta = copy.meta();
+            let edge = Edge::Tensor { meta, node: Some(node), saved: None };
+            copy.node = Some(Node::op(Op::Reshape, Attrs::Shape(meta.shape), vec![edge], None, meta));
+        } else {
+            copy.node = None;
+        }
+        copy
+    }
+
     /// A handle of its own on the present value and place on the tape: what an op would be given.
     pub fn snapshot(&self) -> Tensor {
         Tensor { binding: Binding::Own(self.value()), node: self.node.clone() }

@@ -762,6 +762,15 @@ pub fn gather(g: G<'_>, v: Val, axis: i64, index: Val) -> Result<Val> {
     g.emit(Op::Gather, &[v.into(), index.into()], Attrs::Axis(axis as u8))
 }
 
+/// A copy of `v` to which `source`'s elements are added where `index` says along `axis`.
+///
+/// # Errors
+/// Ranks or sizes that do not fit, an index that is not int64.
+pub fn scatter_add(g: G<'_>, v: Val, axis: i64, index: Val, source: Val) -> Result<Val> {
+    let axis = normalize_axis(axis, g.meta(v).shape.rank())?;
+    g.emit(Op::ScatterAdd, &[v.into(), index.into(), source.into()], Attrs::Axis(axis as u8))
+}
+
 /// The largest (or smallest) elements along `axis` and where they are.
 ///
 /// # Errors

@@ -345,19 +345,17 @@ gradients! {
     addcmul(g, c) {
         c.each(g, |g, i| if i == 0 { Ok(Some(c.grad)) } else { g.mul(c.grad, c.arg(3 - i)?).map(Some) })
     }
-    /// g where a is within the bounds; to a bound, g where a is beyond it
+    /// g where a is within the bounds; to the lower where a is below it, to the upper where a is above it or the bounds
+    /// cross
     clamp(g, c) {
         c.each(g, |g, i| {
-            let a = c.arg(0)?;
-            let test = match i {
-                0 => {
-                    let above = g.op2(Op::Ge, a, c.arg(1)?)?;
-                    let below = g.op2(Op::Le, a, c.arg(2)?)?;
-                    g.op2(Op::LogicalAnd, above, below)?
-                }
-                1 => g.op2(Op::Lt, a, c.arg(1)?)?,
-                _ => g.op2(Op::Gt, a, c.arg(2)?)?,
+            let (a, low, high) = (c.arg(0)?, c.arg(1)?, c.arg(2)?);
+            let (first, second, join) = match i {
+                0 => (g.op2(Op::Ge, a, low)?, g.op2(Op::Le, a, high)?, Op::LogicalAnd),
+                1 => (g.op2(Op::Lt, a, low)?, g.op2(Op::Lt, low, high)?, Op::LogicalAnd),
+                _ => (g.op2(Op::Gt, a, high)?, g.op2(Op::Lt, high, low)?, Op::LogicalOr),
             };
+            let test = g.op2(join, first, second)?;
             g.mask(test, c.grad).map(Some)
         })
     }

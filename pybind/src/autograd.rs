@@ -119,8 +119,7 @@ impl PyTensor {
     }
     /// A tensor of its own with the same elements, through which gradients flow.
     fn clone(&self, py: Python<'_>) -> PyTensor {
-        // Values never change, so another handle on the same one is a copy.
-        PyTensor::wrap(self.snapshot(py))
+        PyTensor::wrap(self.read(py).copied())
     }
     /// Walks the tape back from this tensor, collecting gradients in the leaves.
     #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false))]

@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 
 /// Whether `object` shows its memory as NumPy's arrays do.
 pub fn is_array(object: &Bound<'_, PyAny>) -> bool {
@@ -82,7 +82,10 @@ struct Nested {
 
 impl Nested {
     fn read(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
-        if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()) {
+        if object.is_instance_of::<PyTensor>() && object.getattr("ndim")?.extract::<usize>()? > 0 {
+            return self.read(&object.call_method0("tolist")?, depth);
+        }
+        if !is_sequence(object)? {
             return self.leaf(object, depth);
         }
         let len = object.len()?;
@@ -130,6 +133,20 @@ impl Nested {
     fn count(&self) -> usize {
         self.ints.len() + self.floats.len()
     }
+}
+
+/// Whether `object` is a list or anything that can be walked like one.
+fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        return Ok(true);
+    }
+    let plain = object.is_instance_of::<PyFloat>()
+        || crate::convert::number(object)?.is_some()
+        || object.is_instance_of::<PyTensor>()
+        || object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyDict>()
+        || is_array(object);
+    Ok(!plain && object.hasattr("__len__")? && object.hasattr("__getitem__")?)
 }
 
 fn not_a_number(object: &Bound<'_, PyAny>) -> PyErr {

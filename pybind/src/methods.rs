@@ -601,6 +601,19 @@ impl PyTensor {
             .or_raise()
             .map(PyTensor::wrap)
     }
+    /// A copy to which a source's elements are added where an index tensor says along an axis.
+    fn scatter_add(
+        slf: &Bound<'_, Self>,
+        dim: i64,
+        index: &Bound<'_, PyTensor>,
+        src: &Bound<'_, PyTensor>,
+    ) -> PyResult<PyTensor> {
+        let py = slf.py();
+        let (a, b, c) = (slf.get().read(py), index.get().read(py), src.get().read(py));
+        build_from(&[&a, &b, &c], |g, v| build::scatter_add(g, v[0], dim, v[1], v[2]), |s, v| s.tensor(v))
+            .or_raise()
+            .map(PyTensor::wrap)
+    }
     /// The tensor cut along an axis into pieces of a size, or of these sizes.
     #[pyo3(signature = (split_size, dim=0))]
     fn split<'py>(&self, py: Python<'py>, split_size: &Bound<'py, PyAny>, dim: i64) -> PyResult<Bound<'py, PyTuple>> {

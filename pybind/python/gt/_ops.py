@@ -5,7 +5,7 @@ A row's method `x.exp()` issues one instruction; `gt.exp(x)` is the same, and `x
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gt import _gt
@@ -33,7 +33,7 @@ ALIASES = {
 # Methods that are functions too.
 METHODS = """
     sum mean prod amax amin any all max min argmax argmin var std softmax log_softmax matmul clamp reshape transpose
-    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather numel t
+    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather scatter_add numel t
 """.split()
 
 
@@ -137,6 +137,12 @@ def square(input: Tensor) -> Tensor:
     return input * input
 
 
+def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
+    """The elements of these axes in reverse order."""
+    backwards = {d % input.ndim for d in ([dims] if isinstance(dims, int) else dims)}
+    return input[tuple(slice(None, None, -1 if axis in backwards else 1) for axis in range(input.ndim))]
+
+
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Whether `|input - other| <= atol + rtol * |other|`, elementwise; equal infinities are close."""
     close = ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()
@@ -178,9 +184,10 @@ def install(namespace: dict[str, Any]) -> list[str]:
     Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", "`clamp`, in place.")
     for name in METHODS:
         functions[name] = _of_method(name)
-    for function in (isclose, allclose, equal):
+    for function in (flip, isclose, allclose, equal):
         functions[function.__name__] = function
         setattr(Tensor, function.__name__, function)
+    Tensor.__reversed__ = lambda self: flip(self, 0)
     for alias, name in ALIASES.items():
         functions[alias] = functions[name]
         setattr(Tensor, alias, getattr(Tensor, name))
