@@ -4,7 +4,7 @@ use gt_ops::math::{Int, Truth};
 use gt_ops::{DType, Scalar, philox};
 use half::{bf16, f16};
 
-/// A number in a dtype's bytes, from the start of the eight.
+/// A number in a dtype's bytes (half precisions by way of f32, as in PyTorch), from the start of the eight.
 #[inline]
 pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
     match dtype {
@@ -14,8 +14,8 @@ pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
         DType::I16 => scalar.to_i64() as u16 as u64,
         DType::I32 => scalar.to_i64() as u32 as u64,
         DType::I64 => scalar.to_i64() as u64,
-        DType::F16 => f16::from_f64(scalar.to_f64()).to_bits() as u64,
-        DType::BF16 => bf16::from_f64(scalar.to_f64()).to_bits() as u64,
+        DType::F16 => f16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
+        DType::BF16 => bf16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
         DType::F32 => (scalar.to_f64() as f32).to_bits() as u64,
         DType::F64 => scalar.to_f64().to_bits(),
     }
@@ -72,8 +72,8 @@ make! {
     i16, I16, |x| x as i64 as i16, |x| x as i16;
     i32, I32, |x| x as i64 as i32, |x| x as i32;
     i64, I64, |x| x as i64, |x| x;
-    f16, F16, |x| f16::from_f64(x), |x| f16::from_f64(x as f64);
-    bf16, BF16, |x| bf16::from_f64(x), |x| bf16::from_f64(x as f64);
+    f16, F16, |x| f16::from_f32(x as f32), |x| f16::from_f32(x as f32);
+    bf16, BF16, |x| bf16::from_f32(x as f32), |x| bf16::from_f32(x as f32);
     f32, F32, |x| x as f32, |x| x as f32;
     f64, F64, |x| x, |x| x as f64;
 }

@@ -374,7 +374,8 @@ impl CpuBackend {
     }
 
     fn matmul(&mut self, a: &Tensor, b: &Tensor, out: &Meta) -> Result<Tensor> {
-        if out.dtype == DType::BF16 {
+        if out.dtype == DType::BF16 || out.dtype == DType::F16 {
+            // The conversions are a small part of the products, and sums in f32 are what PyTorch's users expect.
             let wide = |t: &Tensor| Meta::new(t.meta.shape, DType::F32);
             let (wide_a, wide_b) = (self.cast(a, &wide(a), 0)?, self.cast(b, &wide(b), 0)?);
             let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;

@@ -37,7 +37,7 @@ impl Matrix {
 
 /// `out = a b` for `batches` matrices of `m` by `k` and `k` by `n`.
 pub struct Product<'a> {
-    /// The dtype of all three; not `bf16`.
+    /// The dtype of all three; half precisions are widened before.
     pub dtype: DType,
     /// Rows of the result.
     pub m: usize,
@@ -131,13 +131,12 @@ unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, matrices: [Matrix; 3])
     match dtype {
         DType::F32 => gemm!(f32, gemm_f32::gemm::f32::get_gemm_fn),
         DType::F64 => gemm!(f64, gemm_f64::gemm::f64::get_gemm_fn),
-        DType::F16 => gemm!(half::f16, gemm_f16::gemm::f16::get_gemm_fn),
         // SAFETY: the caller's promise.
         DType::U8 | DType::Bool => unsafe { integers::<u8>(m, n, k, out, left, right) },
         // SAFETY: the caller's promise.
         DType::I8 => unsafe { integers::<i8>(m, n, k, out, left, right) },
         // SAFETY: the caller's promise.
-        DType::I16 | DType::BF16 => unsafe { integers::<i16>(m, n, k, out, left, right) },
+        DType::I16 | DType::F16 | DType::BF16 => unsafe { integers::<i16>(m, n, k, out, left, right) },
         // SAFETY: the caller's promise.
         DType::I32 => unsafe { integers::<i32>(m, n, k, out, left, right) },
         // SAFETY: the caller's promise.

@@ -1,0 +1,16 @@
+//! The CPU backend passes the suite of every backend, on one thread and on several.
+
+use gt_backend::conformance::MEMORY_BYTES;
+use gt_cpu::{CpuBackend, CpuOptions};
+
+fn backend(threads: usize) -> CpuBackend {
+    CpuBackend::new(CpuOptions { threads, memory_bytes_limit: MEMORY_BYTES })
+}
+
+mod one_thread {
+    gt_backend::conformance_tests!(super::backend(1));
+}
+
+mod three_threads {
+    gt_backend::conformance_tests!(super::backend(3));
+}
