@@ -710,7 +710,7 @@ pub fn matmuls<B: Backend>(backend: &mut B) {
         for dtype in row.accepts.iter() {
             let wide = matches!(dtype, DType::F32 | DType::BF16 | DType::I16);
             for (a, b) in small.into_iter().chain(large.into_iter().filter(|_| wide)) {
-                for first in 0..LAYOUTS.len() {
+                for (first, layout) in LAYOUTS.into_iter().enumerate() {
                     let mut input =
                         |dims| Operand::Tensor(numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false));
                     let inputs = [input(a), input(b)];
