@@ -1,0 +1,324 @@
+"""What the tape promises: PyTorch's rules of leaves, accumulation, graphs that are kept or not, and modes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+from support import assert_close
+
+import gt
+
+
+def leaf(*values: float) -> gt.Tensor:
+    return gt.tensor(values, requires_grad=True)
+
+
+def test_a_leaf_collects_its_gradient() -> None:
+    x = leaf(1.0, 2.0)
+    y = (x * x).sum()
+    assert y.requires_grad
+    assert not y.is_leaf
+    assert y.grad_fn.name() == "SumBackward"
+    assert x.grad_fn is None
+    y.backward()
+    assert x.grad.tolist() == [2, 4]
+    assert not x.grad.requires_grad
+
+
+def test_gradients_add_up_until_they_are_dropped() -> None:
+    x = leaf(1.0, 2.0)
+    for expected in ([3, 3], [6, 6]):
+        (x * 3).sum().backward()
+        assert x.grad.tolist() == expected
+    x.grad = None
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+    x.grad.zero_()
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_every_path_counts() -> None:
+    x = leaf(3.0)
+    y = x * x
+    (y * y + y * x).sum().backward()  # x⁴ + x³
+    assert x.grad.tolist() == [4 * 27 + 3 * 9]
+
+
+def test_a_gradient_argument_weighs_the_results() -> None:
+    x = leaf(1.0, 2.0, 3.0)
+    (x * x).backward(gt.tensor([1.0, 0.0, 0.5]))
+    assert x.grad.tolist() == [2, 0, 3]
+    with pytest.raises(RuntimeError, match="Mismatch in shape"):
+        (x * x).backward(gt.ones(2))
+
+
+def test_a_result_with_many_elements_needs_a_gradient_argument() -> None:
+    x = leaf(1.0, 2.0)
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+        (x * 2).backward()
+    leaf(1.0).backward()  # one element is enough, whatever its shape
+
+
+def test_a_graph_is_walked_once_unless_it_is_kept() -> None:
+    x = leaf(1.0, 2.0)
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [4, 8]
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward()
+    assert x.grad.tolist() == [4, 8]
+    assert (x + 1).tolist() == [2, 3]
+
+
+def test_what_requires_no_gradient_has_none() -> None:
+    x = gt.ones(2)
+    y = (x * 2).sum()
+    assert not y.requires_grad
+    with pytest.raises(RuntimeError, match="does not require grad and does not have a grad_fn"):
+        y.backward()
+
+
+def test_only_floats_require_gradients() -> None:
+    for make in (lambda: gt.tensor([1], requires_grad=True), lambda: gt.tensor([1]).requires_grad_()):
+        with pytest.raises(RuntimeError, match="can require gradients"):
+            make()
+    assert not (leaf(1.0) > 0).requires_grad
+    assert not leaf(1.0).long().requires_grad
+
+
+def test_requires_grad_may_be_switched_on_a_leaf_alone() -> None:
+    x = gt.ones(2)
+    assert x.requires_grad_() is x
+    assert x.requires_grad
+    x.requires_grad = False
+    assert not (x * 2).requires_grad
+    with pytest.raises(RuntimeError, match="leaf variables"):
+        (leaf(1.0) * 2).requires_grad = False
+
+
+def test_detach_cuts_the_graph() -> None:
+    x = leaf(2.0)
+    y = x * x
+    cut = y.detach()
+    assert not cut.requires_grad
+    assert cut.is_leaf
+    (cut * x).sum().backward()
+    assert x.grad.tolist() == [4]
+
+
+def test_detached_tensors_share_what_in_place_operations_write() -> None:
+    x = leaf(1.0, 2.0)
+    with gt.no_grad():
+        x.detach().zero_()
+    assert x.tolist() == [0, 0]
+    x.data += 5
+    assert x.tolist() == [5, 5]
+    copied = x.detach().clone()
+    with gt.no_grad():
+        x += 1
+    assert copied.tolist() == [5, 5]
+
+
+def test_clone_passes_gradients_on() -> None:
+    x = leaf(1.0, 2.0)
+    y = x.clone()
+    assert not y.is_leaf
+    y[0] = 0
+    (y * 3).sum().backward()
+    assert x.grad.tolist() == [0, 3]
+    assert x.tolist() == [1, 2]
+
+
+def test_retain_grad_keeps_what_lies_between() -> None:
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    y.retain_grad()
+    z = y * 3
+    z.sum().backward()
+    assert y.grad.tolist() == [3, 3]
+    assert z.grad is None
+
+
+# Modes ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_grad_is_a_context_and_a_decorator() -> None:
+    x = leaf(1.0)
+    with gt.no_grad():
+        assert not gt.is_grad_enabled()
+        assert not (x * 2).requires_grad
+        with gt.enable_grad():
+            assert (x * 2).requires_grad
+        assert not (x * 2).requires_grad
+    assert (x * 2).requires_grad
+
+    @gt.no_grad()
+    def called(y: gt.Tensor) -> gt.Tensor:
+        """Doubles."""
+        return y * 2
+
+    @gt.no_grad
+    def bare(y: gt.Tensor) -> gt.Tensor:
+        return y * 2
+
+    assert not called(x).requires_grad
+    assert not bare(x).requires_grad
+    assert called.__name__ == "called"
+    assert called.__doc__ == "Doubles."
+    assert gt.is_grad_enabled()
+
+
+def test_a_mode_ends_with_an_exception_too() -> None:
+    with pytest.raises(ZeroDivisionError), gt.no_grad():
+        1 / 0  # noqa: B018
+    assert gt.is_grad_enabled()
+
+    @gt.no_grad()
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert gt.is_grad_enabled()
+
+
+def test_one_mode_object_may_be_entered_again() -> None:
+    mode = gt.no_grad()
+    with mode, mode:
+        assert not gt.is_grad_enabled()
+    with mode:
+        assert not gt.is_grad_enabled()
+    assert gt.is_grad_enabled()
+
+
+def test_set_grad_enabled_is_a_call_and_a_context() -> None:
+    with gt.set_grad_enabled(False):
+        assert not gt.is_grad_enabled()
+    assert gt.is_grad_enabled()
+    gt.set_grad_enabled(False)
+    assert not gt.is_grad_enabled()
+    gt.set_grad_enabled(True)
+    assert gt.is_grad_enabled()
+
+
+def test_generators_are_refused_rather_than_left_recording() -> None:
+    with pytest.raises(TypeError, match=r"with gt.no_grad\(\)"):
+
+        @gt.no_grad()
+        def generator() -> object:
+            yield 1
+
+
+def test_the_mode_is_the_thread_s() -> None:
+    seen = []
+    with gt.no_grad():
+        thread = threading.Thread(target=lambda: seen.append(gt.is_grad_enabled()))
+        thread.start()
+        thread.join()
+    assert seen == [True]
+
+
+# In place ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_leaf_that_is_trained_is_not_changed_in_place_while_recording() -> None:
+    x = leaf(1.0, 2.0)
+    for change in (lambda: x.add_(1), lambda: x.zero_(), lambda: x.__setitem__(0, 5.0)):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            change()
+    assert x.tolist() == [1, 2]
+
+
+def test_results_may_be_changed_in_place_and_gradients_stay_right() -> None:
+    x = leaf(1.0, 2.0)
+    y = x * 1
+    y *= x  # x²
+    y += 1
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 4]
+
+
+def test_what_was_saved_is_not_what_in_place_wrote() -> None:
+    """PyTorch refuses this; here a saved value never changes, so the gradient is simply right."""
+    x = leaf(3.0)
+    a = x * 1
+    b = a * a
+    a.zero_()
+    b.sum().backward()
+    assert x.grad.tolist() == [6]
+
+
+def test_gradient_descent_by_hand() -> None:
+    x = gt.tensor([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+    y = gt.tensor([3.0, 5.0, 7.0])
+    param = gt.zeros(2, requires_grad=True)
+    lr = 0.1
+    for _ in range(500):
+        loss = ((x @ param - y) ** 2).mean()
+        loss.backward()
+        with gt.no_grad():
+            param -= lr * param.grad
+        param.grad = None
+        assert param.is_leaf
+        assert param.requires_grad
+    assert_close(param, [1.0, 2.0], tolerance=1e-3)
+
+
+# The whole graph --------------------------------------------------------------------------------------------------
+
+
+def test_second_derivatives() -> None:
+    x = leaf(2.0)
+    (x**3).sum().backward(create_graph=True)
+    first = x.grad
+    assert first.tolist() == [12]
+    x.grad = None
+    first.sum().backward()
+    assert x.grad.tolist() == [12]
+
+
+def test_autograd_grad_collects_nowhere() -> None:
+    x, y = leaf(2.0), leaf(5.0)
+    dx, dy = gt.autograd.grad((x * y).sum(), (x, y))
+    assert (dx.tolist(), dy.tolist()) == ([5], [2])
+    assert x.grad is None
+    (d1,) = gt.autograd.grad((x**3).sum(), x, create_graph=True)
+    (d2,) = gt.autograd.grad(d1.sum(), x)
+    assert d2.tolist() == [12]
+    with pytest.raises(RuntimeError, match="allow_unused"):
+        gt.autograd.grad((x * 2).sum(), y)
+    assert gt.autograd.grad((x * 2).sum(), y, allow_unused=True) == (None,)
+
+
+def test_a_deep_graph_neither_overflows_nor_leaks() -> None:
+    x = leaf(1.0)
+    y = x
+    for _ in range(50_000):
+        y = y + 1
+    y.sum().backward()
+    assert x.grad.tolist() == [1]
+    del y
+    gc.collect()
+    assert len([node for node in gt.debug.get_tape() if node["op"] == "add"]) < 100
+
+
+def test_gradients_come_in_the_leaf_s_dtype_and_shape() -> None:
+    x = gt.ones(3, dtype=gt.float16, requires_grad=True)
+    y = gt.ones(2, 3, dtype=gt.float32, requires_grad=True)
+    (x * y).sum().backward()
+    assert_close(x.grad, [2, 2, 2], "float16")
+    assert_close(y.grad, [[1, 1, 1], [1, 1, 1]], "float32")
+
+
+def test_a_user_s_gradient_must_fit() -> None:
+    x = leaf(1.0, 2.0)
+    with pytest.raises((RuntimeError, TypeError)):
+        x.grad = gt.ones(3)
+    with pytest.raises(TypeError):
+        x.grad = 5
+    x.grad = gt.ones(2)
+    assert x.grad.tolist() == [1, 1]
