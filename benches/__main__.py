@@ -39,6 +39,8 @@ def main() -> int:
     for row in rows:
         if row.failure:
             print(f"{row.what}: {row.failure}")
+    if harness.LOAD_AT_START > harness.LOAD_MAX:
+        print(f"the machine was busy (load {harness.LOAD_AT_START:.1f}): measure again when it is quiet")
     if arguments.json:
         harness.save(rows, arguments.json)
     missed = [row for row in rows if row.failure or any(t.met(row.medians) is False for t in row.targets)]

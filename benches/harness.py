@@ -26,6 +26,9 @@ OURS = "GT"
 PEERS = ("NumPy", "PyTorch", "bare")
 # Thread pools of a peer spin for a while after their work; the next contender waits that long before it starts.
 SETTLE_S = 0.02
+# Above this load, before anything was measured, somebody else is using the cores.
+LOAD_MAX = 0.5
+LOAD_AT_START = os.getloadavg()[0]
 
 
 @dataclass(frozen=True)
@@ -198,5 +201,5 @@ def _machine() -> str:
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    return f"{model}, {cores} cores, load {load:.1f}, Python {platform.python_version()}"
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} cores, load {LOAD_AT_START:.1f} at the start, Python {platform.python_version()}"
