@@ -1,0 +1,62 @@
+"""`gt.debug` shows the tape, and the environment shows where an instruction came from."""
+
+from __future__ import annotations
+
+import io
+
+from support import output_of, python
+
+import gt
+
+
+def test_the_tape_lists_what_gradients_need() -> None:
+    before = {node["id"] for node in gt.debug.get_tape()}
+    x = gt.ones(2, 3, requires_grad=True)
+    y = (x * 2).sum()
+    leaf, mul, total = [node for node in gt.debug.get_tape() if node["id"] not in before]
+    assert (leaf["op"], leaf["leaf"], leaf["shape"], leaf["dtype"], leaf["inputs"]) == (
+        "leaf",
+        True,
+        (2, 3),
+        "float32",
+        [],
+    )
+    assert (mul["op"], mul["inputs"], mul["leaf"]) == ("mul", [leaf["id"]], False)
+    assert (total["op"], total["shape"], total["inputs"]) == ("sum", (), [mul["id"]])
+    del y
+    assert [node["op"] for node in gt.debug.get_tape() if node["id"] not in before] == ["leaf"]
+    del x
+    assert not [node for node in gt.debug.get_tape() if node["id"] not in before]
+
+
+def test_the_tape_is_printed_as_a_table() -> None:
+    program = "import gt\nx = gt.ones(2, 3, requires_grad=True)\ny = (x * 2).sum()\ngt.debug.print_tape()\n"
+    assert output_of(program) == (
+        "id  op    shape   dtype    inputs\n"
+        "--  ----  ------  -------  ------\n"
+        "#1  leaf  (2, 3)  float32  -\n"
+        "#2  mul   (2, 3)  float32  #1\n"
+        "#3  sum   ()      float32  #2\n"
+    )  # fmt: skip
+
+
+def test_an_empty_tape_says_so() -> None:
+    assert "empty" in output_of("import gt; gt.debug.print_tape()")
+
+
+def test_the_tape_goes_to_any_file() -> None:
+    file = io.StringIO()
+    gt.debug.print_tape(file)
+    assert file.getvalue().startswith("id")
+
+
+def test_gt_traceback_names_the_line_that_issued_an_instruction() -> None:
+    program = (
+        "import gt\ndef divide():\n    return gt.tensor([1]) // gt.tensor([0])\nx = divide() + 1\nprint(x.tolist())\n"
+    )
+    told = python(program, GT_TRACEBACK="1").stderr
+    assert "ZeroDivisionError" in told
+    assert "issued at: <string>:3 in divide" in told
+    hinted = python(program).stderr
+    assert "issued at" not in hinted
+    assert "GT_TRACEBACK=1 names the Python line" in hinted
