@@ -50,6 +50,11 @@ const SPIN_NS: u64 = 50_000;
 /// and where the spinner sits on a core that somebody needs.
 const SPIN_FEW_CORES_NS: u64 = 10_000;
 
+/// Connections of one user that only observe or ask,
+const OBSERVERS_PER_UID_MAX: u32 = 32;
+/// and of all users.
+const OBSERVERS_MAX: u32 = 256;
+
 /// What woke the dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -108,6 +113,7 @@ pub struct Parts {
 pub struct Dispatcher {
     epoll: OwnedFd,
     listener: Option<Socket>,
+    listening_paused: bool,
     signals: SignalFd,
     links: Vec<Box<dyn WorkerLink>>,
     pipeline: Pipeline,
@@ -144,6 +150,7 @@ impl Dispatcher {
         let mut dispatcher = Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener,
+            listening_paused: false,
             signals,
             links,
             pipeline,
@@ -239,8 +246,7 @@ impl Dispatcher {
                     continue;
                 }
                 let Some(session) = &mut connection.session else { continue };
-                let ended =
-                    session.reported(report.subject, report.origin, report.bytes, report.result, &mut self.tape);
+                let ended = session.reported(&report, &mut self.tape);
                 if let Err(violation) = ended {
                     self.violated(place, &violation);
                 }
@@ -448,6 +454,10 @@ impl Dispatcher {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
+            if self.connections.iter().flatten().filter(|c| c.is_greeting()).count() >= HANDSHAKES_MAX as usize {
+                // The others wait in the listener's queue until some of these have said hello, or have failed to.
+                return self.pause_listening(true);
+            }
             match self.listener.as_ref().map(Socket::accept) {
                 Some(Ok(Some(socket))) => self.greet(socket),
                 Some(Err(error)) => {
@@ -463,26 +473,12 @@ impl Dispatcher {
 
     /// Takes a connection in, whose hello is still to come.
     fn greet(&mut self, socket: Socket) {
-        let refuse = |refused: Refused| {
-            let _ = gt_protocol::send_daemon_message(&socket, &DaemonMessage::Refused(refused), &[], Duration::ZERO);
-        };
         let peer = match socket.peer_credentials() {
             Ok(peer) => peer,
             Err(error) => return tracing::warn!(target: "gtd::dispatcher", %error, "a connection without a peer"),
         };
         if self.private && peer.uid != rustix::process::getuid().as_raw() {
-            return refuse(Refused::new(RefusalCode::NotPermitted, "this daemon belongs to another user"));
-        }
-        let of_uid = self.connections.iter().flatten().filter(|c| c.peer.uid == peer.uid).count() as u64;
-        let greetings = self.connections.iter().flatten().filter(|c| c.is_greeting()).count() as u64;
-        let limits = [
-            (self.places.len() as u64, SESSIONS_MAX as u64, "sessions are open; the daemon allows"),
-            (of_uid, SESSIONS_PER_UID_MAX as u64, "sessions of this user are open; the daemon allows"),
-            (greetings, HANDSHAKES_MAX as u64, "connections have not said hello yet; the daemon allows"),
-        ];
-        if let Some((held, limit, what)) = limits.into_iter().find(|(held, limit, _)| held >= limit) {
-            let text = format!("{held} {what} {limit}: close some, or try again later");
-            return refuse(Refused::new(RefusalCode::TooManySessions, text).with_limit(held, limit));
+            return tracing::warn!(target: "gtd::dispatcher", uid = peer.uid, "another user's connection was dropped");
         }
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -513,7 +509,10 @@ impl Dispatcher {
                 self.answer(place, &DaemonMessage::Refused(refused), &[]);
                 self.disconnect(place, &why);
             }
-            Greeting::Hello(hello) => self.welcome(place, &hello),
+            Greeting::Hello(hello) => {
+                self.pause_listening(false);
+                self.welcome(place, &hello);
+            }
             Greeting::Asks(message) => self.asked(place, message),
         }
     }
@@ -530,6 +529,10 @@ impl Dispatcher {
             let refused = Refused::new(RefusalCode::ShuttingDown, "the daemon is ending");
             self.answer(place, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(place, "the daemon is ending");
+        }
+        if let Some(refused) = self.limit_reached(place, hello.role) {
+            self.answer(place, &DaemonMessage::Refused(refused), &[]);
+            return self.disconnect(place, "as many connections as may be are there");
         }
         let mut welcome = Welcome {
             protocol_version: PROTOCOL_VERSION,
@@ -573,6 +576,22 @@ impl Dispatcher {
         self.tape_connection(serial, EventKind::Connect);
         self.hot.push(place);
         self.answer(place, &DaemonMessage::Welcome(welcome), &fds.as_array());
+    }
+
+    /// The refusal of one more connection for `role`, if there are as many as may be.
+    fn limit_reached(&self, place: usize, role: Role) -> Option<Refused> {
+        let uid = self.connections.get(place)?.as_ref()?.peer.uid;
+        let of_role =
+            |c: &&Connection| c.place != place && !c.is_greeting() && c.session.is_some() == (role == Role::Client);
+        let all = self.connections.iter().flatten().filter(of_role).count() as u64;
+        let own = self.connections.iter().flatten().filter(of_role).filter(|c| c.peer.uid == uid).count() as u64;
+        let limits = match role {
+            Role::Client => [(own, SESSIONS_PER_UID_MAX, "sessions of this user"), (all, SESSIONS_MAX, "sessions")],
+            _ => [(own, OBSERVERS_PER_UID_MAX, "observers of this user"), (all, OBSERVERS_MAX, "observers")],
+        };
+        let (held, limit, what) = limits.into_iter().find(|(held, limit, _)| *held >= *limit as u64)?;
+        let text = format!("{held} {what} are open and no more are allowed: close some, or try again later");
+        Some(Refused::new(RefusalCode::TooManySessions, text).with_limit(held, limit as u64))
     }
 
     fn tape_connection(&mut self, session: u64, kind: EventKind) {
@@ -661,6 +680,7 @@ impl Dispatcher {
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
         let serial = connection.serial;
         self.places.remove(&serial);
+        self.pause_listening(false);
         self.unwatch(connection.socket.as_fd());
         if let Some(pidfd) = &connection.pidfd {
             self.unwatch(pidfd.as_fd());
@@ -690,6 +710,13 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    fn pause_listening(&mut self, pause: bool) {
+        let Some(listener) = self.listener.as_ref().filter(|_| self.listening_paused != pause) else { return };
+        self.listening_paused = pause;
+        let flags = if pause { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
+        let _ = epoll::modify(&self.epoll, listener.as_fd(), Source::Listener.data(), flags);
     }
 
     fn stop_listening(&mut self) {

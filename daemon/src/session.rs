@@ -6,14 +6,12 @@
 use crate::modifiers::{MODIFIER_IDS, Pipeline};
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
-use crate::worker::{Outcome, Step, Stream, WorkerLink, completes, subject};
+use crate::worker::{Outcome, Report, Step, Stream, WorkerLink, completes, subject};
 use gt_ops::cost::cost;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
-use gt_ops::wire::{
-    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, SLOTS_MAX, Slot, WireError, decode, slots_of,
-};
-use gt_ops::{Instruction, Meta, OpError, Operand, TensorId};
+use gt_ops::wire::{ArenaRange, Command, Completion, FREE_IDS_MAX, SLOTS_MAX, Slot, WireError, decode, slots_of};
+use gt_ops::{Instruction, OpError, Operand, TensorId};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENA_BYTES_PER_SESSION_MAX, ARENAS_PER_SESSION_MAX};
 use gt_protocol::{RefusalCode, Refused, SessionStatus};
 use gt_shm::port::POP_SLOTS_MAX;
@@ -277,7 +275,8 @@ impl Session {
                     tensor.content = Content::Uploading(0);
                 }
                 let command = Command::Allocate { out: at.id(), meta };
-                self.send(self.step(out, [0, 0], command, Some(meta), STEP_NS, wire_bytes), cx)
+                let step = self.step(out, command, STEP_NS, wire_bytes);
+                self.send(Step { out: Some(meta), ..step }, cx)
             }
             Command::Write { token, id, offset_bytes, from } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Write, from.len_bytes, [id, 0, 0]);
@@ -301,7 +300,8 @@ impl Session {
                 let command = Command::Write { token, id: tensor.at.id(), offset_bytes, from };
                 let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
                 self.expect_completion()?;
-                self.send(self.step(token, [id, 0], command, None, cost_ns, len), cx)
+                let step = self.step(id, command, cost_ns, len);
+                self.send(Step { token, ..step }, cx)
             }
             Command::Fetch { token, id, offset_bytes, to } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Fetch, to.len_bytes, [id, 0, 0]);
@@ -321,12 +321,14 @@ impl Session {
                 let command = Command::Fetch { token, id: tensor.at.id(), offset_bytes, to };
                 let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
                 self.expect_completion()?;
-                self.send(self.step(token, [id, 0], command, None, cost_ns, len), cx)
+                let step = self.step(id, command, cost_ns, len);
+                self.send(Step { token, ..step }, cx)
             }
             Command::Sync { token } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Sync, wire_bytes, [0; 3]);
                 self.expect_completion()?;
-                self.send(self.step(token, [0, 0], Command::Sync { token }, None, STEP_NS, wire_bytes), cx)
+                let step = self.step(0, Command::Sync { token }, STEP_NS, wire_bytes);
+                self.send(Step { token, ..step }, cx)
             }
         }
     }
@@ -367,7 +369,8 @@ impl Session {
         if instruction.last_use != 0 {
             self.consume(&instruction, cx);
         }
-        self.send(self.step(out, operands, Command::Op(instruction), Some(meta), cost_ns, wire_bytes), cx)
+        let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
+        self.send(Step { operands, out: Some(meta), ..step }, cx)
     }
 
     /// The last use of an operand frees it: the worker drops it after the instruction, and it has no name any more.
@@ -394,19 +397,14 @@ impl Session {
             self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [*id, 0, 0]);
             *id = tensor.at.id();
         }
-        self.send(self.step(first, [0, 0], Command::Free { ids }, None, STEP_NS, wire_bytes), cx)
+        self.send(self.step(first, Command::Free { ids }, STEP_NS, wire_bytes), cx)
     }
 
-    fn step(
-        &self,
-        origin: TensorId,
-        operands: [TensorId; 2],
-        command: Command,
-        out: Option<Meta>,
-        cost_ns: u64,
-        bytes: u64,
-    ) -> Step {
-        Step { stream: self.stream, origin, operands, command, out, cost_ns: cost_ns.min(STEP_NS_MAX), bytes }
+    /// A step that moves no bytes, makes no tensor and completes nothing.
+    #[inline]
+    fn step(&self, origin: TensorId, command: Command, cost_ns: u64, bytes: u64) -> Step {
+        let cost_ns = cost_ns.min(STEP_NS_MAX);
+        Step { stream: self.stream, origin, token: 0, operands: [0; 2], command, out: None, cost_ns, bytes }
     }
 
     #[inline]
@@ -427,15 +425,17 @@ impl Session {
         // A free is on the tape already, once for each tensor.
         if subject != Subject::Free {
             let [left, right] = step.operands;
-            let result = if completes(subject) { [left, 0, 0] } else { [step.origin, left, right] };
-            self.event(cx, EventKind::WorkerSend, self.worker, subject, step.bytes, result);
+            self.event(cx, EventKind::WorkerSend, self.worker, subject, step.bytes, [step.origin, left, right]);
         }
         match cx.link.submit(step) {
             Outcome::Queued => {
                 self.queued += 1;
                 Ok(())
             }
-            Outcome::Done(result) => self.finished(subject, step.origin, step.bytes, result, cx.tape),
+            Outcome::Done(result) => {
+                let Step { stream, origin, token, bytes, .. } = *step;
+                self.finished(&Report { stream, subject, origin, token, bytes, result }, cx.tape)
+            }
         }
     }
 
@@ -443,40 +443,34 @@ impl Session {
     ///
     /// # Errors
     /// If its completion does not fit: the client has scribbled over its cursor.
-    pub fn reported(
-        &mut self,
-        subject: Subject,
-        origin: TensorId,
-        bytes: u64,
-        result: Result<(), Failure>,
-        tape: &mut Tape,
-    ) -> Result<(), Violation> {
+    pub fn reported(&mut self, report: &Report, tape: &mut Tape) -> Result<(), Violation> {
         self.queued -= 1;
-        self.finished(subject, origin, bytes, result, tape)
+        self.finished(report, tape)
     }
 
     #[inline]
-    fn finished(
-        &mut self,
-        subject: Subject,
-        origin: TensorId,
-        bytes: u64,
-        result: Result<(), Failure>,
-        tape: &mut Tape,
-    ) -> Result<(), Violation> {
+    fn finished(&mut self, report: &Report, tape: &mut Tape) -> Result<(), Violation> {
+        let Report { subject, origin, token, bytes, result, .. } = *report;
         if subject == Subject::Free {
             return Ok(());
         }
-        let completes = completes(subject);
         let session = self.stream.session;
-        let event = |kind, worker| {
-            let result = if completes { 0 } else { origin };
-            Event { time_ns: 0, kind, subject, worker, session, bytes, result, left: 0, right: 0 }
+        let event = |kind, worker| Event {
+            time_ns: 0,
+            kind,
+            subject,
+            worker,
+            session,
+            bytes,
+            result: origin,
+            left: 0,
+            right: 0,
         };
         tape.write(event(EventKind::WorkerRecv, self.worker));
+        let completes = completes(subject);
         if let Err(failure) = result {
             // What is poisoned by another's failure is not an error of its own.
-            if failure.instruction == origin && !completes {
+            if failure.instruction == origin && subject != Subject::Fetch {
                 tape.write(event(EventKind::Error, self.worker));
                 tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
             }
@@ -485,7 +479,7 @@ impl Session {
             return Ok(());
         }
         self.completions_in_flight -= 1;
-        self.port.complete(Completion { token: origin, result }.encode()).map_err(|_| Violation::Completions)?;
+        self.port.complete(Completion { token, result }.encode()).map_err(|_| Violation::Completions)?;
         self.port.flush_completions();
         tape.write(event(EventKind::Send, NO_WORKER));
         Ok(())

@@ -32,8 +32,10 @@ pub struct Stream {
 pub struct Step {
     /// For whom.
     pub stream: Stream,
-    /// What the client calls the result, or the token of what completes.
+    /// What the client calls the result, or the tensor whose bytes are moved; 0 where there is none.
     pub origin: TensorId,
+    /// The client's name for the completion, of what [`completes`].
+    pub token: u64,
     /// What the client calls the first two tensor operands; 0 where there is none. For the tape.
     pub operands: [TensorId; 2],
     /// What to do, in the worker's names.
@@ -64,6 +66,8 @@ pub struct Report {
     pub subject: Subject,
     /// See [`Step::origin`].
     pub origin: TensorId,
+    /// See [`Step::token`].
+    pub token: u64,
     /// See [`Step::bytes`].
     pub bytes: u64,
     /// How it ended.

@@ -78,6 +78,7 @@ struct InFlight {
     /// None for what only the link knows of.
     subject: Option<Subject>,
     origin: u64,
+    token: u64,
     bytes: u64,
     cost_ns: u64,
 }
@@ -150,7 +151,7 @@ impl<B: Backend> ThreadLink<B> {
 
     fn queue_control(&mut self, what: u64, stream: Stream) {
         let head = [what, stream.place as u64, stream.session, 0, 0, 0, 0, 0];
-        self.queue(head, &[], InFlight { stream, subject: None, origin: 0, bytes: 0, cost_ns: 0 });
+        self.queue(head, &[], InFlight { stream, subject: None, origin: 0, token: 0, bytes: 0, cost_ns: 0 });
         self.flush();
     }
 
@@ -165,6 +166,7 @@ impl<B: Backend> ThreadLink<B> {
             stream: step.stream,
             subject: Some(subject(&step.command)),
             origin: step.origin,
+            token: step.token,
             bytes: step.bytes,
             cost_ns: step.cost_ns,
         };
@@ -256,10 +258,11 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             if !matches!(self.reports.pop(&mut slot), Ok(1)) {
                 return None;
             }
-            let InFlight { stream, subject, origin, bytes, cost_ns } = self.in_flight.pop_front()?;
+            let InFlight { stream, subject, origin, token, bytes, cost_ns } = self.in_flight.pop_front()?;
             self.queued_ns -= cost_ns;
             if let Some(subject) = subject {
-                return Some(Report { stream, subject, origin, bytes, result: Completion::decode(&slot[0]).result });
+                let result = Completion::decode(&slot[0]).result;
+                return Some(Report { stream, subject, origin, token, bytes, result });
             }
         }
         None

@@ -1,5 +1,4 @@
 //! A daemon under test, and a raw client made of nothing but rings, messages and slots.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, Failure, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId};

@@ -1,0 +1,309 @@
+//! Clients that break the rules: each loses its session, and nobody else notices.
+
+use crate::support::{Client, Gtd, eventually, f32s};
+use gt_ops::wire::{ArenaRange, Command, Slot};
+use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Shape};
+use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
+use gt_protocol::{ClientMessage, DaemonMessage, Hello, Role};
+use gt_shm::port::segment_c_bytes;
+use gt_shm::{Access, Segment, Socket};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Runs `offence` in a session of its own, which must be closed, while another goes on.
+fn offend(what: &str, offence: impl FnOnce(&mut Client)) {
+    let gtd = Gtd::start(&[]);
+    let mut witness = gtd.client();
+    let kept = witness.full(&[2], 3.0);
+    let mut offender = gtd.client();
+    let session = offender.session();
+    offence(&mut offender);
+    offender.wait_closed();
+    eventually("the session is gone", || gtd.status().sessions.iter().all(|s| s.id != session));
+    let sum = witness.binary(Op::Add, kept, kept);
+    assert_eq!(witness.fetch_f32(sum, 2).unwrap(), [6.0; 2]);
+    eventually("the reason is logged", || gtd.stderr().contains(what));
+}
+
+fn instruction(op: Op, out: u64, operands: &[Operand], attrs: Attrs) -> Command {
+    Command::Op(Instruction { op, out, inputs: Inputs::from_slice(operands), last_use: 0, attrs })
+}
+
+#[test]
+fn an_id_may_not_be_used_twice() {
+    offend("ids must grow", |client| {
+        let a = client.full(&[1], 1.0);
+        client.next_id = 0;
+        client.binary(Op::Add, a, a);
+    });
+}
+
+#[test]
+fn an_id_may_not_be_zero() {
+    offend("ids must grow", |client| client.send(&Command::Allocate { out: 0, meta: f32s(&[1]) }));
+}
+
+#[test]
+fn an_id_stays_below_those_of_the_daemon() {
+    offend("below 2^63", |client| client.send(&Command::Allocate { out: 1 << 63, meta: f32s(&[1]) }));
+}
+
+#[test]
+fn a_tensor_that_does_not_exist_cannot_be_used() {
+    offend("named tensor 7, which does not exist", |client| {
+        client.binary(Op::Add, 7, 7);
+    });
+}
+
+#[test]
+fn a_tensor_is_freed_once() {
+    offend("named tensor 1, which does not exist", |client| {
+        let a = client.full(&[1], 1.0);
+        client.free(&[a]);
+        client.free(&[a]);
+    });
+}
+
+#[test]
+fn a_tensor_is_gone_after_its_last_use() {
+    offend("named tensor 1, which does not exist", |client| {
+        let a = client.full(&[1], 1.0);
+        let out = client.id();
+        let inputs = Inputs::from_slice(&[Operand::Tensor(a)]);
+        client.send(&Command::Op(Instruction { op: Op::Neg, out, inputs, last_use: 1, attrs: Attrs::None }));
+        client.binary(Op::Add, a, a);
+    });
+}
+
+#[test]
+fn shapes_are_checked_again() {
+    offend("should have refused", |client| {
+        let (a, b) = (client.full(&[2], 1.0), client.full(&[3], 1.0));
+        client.binary(Op::Add, a, b);
+    });
+}
+
+#[test]
+fn a_tensor_is_not_used_before_it_is_written() {
+    for op in [Op::Add, Op::Neg] {
+        offend("before all its bytes were written", |client| {
+            let out = client.id();
+            client.send(&Command::Allocate { out, meta: f32s(&[4]) });
+            let operands = [Operand::Tensor(out), Operand::Tensor(out)];
+            let next = client.id();
+            client.send(&instruction(op, next, &operands[..op.row().operands as usize], Attrs::None));
+        });
+    }
+    offend("before all its bytes were written", |client| {
+        let out = client.id();
+        client.send(&Command::Allocate { out, meta: f32s(&[4]) });
+        client.fetch_unanswered(out, 16);
+    });
+}
+
+#[test]
+fn an_upload_comes_in_order_and_once() {
+    for (offset_bytes, len) in [(4, 4), (0, 20), (8, 8), (u64::MAX - 3, 4)] {
+        offend("it wrote", |client| client.write_unanswered(&[4], offset_bytes, len));
+    }
+    offend("it wrote", |client| {
+        let id = client.upload(f32s(&[1]), &[0; 4]);
+        let from = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: 4 };
+        client.send(&Command::Write { token: 9, id, offset_bytes: 0, from });
+    });
+    offend("parts of elements", |client| client.write_unanswered(&[4], 0, 3));
+}
+
+#[test]
+fn a_fetch_stays_inside_its_tensor() {
+    for (offset_bytes, len_bytes) in [(0, 8), (4, 4), (u64::MAX, 4), (4, u64::MAX)] {
+        offend("it ", |client| {
+            let id = client.full(&[1], 1.0);
+            let _ = client.block(8);
+            let to = ArenaRange { segment: 0, offset_bytes: 0, len_bytes };
+            client.send(&Command::Fetch { token: 1, id, offset_bytes, to });
+        });
+    }
+}
+
+#[test]
+fn only_granted_bytes_of_arenas_can_be_named() {
+    for (segment, offset_bytes) in [(1, 0), (u64::MAX, 0), (1 << 32, 0), (0, 1 << 40), (0, u64::MAX - 3), (0, u64::MAX)]
+    {
+        offend("of arena", |client| {
+            let id = client.full(&[1], 1.0);
+            let _ = client.block(8);
+            let to = ArenaRange { segment, offset_bytes, len_bytes: 4 };
+            client.send(&Command::Fetch { token: 1, id, offset_bytes: 0, to });
+        });
+    }
+}
+
+#[test]
+fn completions_must_be_read() {
+    offend("more completions than its ring holds", |client| {
+        for token in 0..=CQ_SLOTS as u64 {
+            client.send(&Command::Sync { token });
+        }
+    });
+}
+
+#[test]
+fn slots_that_are_no_command_end_the_session() {
+    for slot in [[0; 8], [9, 0, 0, 0, 0, 0, 0, 0], [0xffff, 1, 0, 0, 0, 0, 0, 0], [u64::MAX; 8]] {
+        offend("slots that are no command", |client| client.send_slots(&[slot]));
+    }
+}
+
+#[test]
+fn a_cursor_that_cannot_be_ends_the_session() {
+    let gtd = Gtd::start(&[]);
+    let mut witness = gtd.client();
+    let socket = Socket::connect(&gtd.folder.socket()).unwrap();
+    let hello = ClientMessage::Hello(Hello::new(Role::Client, None));
+    gt_protocol::send_client_message(&socket, &hello, Duration::from_secs(5)).unwrap();
+    let (answer, mut fds) = gt_protocol::recv_daemon_message(&socket, Duration::from_secs(5)).unwrap();
+    assert!(matches!(answer, DaemonMessage::Welcome(_)));
+    let doorbell = gt_shm::Doorbell::from(fds.remove(2));
+    let c = Segment::map_peer(fds.remove(0), segment_c_bytes(SQ_SLOTS), Access::ReadWrite).unwrap();
+    // SAFETY: the first word of the mapping is the ring's tail; both sides reach it with atomics.
+    let tail = unsafe { &*c.as_ptr().cast::<std::sync::atomic::AtomicU32>() };
+    tail.store(SQ_SLOTS + 1, std::sync::atomic::Ordering::Relaxed);
+    doorbell.ring();
+    eventually("the daemon hangs up", || socket.is_hung_up());
+    assert!(gtd.stderr().contains("ring is corrupt"));
+    // A bell that keeps ringing after its session has ended wakes nobody.
+    for _ in 0..1000 {
+        doorbell.ring();
+    }
+    let one = witness.full(&[1], 1.0);
+    assert_eq!(witness.fetch_f32(one, 1).unwrap(), [1.0]);
+}
+
+#[test]
+fn an_arena_has_a_limit_that_is_refused_and_not_fatal() {
+    let gtd = Gtd::start(&[]);
+    let mut client = gtd.client();
+    for bytes in [u64::MAX, u64::MAX - 4095, gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX + 1] {
+        let Err(gt_protocol::Error::Refused(refused)) = gt_protocol::ask_arena(&client.socket, bytes) else {
+            panic!("{bytes} bytes were not refused");
+        };
+        assert_eq!(refused.code, gt_protocol::RefusalCode::ArenaLimit);
+        assert_eq!(refused.limit, gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX);
+    }
+    let one = client.full(&[1], 1.0);
+    assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
+}
+
+#[test]
+fn nonsense_on_the_control_socket_ends_the_connection() {
+    let gtd = Gtd::start(&[]);
+    let long = vec![b'x'; 60_000];
+    let messages: [&[u8]; 6] = [b"x", b"{}", b"{\"message\":\"bye\"}", b"[[[[[[", &long, b"{\"protocol_version\":-1}"];
+    for message in messages {
+        let socket = Socket::connect(&gtd.folder.socket()).unwrap();
+        socket.send(message, &[], None).unwrap();
+        eventually("the daemon hangs up before a hello", || socket.is_hung_up());
+        let client = gtd.client();
+        if message != b"{\"message\":\"bye\"}" {
+            client.socket.send(message, &[], None).unwrap();
+            client.wait_closed();
+        }
+    }
+    let client = gtd.client();
+    let gift = std::fs::File::open("/dev/null").unwrap();
+    client.socket.send(b"{\"message\":\"status\"}", &[gift.as_fd(); 3], None).unwrap();
+    client.wait_closed();
+    gtd.client();
+}
+
+#[test]
+fn enormous_shapes_are_only_poisoned() {
+    let gtd = Gtd::start(&["--memory", "16M"]);
+    let mut client = gtd.client();
+    let one = client.full(&[1], 1.0);
+    for _ in 0..17_000 {
+        client.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(Shape::new(&[1 << 48]).unwrap()));
+    }
+    let huge = client.full(&[1 << 47, 2], 1.0);
+    let product = client.binary(Op::Mul, huge, huge);
+    assert!(client.fetch(product, 4).is_err());
+    let out = client.id();
+    client.send(&Command::Allocate { out, meta: Meta::new(Shape::new(&[1 << 48]).unwrap(), DType::F64) });
+    client.free(&[out]);
+    assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
+    assert_eq!(gtd.status().sessions[0].tensor_bytes, u64::MAX);
+}
+
+/// Slots that are sometimes nearly right.
+fn slots() -> impl Strategy<Value = Vec<Slot>> {
+    let id = || prop_oneof![4 => 0u64..40, 1 => any::<u64>()];
+    let word0 = prop_oneof![
+        3 => (1u64..6).prop_map(|control| control),
+        4 => (16u64..120, 0u64..5, 0u64..3).prop_map(|(op, count, slots)| op | count << 40 | slots << 16),
+        1 => any::<u64>(),
+        1 => (16u64..120, any::<u64>()).prop_map(|(op, rest)| op | rest << 16),
+    ];
+    let slot = (word0, proptest::array::uniform7(id()))
+        .prop_map(|(word0, [a, b, c, d, e, f, g])| [word0, a, b, c, d, e, f, g]);
+    prop::collection::vec(slot, 1..60)
+}
+
+/// Batches of slots that are tried.
+const CASES: usize = 1000;
+
+#[test]
+fn no_slots_whatever_hurt_anybody_else() {
+    let mut gtd = Gtd::start(&["--memory", "64M"]);
+    let mut witness = gtd.client();
+    let kept = witness.full(&[2], 3.0);
+    let mut runner = TestRunner::new(Config::default());
+    let socket = gtd.folder.socket();
+    let mut client = Client::connect(&socket);
+    for _ in 0..CASES {
+        let slots = slots().new_tree(&mut runner).unwrap().current();
+        if client.port.state() != gt_shm::SessionState::Running || client.next_id > 30 {
+            client = Client::connect(&socket);
+            let _ = client.block(64);
+        }
+        // Something to hit: tensors whose ids the slots may name.
+        client.next_id = client.next_id.max(1);
+        for dims in [&[2, 2][..], &[1], &[0, 3]] {
+            if client.port.state() == gt_shm::SessionState::Running {
+                let id = client.id();
+                let attrs = Attrs::Create { shape: Shape::new(dims).unwrap(), dtype: DType::F32 };
+                let full = instruction(Op::Full, id, &[Operand::Scalar(gt_ops::Scalar::Int(1))], attrs);
+                let encoded = client.encoder.encode(&full).to_vec();
+                let _ = client.port.push_publish(&encoded);
+            }
+        }
+        let _ = client.port.push_publish(&slots);
+        while client.port.pop_completion().is_some() {}
+        let sum = witness.binary(Op::Add, kept, kept);
+        assert_eq!(witness.fetch_f32(sum, 2).unwrap(), [6.0; 2], "after {slots:?}");
+        witness.free(&[sum]);
+    }
+    drop(client);
+    eventually("only the witness is left", || gtd.status().sessions.len() == 1);
+    assert!(gtd.child.try_wait().unwrap().is_none());
+    assert!(!gtd.stderr().contains("panic"), "{}", gtd.stderr());
+}
+
+impl Client {
+    fn fetch_unanswered(&mut self, id: u64, bytes: usize) {
+        let block = self.block(bytes);
+        let token = self.token();
+        self.send(&Command::Fetch { token, id, offset_bytes: 0, to: crate::support::range(&block, bytes) });
+    }
+
+    fn write_unanswered(&mut self, dims: &[usize], offset_bytes: u64, len: usize) {
+        let id = self.id();
+        self.send(&Command::Allocate { out: id, meta: f32s(dims) });
+        let block = self.block(len);
+        let token = self.token();
+        self.send(&Command::Write { token, id, offset_bytes, from: crate::support::range(&block, len) });
+    }
+}

@@ -1,0 +1,130 @@
+//! The tape and the instruction log: everything that happened, in order, or how much is missing.
+
+use crate::support::{Client, Gtd};
+use gt_ops::Op;
+use gt_ops::text::{Event, EventKind, Subject};
+use gt_ops::wire::{Command, binary_slot};
+use gt_protocol::{Hello, Role, attach_tape, connect};
+use nix::sys::signal::Signal;
+use std::collections::HashMap;
+
+fn logged(run: impl FnOnce(&mut Client)) -> Vec<String> {
+    let mut gtd = Gtd::start_with(&[], &[("GT_INSTRUCTION_LOG", "ops.log")]);
+    let mut client = gtd.client();
+    run(&mut client);
+    drop(client);
+    crate::support::eventually("the session ends", || gtd.status().sessions.is_empty());
+    gtd.signal(Signal::SIGTERM);
+    assert!(gtd.wait().success());
+    let log = std::fs::read_to_string(gtd.folder.0.join("ops.log")).unwrap();
+    log.lines().map(str::to_string).collect()
+}
+
+/// The events without their times and numbers.
+fn events(lines: &[String]) -> Vec<String> {
+    lines.iter().map(|line| line.splitn(3, " | ").nth(2).unwrap().to_string()).collect()
+}
+
+#[test]
+fn the_log_tells_the_whole_story_in_order() {
+    let lines = logged(|client| {
+        let a = client.full(&[1], 2.0);
+        let b = client.binary(Op::Add, a, a);
+        client.fetch_f32(b, 1).unwrap();
+        client.free(&[a, b]);
+        client.sync();
+    });
+    let numbers: Vec<_> = lines.iter().map(|line| line.split(" | ").nth(1).unwrap().to_string()).collect();
+    assert_eq!(numbers, (0..lines.len()).map(|n| format!("#{n:04}")).collect::<Vec<_>>());
+    let session = lines[0].split_whitespace().find_map(|word| word.strip_prefix("session_")).unwrap();
+    let client = format!("CLIENT session_{session:<7}");
+    let worker = format!("WORKER {:<15}", "worker_0");
+    let told = [
+        format!("CONNECT      | {client} | -               | 0B | op=-"),
+        format!("RECV         | {client} | CreationOp      | 128B | op=full result=1"),
+        format!("WORKER_SEND  | {worker} | CreationOp      | 128B | op=full result=1 session={session}"),
+        format!("WORKER_RECV  | {worker} | CreationOp      | 128B | op=full result=1 session={session}"),
+        format!("RECV         | {client} | BinaryOp        | 64B | op=add result=2 left=1 right=1"),
+        format!("WORKER_SEND  | {worker} | BinaryOp        | 64B | op=add result=2 left=1 right=1 session={session}"),
+        format!("WORKER_RECV  | {worker} | BinaryOp        | 64B | op=add result=2 session={session}"),
+        format!("RECV         | {client} | Fetch           | 4B | op=fetch result=2"),
+        format!("WORKER_SEND  | {worker} | Fetch           | 4B | op=fetch result=2 session={session}"),
+        format!("WORKER_RECV  | {worker} | Fetch           | 4B | op=fetch result=2 session={session}"),
+        format!("SEND         | {client} | Fetch           | 4B | op=fetch result=2"),
+        format!("RECV         | {client} | Free            | 64B | op=free result=1 left=2"),
+        format!("FREE         | {worker} | Free            | 4B | op=free result=1 session={session}"),
+        format!("FREE         | {worker} | Free            | 4B | op=free result=2 session={session}"),
+        format!("RECV         | {client} | Sync            | 64B | op=sync"),
+        format!("WORKER_SEND  | {worker} | Sync            | 64B | op=sync session={session}"),
+        format!("WORKER_RECV  | {worker} | Sync            | 64B | op=sync session={session}"),
+        format!("SEND         | {client} | Sync            | 64B | op=sync"),
+        format!("DISCONNECT   | {client} | -               | 0B | op=-"),
+    ];
+    // The session's name is padded to the width of its column.
+    let squeeze = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        events(&lines).iter().map(squeeze).collect::<Vec<_>>(),
+        told.iter().map(squeeze).collect::<Vec<_>>(),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn an_error_is_told_once_where_it_arose() {
+    let lines = logged(|client| {
+        let (a, b) = (client.full(&[1], 1.0), client.full(&[1 << 46], 1.0));
+        let c = client.binary(Op::Add, a, b);
+        client.fetch_f32(c, 1).unwrap_err();
+    });
+    let errors: Vec<_> = lines.iter().filter(|line| line.contains("| ERROR ")).collect();
+    assert_eq!(errors.len(), 1, "{lines:#?}");
+    assert!(errors[0].contains("op=full result=2"), "{errors:?}");
+}
+
+#[test]
+fn every_instruction_is_logged_or_counted_as_lost() {
+    const ADDS: u64 = 200_000;
+    let lines = logged(|client| {
+        let one = client.full(&[1], 1.0);
+        for _ in 0..ADDS {
+            let id = client.id();
+            client.send_slots(&[binary_slot(Op::Add, id, one, one)]);
+            client.send(&Command::Free { ids: [id, 0, 0, 0, 0, 0, 0] });
+        }
+        client.sync();
+    });
+    let mut lost = 0;
+    let mut counts: HashMap<&str, u64> = HashMap::new();
+    for line in &lines {
+        match line.strip_prefix("... ").and_then(|rest| rest.strip_suffix(" events lost")) {
+            Some(count) => lost += count.parse::<u64>().unwrap(),
+            None => *counts.entry(line.split(" | ").nth(2).unwrap().trim()).or_default() += 1,
+        }
+    }
+    // RECV, WORKER_SEND, WORKER_RECV of each op, RECV and FREE of each free, and those of the full, sync and session.
+    let told: u64 = counts.values().sum();
+    assert_eq!(told + lost, 5 * ADDS + 3 + 4 + 2);
+    // The last lines are never lost: what was written at the end is read at the end.
+    assert!(lines.last().unwrap().contains("DISCONNECT"));
+    let last_number = lines.last().unwrap().split(" | ").nth(1).unwrap();
+    assert_eq!(last_number, format!("#{}", 5 * ADDS + 3 + 4 + 1));
+}
+
+#[test]
+fn an_observer_reads_the_same_tape() {
+    let gtd = Gtd::start(&[]);
+    let mut client = gtd.client();
+    let a = client.full(&[1], 2.0);
+    client.fetch_f32(a, 1).unwrap();
+    let observer = connect(&gtd.folder.socket(), &Hello::new(Role::Observer, None)).unwrap();
+    let mut tape = attach_tape(&observer.socket).unwrap();
+    let mut seen = Vec::new();
+    while let Some(record) = tape.read() {
+        seen.push(Event::decode(&record).unwrap());
+    }
+    assert_eq!(tape.lost(), 0);
+    assert!(seen.iter().all(|event| event.session == client.session()));
+    let kinds: Vec<_> = seen.iter().map(|event| (event.kind, event.subject)).collect();
+    assert_eq!(kinds[0], (EventKind::Connect, Subject::Nothing));
+    assert!(kinds.contains(&(EventKind::Send, Subject::Fetch)));
+}

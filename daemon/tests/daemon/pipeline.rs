@@ -1,0 +1,97 @@
+//! A modifier rewrites the stream, and the client cannot tell.
+
+use crate::support::{Client, Folder};
+use gt_cpu::{CpuBackend, CpuOptions};
+use gt_ops::wire::Command;
+use gt_ops::{Attrs, Inputs, Instruction, Op, Operand};
+use gt_protocol::{Hello, Role, WorkerInfo, connect_over};
+use gt_shm::Socket;
+use gtd::dispatcher::{Dispatcher, Parts};
+use gtd::modifiers::{ModifierStats, Output, Pipeline, StreamModifier};
+use gtd::tape::Tape;
+use gtd::worker::Step;
+use gtd::worker::thread::ThreadLink;
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Turns `a - b` into `a + (-b)`, with a tensor of its own in between.
+struct Subtractions {
+    changed: Arc<AtomicU64>,
+    seen: u64,
+}
+
+impl StreamModifier for Subtractions {
+    fn name(&self) -> &'static str {
+        "subtractions"
+    }
+
+    fn process(&mut self, step: Step, out: &mut Output<'_>) {
+        self.seen += 1;
+        let (Command::Op(instruction), Some(meta)) = (&step.command, step.out) else { return out.push(step) };
+        let [Operand::Tensor(a), Operand::Tensor(b)] = *instruction.inputs.as_slice() else { return out.push(step) };
+        if instruction.op != Op::Sub {
+            return out.push(step);
+        }
+        let (id, negated) = out.allocate(meta);
+        let op = |op, out, operands: &[Operand]| {
+            let inputs = Inputs::from_slice(operands);
+            Command::Op(Instruction { op, out, inputs, last_use: 0, attrs: Attrs::None })
+        };
+        let negated = negated.id();
+        out.push(Step { command: op(Op::Neg, negated, &[Operand::Tensor(b)]), ..step.clone() });
+        let operands = [Operand::Tensor(a), Operand::Tensor(negated)];
+        out.push(Step { command: op(Op::Add, instruction.out, &operands), ..step.clone() });
+        out.push(Step { command: Command::Free { ids: [negated, 0, 0, 0, 0, 0, 0] }, out: None, ..step });
+        out.release(id);
+        self.changed.fetch_add(1, Relaxed);
+    }
+
+    fn stats(&self) -> ModifierStats {
+        ModifierStats { seen: self.seen, changed: self.changed.load(Relaxed) }
+    }
+}
+
+#[test]
+fn a_modifier_changes_the_steps_and_not_the_values() {
+    let folder = Folder::new();
+    let changed = Arc::new(AtomicU64::new(0));
+    let (ours, theirs) = Socket::pair().unwrap();
+    let count = changed.clone();
+    let socket = folder.socket();
+    let daemon = std::thread::spawn(move || {
+        let info = WorkerInfo {
+            name: "cpu:0".into(),
+            kind: "cpu".into(),
+            threads: 1,
+            memory_bytes_limit: 1 << 30,
+            memory_bytes: 0,
+        };
+        let backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 30 });
+        let link = ThreadLink::start(backend, info, (10.0, 10.0), 1000).unwrap();
+        let parts = Parts {
+            listener: Some(Socket::listen(&socket).unwrap()),
+            client: Some(theirs),
+            signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap(),
+            links: vec![Box::new(link)],
+            pipeline: Pipeline::new(vec![Box::new(Subtractions { changed: count, seen: 0 })]),
+            tape: Tape::new().unwrap(),
+            log: None,
+        };
+        Dispatcher::new(parts).unwrap().run().unwrap();
+    });
+    let mut client = Client::of(connect_over(ours, &Hello::new(Role::Client, None)).unwrap());
+    // Small ones run on the dispatcher's thread, large ones on the worker's.
+    for len in [1, 100_000] {
+        let (five, two) = (client.full(&[len], 5.0), client.full(&[len], 2.0));
+        let difference = client.binary(Op::Sub, five, two);
+        let sum = client.binary(Op::Add, difference, two);
+        assert_eq!(client.fetch_f32(difference, len).unwrap(), vec![3.0; len]);
+        assert_eq!(client.fetch_f32(sum, len).unwrap(), vec![5.0; len]);
+        client.free(&[difference, sum]);
+    }
+    assert_eq!(changed.load(Relaxed), 2);
+    drop(client);
+    daemon.join().unwrap();
+}
