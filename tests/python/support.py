@@ -125,13 +125,17 @@ def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEAD
         time.sleep(0.005)
 
 
+def state(pid: int) -> str:
+    """What the kernel says a process does: `R` runs, `S` sleeps, `Z` is dead and not yet waited for; nothing if gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def alive(pid: int) -> bool:
     """Whether the process exists and is not a zombie."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rsplit(")", 1)[1].split()[0] != "Z"
+    return state(pid) not in ("", "Z")
 
 
 def gone(pid: int) -> None:

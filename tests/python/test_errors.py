@@ -78,7 +78,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception] | tuple[type[Except
     ("matmul of dtypes", lambda: z(2, 2) @ z(2, 2, dtype=gt.float64), RuntimeError,
      "expected m1 and m2 to have the same dtype, but got: Float != Double"),
     ("mean of integers", lambda: gt.tensor([1, 2]).mean(), RuntimeError,
-     r"mean\(\): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: Long"),
+     r"mean\(\): could not infer output dtype. Input dtype must be either a floating point or complex .* Got: Long"),
     ("var of integers", lambda: gt.tensor([1, 2]).var(), RuntimeError, "only support floating point"),
     ("minus of bools", lambda: gt.tensor([True]) - gt.tensor([True]), RuntimeError, "Subtraction, the `-` operator"),
     ("negative bool", lambda: -gt.tensor([True]), RuntimeError,
@@ -189,7 +189,7 @@ def test_more_memory_than_there_is() -> None:
 def test_more_elements_than_can_be_counted() -> None:
     with pytest.raises((RuntimeError, ValueError, OverflowError)):
         gt.zeros(1 << 40, 1 << 40)
-    with pytest.raises((RuntimeError, ValueError, OverflowError), match="large|overflow|Overflow"):
+    with pytest.raises((RuntimeError, ValueError, OverflowError), match=r"large|overflow|Overflow"):
         gt.zeros(1 << 70)
     assert gt.ones(1).item() == 1
 

@@ -1,0 +1,144 @@
+"""`GT_INSTRUCTION_LOG`: one line an event, in order, and every instruction accounted for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support import gone, output_of, python
+
+# The daemon writes the log, and may end a moment after the client.
+PROLOGUE = "import gt\nprint(gt._gt.session_info()['daemon_pid'])\n"
+
+
+class Line(NamedTuple):
+    seconds: float
+    number: int
+    event: str
+    who: str
+    family: str
+    bytes: int
+    fields: dict[str, str]
+
+
+PATTERN = re.compile(
+    r"^ *(\d+\.\d{3})s \| #(\d{4,}) \| (\w+) *\| ((?:CLIENT session|WORKER worker)_\d+) *"
+    r"\| ([\w-]+) *\| (\d+)B \| (op=\S+.*)$"
+)
+
+
+def log_of(program: str, path: Path) -> list[Line]:
+    gone(int(output_of(PROLOGUE + program, GT_INSTRUCTION_LOG=str(path)).split()[0]))
+    lines = []
+    for text in path.read_text().splitlines():
+        found = PATTERN.match(text)
+        assert found, text
+        seconds, number, event, who, family, size, fields = found.groups()
+        pairs = dict(pair.split("=") for pair in fields.split())
+        lines.append(Line(float(seconds), int(number), event, who, family, int(size), pairs))
+    return lines
+
+
+def test_the_life_of_one_addition(tmp_path: Path) -> None:
+    log = log_of("a = gt.ones(3); b = gt.ones(3); c = a + b; c.tolist(); del a, b, c", tmp_path / "ops.log")
+    assert log[0].event == "CONNECT"
+    assert log[-1].event == "DISCONNECT"
+    (received,) = [line for line in log if line.event == "RECV" and line.fields["op"] == "add"]
+    assert received.family == "BinaryOp"
+    assert received.bytes == 64
+    result = received.fields["result"]
+    about = [line.event for line in log if line.fields.get("result") == result and line.fields["op"] in ("add", "free")]
+    assert about[:3] == ["RECV", "WORKER_SEND", "WORKER_RECV"]
+    (sent,) = [line for line in log if line.event == "WORKER_SEND" and line.fields["op"] == "add"]
+    assert sent.who == "WORKER worker_0"
+    assert {sent.fields["left"], sent.fields["right"]} == {received.fields["left"], received.fields["right"]}
+    assert [line for line in log if line.event == "SEND" and line.fields["op"] == "fetch"]
+
+
+def test_lines_are_numbered_and_timed_without_a_gap(tmp_path: Path) -> None:
+    log = log_of("for i in range(300): gt.ones(2) + i", tmp_path / "ops.log")
+    assert [line.number for line in log] == list(range(log[0].number, log[0].number + len(log)))
+    times = [line.seconds for line in log]
+    assert times == sorted(times)
+
+
+def test_every_instruction_is_received_sent_done_and_its_result_freed(tmp_path: Path) -> None:
+    log = log_of(
+        "x = gt.ones(4)\nfor i in range(500): x = x * 1 + i\nx.tolist()\ndel x\ngt.synchronize()", tmp_path / "ops.log"
+    )
+    counts = Counter((line.event, line.fields["op"]) for line in log)
+    for op, times in (("mul", 500), ("add", 500), ("full", 1)):
+        for event in ("RECV", "WORKER_SEND", "WORKER_RECV"):
+            assert counts[event, op] == times, (event, op)
+    made = {
+        line.fields["result"] for line in log if line.event == "RECV" and line.fields["op"] in ("mul", "add", "full")
+    }
+    freed = [line.fields["result"] for line in log if line.event == "FREE"]
+    assert len(freed) == len(set(freed))
+    assert set(freed) <= made | {line.fields["result"] for line in log if "result" in line.fields}
+    assert made - set(freed) == set()
+
+
+def test_transfers_tell_their_bytes(tmp_path: Path) -> None:
+    log = log_of("import numpy as np\ngt.from_numpy(np.zeros(1000, np.float32)).numpy()", tmp_path / "ops.log")
+    sizes = {line.fields["op"]: line.bytes for line in log if line.event in ("WORKER_SEND", "WORKER_RECV", "SEND")}
+    assert sizes["write"] == 4000
+    assert sizes["fetch"] == 4000
+
+
+def test_an_error_is_an_event(tmp_path: Path) -> None:
+    log = log_of(
+        "x = gt.tensor([1]) // gt.tensor([0])\ntry: x.tolist()\nexcept RuntimeError: pass", tmp_path / "ops.log"
+    )
+    errors = [line for line in log if line.event == "ERROR"]
+    assert errors
+    assert errors[0].fields["op"] == "floor_divide"
+
+
+def test_a_burst_is_accounted_for_to_the_last_line(tmp_path: Path) -> None:
+    """More events than the ring holds, faster than a file is written: what is lost is counted and said."""
+    path = tmp_path / "ops.log"
+    program = "x = gt.ones(1)\nfor _ in range(60_000): x = x + 1\nprint(x.item())"
+    pid, value = output_of(PROLOGUE + program, GT_INSTRUCTION_LOG=str(path)).split()
+    gone(int(pid))
+    assert float(value) == 60_001
+    expected = None
+    for text in path.read_text().splitlines():
+        lost = re.fullmatch(r"\.\.\. (\d+) events lost", text)
+        if lost:
+            assert expected is not None
+            expected += int(lost.group(1))
+            continue
+        number = int(PATTERN.match(text).group(2))
+        assert expected is None or number == expected, text
+        expected = number + 1
+    assert "DISCONNECT" in text
+
+
+def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    done = python("import gt; gt.ones(1)", GT_INSTRUCTION_LOG=str(tmp_path / "none" / "ops.log"))
+    assert done.returncode == 1
+    assert "cannot write the instruction log" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("GT_VERBOSE", "session|connect"), ("GT_DEBUG_DISPATCHER", "dispatcher"), ("GT_DEBUG_WORKER", "worker")],
+)
+def test_what_the_daemon_says_when_asked(name: str, said: str) -> None:
+    done = python("import gt; gt.ones(1).tolist(); gt.disconnect()", **{name: "1"})
+    assert done.returncode == 0
+    assert re.search(said, done.stderr), done.stderr
+
+
+def test_what_the_client_says_when_asked() -> None:
+    done = python("import gt; gt.ones(1).tolist()", GT_DEBUG_CLIENT="1")
+    assert done.returncode == 0
+    assert re.search("client|session|connect", done.stderr)
+
+
+def test_silence_unless_asked() -> None:
+    output_of("import gt; gt.ones(1).tolist()")  # which checks that nothing else is said

@@ -1,0 +1,444 @@
+"""Processes: a private daemon lives exactly as long as its clients, and nothing is left behind, however they end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support import alive, environment, eventually, gone, line_of, output_of, python, started, state
+
+import gt
+
+# Prints the pid of the daemon, and waits for a word on standard input.
+CLIENT = """
+import gt, sys
+x = gt.arange(10)
+print(gt._gt.session_info()["daemon_pid"], flush=True)
+for word in sys.stdin:
+    print((x + int(word)).sum().item(), flush=True)
+"""
+
+
+def gtd() -> Path:
+    """The daemon that `import gt` would start."""
+    found = Path(sysconfig.get_path("scripts"), "gtd")
+    return found if found.is_file() else Path(shutil.which("gtd") or "gtd")
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def shared_memory() -> set[str]:
+    return set(os.listdir("/dev/shm"))
+
+
+def sockets() -> set[str]:
+    """The names of GT's Unix sockets, abstract ones included."""
+    return {
+        line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@gt-" in line or "gtd" in line
+    }
+
+
+@contextmanager
+def daemon(socket: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A daemon started by hand, ready to serve."""
+    process = subprocess.Popen(
+        [gtd(), "--socket", str(socket), *options], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        eventually(lambda: str(socket) in sockets() or process.poll() is not None, "the daemon's socket")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# The private daemon -----------------------------------------------------------------------------------------------
+
+
+def test_importing_starts_nothing() -> None:
+    program = (
+        "import gt, os\n"
+        "children = open(f'/proc/self/task/{os.getpid()}/children').read\n"
+        "assert children() == ''\n"
+        "gt.ones(1)\n"
+        "print(len(children().split()))\n"
+    )
+    assert output_of(program).strip() == "1"
+
+
+def test_the_daemon_ends_with_its_client() -> None:
+    pid = int(output_of("import gt; gt.ones(1); print(gt._gt.session_info()['daemon_pid'])"))
+    gone(pid)
+
+
+@pytest.mark.parametrize(
+    "end", ["raise SystemExit(3)", "os._exit(0)", "os.abort()", "os.kill(os.getpid(), 9)", "1 / 0"]
+)
+def test_the_daemon_ends_however_its_client_does(end: str) -> None:
+    before = shared_memory()
+    done = python(f"import gt, os; gt.ones(1); print(gt._gt.session_info()['daemon_pid'], flush=True); {end}")
+    gone(int(done.stdout))
+    assert shared_memory() <= before
+
+
+def test_the_daemon_ends_after_its_client_is_killed_in_the_middle_of_work() -> None:
+    program = """
+import gt
+x = gt.rand(300, 300)
+print(gt._gt.session_info()["daemon_pid"], flush=True)
+while True:
+    x = x @ x
+"""
+    with started(program) as client:
+        pid = int(line_of(client))
+        client.kill()
+        gone(pid)
+
+
+def test_a_hundred_killed_clients_cost_a_daemon_nothing(tmp_path: Path) -> None:
+    """At every instant of their lives: while they connect, upload, compute, fetch."""
+    program = (
+        "import gt, numpy as np\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    x = gt.from_numpy(np.ones(10_000, np.float32))\n"
+        "    for _ in range(20): x = x * 2 - x\n"
+        "    x.numpy()\n"
+    )
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket) as server:
+        assert output_of("import gt; print(gt.ones(3).sum().item())", GT_SOCKET=str(socket)) == "3.0\n"
+        before = descriptors(server.pid)
+        for batch in range(10):
+            clients = [
+                subprocess.Popen(
+                    [sys.executable, "-c", program],
+                    env=environment(GT_SOCKET=str(socket)),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+                for _ in range(10)
+            ]
+            for i, client in enumerate(clients):
+                if (batch + i) % 3:  # the others die young
+                    client.stdout.readline()
+                client.kill()
+            for client in clients:
+                client.wait()
+                client.stdout.close()
+        assert output_of("import gt; print(gt.ones(3).sum().item())", GT_SOCKET=str(socket)) == "3.0\n"
+        eventually(lambda: descriptors(server.pid) <= before, "the end of the dead clients' sessions")
+        server.terminate()
+        assert server.wait(timeout=30) == 0
+        assert server.stderr.read() == ""
+    assert not socket.exists()
+
+
+def test_a_long_life_leaves_no_descriptor_behind() -> None:
+    def use() -> None:
+        x = gt.ones(1000)
+        for _ in range(100):
+            x = x + 1
+            x.sum().item()
+        gt.from_numpy(x.numpy()).tolist()
+
+    use()
+    pid = gt._gt.session_info()["daemon_pid"]
+    before = descriptors(os.getpid()), descriptors(pid)
+    for _ in range(5):
+        use()
+    assert (descriptors(os.getpid()), descriptors(pid)) == before
+
+
+def test_reconnecting_leaves_nothing_behind() -> None:
+    gt.disconnect()
+    before = descriptors(os.getpid())
+    names = sockets()
+    for _ in range(5):
+        gt.ones(3).tolist()
+        pid = gt._gt.session_info()["daemon_pid"]
+        gt.disconnect()
+        gone(pid)
+    assert descriptors(os.getpid()) == before
+    assert sockets() <= names
+
+
+def test_memory_comes_back_when_tensors_go() -> None:
+    """In the daemon and in the arena: a loop of large tensors runs in the room of a few."""
+    megabytes = 8
+    for _ in range(100):
+        x = gt.ones(megabytes << 18)
+        (x + 1).numpy()
+        del x
+    info = gt._gt.session_info()
+    assert info["arena_bytes"] <= 16 * (megabytes << 20)
+    status = Path(f"/proc/{info['daemon_pid']}/status").read_text()
+    (resident_kb,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")]
+    assert resident_kb < 40 * (megabytes << 10)
+
+
+def test_a_signal_to_the_terminal_reaches_the_client_alone() -> None:
+    """Ctrl-C goes to a whole process group; the private daemon is not in it."""
+    with started(CLIENT) as client:
+        pid = int(line_of(client))
+        assert os.getpgid(pid) != os.getpgid(client.pid)
+
+
+def test_a_daemon_that_is_killed_is_a_clear_error_and_the_next_tensor_gets_another() -> None:
+    program = """
+import gt, os, signal
+x = gt.ones(3)
+pid = gt._gt.session_info()["daemon_pid"]
+x.tolist()
+os.kill(pid, signal.SIGKILL)
+try:
+    for _ in range(100_000):
+        x = x + 1
+    x.tolist()
+except gt.DisconnectedError as error:
+    print(error)
+y = gt.ones(3)
+print(y.tolist(), gt._gt.session_info()["daemon_pid"] != pid)
+"""
+    told, went_on = output_of(program).splitlines()
+    assert "GT daemon (pid" in told
+    assert "create new ones" in told
+    assert went_on == "[1.0, 1.0, 1.0] True"
+
+
+# fork -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_gets_a_session_of_its_own() -> None:
+    program = """
+import gt, os
+gt.manual_seed(1)
+x = gt.ones(3)
+mine = gt._gt.session_info()
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    try:
+        x.tolist()
+    except gt.DisconnectedError as error:
+        refused = "parent process" in str(error)
+    info = gt._gt.session_info()
+    y = (gt.ones(3) * 2).tolist()
+    same_daemon = info["daemon_pid"] == mine["daemon_pid"]
+    same_session = info["session_id"] == mine["session_id"]
+    os.write(write, repr((refused, y, same_daemon, same_session)).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(os.read(read, 1000).decode())
+print((x + 1).tolist())
+"""
+    assert output_of(program).splitlines() == ["(True, [2.0, 2.0, 2.0], True, False)", "[2.0, 2.0, 2.0]"]
+
+
+def test_a_child_keeps_the_daemon_when_its_parent_has_gone(tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    program = f"""
+import gt, os, sys, time
+gt.ones(1)
+pid = gt._gt.session_info()["daemon_pid"]
+read, write = os.pipe()
+if os.fork() == 0:
+    os.close(write)
+    x = gt.ones(3)
+    mine = gt._gt.session_info()["daemon_pid"]
+    os.write(1, b"joined\\n")
+    os.read(read, 1)  # until the parent has gone
+    open({str(result)!r} + ".new", "w").write(f"{{x.tolist()}} {{mine == pid}}")
+    os.rename({str(result)!r} + ".new", {str(result)!r})
+    os._exit(0)
+print(pid, flush=True)
+sys.stdin.readline()
+"""
+    with started(program) as parent:
+        words = sorted([line_of(parent), line_of(parent)])
+        pid = int(words[0])
+        assert words[1] == "joined"
+        parent.kill()
+        eventually(result.exists, "the child's result")
+    assert result.read_text() == "[1.0, 1.0, 1.0] True"
+    gone(pid)
+
+
+def test_multiprocessing_by_fork_and_by_spawn(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        "import gt\n"
+        "def work(t):\n"
+        "    return (t * 2).sum()\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:\n"
+        "        print([r.item() for r in pool.map(work, [gt.full((3,), float(i)) for i in range(4)])])\n"
+    )
+    for method in ("fork", "spawn"):
+        done = subprocess.run(
+            [sys.executable, script, method],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert done.stdout == "[0.0, 6.0, 12.0, 18.0]\n"
+        assert done.stderr == ""
+
+
+# A daemon started by hand -----------------------------------------------------------------------------------------
+
+
+def test_gt_socket_names_the_daemon(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket) as server:
+        program = "import gt; i = gt._gt.session_info(); print(i['daemon_pid'], i['private'], i['socket'])"
+        assert output_of(program, GT_SOCKET=str(socket)).split() == [str(server.pid), "False", str(socket)]
+        # It stays when its clients go, and ends when it is told to.
+        assert alive(server.pid)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=30) == 0
+    assert not socket.exists()
+
+
+def test_several_clients_share_a_daemon(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    with (
+        daemon(socket) as server,
+        started(CLIENT, GT_SOCKET=str(socket)) as a,
+        started(CLIENT, GT_SOCKET=str(socket)) as b,
+    ):
+        assert {line_of(a), line_of(b)} == {str(server.pid)}
+        for client, word, answer in [(a, "1", "55"), (b, "2", "65"), (a, "0", "45")]:
+            client.stdin.write(word + "\n")
+            client.stdin.flush()
+            assert line_of(client) == answer
+        a.kill()
+        a.wait()
+        b.stdin.write("3\n")
+        b.stdin.flush()
+        assert line_of(b) == "75"
+
+
+def test_a_daemon_that_ends_finishes_what_it_was_given(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket) as server, started(CLIENT, GT_SOCKET=str(socket)) as client:
+        line_of(client)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=30) == 0
+        client.stdin.write("1\n")
+        client.stdin.flush()
+        assert client.wait(timeout=30) == 1
+        assert "DisconnectedError" in client.stderr.read()
+
+
+def test_a_second_daemon_at_the_same_place_is_refused(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket):
+        second = subprocess.run([gtd(), "--socket", socket], capture_output=True, text=True, timeout=30, check=False)
+        assert second.returncode != 0
+        assert "already listening" in second.stderr
+
+
+def test_a_dead_daemon_s_socket_is_taken_over(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket) as first:
+        first.kill()
+        first.wait()
+        assert socket.exists()
+    with daemon(socket):
+        assert output_of("import gt; print(gt.ones(2).tolist())", GT_SOCKET=str(socket)) == "[1.0, 1.0]\n"
+
+
+# A daemon that is not there, or not the right one -----------------------------------------------------------------
+
+
+def error_of(**env: str) -> str:
+    """The last line of what importing and using GT raises."""
+    done = python("import gt; gt.ones(1).tolist()", **env)
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_socket_that_nobody_listens_on(tmp_path: Path) -> None:
+    told = error_of(GT_SOCKET=str(tmp_path / "none.sock"))
+    assert "cannot connect to the daemon at" in told
+    assert "none.sock" in told
+
+
+def test_a_daemon_program_that_is_not_there() -> None:
+    told = error_of(GT_DAEMON="/nonexistent/gtd")
+    assert "GT_DAEMON names /nonexistent/gtd, where there is no file" in told
+
+
+def test_a_daemon_program_that_is_no_daemon() -> None:
+    told = error_of(GT_DAEMON="/bin/true")
+    assert "/bin/true could not be used" in told
+
+
+def test_a_daemon_of_another_protocol(tmp_path: Path) -> None:
+    """Something listens there, and answers what GT does not understand."""
+    import socket
+
+    path = str(tmp_path / "other.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
+        listener.settimeout(30)
+        with started("import gt; gt.ones(1)", GT_SOCKET=path) as client:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.send(b'{"welcome": "to another protocol"}')
+                assert client.wait(timeout=30) == 1
+                assert "DisconnectedError" in client.stderr.read()
+
+
+# Waiting ----------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_a_long_wait_and_the_session_goes_on() -> None:
+    program = """
+import gt
+x = gt.rand(1500, 1500)
+gt.synchronize()
+for _ in range(40):
+    x = x @ x
+try:
+    print("waiting", flush=True)
+    x.sum().item()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(gt.ones(2).sum().item(), flush=True)
+"""
+    with started(program) as client:
+        assert line_of(client) == "waiting"
+        eventually(lambda: state(client.pid) == "S", "the client's sleep")
+        client.send_signal(signal.SIGINT)
+        assert line_of(client) == "interrupted"
+        assert line_of(client) == "2.0"
+
+
+def test_nobody_waits_for_what_nobody_wants() -> None:
+    """Minutes of work are in flight when the program ends: the daemon drops them, and ends too."""
+    told = output_of("""
+import gt
+x = gt.rand(1500, 1500)
+print(gt._gt.session_info()["daemon_pid"])
+for _ in range(2000):
+    x = x @ x
+""")
+    gone(int(told))
