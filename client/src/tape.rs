@@ -1,15 +1,17 @@
 //! The tape: what was computed from what, and the backward pass over it.
 
 use crate::error::{Error, Result};
+use crate::lock::BriefLock;
 use crate::scope::Scope;
 use crate::session::{Session, Value};
 use crate::tensor::Tensor;
 use gt_ops::grad::{GradCtx, Saved, to_operand};
 use gt_ops::{Attrs, Meta, Op, OpError, Scalar};
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 thread_local! {
     static GRAD_ENABLED: Cell<bool> = const { Cell::new(true) };
@@ -63,23 +65,54 @@ pub struct Node {
     grad: Mutex<Option<Tensor>>,
     /// Keep the gradient although this is no leaf.
     retain: AtomicBool,
+    /// Where it is listed.
+    place: AtomicU32,
 }
 
+#[expect(clippy::large_enum_variant, reason = "leaves are few; recorded ops are what is allocated all the time")]
 enum Kind {
     Leaf,
     Op { op: Op, attrs: Attrs, edges: Mutex<Edges> },
 }
 
 struct Edges {
-    inputs: Vec<Edge>,
+    inputs: SmallVec<[Edge; 2]>,
     output: Option<Arc<Value>>,
     /// A backward pass has let go of what was saved.
     released: bool,
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
-/// Nodes that are perhaps alive, for those who want to see the tape.
-static NODES: Mutex<Vec<Weak<Node>>> = Mutex::new(Vec::new());
+/// The nodes that are alive, for those who want to see the tape.
+static NODES: BriefLock<Registry> = BriefLock::new(Registry { places: Vec::new(), free: Vec::new() });
+
+/// Where each living node is. A node leaves in its own drop, so what is listed can be read under the lock.
+struct Registry {
+    places: Vec<*const Node>,
+    free: Vec<u32>,
+}
+
+// SAFETY: the pointers are only followed under the lock, which a node's drop takes before the node goes.
+unsafe impl Send for Registry {}
+
+impl Registry {
+    fn enter(&mut self, node: *const Node) -> u32 {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize] = node;
+                place
+            }
+            None => {
+                self.places.push(node);
+                self.places.len() as u32 - 1
+            }
+        }
+    }
+    fn leave(&mut self, place: u32) {
+        self.places[place as usize] = std::ptr::null();
+        self.free.push(place);
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,14 +121,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Node {
     fn new(meta: Meta, kind: Kind) -> Arc<Node> {
         let number = NUMBER.fetch_add(1, Relaxed);
-        let node = Arc::new(Node { number, meta, kind, grad: Mutex::new(None), retain: AtomicBool::new(false) });
-        let mut nodes = lock(&NODES);
-        if nodes.len() == nodes.capacity() {
-            nodes.retain(|n| n.strong_count() > 0);
-            let live = nodes.len();
-            nodes.reserve(live.max(1024));
-        }
-        nodes.push(Arc::downgrade(&node));
+        let node = Arc::new(Node {
+            number,
+            meta,
+            kind,
+            grad: Mutex::new(None),
+            retain: AtomicBool::new(false),
+            place: AtomicU32::new(0),
+        });
+        let place = NODES.lock().enter(Arc::as_ptr(&node));
+        node.place.store(place, Relaxed);
         node
     }
 
@@ -103,7 +138,13 @@ impl Node {
         Node::new(meta, Kind::Leaf)
     }
 
-    pub(crate) fn op(op: Op, attrs: Attrs, inputs: Vec<Edge>, output: Option<Arc<Value>>, meta: Meta) -> Arc<Node> {
+    pub(crate) fn op(
+        op: Op,
+        attrs: Attrs,
+        inputs: SmallVec<[Edge; 2]>,
+        output: Option<Arc<Value>>,
+        meta: Meta,
+    ) -> Arc<Node> {
         Node::new(meta, Kind::Op { op, attrs, edges: Mutex::new(Edges { inputs, output, released: false }) })
     }
 
@@ -128,6 +169,9 @@ impl Node {
     }
     /// The places on the tape of its operands, none for those without.
     pub fn inputs(&self) -> Vec<Option<Arc<Node>>> {
+        self.each_input(|node| node.cloned())
+    }
+    fn each_input<T>(&self, look: impl Fn(Option<&Arc<Node>>) -> Option<T>) -> Vec<Option<T>> {
         match &self.kind {
             Kind::Leaf => Vec::new(),
             Kind::Op { edges, .. } => lock(edges)
@@ -135,7 +179,7 @@ impl Node {
                 .iter()
                 .map(|edge| match edge {
                     Edge::Scalar(_) => None,
-                    Edge::Tensor { node, .. } => node.clone(),
+                    Edge::Tensor { node, .. } => look(node.as_ref()),
                 })
                 .collect(),
         }
@@ -172,6 +216,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        NODES.lock().leave(self.place.load(Relaxed));
         // A long chain would otherwise be dropped by as deep a recursion.
         let mut doomed = Vec::new();
         let take = |node: &mut Node, doomed: &mut Vec<Arc<Node>>| {
@@ -193,9 +238,36 @@ impl Drop for Node {
     }
 }
 
-/// The nodes that are alive, oldest first.
-pub fn live_nodes() -> Vec<Arc<Node>> {
-    lock(&NODES).iter().filter_map(Weak::upgrade).collect()
+/// What the tape shows of a place on it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its number: larger than those of its inputs.
+    pub number: u64,
+    /// The op it records; none for a leaf.
+    pub op: Option<Op>,
+    /// The shape and dtype of its tensor.
+    pub meta: Meta,
+    /// The numbers of the places that its operands have on the tape.
+    pub inputs: Vec<u64>,
+}
+
+/// The places on the tape that are alive, oldest first.
+pub fn entries() -> Vec<Entry> {
+    let nodes = NODES.lock();
+    let mut entries: Vec<Entry> = nodes
+        .places
+        .iter()
+        .filter(|node| !node.is_null())
+        .map(|node| {
+            // SAFETY: a node is listed until its drop has taken the lock that we hold.
+            let node = unsafe { &**node };
+            let inputs = node.each_input(|n| n.map(|n| n.number)).into_iter().flatten().collect();
+            Entry { number: node.number, op: node.recorded_op(), meta: node.meta, inputs }
+        })
+        .collect();
+    drop(nodes);
+    entries.sort_by_key(|entry| entry.number);
+    entries
 }
 
 /// Puts recording back to what it was.

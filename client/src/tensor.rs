@@ -127,7 +127,7 @@ impl Tensor {
         if let Some(node) = copy.node.take_if(|_| tape::grad_enabled()) {
             let meta = copy.meta();
             let edge = Edge::Tensor { meta, node: Some(node), saved: None };
-            copy.node = Some(Node::op(Op::Reshape, Attrs::Shape(meta.shape), vec![edge], None, meta));
+            copy.node = Some(Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta));
         } else {
             copy.node = None;
         }

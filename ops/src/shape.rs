@@ -10,11 +10,26 @@ pub const RANK_MAX: usize = 8;
 pub const ELEMENTS_MAX: usize = 1 << 48;
 
 /// The sizes of a tensor's dimensions, outermost first.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Eq)]
 pub struct Shape {
     // Dimensions past `rank` are 0, so that the derived comparisons hold.
     dims: [usize; RANK_MAX],
     rank: u8,
+}
+
+impl PartialEq for Shape {
+    /// Every small op compares two shapes: without branches this is a handful of instructions, not a call.
+    #[inline(always)]
+    fn eq(&self, other: &Shape) -> bool {
+        let differing = self.dims.iter().zip(&other.dims).fold(0, |bits, (a, b)| bits | (a ^ b));
+        differing == 0 && self.rank == other.rank
+    }
+}
+
+impl std::hash::Hash for Shape {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.dims().hash(state);
+    }
 }
 
 impl Shape {

@@ -184,15 +184,14 @@ fn grad<'py>(
 #[pyfunction(name = "tape")]
 fn live_tape(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
-    for node in tape::live_nodes() {
+    for place in tape::entries() {
         let entry = PyDict::new(py);
-        entry.set_item("id", node.number())?;
-        entry.set_item("op", node.recorded_op().map_or("leaf", |op| op.name()))?;
-        entry.set_item("shape", PyTuple::new(py, node.meta().shape.dims())?)?;
-        entry.set_item("dtype", node.meta().dtype.name())?;
-        let inputs = node.inputs().into_iter().flatten().map(|n| n.number());
-        entry.set_item("inputs", inputs.collect::<Vec<_>>())?;
-        entry.set_item("leaf", node.is_leaf())?;
+        entry.set_item("id", place.number)?;
+        entry.set_item("op", place.op.map_or("leaf", |op| op.name()))?;
+        entry.set_item("shape", PyTuple::new(py, place.meta.shape.dims())?)?;
+        entry.set_item("dtype", place.meta.dtype.name())?;
+        entry.set_item("inputs", place.inputs)?;
+        entry.set_item("leaf", place.op.is_none())?;
         list.append(entry)?;
     }
     Ok(list)

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use std::cell::Cell;
 
 /// A tensor that lives in the daemon.
-#[pyclass(name = "Tensor", module = "gt", frozen, weakref, freelist = 1024)]
+#[pyclass(name = "Tensor", module = "gt", frozen, weakref)]
 pub struct PyTensor {
     cell: GilCell<Tensor>,
     /// Whether `gt.nn.Parameter` made it.
