@@ -964,7 +964,6 @@ mod tests {
                     worst_double = (error, x);
                 }
             }
-            println!("{name}: f32 {worst_single:?}, f64 {worst_double:?}");
             assert!(worst_single.0 <= bound_single, "{name} of f32: {worst_single:?}");
             assert!(worst_double.0 <= bound_double, "{name} of f64: {worst_double:?}");
         }

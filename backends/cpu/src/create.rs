@@ -1,8 +1,11 @@
-//! Tensors from numbers, random or not.
+//! Tensors from numbers, random or not: wide numbers a tile at a time, then cast to the dtype.
 
-use gt_ops::math::{Int, Truth};
+use crate::elementwise::{TILE, Tile};
+use crate::kernels::{Kernel, Level};
+use gt_ops::math::Real;
 use gt_ops::{DType, Scalar, philox};
 use half::{bf16, f16};
+use std::slice;
 
 /// A number in a dtype's bytes (half precisions by way of f32, as in PyTorch), from the start of the eight.
 #[inline]
@@ -25,176 +28,206 @@ pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
 /// What fills a new tensor.
 #[derive(Clone, Copy, Debug)]
 pub enum Fill {
-    /// One number.
-    Full(Scalar),
-    /// start + i * step: of 64-bit integers for an integer dtype, else of f64.
-    Arange(Scalar, Scalar),
-    /// Element `i` is word `i % 4` of block `i / 4` as a fraction, of as many bits as the dtype holds below 1; of f64,
-    /// words `2 (i % 2)` and the next of block `i / 2`.
-    Rand(u64, u64),
+    /// One element of so many bytes.
+    Same(u64, usize),
+    /// start + i * step, of i64.
+    Integers(i64, i64),
+    /// start + i * step, of f64.
+    Steps(f64, f64),
+    /// Element `i` is word `i % 4` of block `i / 4` as a fraction, of so many bits: as f32.
+    Rand(u64, u64, u32),
+    /// Element `i` is words `2 (i % 2)` and the next of block `i / 2` as a fraction: as f64.
+    RandWide(u64, u64),
     /// Elements `2 j` and `2 j + 1` are `r cos t` and `r sin t` with `r = sqrt(-2 ln u)` and `t = 2 pi v` (Box and
-    /// Muller 1958): `u` in (0, 1] and `v` in [0, 1) come from words `2 (j % 2)` and the next of block `j / 2`; of f64,
-    /// from words 0, 1 and 2, 3 of block `j`.
+    /// Muller 1958), `u` in (0, 1] and `v` in [0, 1) being words `2 (j % 2)` and the next of block `j / 2`: as f32.
     Randn(u64, u64),
-    /// Element `i` is `low + (w * (high - low) >> 64)`, `w` being the 64-bit word `i % 2` of block `i / 2`.
-    Randint(u64, u64, i64, i64),
+    /// The same, `u` and `v` being words 0, 1 and 2, 3 of block `j`: as f64.
+    RandnWide(u64, u64),
+    /// Element `i` is `low + (w * range >> 64)`, `w` being the 64-bit word `i % 2` of block `i / 2`: as i64.
+    Randint(u64, u64, i64, u64),
 }
 
-/// Chunks of a parallel fill start at multiples of this, so that no random block is cut.
-pub const FILL_ALIGN: usize = 4;
-
-/// A dtype's type.
-trait Make: Copy {
-    const DTYPE: DType;
-    fn from_f64(x: f64) -> Self;
-    fn from_i64(x: i64) -> Self;
-}
-
-macro_rules! make {
-    ($($t:ty, $dtype:ident, |$f:ident| $from_f64:expr, |$i:ident| $from_i64:expr;)*) => {$(
-        impl Make for $t {
-            const DTYPE: DType = DType::$dtype;
-            #[inline(always)]
-            fn from_f64($f: f64) -> Self {
-                $from_f64
-            }
-            #[inline(always)]
-            fn from_i64($i: i64) -> Self {
-                $from_i64
-            }
+impl Fill {
+    /// The dtype its numbers are made in; [`Fill::Same`] has them in the result's already.
+    pub fn made_in(&self) -> Option<DType> {
+        match self {
+            Fill::Same(..) => None,
+            Fill::Integers(..) | Fill::Randint(..) => Some(DType::I64),
+            Fill::Steps(..) | Fill::RandWide(..) | Fill::RandnWide(..) => Some(DType::F64),
+            Fill::Rand(..) | Fill::Randn(..) => Some(DType::F32),
         }
-    )*};
-}
-make! {
-    Truth, Bool, |x| Truth((x != 0.0) as u8), |x| Int::from_i64(x);
-    u8, U8, |x| x as i64 as u8, |x| x as u8;
-    i8, I8, |x| x as i64 as i8, |x| x as i8;
-    i16, I16, |x| x as i64 as i16, |x| x as i16;
-    i32, I32, |x| x as i64 as i32, |x| x as i32;
-    i64, I64, |x| x as i64, |x| x;
-    f16, F16, |x| f16::from_f32(x as f32), |x| f16::from_f32(x as f32);
-    bf16, BF16, |x| bf16::from_f32(x as f32), |x| bf16::from_f32(x as f32);
-    f32, F32, |x| x as f32, |x| x as f32;
-    f64, F64, |x| x, |x| x as f64;
+    }
 }
 
-/// Writes elements `first..last` of a tensor that starts at `out`; `first` is a multiple of [`FILL_ALIGN`].
+/// How numbers get from where they are made to the result.
+#[derive(Clone, Copy)]
+pub struct Route {
+    /// To the compute type of the result's dtype.
+    pub cast: Option<Kernel>,
+    /// From there to the dtype.
+    pub narrow: Option<Kernel>,
+}
+
+/// Makes numbers `first..first + n` of a [`Fill`], `first` and `n` being multiples of 4.
+type Maker = unsafe fn(fill: Fill, first: usize, n: usize, out: *mut u8);
+
+/// Writes elements `first..last` of a tensor that starts at `out`; `first` is a multiple of [`TILE`].
 ///
 /// # Safety
-/// `out` is writable for them.
-pub unsafe fn fill(fill: Fill, dtype: DType, out: *mut u8, first: usize, last: usize) {
-    // SAFETY: the caller's promise.
+/// `out` is writable for them, of `size` bytes each; the route leads from where the fill is made to the dtype.
+pub unsafe fn fill(level: Level, fill: Fill, route: Route, out: *mut u8, size: usize, first: usize, last: usize) {
+    let maker: Maker = match level {
+        Level::Baseline => baseline::make,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::make,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx512::make,
+    };
+    let (mut made, mut computed) = (Tile::new(), Tile::new());
+    let mut at = first;
+    // SAFETY: tiles have room for `TILE` numbers; the rest is the caller's promise.
     unsafe {
-        match dtype {
-            DType::Bool => typed::<Truth>(fill, out, first, last),
-            DType::U8 => typed::<u8>(fill, out, first, last),
-            DType::I8 => typed::<i8>(fill, out, first, last),
-            DType::I16 => typed::<i16>(fill, out, first, last),
-            DType::I32 => typed::<i32>(fill, out, first, last),
-            DType::I64 => typed::<i64>(fill, out, first, last),
-            DType::F16 => typed::<f16>(fill, out, first, last),
-            DType::BF16 => typed::<bf16>(fill, out, first, last),
-            DType::F32 => typed::<f32>(fill, out, first, last),
-            DType::F64 => typed::<f64>(fill, out, first, last),
+        if let Fill::Same(bits, size) = fill {
+            same(bits, size, out.add(first * size), last - first);
+            return;
+        }
+        while at < last {
+            let n = TILE.min(last - at);
+            let mut from = made.as_mut_ptr();
+            maker(fill, at, n.next_multiple_of(4), from);
+            for kernel in [route.cast, route.narrow].into_iter().flatten() {
+                let to = if from == made.as_mut_ptr() { computed.as_mut_ptr() } else { made.as_mut_ptr() };
+                kernel(to, [from.cast_const(); 3], 0, n);
+                from = to;
+            }
+            out.add(at * size).copy_from_nonoverlapping(from, n * size);
+            at += n;
         }
     }
 }
 
 /// # Safety
-/// As [`fill`].
-unsafe fn typed<T: Make>(fill: Fill, out: *mut u8, first: usize, last: usize) {
-    let out = out.cast::<T>();
-    // SAFETY: the caller's promise: only elements `first..last` are written.
-    let write = |i: usize, x: T| unsafe {
-        if i < last {
-            out.add(i).write(x);
+/// `out` is writable for `n` elements of `size` bytes.
+unsafe fn same(bits: u64, size: usize, out: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match size {
+            1 => out.write_bytes(bits as u8, n),
+            2 => (0..n).for_each(|i| out.cast::<u16>().add(i).write(bits as u16)),
+            4 => (0..n).for_each(|i| out.cast::<u32>().add(i).write(bits as u32)),
+            _ => (0..n).for_each(|i| out.cast::<u64>().add(i).write(bits)),
         }
+    }
+}
+
+/// The words from `first` on.
+#[inline(always)]
+fn words(seed: u64, stream: u64, first: usize, out: &mut [u32]) {
+    let first = (first / 4) as u64;
+    for (i, four) in out.chunks_exact_mut(4).enumerate() {
+        let w = philox::block(seed, stream, first + i as u64);
+        four[0] = w[0];
+        four[1] = w[1];
+        four[2] = w[2];
+        four[3] = w[3];
+    }
+}
+
+/// # Safety
+/// `out` has room for `n` numbers, at most [`TILE`].
+#[inline(always)]
+unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
+    let mut tile = [0u32; 2 * TILE];
+    // SAFETY: the caller's promise. Numbers are written before anybody reads them, and any bits are numbers.
+    let (ints, floats, wide) = unsafe {
+        out.write_bytes(0, n * if matches!(fill.made_in(), Some(DType::F32)) { 4 } else { 8 });
+        let floats = if matches!(fill.made_in(), Some(DType::F32)) { n } else { 0 };
+        let eights = n - floats;
+        (
+            out,
+            slice::from_raw_parts_mut(out.cast::<f32>(), floats),
+            slice::from_raw_parts_mut(out.cast::<f64>(), eights),
+        )
     };
     match fill {
-        Fill::Full(scalar) => {
-            let bits = scalar_bits(scalar, T::DTYPE);
-            // SAFETY: the bits start with an element of the dtype.
-            let x = unsafe { std::ptr::from_ref(&bits).cast::<T>().read() };
-            (first..last).for_each(|i| write(i, x));
-        }
-        Fill::Arange(start, step) if T::DTYPE.is_float() => {
-            let (start, step) = (start.to_f64(), step.to_f64());
-            (first..last).for_each(|i| write(i, T::from_f64(start + i as f64 * step)));
-        }
-        Fill::Arange(start, step) => {
-            let (start, step) = (start.to_i64(), step.to_i64());
-            (first..last).for_each(|i| write(i, T::from_i64(start.wrapping_add((i as i64).wrapping_mul(step)))));
-        }
-        Fill::Rand(seed, stream) if T::DTYPE == DType::F64 => {
-            for i in (first..last).step_by(2) {
-                let w = philox::block(seed, stream, i as u64 / 2);
-                write(i, T::from_f64(philox::unit_f64(w[0], w[1])));
-                write(i + 1, T::from_f64(philox::unit_f64(w[2], w[3])));
+        Fill::Same(..) => (),
+        Fill::Integers(start, step) => {
+            for i in 0..n {
+                // SAFETY: room for `n` integers of 8 bytes.
+                unsafe { ints.cast::<i64>().add(i).write(start.wrapping_add(((first + i) as i64).wrapping_mul(step))) };
             }
         }
-        Fill::Rand(seed, stream) => {
-            // As many bits as the dtype holds just below 1: rounding never gives 1.
-            let bits = match T::DTYPE {
-                DType::F16 => 11,
-                DType::BF16 => 8,
-                _ => 24,
-            };
-            let unit = 1.0 / (1u64 << bits) as f64;
-            for i in (first..last).step_by(4) {
-                let w = philox::block(seed, stream, i as u64 / 4);
-                for (j, w) in w.into_iter().enumerate() {
-                    write(i + j, T::from_f64((w >> (32 - bits)) as f64 * unit));
-                }
+        Fill::Steps(start, step) => {
+            for (i, x) in wide.iter_mut().enumerate() {
+                *x = start + (first + i) as f64 * step;
             }
         }
-        Fill::Randn(seed, stream) if T::DTYPE == DType::F64 => {
-            for i in (first..last).step_by(2) {
-                let w = philox::block(seed, stream, i as u64 / 2);
-                let (a, b) = normal_f64(w);
-                write(i, T::from_f64(a));
-                write(i + 1, T::from_f64(b));
+        Fill::Rand(seed, stream, bits) => {
+            words(seed, stream, first, &mut tile[..n]);
+            let unit = f32::from_bits((127 - bits) << 23);
+            for (x, w) in floats.iter_mut().zip(&tile) {
+                *x = (w >> (32 - bits)) as f32 * unit;
+            }
+        }
+        Fill::RandWide(seed, stream) => {
+            words(seed, stream, 2 * first, &mut tile[..2 * n]);
+            for (x, w) in wide.iter_mut().zip(tile.chunks_exact(2)) {
+                *x = philox::unit_f64(w[0], w[1]);
             }
         }
         Fill::Randn(seed, stream) => {
-            for i in (first..last).step_by(4) {
-                let w = philox::block(seed, stream, i as u64 / 4);
-                for j in [0, 2] {
-                    let (a, b) = normal_f32(w[j], w[j + 1]);
-                    write(i + j, T::from_f64(a as f64));
-                    write(i + j + 1, T::from_f64(b as f64));
-                }
+            words(seed, stream, first, &mut tile[..n]);
+            let (mut radii, mut turns) = ([0f32; TILE / 2], [0f32; TILE / 2]);
+            for ((r, t), w) in radii.iter_mut().zip(&mut turns).zip(tile[..n].chunks_exact(2)) {
+                *r = Real::sqrt(-2.0 * Real::ln(((w[0] >> 8) + 1) as f32 * (1.0 / (1 << 24) as f32)));
+                *t = std::f32::consts::TAU * philox::unit_f32(w[1]);
+            }
+            for ((x, r), t) in floats.chunks_exact_mut(2).zip(&radii).zip(&turns) {
+                x[0] = *r * Real::cos(*t);
+                x[1] = *r * Real::sin(*t);
             }
         }
-        Fill::Randint(seed, stream, low, high) => {
-            let range = high.wrapping_sub(low) as u64;
-            for i in (first..last).step_by(2) {
-                let w = philox::block(seed, stream, i as u64 / 2);
-                for j in [0, 1] {
-                    let word = (w[2 * j + 1] as u64) << 32 | w[2 * j] as u64;
-                    let above = ((word as u128 * range as u128) >> 64) as u64;
-                    write(i + j, T::from_i64(low.wrapping_add(above as i64)));
-                }
+        Fill::RandnWide(seed, stream) => {
+            words(seed, stream, 2 * first, &mut tile[..2 * n]);
+            for (x, w) in wide.chunks_exact_mut(2).zip(tile[..2 * n].chunks_exact(4)) {
+                let r = Real::sqrt(-2.0 * Real::ln(1.0 - philox::unit_f64(w[0], w[1])));
+                let t = std::f64::consts::TAU * philox::unit_f64(w[2], w[3]);
+                x[0] = r * Real::cos(t);
+                x[1] = r * Real::sin(t);
+            }
+        }
+        Fill::Randint(seed, stream, low, range) => {
+            words(seed, stream, 2 * first, &mut tile[..2 * n]);
+            for (i, w) in tile[..2 * n].chunks_exact(2).enumerate() {
+                let word = (w[1] as u64) << 32 | w[0] as u64;
+                let above = ((word as u128 * range as u128) >> 64) as u64;
+                // SAFETY: room for `n` integers of 8 bytes.
+                unsafe { ints.cast::<i64>().add(i).write(low.wrapping_add(above as i64)) };
             }
         }
     }
 }
 
-/// Two normal numbers from two words.
-#[inline(always)]
-fn normal_f32(u: u32, v: u32) -> (f32, f32) {
-    use gt_ops::math::Real;
-    let u = ((u >> 8) + 1) as f32 * (1.0 / (1 << 24) as f32);
-    let r = Real::sqrt(-2.0 * Real::ln(u));
-    let t = std::f32::consts::TAU * philox::unit_f32(v);
-    (r * Real::cos(t), r * Real::sin(t))
+macro_rules! level {
+    ($(#[$enable:meta])* $name:ident) => {
+        mod $name {
+            use super::*;
+            $(#[$enable])*
+            pub unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
+                // SAFETY: the caller's promise.
+                unsafe { super::make(fill, first, n, out) }
+            }
+        }
+    };
 }
-
-/// Two normal numbers from four words.
-#[inline(always)]
-fn normal_f64(w: [u32; 4]) -> (f64, f64) {
-    use gt_ops::math::Real;
-    let u = 1.0 - philox::unit_f64(w[0], w[1]);
-    let r = Real::sqrt(-2.0 * Real::ln(u));
-    let t = std::f64::consts::TAU * philox::unit_f64(w[2], w[3]);
-    (r * Real::cos(t), r * Real::sin(t))
-}
+level!(baseline);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx2,fma")]
+    avx2
+);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+    avx512
+);

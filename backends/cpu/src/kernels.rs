@@ -2,12 +2,11 @@
 //!
 //! The bodies are generic and inlined into functions that enable a level's instructions, so that the compiler
 //! vectorises each for that level. The level is chosen once, when a backend starts. All levels compute the same bits:
-//! nothing is contracted or reassociated.
+//! nothing is contracted or reassociated but where the arithmetic of the op table says so.
 
 use gt_ops::math::{Int, Real, Std, Truth};
 use gt_ops::table::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{DType, Op, for_each_elementwise};
-use half::slice::HalfFloatSliceExt;
 use std::mem::MaybeUninit;
 use std::slice;
 
@@ -51,14 +50,13 @@ impl Level {
         let mut levels = vec![Level::Baseline];
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            if is_x86_feature_detected!("avx2") {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
                 levels.push(Level::Avx2);
-                if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|f| match *f {
-                    "avx512f" => is_x86_feature_detected!("avx512f"),
-                    "avx512bw" => is_x86_feature_detected!("avx512bw"),
-                    "avx512dq" => is_x86_feature_detected!("avx512dq"),
-                    _ => is_x86_feature_detected!("avx512vl"),
-                }) {
+                if is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                {
                     levels.push(Level::Avx512);
                 }
             }
@@ -269,26 +267,31 @@ fn f32_to_bf16(x: f32) -> u16 {
     (if x.is_nan() { bits | 0x0040_0000 } else { rounded } >> 16) as u16
 }
 
-/// # Safety
-/// As [`Kernel`].
-unsafe fn widen_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-    // SAFETY: the caller's promise; any bits are an f32, and they are written before they are read.
-    unsafe {
-        out.cast::<f32>().write_bytes(0, n);
-        let out = slice::from_raw_parts_mut(out.cast::<f32>(), n);
-        slice::from_raw_parts(operands[0].cast::<half::f16>(), n).convert_to_f32_slice(out);
-    }
+/// Exact. After Giesen, "half to float, fast" (2012).
+#[inline(always)]
+fn f16_to_f32(bits: u16) -> f32 {
+    let magnitude = (bits as u32 & 0x7fff) << 13;
+    // The product moves the exponent's bias, and normalises what is subnormal in half precision.
+    let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
+    let special = 0x7f80_0000 | magnitude;
+    let magnitude = if magnitude >= 0x7c00 << 13 { special } else { finite };
+    f32::from_bits(magnitude | (bits as u32 & 0x8000) << 16)
 }
 
-/// # Safety
-/// As [`Kernel`].
-unsafe fn narrow_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-    // SAFETY: as above.
-    unsafe {
-        out.write_bytes(0, n * 2);
-        let out = slice::from_raw_parts_mut(out.cast::<half::f16>(), n);
-        out.convert_from_f32_slice(slice::from_raw_parts(operands[0].cast::<f32>(), n));
-    }
+/// To nearest, halves to even. After Giesen, "float to half, fast 3, rtne" (2012).
+#[inline(always)]
+fn f32_to_f16(x: f32) -> u16 {
+    const SUBNORMAL: u32 = (127 - 15 + (23 - 10) + 1) << 23;
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    // The sum rounds at the place where a subnormal half ends.
+    let subnormal = (f32::from_bits(magnitude) + f32::from_bits(SUBNORMAL)).to_bits().wrapping_sub(SUBNORMAL);
+    let odd = magnitude >> 13 & 1;
+    let normal = magnitude.wrapping_sub((127 - 15) << 23).wrapping_add(0xfff + odd) >> 13;
+    let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+    let finite = if magnitude < 113 << 23 { subnormal } else { normal };
+    let half = if magnitude >= (127 + 16) << 23 { special } else { finite };
+    (half | bits >> 16 & 0x8000) as u16
 }
 
 /// The functions of one level.
@@ -389,6 +392,17 @@ macro_rules! level {
                 unsafe { super::map1(out, operands, n, f32_to_bf16) }
             }
 
+            $(#[$enable])*
+            unsafe fn widen_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, f16_to_f32) }
+            }
+            $(#[$enable])*
+            unsafe fn narrow_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+                // SAFETY: as above.
+                unsafe { super::map1(out, operands, n, f32_to_f16) }
+            }
+
             fn casts_from<A: Element>() -> [Option<Kernel>; 10] {
                 [
                     Some(cast::<A, Truth>), Some(cast::<A, u8>), Some(cast::<A, i8>), Some(cast::<A, i16>), Some(cast::<A, i32>),
@@ -408,8 +422,8 @@ macro_rules! level {
                         casts_from::<i64>(), none, none, casts_from::<f32>(), casts_from::<f64>(),
                     ],
                     select: [select::<u8>, select::<u16>, select::<u32>, select::<u64>],
-                    widen: [super::widen_f16, widen_bf16],
-                    narrow: [super::narrow_f16, narrow_bf16],
+                    widen: [widen_f16, widen_bf16],
+                    narrow: [narrow_f16, narrow_bf16],
                 }
             }
         }
@@ -488,11 +502,39 @@ macro_rules! fill_table {
 level!(baseline);
 #[cfg(target_arch = "x86_64")]
 level!(
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     avx2
 );
 #[cfg(target_arch = "x86_64")]
 level!(
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
     avx512
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_precisions_convert_as_the_half_crate_converts_them() {
+        for bits in 0..=u16::MAX {
+            let (f16, bf16) = (half::f16::from_bits(bits), half::bf16::from_bits(bits));
+            assert!(f16_to_f32(bits).to_bits() == f16.to_f32().to_bits() || f16.is_nan(), "{bits:#x}");
+            assert!(bf16_to_f32(bits).to_bits() == bf16.to_f32().to_bits() || bf16.is_nan(), "{bits:#x}");
+            assert_eq!(f16.is_nan(), f16_to_f32(bits).is_nan());
+            // Around each half, and halfway to the next.
+            for x in [f16.to_f32(), bf16.to_f32(), (f16.to_f32() + half::f16::from_bits(bits ^ 1).to_f32()) / 2.0] {
+                for bits in [x.to_bits(), x.to_bits().wrapping_add(1), x.to_bits().wrapping_sub(1)] {
+                    let x = f32::from_bits(bits);
+                    let (f16, bf16) = (half::f16::from_bits(f32_to_f16(x)), half::bf16::from_bits(f32_to_bf16(x)));
+                    if x.is_nan() {
+                        assert!(f16.is_nan() && bf16.is_nan());
+                    } else {
+                        assert_eq!(f16.to_bits(), half::f16::from_f32(x).to_bits(), "{x:e}");
+                        assert_eq!(bf16.to_bits(), half::bf16::from_f32(x).to_bits(), "{x:e}");
+                    }
+                }
+            }
+        }
+    }
+}

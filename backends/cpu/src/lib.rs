@@ -19,7 +19,7 @@ mod tensor;
 
 pub use tensor::Tensor;
 
-use create::{FILL_ALIGN, Fill, fill, scalar_bits};
+use create::{Fill, Route, fill, scalar_bits};
 use elementwise::{Pattern, Source, TILE, Task, Tile, chunk_elements};
 use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats};
 use gt_ops::instruction::SliceSpec;
@@ -238,8 +238,7 @@ impl CpuBackend {
         if from == to {
             return Ok(t.clone());
         }
-        let compute = |d: DType| if d.is_float() && d != DType::F64 { DType::F32 } else { d };
-        let Some(kernel) = self.kernels.cast(compute(from), compute(to)) else {
+        let Some(kernel) = self.kernels.cast(compute_dtype(from), compute_dtype(to)) else {
             return Err(ExecError::internal(format!("no cast from {from} to {to}")));
         };
         let map =
@@ -488,25 +487,48 @@ impl CpuBackend {
             Attrs::Random { seed, stream, .. } => (*seed, *stream),
             _ => (0, 0),
         };
+        let dtype = out.dtype;
         let how = match op {
-            Op::Full => Fill::Full(number(0)?),
-            Op::Arange => Fill::Arange(number(0)?, number(1)?),
-            Op::Rand => Fill::Rand(seed, stream),
+            Op::Full => Fill::Same(scalar_bits(number(0)?, dtype), dtype.size()),
+            Op::Arange if dtype.is_float() => Fill::Steps(number(0)?.to_f64(), number(1)?.to_f64()),
+            Op::Arange => Fill::Integers(number(0)?.to_i64(), number(1)?.to_i64()),
+            Op::Rand if dtype == DType::F64 => Fill::RandWide(seed, stream),
+            // As many bits as the dtype holds just below 1: rounding never gives 1.
+            Op::Rand if dtype == DType::F16 => Fill::Rand(seed, stream, 11),
+            Op::Rand if dtype == DType::BF16 => Fill::Rand(seed, stream, 8),
+            Op::Rand => Fill::Rand(seed, stream, 24),
+            Op::Randn if dtype == DType::F64 => Fill::RandnWide(seed, stream),
             Op::Randn => Fill::Randn(seed, stream),
-            Op::Randint => Fill::Randint(seed, stream, number(0)?.to_i64(), number(1)?.to_i64()),
+            Op::Randint => {
+                let (low, high) = (number(0)?.to_i64(), number(1)?.to_i64());
+                Fill::Randint(seed, stream, low, high.wrapping_sub(low) as u64)
+            }
             _ => return Err(ExecError::internal(format!("{} creates nothing", op.name()))),
         };
+        let made_in = how.made_in().unwrap_or(dtype);
+        let cast = if made_in == compute_dtype(dtype) || made_in == dtype {
+            None
+        } else {
+            self.kernels.cast(made_in, compute_dtype(dtype))
+        };
+        let route = Route { cast, narrow: self.narrow(dtype) };
         let result = self.new_tensor(out)?;
         let to = Shared::new(result.ptr());
         let elements = out.shape.numel();
         let weight = op.row().cost_flops as usize;
-        let chunk = chunk_elements(elements.max(1), weight, self.pool.threads()).next_multiple_of(FILL_ALIGN);
+        let chunk = chunk_elements(elements.max(1), weight, self.pool.threads()).next_multiple_of(TILE);
+        let level = self.level;
         self.pool.run(elements.div_ceil(chunk), &|i| {
-            // SAFETY: the result is new; chunks are disjoint and start at whole random blocks.
-            unsafe { fill(how, out.dtype, to.get(), i * chunk, ((i + 1) * chunk).min(elements)) };
+            // SAFETY: the result is new; chunks are disjoint and start at whole tiles.
+            unsafe { fill(level, how, route, to.get(), dtype.size(), i * chunk, ((i + 1) * chunk).min(elements)) };
         })?;
         Ok(result)
     }
+}
+
+/// The dtype that kernels of a dtype compute in.
+fn compute_dtype(dtype: DType) -> DType {
+    if dtype.is_float() && dtype != DType::F64 { DType::F32 } else { dtype }
 }
 
 /// A kernel and what it needs around it.

@@ -422,7 +422,7 @@ macro_rules! level {
 level!(baseline);
 #[cfg(target_arch = "x86_64")]
 level!(
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,fma")]
     avx2
 );
 #[cfg(target_arch = "x86_64")]

@@ -1,0 +1,246 @@
+//! Times the backend by itself: `cargo run --release -p gt-cpu --example measure -- [threads] [filter]`.
+#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+
+use gt_backend::{Backend, ExecError, Input};
+use gt_cpu::{CpuBackend, CpuOptions, Tensor};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::{Attrs, DType, Op, Scalar, Shape};
+use std::time::Instant;
+
+struct Bench {
+    backend: CpuBackend,
+    filter: String,
+}
+
+impl Bench {
+    fn execute(
+        &mut self,
+        op: Op,
+        inputs: &[Input<'_, Tensor>],
+        attrs: &Attrs,
+        last_use: u8,
+    ) -> Result<Tensor, ExecError> {
+        let metas: Vec<InputMeta> = inputs
+            .iter()
+            .map(|i| match i {
+                Input::Tensor(t) => InputMeta::Tensor(self.backend.meta(t)),
+                Input::Scalar(s) => InputMeta::Scalar(*s),
+            })
+            .collect();
+        let out = infer(op, &metas, attrs).map_err(|e| ExecError::internal(e.to_string()))?;
+        self.backend.execute(op, inputs, attrs, &out, last_use)
+    }
+
+    fn random(&mut self, dims: &[usize], dtype: DType) -> Result<Tensor, ExecError> {
+        let shape = Shape::new(dims).map_err(|e| ExecError::internal(e.to_string()))?;
+        let wide = Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2 };
+        let tensor = self.execute(Op::Rand, &[], &wide, 0)?;
+        self.execute(Op::Cast, &[Input::Tensor(&tensor)], &Attrs::DType(dtype), 0)
+    }
+
+    /// The best seconds a call over several rounds.
+    fn time(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[Input<'_, Tensor>],
+        attrs: &Attrs,
+    ) -> Result<Option<f64>, ExecError> {
+        if !name.contains(&self.filter) {
+            return Ok(None);
+        }
+        let metas: Vec<InputMeta> = inputs
+            .iter()
+            .map(|i| match i {
+                Input::Tensor(t) => InputMeta::Tensor(self.backend.meta(t)),
+                Input::Scalar(s) => InputMeta::Scalar(*s),
+            })
+            .collect();
+        let out = infer(op, &metas, attrs).map_err(|e| ExecError::internal(e.to_string()))?;
+        let mut calls = 1;
+        let mut best = f64::INFINITY;
+        let mut rounds = 0;
+        while rounds < 12 {
+            let start = Instant::now();
+            for _ in 0..calls {
+                self.backend.execute(op, inputs, attrs, &out, 0)?;
+            }
+            let seconds = start.elapsed().as_secs_f64();
+            if seconds < 0.01 {
+                calls *= 2;
+                continue;
+            }
+            rounds += 1;
+            best = best.min(seconds / calls as f64);
+        }
+        Ok(Some(best))
+    }
+}
+
+fn main() -> Result<(), ExecError> {
+    let mut args = std::env::args().skip(1);
+    let threads = args.next().and_then(|a| a.parse().ok()).unwrap_or(1);
+    let filter = args.next().unwrap_or_default();
+    let options = CpuOptions { threads, ..CpuOptions::default() };
+    let mut bench = Bench { backend: CpuBackend::new(options), filter };
+    let b = &mut bench;
+    let unary = [
+        Op::Neg,
+        Op::Relu,
+        Op::Exp,
+        Op::Log,
+        Op::Sqrt,
+        Op::Rsqrt,
+        Op::Sin,
+        Op::Cos,
+        Op::Tan,
+        Op::Tanh,
+        Op::Sigmoid,
+        Op::Erf,
+        Op::Gelu,
+        Op::GeluTanh,
+        Op::Expm1,
+        Op::Log1p,
+        Op::Floor,
+        Op::Isnan,
+    ];
+    let binary = [Op::Add, Op::Mul, Op::Div, Op::Maximum, Op::Pow, Op::Remainder, Op::FloorDivide, Op::Lt];
+
+    let one = b.random(&[1], DType::F32)?;
+    for (name, inputs) in [
+        ("tiny add", [Input::Tensor(&one), Input::Tensor(&one)]),
+        ("tiny add scalar", [Input::Tensor(&one), Input::Scalar(Scalar::Float(1.0))]),
+    ] {
+        if let Some(s) = b.time(name, Op::Add, &inputs, &Attrs::None)? {
+            println!("{name:<28} {:8.1} ns", s * 1e9);
+        }
+    }
+    if "tiny chain".contains(&b.filter) {
+        let out = b.backend.meta(&one);
+        let mut best = f64::INFINITY;
+        for _ in 0..20 {
+            let mut x = b.random(&[1], DType::F32)?;
+            let start = Instant::now();
+            for _ in 0..100_000 {
+                x = b.backend.execute(Op::Add, &[Input::Tensor(&x), Input::Tensor(&one)], &Attrs::None, &out, 1)?;
+            }
+            best = best.min(start.elapsed().as_secs_f64() / 1e5);
+        }
+        println!("{:<28} {:8.1} ns", "tiny chain (in place)", best * 1e9);
+    }
+
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        for n in [10_000usize, 1_000_000, 25_000_000] {
+            if n != 1_000_000 && dtype != DType::F32 {
+                continue;
+            }
+            let (x, y) = (b.random(&[n], dtype)?, b.random(&[n], dtype)?);
+            for op in unary {
+                if let Some(s) =
+                    b.time(&format!("{} {dtype} {n}", op.name()), op, &[Input::Tensor(&x)], &Attrs::None)?
+                {
+                    println!(
+                        "{:<28} {:8.1} GB/s",
+                        format!("{} {dtype} {n}", op.name()),
+                        2.0 * (n * dtype.size()) as f64 / s / 1e9
+                    );
+                }
+            }
+            for op in binary {
+                let name = format!("{} {dtype} {n}", op.name());
+                if let Some(s) = b.time(&name, op, &[Input::Tensor(&x), Input::Tensor(&y)], &Attrs::None)? {
+                    println!("{name:<28} {:8.1} GB/s", 3.0 * (n * dtype.size()) as f64 / s / 1e9);
+                }
+            }
+            for op in [Op::Sum, Op::Mean, Op::Amax, Op::Prod, Op::Any] {
+                let name = format!("{} {dtype} {n}", op.name());
+                if let Some(s) = b.time(&name, op, &[Input::Tensor(&x)], &Attrs::Axes { mask: 1, keepdim: false })? {
+                    println!("{name:<28} {:8.1} GB/s", (n * dtype.size()) as f64 / s / 1e9);
+                }
+            }
+        }
+    }
+
+    for (rows, columns) in [(1000usize, 1000usize), (512, 10), (100_000, 10), (32, 256), (10, 100_000)] {
+        let x = b.random(&[rows, columns], DType::F32)?;
+        let (row, column) = (b.random(&[columns], DType::F32)?, b.random(&[rows, 1], DType::F32)?);
+        for (what, other) in [("row", &row), ("column", &column)] {
+            let name = format!("add {what} {rows}x{columns}");
+            if let Some(s) = b.time(&name, Op::Add, &[Input::Tensor(&x), Input::Tensor(other)], &Attrs::None)? {
+                println!("{name:<28} {:8.1} GB/s {:10.2} us", 8.0 * (rows * columns) as f64 / s / 1e9, s * 1e6);
+            }
+        }
+        for op in [Op::Sum, Op::Amax, Op::Argmax] {
+            for mask in [1, 2] {
+                let name = format!("{} axis {} {rows}x{columns}", op.name(), mask - 1);
+                if let Some(s) = b.time(&name, op, &[Input::Tensor(&x)], &Attrs::Axes { mask, keepdim: false })? {
+                    println!("{name:<28} {:8.1} GB/s {:10.2} us", 4.0 * (rows * columns) as f64 / s / 1e9, s * 1e6);
+                }
+            }
+        }
+        let turned = {
+            let mut p = [0; 8];
+            p[0] = 1;
+            b.execute(Op::Permute, &[Input::Tensor(&x)], &Attrs::Permutation(p), 0)?
+        };
+        let name = format!("transpose copy {rows}x{columns}");
+        let flat = Attrs::Shape(Shape::new(&[rows * columns]).map_err(|e| ExecError::internal(e.to_string()))?);
+        if let Some(s) = b.time(&name, Op::Reshape, &[Input::Tensor(&turned)], &flat)? {
+            println!("{name:<28} {:8.1} GB/s {:10.2} us", 8.0 * (rows * columns) as f64 / s / 1e9, s * 1e6);
+        }
+    }
+
+    let create = |op: Op, dtype: DType| {
+        let shape = Shape::new(&[1_000_000]).unwrap_or(Shape::SCALAR);
+        if op == Op::Full { Attrs::Create { shape, dtype } } else { Attrs::Random { shape, dtype, seed: 1, stream: 1 } }
+    };
+    for (op, inputs) in [
+        (Op::Full, &[Input::Scalar(Scalar::Int(1))][..]),
+        (Op::Rand, &[]),
+        (Op::Randn, &[]),
+        (Op::Randint, &[Input::Scalar(Scalar::Int(0)), Input::Scalar(Scalar::Int(10))]),
+    ] {
+        let name = format!("create {} f32 1e6", op.name());
+        if let Some(s) = b.time(&name, op, inputs, &create(op, DType::F32))? {
+            println!("{name:<28} {:8.1} GB/s", 4e6 / s / 1e9);
+        }
+    }
+
+    for (m, k, n) in [
+        (1, 1, 1),
+        (8, 8, 8),
+        (64, 64, 64),
+        (256, 256, 256),
+        (512, 512, 512),
+        (1024, 1024, 1024),
+        (2048, 2048, 2048),
+        (256, 768, 3072),
+        (32, 784, 256),
+        (32, 256, 10),
+        (512, 784, 256),
+        (512, 256, 10),
+        (1, 768, 3072),
+    ] {
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::I32] {
+            if dtype != DType::F32 && m * n * k != 512 * 512 * 512 {
+                continue;
+            }
+            let (x, y) = (b.random(&[m, k], dtype)?, b.random(&[k, n], dtype)?);
+            let (xt, yt) = (b.random(&[k, m], dtype)?, b.random(&[n, k], dtype)?);
+            let mut p = [0; 8];
+            p[0] = 1;
+            let turn = Attrs::Permutation(p);
+            let xt = b.execute(Op::Permute, &[Input::Tensor(&xt)], &turn, 0)?;
+            let yt = b.execute(Op::Permute, &[Input::Tensor(&yt)], &turn, 0)?;
+            for (how, left, right) in [("NN", &x, &y), ("NT", &x, &yt), ("TN", &xt, &y)] {
+                let name = format!("matmul {dtype} {m}x{k}x{n} {how}");
+                if let Some(s) =
+                    b.time(&name, Op::Matmul, &[Input::Tensor(left), Input::Tensor(right)], &Attrs::None)?
+                {
+                    println!("{name:<36} {:8.1} GFLOP/s {:10.2} us", 2.0 * (m * n * k) as f64 / s / 1e9, s * 1e6);
+                }
+            }
+        }
+    }
+    Ok(())
+}
