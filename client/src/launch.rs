@@ -122,6 +122,7 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
         .stdout(Stdio::null())
         .spawn()
         .map_err(|e| failed("started", &e))?;
+    tracing::info!(target: "gt_client", program = %gtd.display(), pid = child.id(), name, "started a private daemon");
     let mut private = PrivateDaemon { child };
     let connection = connect_over(ours, hello).map_err(|error| match private.child.try_wait() {
         Ok(Some(status)) => failed("used", &format!("it ended at once ({status})")),

@@ -120,6 +120,14 @@ impl Session {
             return Err(Error::Disconnected("the daemon welcomed the client without a session".into()));
         };
         let (submitter, completions) = port.split();
+        tracing::info!(
+            target: "gt_client",
+            session = grant.session_id,
+            daemon_pid = welcome.daemon_pid,
+            private = private.is_some(),
+            socket = socket.as_deref(),
+            "connected"
+        );
         let traceback = std::env::var("GT_TRACEBACK").is_ok_and(|v| v != "0" && !v.is_empty());
         Ok(Arc::new(Session {
             submit: BriefLock::new(Submit {
@@ -182,6 +190,7 @@ impl Session {
         }
         self.flush();
         if !self.closed.swap(true, Relaxed) {
+            tracing::info!(target: "gt_client", session = self.info.session_id, "disconnecting");
             // A daemon that does not listen any more needs no goodbye.
             let _ = gt_protocol::send_client_message(&self.socket, &gt_protocol::ClientMessage::Bye, Duration::ZERO);
             self.socket.shut_down();
@@ -197,6 +206,7 @@ impl Session {
 
     #[cold]
     fn disconnected(&self) -> Error {
+        tracing::debug!(target: "gt_client", session = self.info.session_id, "the session is over");
         Error::Disconnected(if self.is_inherited() {
             "this tensor belongs to the parent process's session, which a forked child cannot use: \
              create tensors after the fork, or pass them as NumPy arrays"
@@ -237,6 +247,7 @@ impl Session {
             }
             submit.publish();
             drop(submit);
+            tracing::debug!(target: "gt_client", "the submission ring is full; waiting for the daemon");
             // The ring is full: the daemon is behind, and waiting here is what slows the client down. A command half
             // way into the daemon's view of things cannot be taken back, so signals wait for the next fetch.
             blocking_quietly(|| self.wait_for_room())?;
@@ -427,6 +438,7 @@ impl Session {
                 }
                 error => Error::Disconnected(format!("no answer from the GT daemon: {error}")),
             })?;
+            tracing::debug!(target: "gt_client", segment = granted.segment, bytes = granted.bytes, "arena granted");
             let segment = self
                 .arena
                 .add(granted.fd, granted.bytes)

@@ -59,6 +59,7 @@ impl Session {
     pub fn upload(self: &Arc<Session>, meta: Meta, source: Source) -> Result<Arc<Value>> {
         assert_eq!(source.len, meta.bytes(), "the source of an upload has the tensor's bytes");
         let id = self.allocate(meta)?;
+        tracing::debug!(target: "gt_client", id, shape = %meta.shape, dtype = %meta.dtype, "upload");
         let value = Value::new(id, meta, self);
         let mut under_way: VecDeque<Token> = VecDeque::with_capacity(PIECES_MAX);
         let mut offset = 0;
@@ -90,6 +91,7 @@ impl Session {
     /// What went wrong in computing the value; a full arena, a session that has ended.
     pub fn download(self: &Arc<Session>, value: &Value) -> Result<ArenaBlock> {
         let len = value.meta().bytes();
+        tracing::debug!(target: "gt_client", id = value.id(), bytes = len, "download");
         let block = self.arena_block(len)?;
         let token = self.fetch(value.id(), 0, &block, len)?;
         match self.wait(&token) {

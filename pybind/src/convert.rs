@@ -4,7 +4,7 @@ use crate::data;
 use crate::tensor::PyTensor;
 use gt_client::Tensor;
 use gt_ops::Scalar;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
 
@@ -74,6 +74,9 @@ fn int(object: &Bound<'_, PyAny>) -> PyResult<i64> {
         return Err(PyTypeError::new_err(format!("expected an int, but got the float {object}")));
     }
     object.extract::<i64>().map_err(|_| {
+        if object.is_instance_of::<PyInt>() {
+            return PyRuntimeError::new_err(format!("Overflow when unpacking long: {object} is too large for a size"));
+        }
         PyTypeError::new_err(format!(
             "expected an int or a sequence of ints, but got {}",
             object.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())

@@ -3,7 +3,7 @@
 use gt_ops::build::Index;
 use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyEllipsis, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PySlice, PyString, PyTuple};
 
 /// The parts of an index.
 pub fn parts(index: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
@@ -37,8 +37,11 @@ fn one(part: &Bound<'_, PyAny>) -> PyResult<Index> {
         }
         return Ok(Index::Range { start: bound("start")?, stop: bound("stop")?, step });
     }
+    let text = part.is_instance_of::<PyString>();
     let advanced = part.is_instance_of::<PyBool>()
-        || part.hasattr("__len__")? && part.getattr("ndim").and_then(|n| n.extract::<usize>()).map_or(true, |n| n > 0);
+        || !text
+            && part.hasattr("__len__")?
+            && part.getattr("ndim").and_then(|n| n.extract::<usize>()).map_or(true, |n| n > 0);
     if advanced {
         return Err(PyNotImplementedError::new_err(
             "indexing with tensors, arrays, lists or bools is not there yet: use integers, slices, None and ..., or gather()",

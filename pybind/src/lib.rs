@@ -27,6 +27,7 @@ use pyo3::prelude::*;
 fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     gil::install_hooks();
+    start_tracing();
     error::register(module)?;
     dtype::register(module)?;
     session::register(module)?;
@@ -36,4 +37,17 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     table::register(module)?;
     module.add_class::<tensor::PyTensor>()?;
     Ok(())
+}
+
+/// `GT_VERBOSE=1` says what the client does, `GT_DEBUG_CLIENT=1` everything; otherwise it is silent.
+fn start_tracing() {
+    let is_set = |name| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0");
+    let level = match (is_set("GT_DEBUG_CLIENT"), is_set("GT_VERBOSE")) {
+        (true, _) => "gt_client=debug",
+        (false, true) => "gt_client=info",
+        (false, false) => return,
+    };
+    // An interpreter that embeds another user of tracing has one already; it then decides.
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let _ = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).with_ansi(colours).try_init();
 }

@@ -24,7 +24,7 @@ class Linear(Module):
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter(gt.empty(out_features, in_features, dtype=dtype))
-        self.bias = Parameter(gt.empty(out_features, dtype=dtype)) if bias else self.register_parameter("bias", None)
+        self.register_parameter("bias", Parameter(gt.empty(out_features, dtype=dtype)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -159,12 +159,12 @@ class Sequential(Module):
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
         super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], Mapping):
-            named = modules[0].items()
-        else:
-            named = ((str(i), module) for i, module in enumerate(modules))
-        for name, module in named:
-            self.add_module(name, module)
+        for i, module in enumerate(modules):
+            if isinstance(module, Mapping):
+                for name, named in module.items():
+                    self.add_module(name, named)
+            else:
+                self.add_module(str(i), module)
 
     def forward(self, input: Any) -> Any:
         """What the last module makes of what the others made."""

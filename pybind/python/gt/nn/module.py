@@ -28,8 +28,6 @@ class LoadResult(NamedTuple):
             return "<All keys matched successfully>"
         return f"LoadResult(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
-    __str__ = __repr__
-
 
 class Module:
     """The base of every layer and model: subclass it, assign layers in `__init__`, compute in `forward`."""
@@ -50,7 +48,7 @@ class Module:
     # Registration -----------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Parameter):
+        if isinstance(value, Tensor) and isinstance(value, Parameter):
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             self.add_module(name, value)

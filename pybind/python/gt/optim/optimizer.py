@@ -100,7 +100,7 @@ class Optimizer:
             raise ValueError(
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
             )
-        numbered = {}
+        numbered: dict[int, Tensor] = {}
         for new, own in zip(groups, self.param_groups, strict=True):
             numbered |= dict(zip(new["params"], own["params"], strict=True))
             own.update({name: value for name, value in new.items() if name != "params"})
