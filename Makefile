@@ -34,7 +34,7 @@ demo: $(VENV)/.stamp-examples ## build, install into .venv, and train on the han
 test: test-rust test-loom test-miri lint test-python ## every test, Rust and Python, and the linters
 
 test-rust: tools ## the Rust tests
-	cargo test
+	cargo test --no-fail-fast
 
 test-loom: tools ## loom: every interleaving of the shared-memory orderings
 	RUSTFLAGS="--cfg loom" cargo test --release --package gt-shm --test loom --target-dir $(LOOM_TARGET)

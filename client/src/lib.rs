@@ -1,7 +1,7 @@
 //! A session with the GT daemon: tensor handles, transfers and the autograd tape.
 //!
-//! This crate knows the instruction set and the shared-memory rings. It must not know Python, which is one of its users,
-//! nor devices, which are the daemon's.
+//! This crate knows the instruction set and the shared-memory rings. It must not know Python, which is one of its
+//! users, nor devices, which are the daemon's.
 //!
 //! Start at [`session`]: how instructions get into the ring, ids are given out and completions come back. [`tensor`]
 //! is what users hold, [`scope`] how ops are emitted and recorded, [`tape`] the backward pass, [`transfer`] how bytes

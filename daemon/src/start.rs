@@ -43,8 +43,8 @@ fn complain(text: &str) {
     eprintln!("{text}");
 }
 
-/// `GT_VERBOSE=1` says what happens, `GT_DEBUG_DISPATCHER=1` and `GT_DEBUG_WORKER=1` all about one part, `RUST_LOG` what
-/// it always says. Without them only what is wrong is said.
+/// `GT_VERBOSE=1` says what happens, `GT_DEBUG_DISPATCHER=1` and `GT_DEBUG_WORKER=1` all about one part, `RUST_LOG`
+/// what it always says. Without them only what is wrong is said.
 fn start_tracing() {
     let is_set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0");
     let mut directives = String::from(if is_set("GT_VERBOSE") { "info" } else { "warn" });
@@ -70,7 +70,7 @@ pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
     };
     let signals = take_signals()?;
     if config.private {
-        // Of its own session, so that Ctrl-C in a terminal reaches the client only. Fails only where that is so already.
+        // Of its own session, so that Ctrl-C in a terminal reaches the client only. Fails only where it has one already.
         let _ = nix::unistd::setsid();
     }
     raise_descriptor_limit();
@@ -121,7 +121,7 @@ fn take_client(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(format!("--client-fd {fd} is not open").into());
     }
-    // SAFETY: it is open, and nothing in this process knows of it yet; if it is standard input, nothing here reads that.
+    // SAFETY: it is open, and nothing in this process knows of it yet; if it is standard input, nothing here reads it.
     let given = unsafe { OwnedFd::from_raw_fd(fd) };
     let own = given.try_clone()?;
     if fd == 0 {

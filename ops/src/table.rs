@@ -156,7 +156,8 @@ pub struct Row {
     pub grad: Option<GradFn>,
     /// What the gradient needs kept.
     pub saves: Saves,
-    /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for the tests.
+    /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for
+    /// the tests.
     pub reference: &'static str,
     /// Where the tests draw each operand from: PyTorch leaves the op undefined, or its gradient wild, elsewhere.
     pub domain: [(f64, f64); 3],

@@ -54,7 +54,8 @@ pub enum Command {
         /// Their ids, then zeros.
         ids: [TensorId; FREE_IDS_MAX],
     },
-    /// Copy a tensor's elements `[offset, offset + len)`, in bytes of its row-major form, into the arena, then complete `token`.
+    /// Copy a tensor's elements `[offset, offset + len)`, in bytes of its row-major form, into the arena, then complete
+    /// `token`.
     Fetch {
         /// Completed when the bytes are there, or with the error that poisoned the tensor.
         token: u64,

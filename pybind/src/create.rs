@@ -246,7 +246,8 @@ randoms! {
     randn randn_like Randn "Normal numbers of mean 0 and variance 1.";
 }
 
-/// Uniform integers from `low` (0 unless given) up to but without `high`: `randint(high, size)` or `randint(low, high, size)`.
+/// Uniform integers from `low` (0 unless given) up to but without `high`: `randint(high, size)` or
+/// `randint(low, high, size)`.
 #[pyfunction]
 #[pyo3(signature = (*args, low=None, high=None, size=None, dtype=None, requires_grad=false))]
 fn randint(

@@ -14,8 +14,8 @@ pub struct GilCell<T> {
     readers: Cell<u32>,
 }
 
-// SAFETY: every access takes a `Python` token, which only the thread that holds the global lock has. The module declares
-// that it needs that lock, so a free-threaded interpreter takes it too.
+// SAFETY: every access takes a `Python` token, which only the thread that holds the global lock has. The module
+// declares that it needs that lock, so a free-threaded interpreter takes it too.
 unsafe impl<T: Send> Sync for GilCell<T> {}
 
 /// Keeps a value from changing.

@@ -3,8 +3,8 @@
 //! It turns Python objects into the client's tensors and back, and errors into PyTorch's exceptions. What a tensor is
 //! and how it is computed is in the client crate; `nn`, `optim` and everything else a researcher reads is Python.
 //!
-//! Start at [`tensor`]: the class users hold. [`operators`] are its dunder methods, [`methods`] the rest, [`create`] the
-//! functions that make tensors, [`data`] how lists and NumPy arrays get in and out.
+//! Start at [`tensor`]: the class users hold. [`operators`] are its dunder methods, [`methods`] the rest, [`create`]
+//! the functions that make tensors, [`data`] how lists and NumPy arrays get in and out.
 
 mod autograd;
 mod convert;

@@ -166,8 +166,8 @@ impl Shared {
             }
             match self.state.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    // SAFETY: we are inside an open job: the caller wrote the work before it opened it, and waits for us
-                    // before it takes it away.
+                    // SAFETY: we are inside an open job: the caller wrote the work before it opened it, and waits for
+                    // us before it takes it away.
                     if let Some(work) = unsafe { *self.work.get() } {
                         // SAFETY: as above.
                         self.claim(unsafe { &*work });
