@@ -126,7 +126,7 @@ def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEAD
 
 
 def state(pid: int) -> str:
-    """What the kernel says a process does: `R` runs, `S` sleeps, `Z` is dead and not yet waited for; nothing if gone."""
+    """What the kernel says a process does: `R` runs, `S` sleeps, `Z` is dead, unwaited for; nothing if gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -9,6 +9,7 @@ an entry.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -97,7 +98,8 @@ def _operands(row: dict[str, Any], layout: str, dtype: str) -> Iterator[tuple[np
 def _reference(row: dict[str, Any], arrays: Arrays, **names: Any) -> np.ndarray:
     """The row's own NumPy expression."""
     scope = {"np": np, "sp": scipy.special, **dict(zip("abc", arrays, strict=False)), **names}
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of the mean of nothing, which is NaN
         return np.asarray(eval(row["reference"], scope))
 
 
