@@ -15,7 +15,7 @@ use support::{Client, Private, range};
 
 const ADDS: u64 = 100_000;
 const ROUND_TRIPS: usize = 20_000;
-const REPEATS: usize = 7;
+const REPEATS: usize = 12;
 
 fn main() {
     let private = Private::start();

@@ -12,7 +12,9 @@ use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::{ArenaRange, Command, Completion, FREE_IDS_MAX, SLOTS_MAX, Slot, WireError, decode, slots_of};
 use gt_ops::{Instruction, OpError, Operand, TensorId};
-use gt_protocol::limits::{ARENA_BYTES_MIN, ARENA_BYTES_PER_SESSION_MAX, ARENAS_PER_SESSION_MAX};
+use gt_protocol::limits::{
+    ARENA_BYTES_MIN, ARENA_BYTES_PER_SESSION_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX,
+};
 use gt_protocol::{RefusalCode, Refused, SessionStatus};
 use gt_shm::port::POP_SLOTS_MAX;
 use gt_shm::{Arena, Corrupt, DaemonPort, SessionState};
@@ -26,6 +28,8 @@ const TRANSFER_BYTES_PER_NS: u64 = 8;
 /// No step is estimated to take longer, nanoseconds: one that fails at once for want of memory would otherwise cost its
 /// session its share for hours.
 const STEP_NS_MAX: u64 = 1_000_000_000;
+/// After a step of this estimate the clock is read again, nanoseconds.
+const TICK_COST_NS: u64 = 2_000;
 /// The cost of a command in a session's share, nanoseconds: even a command that computes nothing takes time to read.
 const COMMAND_NS: i64 = 50;
 
@@ -90,6 +94,9 @@ pub enum Violation {
     /// An arena range that was not granted.
     #[error("it named bytes {}..+{} of arena {}, which it does not have", .0.offset_bytes, .0.len_bytes, .0.segment)]
     Arena(ArenaRange),
+    /// More tensors than a session may have.
+    #[error("it holds {TENSORS_PER_SESSION_MAX} tensors, and no more are allowed: free some")]
+    TooManyTensors,
     /// More completions asked for than its ring holds.
     #[error("it asked for more completions than its ring holds")]
     TooManyInFlight,
@@ -261,6 +268,7 @@ impl Session {
     }
 
     fn take_in(&mut self, command: Command, slots: usize, cx: &mut Context<'_>) -> Result<(), Violation> {
+        tracing::debug!(target: "gtd::dispatcher", session = self.stream.session, ?command, "received");
         self.instructions += 1;
         self.deficit_ns -= COMMAND_NS;
         let wire_bytes = slots as u64 * 64;
@@ -433,6 +441,9 @@ impl Session {
                 Ok(())
             }
             Outcome::Done(result) => {
+                if step.cost_ns >= TICK_COST_NS {
+                    cx.tape.tick();
+                }
                 let Step { stream, origin, token, bytes, .. } = *step;
                 self.finished(&Report { stream, subject, origin, token, bytes, result }, cx.tape)
             }
@@ -506,6 +517,9 @@ impl Session {
         }
         if id >= MODIFIER_IDS {
             return Err(Violation::IdTooLarge(id));
+        }
+        if self.tensors.len() >= TENSORS_PER_SESSION_MAX {
+            return Err(Violation::TooManyTensors);
         }
         self.last_id = id;
         Ok(())

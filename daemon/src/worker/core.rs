@@ -93,6 +93,17 @@ impl<B: Backend> Core<B> {
         &mut self.backend
     }
 
+    /// Gives memory back that is only kept for reuse.
+    pub fn trim(&mut self) {
+        let trim = || {
+            self.backend.trim();
+            Ok(())
+        };
+        if let Err(error) = caught(trim) {
+            tracing::error!(target: "gtd::worker", %error, "memory could not be given back");
+        }
+    }
+
     /// Makes room for the session at `place`.
     pub fn open(&mut self, place: u32, shared: Arc<StreamShared>) {
         let place = place as usize;
@@ -115,6 +126,7 @@ impl<B: Backend> Core<B> {
     /// Why it failed. A result that failed is kept as that failure, and so is what is computed from it.
     #[inline]
     pub fn run(&mut self, place: u32, origin: TensorId, command: &Command, out: Option<&Meta>) -> Result<(), Failure> {
+        tracing::debug!(target: "gtd::worker", place, origin, ?command, "does");
         let Some(Some(stream)) = self.streams.get_mut(place as usize) else {
             return Err(defect("a step of a session that was never opened", origin, None));
         };

@@ -16,7 +16,7 @@ use gt_shm::{Arena, Consumer, Doorbell, FifoReceiver, FifoSender, Producer, fifo
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -132,6 +132,19 @@ impl<B: Backend + Send + 'static> ThreadLink<B> {
 }
 
 impl<B: Backend> ThreadLink<B> {
+    /// The worker itself, if it has nothing to do: what is done to it now is in order.
+    #[inline]
+    fn idle_core(&self) -> Option<MutexGuard<'_, Core<B>>> {
+        if !self.in_flight.is_empty() {
+            return None;
+        }
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     fn queue(&mut self, head: Slot, rest: &[Slot], in_flight: InFlight) {
         let idle = self.in_flight.is_empty();
         self.queued_ns += in_flight.cost_ns;
@@ -192,6 +205,9 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     fn open(&mut self, stream: Stream) {
         let shared = Arc::new(StreamShared::default());
         self.shared.insert(stream.session, shared.clone());
+        if let Some(mut core) = self.idle_core() {
+            return core.open(stream.place, shared);
+        }
         self.opening.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.session, shared);
         self.queue_control(kind::OPEN, stream);
     }
@@ -223,15 +239,10 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     #[inline]
     fn submit(&mut self, step: &Step) -> Outcome {
-        if self.in_flight.is_empty() && step.cost_ns <= self.inline_ns_max {
-            let core = match self.core.try_lock() {
-                Ok(core) => Some(core),
-                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            };
-            if let Some(mut core) = core {
-                return Outcome::Done(core.run(step.stream.place, step.origin, &step.command, step.out.as_ref()));
-            }
+        if step.cost_ns <= self.inline_ns_max
+            && let Some(mut core) = self.idle_core()
+        {
+            return Outcome::Done(core.run(step.stream.place, step.origin, &step.command, step.out.as_ref()));
         }
         self.queue_step(step);
         Outcome::Queued
@@ -372,7 +383,7 @@ impl<B: Backend> Worker<B> {
                 Ok(())
             }
             kind::TRIM => {
-                core.backend().trim();
+                core.trim();
                 Ok(())
             }
             _ => return false,

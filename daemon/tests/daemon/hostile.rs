@@ -1,8 +1,10 @@
 //! Clients that break the rules: each loses its session, and nobody else notices.
 
 use crate::support::{Client, Gtd, eventually, f32s};
+use gt_ops::instruction::SliceSpec;
+use gt_ops::table::{AttrKind, ROWS};
 use gt_ops::wire::{ArenaRange, Command, Slot};
-use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Shape};
+use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape};
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
 use gt_protocol::{ClientMessage, DaemonMessage, Hello, Role};
 use gt_shm::port::segment_c_bytes;
@@ -252,6 +254,95 @@ fn slots() -> impl Strategy<Value = Vec<Slot>> {
     prop::collection::vec(slot, 1..60)
 }
 
+fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
+    let shape = || prop::collection::vec(0usize..4, 0..=3).prop_map(|dims| Shape::new(&dims).unwrap());
+    let dtype = || (0u8..10).prop_map(|code| DType::from_code(code).unwrap());
+    match kind {
+        AttrKind::None => Just(Attrs::None).boxed(),
+        AttrKind::DType => dtype().prop_map(Attrs::DType).boxed(),
+        AttrKind::Shape => shape().prop_map(Attrs::Shape).boxed(),
+        AttrKind::Permutation => prop_oneof![Just([0, 1, 2, 3, 4, 5, 6, 7]), Just([1, 0, 2, 3, 4, 5, 6, 7])]
+            .prop_map(Attrs::Permutation)
+            .boxed(),
+        AttrKind::Axis => (0u8..3).prop_map(Attrs::Axis).boxed(),
+        AttrKind::Axes => (0u8..4, any::<bool>()).prop_map(|(mask, keepdim)| Attrs::Axes { mask, keepdim }).boxed(),
+        AttrKind::Slice => (prop::array::uniform8(-1i64..3), prop::array::uniform8(-2i64..3), shape())
+            .prop_map(|(start, step, sizes)| Attrs::Slice(Box::new(SliceSpec { start, step, sizes })))
+            .boxed(),
+        AttrKind::Create => (shape(), dtype()).prop_map(|(shape, dtype)| Attrs::Create { shape, dtype }).boxed(),
+        AttrKind::Random => (shape(), dtype(), any::<(u64, u64)>())
+            .prop_map(|(shape, dtype, (seed, stream))| Attrs::Random { shape, dtype, seed, stream })
+            .boxed(),
+    }
+}
+
+/// Instructions that are well-formed and often right. Tensors are drawn from 64 that exist.
+fn instructions() -> impl Strategy<Value = Instruction> {
+    (0..ROWS.len()).prop_flat_map(|row| {
+        let row = &ROWS[row];
+        let operand = prop_oneof![
+            8 => (1u64..=TENSORS).prop_map(Operand::Tensor),
+            1 => any::<i64>().prop_map(|n| Operand::Scalar(Scalar::Int(n))),
+            1 => any::<f64>().prop_map(|x| Operand::Scalar(Scalar::Float(x))),
+            1 => any::<bool>().prop_map(|b| Operand::Scalar(Scalar::Bool(b))),
+        ];
+        let operands = prop::collection::vec(operand, row.operands as usize);
+        (attrs(row.attrs), operands).prop_map(move |(attrs, operands)| Instruction {
+            op: row.op,
+            out: 0,
+            inputs: Inputs::from_slice(&operands),
+            last_use: 0,
+            attrs,
+        })
+    })
+}
+
+const TENSORS: u64 = 64;
+
+/// One of each dtype in a few shapes.
+fn zoo(client: &mut Client) {
+    for n in 0..TENSORS {
+        let dtype = DType::from_code((n % 10) as u8).unwrap();
+        let shape = Shape::new([&[][..], &[3], &[2, 3], &[3, 3], &[0, 3], &[1, 2, 3], &[2, 1, 3]][n as usize % 7]);
+        let attrs = Attrs::Create { shape: shape.unwrap(), dtype };
+        client.op(Op::Full, &[Operand::Scalar(Scalar::Int(n as i64 % 3))], attrs);
+    }
+}
+
+#[test]
+fn well_formed_instructions_compute_or_fail_but_break_nothing() {
+    let gtd = Gtd::start(&["--memory", "64M"]);
+    let mut witness = gtd.client();
+    let kept = witness.full(&[2], 3.0);
+    let mut runner = TestRunner::new(Config::default());
+    let instructions = instructions();
+    let (mut accepted, mut refused) = (0, 0);
+    while accepted < CASES {
+        let mut client = gtd.client();
+        zoo(&mut client);
+        // Until the daemon refuses one: then the session is over.
+        loop {
+            let mut next = instructions.new_tree(&mut runner).unwrap().current();
+            next.out = client.id();
+            let encoded = client.encoder.instruction(&next).to_vec();
+            if client.port.push_publish(&encoded).is_err() {
+                break;
+            }
+            let token = client.token();
+            if client.port.push_publish(&[[5, token, 0, 0, 0, 0, 0, 0]]).is_err() || client.wait_completion().is_none()
+            {
+                refused += 1;
+                break;
+            }
+            accepted += 1;
+        }
+    }
+    assert!(refused > 0);
+    let sum = witness.binary(Op::Add, kept, kept);
+    assert_eq!(witness.fetch_f32(sum, 2).unwrap(), [6.0; 2]);
+    assert!(!gtd.stderr().contains("ERROR"), "{}", gtd.stderr());
+}
+
 /// Batches of slots that are tried.
 const CASES: usize = 1000;
 
@@ -275,7 +366,7 @@ fn no_slots_whatever_hurt_anybody_else() {
             if client.port.state() == gt_shm::SessionState::Running {
                 let id = client.id();
                 let attrs = Attrs::Create { shape: Shape::new(dims).unwrap(), dtype: DType::F32 };
-                let full = instruction(Op::Full, id, &[Operand::Scalar(gt_ops::Scalar::Int(1))], attrs);
+                let full = instruction(Op::Full, id, &[Operand::Scalar(Scalar::Int(1))], attrs);
                 let encoded = client.encoder.encode(&full).to_vec();
                 let _ = client.port.push_publish(&encoded);
             }

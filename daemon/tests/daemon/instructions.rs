@@ -178,3 +178,24 @@ fn sessions_do_not_see_each_other() {
     assert_eq!(status.sessions.len(), 4);
     assert!(status.sessions.iter().all(|s| s.tensors == 1 && s.tensor_bytes == 8 && s.instructions == 2));
 }
+
+#[test]
+fn a_light_client_does_not_wait_behind_a_heavy_ones_backlog() {
+    const PRODUCTS: u64 = 300;
+    let gtd = Gtd::start(&[]);
+    let mut heavy = gtd.client();
+    let mut light = gtd.client();
+    let a = heavy.full(&[512, 512], 1.0);
+    for _ in 0..PRODUCTS {
+        let product = heavy.binary(Op::Matmul, a, a);
+        heavy.free(&[product]);
+    }
+    let one = light.full(&[1], 1.0);
+    for _ in 0..10 {
+        let two = light.binary(Op::Add, one, one);
+        assert_eq!(light.fetch_f32(two, 1).unwrap(), [2.0]);
+    }
+    let taken_in = gtd.status().sessions.iter().find(|s| s.id == heavy.session()).unwrap().instructions;
+    assert!(taken_in < 2 * PRODUCTS, "the light client was served after all of the heavy one's work");
+    heavy.sync();
+}

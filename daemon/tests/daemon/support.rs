@@ -4,8 +4,9 @@ use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, Failu
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId};
 use gt_protocol::{Connection, Hello, Role, StatusDocument, Welcome};
 use gt_shm::{ArenaAllocator, ArenaBlock, ClientPort, SessionState, Socket};
+use std::cell::RefCell;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -59,6 +60,8 @@ impl Drop for Folder {
 pub struct Gtd {
     pub folder: Folder,
     pub child: Child,
+    /// One connection for all questions: a new one each time would be seen in what is asked about.
+    control: RefCell<Option<Connection>>,
 }
 
 impl Gtd {
@@ -68,7 +71,8 @@ impl Gtd {
 
     pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Gtd {
         let folder = Folder::new();
-        let mut gtd = Gtd { child: Gtd::spawn(&folder, arguments, environment), folder };
+        let child = Gtd::spawn(&folder, arguments, environment);
+        let mut gtd = Gtd { child, folder, control: RefCell::default() };
         gtd.wait_listening();
         gtd
     }
@@ -90,7 +94,14 @@ impl Gtd {
         let socket = self.folder.socket();
         eventually("the daemon listens", || {
             assert!(self.child.try_wait().unwrap().is_none(), "gtd ended: {}", self.stderr());
-            Socket::connect(&socket).is_ok()
+            match gtd_control(&socket) {
+                Ok(connection) => {
+                    self.control.replace(Some(connection));
+                    true
+                }
+                Err(gt_protocol::Error::Connect { .. }) => false,
+                Err(error) => panic!("{error}"),
+            }
         });
     }
 
@@ -103,8 +114,7 @@ impl Gtd {
     }
 
     pub fn status(&self) -> StatusDocument {
-        let connection = gt_protocol::connect(&self.folder.socket(), &Hello::new(Role::Control, None)).unwrap();
-        gt_protocol::ask_status(&connection.socket).unwrap()
+        gt_protocol::ask_status(&self.control.borrow().as_ref().unwrap().socket).unwrap()
     }
 
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
@@ -131,6 +141,10 @@ impl Gtd {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
+}
+
+fn gtd_control(socket: &Path) -> gt_protocol::Result<Connection> {
+    gt_protocol::connect(socket, &Hello::new(Role::Control, None))
 }
 
 impl Drop for Gtd {
@@ -182,7 +196,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn connect(path: &std::path::Path) -> Client {
+    pub fn connect(path: &Path) -> Client {
         Client::of(gt_protocol::connect(path, &Hello::new(Role::Client, Some("test".into()))).unwrap())
     }
 
