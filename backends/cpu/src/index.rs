@@ -1,10 +1,14 @@
 //! Ops that look up or choose single elements: gather, scatter_add, argmax, argmin.
 
+use crate::elementwise::{TILE, Tile};
+use crate::kernels::{Kernel, Level};
 use crate::loops::Loops;
+use crate::strided::copy_run;
 use gt_backend::ExecError;
 use gt_ops::DType;
 use gt_ops::math::{Int, Truth};
 use half::{bf16, f16};
+use std::slice;
 
 /// Calls a generic function with the type that holds elements of a dtype.
 macro_rules! with_type {
@@ -28,9 +32,9 @@ macro_rules! with_type {
 trait Number: Copy {
     fn plus(self, other: Self) -> Self;
     /// Whether `self` is a more extreme element than `best`, NaN being the most.
-    fn beats(self, best: Self, max: bool) -> bool;
-    /// Nothing beats it.
-    fn is_last_word(self) -> bool;
+    fn beats<const MAX: bool>(self, best: Self) -> bool;
+    /// Whether both are one number, or both NaN.
+    fn same(self, other: Self) -> bool;
 }
 
 macro_rules! int_number {
@@ -41,12 +45,12 @@ macro_rules! int_number {
                 Int::wrapping_add(self, other)
             }
             #[inline(always)]
-            fn beats(self, best: Self, max: bool) -> bool {
-                if max { self > best } else { self < best }
+            fn beats<const MAX: bool>(self, best: Self) -> bool {
+                if MAX { self > best } else { self < best }
             }
             #[inline(always)]
-            fn is_last_word(self) -> bool {
-                false
+            fn same(self, other: Self) -> bool {
+                self == other
             }
         }
     )*};
@@ -62,12 +66,12 @@ macro_rules! float_number {
                 $plus
             }
             #[inline(always)]
-            fn beats(self, best: Self, max: bool) -> bool {
-                (if max { self > best } else { self < best }) || (self.is_nan() && !best.is_nan())
+            fn beats<const MAX: bool>(self, best: Self) -> bool {
+                (if MAX { self > best } else { self < best }) | (self.is_nan() & !best.is_nan())
             }
             #[inline(always)]
-            fn is_last_word(self) -> bool {
-                self.is_nan()
+            fn same(self, other: Self) -> bool {
+                (self == other) | (self.is_nan() & other.is_nan())
             }
         }
     )*};
@@ -79,10 +83,137 @@ float_number! {
     f64, |a, b| a + b;
 }
 
+/// How elements of one type are searched.
+#[derive(Clone, Copy)]
+pub struct Searcher {
+    /// Searches `n` contiguous elements, of which the first is the `at`-th of all, for one that beats `best`. The first
+    /// of all always does.
+    row: unsafe fn(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize),
+    /// Compares `n` contiguous elements, the `at`-th of as many searches, with those searches' best.
+    columns: unsafe fn(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32),
+}
+
+/// Partial results that a row gathers in.
+const LANES: usize = 32;
+
+/// # Safety
+/// `from` is valid for `n` elements, and `best` for one.
+#[inline(always)]
+unsafe fn row<T: Number, const MAX: bool>(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize) {
+    // SAFETY: the caller's promise.
+    let (all, best) = unsafe { (slice::from_raw_parts(from.cast::<T>(), n), best.cast::<T>()) };
+    let mut lanes = [all[0]; LANES];
+    let mut groups = all.chunks_exact(LANES);
+    for group in &mut groups {
+        for (lane, x) in lanes.iter_mut().zip(group) {
+            *lane = if x.beats::<MAX>(*lane) { *x } else { *lane };
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(groups.remainder()) {
+        *lane = if x.beats::<MAX>(*lane) { *x } else { *lane };
+    }
+    let top = lanes.iter().fold(lanes[0], |top, x| if x.beats::<MAX>(top) { *x } else { top });
+    // SAFETY: as above; it was written when the first was searched.
+    if at > 0 && unsafe { !top.beats::<MAX>(best.read()) } {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { best.write(top) };
+    // Blocks without it are passed over without a branch for each element.
+    let mut block = 0;
+    while block + LANES < n && !all[block..block + LANES].iter().fold(false, |found, x| found | x.same(top)) {
+        block += LANES;
+    }
+    *position = at + block + all[block..].iter().position(|x| x.same(top)).unwrap_or(0);
+}
+
+/// # Safety
+/// All are valid for `n` elements.
+#[inline(always)]
+unsafe fn columns<T: Number, const MAX: bool>(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32) {
+    // SAFETY: the caller's promise; `best` and `positions` are tiles of the caller's.
+    let (from, best, positions) = unsafe {
+        (
+            slice::from_raw_parts(from.cast::<T>(), n),
+            slice::from_raw_parts_mut(best.cast::<T>(), n),
+            slice::from_raw_parts_mut(positions, n),
+        )
+    };
+    for ((x, best), position) in from.iter().zip(best).zip(positions) {
+        let beats = x.beats::<MAX>(*best);
+        *best = if beats { *x } else { *best };
+        *position = if beats { at } else { *position };
+    }
+}
+
+macro_rules! level {
+    ($(#[$enable:meta])* $name:ident) => {
+        mod $name {
+            use super::*;
+            $(#[$enable])*
+            unsafe fn row<T: Number, const MAX: bool>(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize) {
+                // SAFETY: the caller's promise.
+                unsafe { super::row::<T, MAX>(from, n, at, best, position) }
+            }
+            $(#[$enable])*
+            unsafe fn columns<T: Number, const MAX: bool>(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32) {
+                // SAFETY: the caller's promise.
+                unsafe { super::columns::<T, MAX>(from, n, at, best, positions) }
+            }
+            fn of<T: Number>(max: bool) -> Searcher {
+                if max {
+                    Searcher { row: row::<T, true>, columns: columns::<T, true> }
+                } else {
+                    Searcher { row: row::<T, false>, columns: columns::<T, false> }
+                }
+            }
+            pub fn searcher(dtype: DType, max: bool) -> Searcher {
+                match dtype {
+                    DType::Bool | DType::U8 => of::<u8>(max),
+                    DType::I8 => of::<i8>(max),
+                    DType::I16 => of::<i16>(max),
+                    DType::I32 => of::<i32>(max),
+                    DType::I64 => of::<i64>(max),
+                    DType::F16 | DType::BF16 | DType::F32 => of::<f32>(max),
+                    DType::F64 => of::<f64>(max),
+                }
+            }
+        }
+    };
+}
+level!(baseline);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx2")]
+    avx2
+);
+#[cfg(target_arch = "x86_64")]
+level!(
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    avx512
+);
+
+impl Searcher {
+    /// How `dtype` is searched, half precisions being widened to `f32` before.
+    pub fn of(level: Level, dtype: DType, max: bool) -> Searcher {
+        match level {
+            Level::Baseline => baseline::searcher(dtype, max),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::searcher(dtype, max),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::searcher(dtype, max),
+        }
+    }
+}
+
 /// One search along an axis.
 pub struct Search {
-    /// The dtype searched.
-    pub dtype: DType,
+    /// How.
+    pub searcher: Searcher,
+    /// From the operand's dtype to the one searched.
+    pub widen: Option<Kernel>,
+    /// Bytes an element.
+    pub size: usize,
     /// The first element.
     pub from: *const u8,
     /// The axes that stay.
@@ -91,8 +222,6 @@ pub struct Search {
     pub step: isize,
     /// How many there are.
     pub count: usize,
-    /// The largest rather than the smallest.
-    pub max: bool,
     /// Where the positions go.
     pub out: *mut i64,
 }
@@ -106,32 +235,94 @@ impl Search {
     /// # Safety
     /// The operand is readable for all elements, of which each result has at least one, and the result is writable.
     pub unsafe fn range(&self, first: usize, last: usize) {
-        /// # Safety
-        /// As [`Search::range`].
-        unsafe fn typed<T: Number>(search: &Search, first: usize, last: usize) {
-            search.kept.for_runs(first, last, |run| {
-                for i in 0..run.len {
-                    let at = run.offsets[0] + i as isize * search.kept.inner_strides()[0];
-                    let from = search.from.wrapping_offset(at);
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        let (mut best, mut position) = (from.cast::<T>().read(), 0);
-                        for j in 1..search.count {
-                            if best.is_last_word() {
-                                break;
-                            }
-                            let x = from.wrapping_offset(j as isize * search.step).cast::<T>().read();
-                            if x.beats(best, search.max) {
-                                (best, position) = (x, j);
-                            }
-                        }
-                        search.out.add(run.at + i).write(position as i64);
+        let across = self.kept.inner_strides()[0];
+        let dense = |step: isize| step == self.size as isize;
+        let by_columns = self.kept.inner() >= 8
+            && u32::try_from(self.count).is_ok()
+            && (self.count <= LANES || (dense(across) && !dense(self.step)));
+        self.kept.for_runs(first, last, |run| {
+            let from = self.from.wrapping_offset(run.offsets[0]);
+            let mut at = 0;
+            while at < run.len {
+                let from = from.wrapping_offset(at as isize * across);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if by_columns {
+                        let n = TILE.min(run.len - at);
+                        self.side_by_side(from, n, run.at + at);
+                        at += n;
+                    } else {
+                        self.one(from, run.at + at);
+                        at += 1;
                     }
                 }
-            });
+            }
+        });
+    }
+
+    /// `n` contiguous elements of the compute type, from `n` that are `step` apart.
+    ///
+    /// # Safety
+    /// The elements are readable, and `n` at most [`TILE`].
+    #[inline(always)]
+    unsafe fn staged(&self, from: *const u8, step: isize, n: usize, tiles: &mut [Tile; 2]) -> *const u8 {
+        let mut from = from;
+        // SAFETY: the caller's promise; tiles have room for `n` elements.
+        unsafe {
+            if step != self.size as isize {
+                copy_run(tiles[0].as_mut_ptr(), self.size as isize, from, step, n, self.size);
+                from = tiles[0].as_mut_ptr();
+            }
+            if let Some(widen) = self.widen {
+                widen(tiles[1].as_mut_ptr(), [from; 3], 0, n);
+                from = tiles[1].as_mut_ptr();
+            }
+        }
+        from
+    }
+
+    /// # Safety
+    /// As [`Search::range`].
+    unsafe fn one(&self, from: *const u8, result: usize) {
+        let mut tiles = [Tile::new(), Tile::new()];
+        let (mut best, mut position, mut at) = (0u64, 0, 0);
+        let direct = self.step == self.size as isize && self.widen.is_none();
+        while at < self.count {
+            let n = if direct { self.count } else { TILE.min(self.count - at) };
+            // SAFETY: the caller's promise.
+            unsafe {
+                let from = self.staged(from.wrapping_offset(at as isize * self.step), self.step, n, &mut tiles);
+                (self.searcher.row)(from, n, at, std::ptr::from_mut(&mut best).cast(), &mut position);
+            }
+            at += n;
         }
         // SAFETY: the caller's promise.
-        unsafe { with_type!(self.dtype, typed(self, first, last)) }
+        unsafe { self.out.add(result).write(position as i64) };
+    }
+
+    /// # Safety
+    /// As [`Search::range`], for `n` results whose operands are the kept axis' stride apart.
+    unsafe fn side_by_side(&self, from: *const u8, n: usize, result: usize) {
+        let mut tiles = [Tile::new(), Tile::new()];
+        let mut best = Tile::new();
+        let mut positions = [0u32; TILE];
+        let across = self.kept.inner_strides()[0];
+        for at in 0..self.count {
+            // SAFETY: the caller's promise; the tiles have room for `n`, and the first row starts the search.
+            unsafe {
+                let row = self.staged(from.wrapping_offset(at as isize * self.step), across, n, &mut tiles);
+                if at == 0 {
+                    let size = if self.widen.is_some() { size_of::<f32>() } else { self.size };
+                    best.as_mut_ptr().copy_from_nonoverlapping(row, n * size);
+                } else {
+                    (self.searcher.columns)(row, n, at as u32, best.as_mut_ptr(), positions.as_mut_ptr());
+                }
+            }
+        }
+        for (i, position) in positions[..n].iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { self.out.add(result + i).write(*position as i64) };
+        }
     }
 }
 

@@ -91,23 +91,122 @@ impl Kernels {
     }
 }
 
+/// What a loop computes for one element. A trait and no closure, so that it is inlined whatever its size: a call would
+/// keep the loop from being vectorised.
+trait Body1<A, O> {
+    fn call(a: A) -> O;
+}
+trait Body2<A, O> {
+    fn call(a: A, b: A) -> O;
+}
+trait Body3<A, B, O> {
+    fn call(a: A, b: B, c: B) -> O;
+}
+
+/// The kernel `K` of the op table on floats.
+struct OnReals<K>(K);
+/// The kernel `K` of the op table on floats, by the platform's functions.
+struct OnStd<K>(K);
+/// The kernel `K` of the op table on integers.
+struct OnInts<K>(K);
+/// The test `K` of the op table on floats.
+struct TestReals<K>(K);
+/// The test `K` of the op table on integers.
+struct TestInts<K>(K);
+/// `where`.
+struct Choose;
+/// A cast.
+struct Convert;
+struct WidenF16;
+struct WidenBf16;
+struct NarrowF16;
+struct NarrowBf16;
+
+macro_rules! bodies {
+    ($($body:ident is $trait:path, $t:ident: $kind:ident: $kernel:ident<$n:literal>::$f:ident($($x:ident),*) -> $o:ty;)*) => {$(
+        impl<K: $kernel<$n>, $t: $kind> $trait for $body<K> {
+            #[inline(always)]
+            fn call($($x: $t),*) -> $o {
+                K::$f([$($x),*]).into()
+            }
+        }
+    )*};
+}
+bodies! {
+    OnReals is Body1<R, R>, R: Real: RealKernel<1>::real(a) -> R;
+    OnReals is Body2<R, R>, R: Real: RealKernel<2>::real(a, b) -> R;
+    OnReals is Body3<R, R, R>, R: Real: RealKernel<3>::real(a, b, c) -> R;
+    OnInts is Body1<I, I>, I: Int: IntKernel<1>::int(a) -> I;
+    OnInts is Body2<I, I>, I: Int: IntKernel<2>::int(a, b) -> I;
+    OnInts is Body3<I, I, I>, I: Int: IntKernel<3>::int(a, b, c) -> I;
+    TestReals is Body1<R, u8>, R: Real: TestKernel<1>::real(a) -> u8;
+    TestReals is Body2<R, u8>, R: Real: TestKernel<2>::real(a, b) -> u8;
+    TestInts is Body1<I, u8>, I: Int: TestKernel<1>::int(a) -> u8;
+    TestInts is Body2<I, u8>, I: Int: TestKernel<2>::int(a, b) -> u8;
+}
+impl<K: RealKernel<1>, R> Body1<R, R> for OnStd<K>
+where
+    Std<R>: Real,
+{
+    #[inline(always)]
+    fn call(a: R) -> R {
+        K::real([Std(a)]).0
+    }
+}
+impl<T> Body3<u8, T, T> for Choose {
+    #[inline(always)]
+    fn call(condition: u8, a: T, b: T) -> T {
+        if condition != 0 { a } else { b }
+    }
+}
+impl<A: Element, O: Element> Body1<A, O> for Convert {
+    #[inline(always)]
+    fn call(a: A) -> O {
+        a.cast()
+    }
+}
+impl Body1<u16, f32> for WidenF16 {
+    #[inline(always)]
+    fn call(a: u16) -> f32 {
+        f16_to_f32(a)
+    }
+}
+impl Body1<u16, f32> for WidenBf16 {
+    #[inline(always)]
+    fn call(a: u16) -> f32 {
+        bf16_to_f32(a)
+    }
+}
+impl Body1<f32, u16> for NarrowF16 {
+    #[inline(always)]
+    fn call(a: f32) -> u16 {
+        f32_to_f16(a)
+    }
+}
+impl Body1<f32, u16> for NarrowBf16 {
+    #[inline(always)]
+    fn call(a: f32) -> u16 {
+        f32_to_bf16(a)
+    }
+}
+
 /// # Safety
 /// As [`Kernel`], for an operand of type `A` and a result of type `O`.
 #[inline(always)]
-unsafe fn map1<A: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize, f: impl Fn(A) -> O) {
+unsafe fn map1<B: Body1<A, O>, A: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
     // SAFETY: the caller's promise.
     let (out, a) = unsafe {
         (slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n), slice::from_raw_parts(operands[0].cast::<A>(), n))
     };
     for (out, a) in out.iter_mut().zip(a) {
-        out.write(f(*a));
+        out.write(B::call(*a));
     }
 }
 
 /// # Safety
 /// As [`Kernel`], for operands of type `A` and a result of type `O`.
 #[inline(always)]
-unsafe fn map2<A: Copy, O: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize, f: impl Fn(A, A) -> O) {
+unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
     let (a, b) = (operands[0].cast::<A>(), operands[1].cast::<A>());
     // SAFETY: the caller's promise.
     let out = unsafe { slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n) };
@@ -116,46 +215,46 @@ unsafe fn map2<A: Copy, O: Copy>(out: *mut u8, operands: [*const u8; 3], splat: 
             // SAFETY: the caller's promise.
             let (a, b) = unsafe { (slice::from_raw_parts(a, n), slice::from_raw_parts(b, n)) };
             for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                out.write(f(*a, *b));
+                out.write(B::call(*a, *b));
             }
         }
         1 => {
             // SAFETY: the caller's promise.
             let (a, b) = unsafe { (*a, slice::from_raw_parts(b, n)) };
             for (out, b) in out.iter_mut().zip(b) {
-                out.write(f(a, *b));
+                out.write(B::call(a, *b));
             }
         }
         2 => {
             // SAFETY: the caller's promise.
             let (a, b) = unsafe { (slice::from_raw_parts(a, n), *b) };
             for (out, a) in out.iter_mut().zip(a) {
-                out.write(f(*a, b));
+                out.write(B::call(*a, b));
             }
         }
         _ => {
             // SAFETY: the caller's promise.
-            let result = unsafe { f(*a, *b) };
+            let result = unsafe { B::call(*a, *b) };
             out.fill(MaybeUninit::new(result));
         }
     }
 }
 
 /// # Safety
-/// As [`Kernel`], for operands of types `A` and `B` and a result of type `O`.
+/// As [`Kernel`], for operands of types `A` and `C` and a result of type `O`.
 #[inline(always)]
-unsafe fn map3<A: Copy, B: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize, f: impl Fn(A, B, B) -> O) {
+unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
     // SAFETY: the caller's promise.
     let (out, a, b, c) = unsafe {
         (
             slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n),
             slice::from_raw_parts(operands[0].cast::<A>(), n),
-            slice::from_raw_parts(operands[1].cast::<B>(), n),
-            slice::from_raw_parts(operands[2].cast::<B>(), n),
+            slice::from_raw_parts(operands[1].cast::<C>(), n),
+            slice::from_raw_parts(operands[2].cast::<C>(), n),
         )
     };
     for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
-        out.write(f(*a, *b, *c));
+        out.write(B::call(*a, *b, *c));
     }
 }
 
@@ -303,7 +402,7 @@ macro_rules! level {
             $(#[$enable])*
             unsafe fn real1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the caller's promise, as everywhere in this module.
-                unsafe { super::map1(out, operands, n, |a: R| K::real([a])) }
+                unsafe { super::map1::<OnReals<K>, R, R>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn periodic1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize)
@@ -318,9 +417,9 @@ macro_rules! level {
                         let (out, from) = (out.add(at * size), operands[0].add(at * size));
                         let block = slice::from_raw_parts(from.cast::<R>(), len);
                         if block.iter().fold(false, |wild, x| wild | (x.abs() > R::PERIODIC_MAX)) {
-                            super::map1(out, [from; 3], len, |a: Std<R>| K::real([a]));
+                            super::map1::<OnStd<K>, R, R>(out, [from; 3], len);
                         } else {
-                            super::map1(out, [from; 3], len, |a: R| K::real([a]));
+                            super::map1::<OnReals<K>, R, R>(out, [from; 3], len);
                         }
                     }
                     at += len;
@@ -329,78 +428,78 @@ macro_rules! level {
             $(#[$enable])*
             unsafe fn real2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map2(out, operands, splat, n, |a: R, b: R| K::real([a, b])) }
+                unsafe { super::map2::<OnReals<K>, R, R>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map3(out, operands, n, |a: R, b: R, c: R| K::real([a, b, c])) }
+                unsafe { super::map3::<OnReals<K>, R, R, R>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int1<K: IntKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, |a: I| K::int([a])) }
+                unsafe { super::map1::<OnInts<K>, I, I>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int2<K: IntKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map2(out, operands, splat, n, |a: I, b: I| K::int([a, b])) }
+                unsafe { super::map2::<OnInts<K>, I, I>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map3(out, operands, n, |a: I, b: I, c: I| K::int([a, b, c])) }
+                unsafe { super::map3::<OnInts<K>, I, I, I>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn real_test1<K: TestKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, |a: R| K::real([a]) as u8) }
+                unsafe { super::map1::<TestReals<K>, R, u8>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn real_test2<K: TestKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map2(out, operands, splat, n, |a: R, b: R| K::real([a, b]) as u8) }
+                unsafe { super::map2::<TestReals<K>, R, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int_test1<K: TestKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, |a: I| K::int([a]) as u8) }
+                unsafe { super::map1::<TestInts<K>, I, u8>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int_test2<K: TestKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map2(out, operands, splat, n, |a: I, b: I| K::int([a, b]) as u8) }
+                unsafe { super::map2::<TestInts<K>, I, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map3(out, operands, n, |c: u8, a: T, b: T| if c != 0 { a } else { b }) }
+                unsafe { super::map3::<Choose, u8, T, T>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn cast<A: Element, O: Element>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, |a: A| a.cast::<O>()) }
+                unsafe { super::map1::<Convert, A, O>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn widen_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, bf16_to_f32) }
+                unsafe { super::map1::<WidenBf16, u16, f32>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn narrow_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, f32_to_bf16) }
+                unsafe { super::map1::<NarrowBf16, f32, u16>(out, operands, n) }
             }
 
             $(#[$enable])*
             unsafe fn widen_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, f16_to_f32) }
+                unsafe { super::map1::<WidenF16, u16, f32>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn narrow_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
-                unsafe { super::map1(out, operands, n, f32_to_f16) }
+                unsafe { super::map1::<NarrowF16, f32, u16>(out, operands, n) }
             }
 
             fn casts_from<A: Element>() -> [Option<Kernel>; 10] {

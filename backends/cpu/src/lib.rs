@@ -24,7 +24,7 @@ use elementwise::{Pattern, Source, TILE, Task, Tile, chunk_elements};
 use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Shape};
-use index::{Lookup, Search};
+use index::{Lookup, Search, Searcher};
 use kernels::{Kernel, Kernels, Level};
 use loops::Loops;
 use matmul::{Matrix, Product};
@@ -297,12 +297,13 @@ impl CpuBackend {
         }
         let (kept, _) = split_axes(&t.meta.shape, &t.strides, mask);
         let search = Search {
-            dtype: t.meta.dtype,
+            searcher: Searcher::of(self.level, t.meta.dtype, op == Op::Argmax),
+            widen: self.widen(t.meta.dtype),
+            size: t.size(),
             from: t.ptr(),
             kept,
             step: t.strides[axis],
             count: t.meta.shape.dims()[axis],
-            max: op == Op::Argmax,
             out: result.ptr().cast(),
         };
         // SAFETY: the axes are those of the tensor, and shape inference refused an empty axis; the result is new.

@@ -48,6 +48,14 @@ impl<const N: usize> Loops<N> {
         loops
     }
 
+    /// One axis of `size` elements, `step` bytes apart for each operand.
+    pub fn line(size: usize, step: isize) -> Loops<N> {
+        let mut loops = Loops { rank: 1, sizes: [1; RANK_MAX], strides: [[0; N]; RANK_MAX] };
+        loops.sizes[0] = size;
+        loops.strides[0] = [step; N];
+        loops
+    }
+
     /// The size of the innermost axis.
     #[inline]
     pub fn inner(&self) -> usize {

@@ -14,8 +14,16 @@ use gt_ops::{DType, Op, RANK_MAX, Shape};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Partial results that a row gathers in.
+/// Partial results that a long row gathers in.
 const LANES: usize = 64;
+/// Partial results that a row of less than [`LONG_ROW`] elements gathers in.
+const LANES_SHORT: usize = 16;
+/// From here on more partial results are worth their joining.
+const LONG_ROW: usize = 512;
+/// Rows of at most this many elements are reduced side by side, as columns.
+const SHORT_ROW: usize = 48;
+/// A column is cut into at most this many pieces.
+const PIECES_MAX: usize = 64;
 /// Elements that partial results gather before they join the accumulator.
 const BLOCK: usize = 8 << 10;
 /// Rows that a column's partial result gathers before it joins the accumulator.
@@ -265,10 +273,11 @@ pub struct Reducer {
     columns: unsafe fn(from: *const u8, n: usize, lanes: *mut u8),
     /// Lets `n` accumulators absorb their lanes.
     absorb: unsafe fn(lanes: *const u8, n: usize, accs: *mut u8),
-    /// Combines one accumulator into another.
-    combine: unsafe fn(other: *const u8, acc: *mut u8),
+    /// Combines `n` accumulators into `n` others.
+    combine: unsafe fn(others: *const u8, accs: *mut u8, n: usize),
     /// Writes the results of `n` accumulators of `count` elements each.
     finish: unsafe fn(accs: *const u8, n: usize, count: usize, out: *mut u8),
+    acc_size: usize,
 }
 
 /// # Safety
@@ -277,26 +286,35 @@ pub struct Reducer {
 unsafe fn row<T: Copy, F: Fold<T>>(from: *const u8, n: usize, acc: *mut u8) {
     // SAFETY: the caller's promise.
     let (all, acc) = unsafe { (slice::from_raw_parts(from.cast::<T>(), n), &mut *acc.cast::<F::Acc>()) };
+    if n < LONG_ROW {
+        *acc = F::absorb(*acc, gather::<T, F, LANES_SHORT>(all));
+        return;
+    }
     for block in all.chunks(BLOCK) {
-        let mut lanes = [F::LANE; LANES];
-        let mut groups = block.chunks_exact(LANES);
-        for group in &mut groups {
-            for (lane, x) in lanes.iter_mut().zip(group) {
-                *lane = F::step(*lane, *x);
-            }
-        }
-        for (lane, x) in lanes.iter_mut().zip(groups.remainder()) {
+        *acc = F::absorb(*acc, gather::<T, F, LANES>(block));
+    }
+}
+
+#[inline(always)]
+fn gather<T: Copy, F: Fold<T>, const N: usize>(block: &[T]) -> F::Lane {
+    let mut lanes = [F::LANE; N];
+    let mut groups = block.chunks_exact(N);
+    for group in &mut groups {
+        for (lane, x) in lanes.iter_mut().zip(group) {
             *lane = F::step(*lane, *x);
         }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for i in 0..width {
-                lanes[i] = F::join(lanes[i], lanes[i + width]);
-            }
-        }
-        *acc = F::absorb(*acc, lanes[0]);
     }
+    for (lane, x) in lanes.iter_mut().zip(groups.remainder()) {
+        *lane = F::step(*lane, *x);
+    }
+    let mut width = N;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            lanes[i] = F::join(lanes[i], lanes[i + width]);
+        }
+    }
+    lanes[0]
 }
 
 /// # Safety
@@ -338,11 +356,13 @@ unsafe fn start_lanes<T: Copy, F: Fold<T>>(lanes: *mut u8, n: usize) {
     }
 }
 
-unsafe fn combine<T: Copy, F: Fold<T>>(other: *const u8, acc: *mut u8) {
-    // SAFETY: the caller gives two accumulators.
-    unsafe {
-        let (other, acc) = (other.cast::<F::Acc>(), acc.cast::<F::Acc>());
-        acc.write(F::combine(acc.read(), other.read()));
+unsafe fn combine<T: Copy, F: Fold<T>>(others: *const u8, accs: *mut u8, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller gives `n` of each.
+        unsafe {
+            let (other, acc) = (others.cast::<F::Acc>().add(i), accs.cast::<F::Acc>().add(i));
+            acc.write(F::combine(acc.read(), other.read()));
+        }
     }
 }
 
@@ -381,6 +401,7 @@ macro_rules! level {
                     absorb: absorb::<T, F>,
                     combine: super::combine::<T, F>,
                     finish: super::finish::<T, F>,
+                    acc_size: size_of::<F::Acc>(),
                 }
             }
             pub fn of(op: Op, dtype: DType) -> Option<Reducer> {
@@ -503,18 +524,11 @@ impl Reduction {
     /// The operand is readable for all elements and the result is writable; they do not overlap.
     pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
         let work = self.results.saturating_mul(self.count);
-        let inner_kept = self.kept.inner_strides()[0] == self.size as isize && self.kept.inner() >= 4;
-        let inner_reduced = self.reduced.inner_strides()[0] == self.size as isize && self.reduced.inner() >= 4;
-        if inner_kept && !inner_reduced && self.count > 1 {
-            let columns = self.kept.inner();
-            let blocks = columns.div_ceil(COLUMNS);
-            let groups = self.results / columns * blocks;
-            let group = |i: usize| {
-                let first = i % blocks * COLUMNS;
-                // SAFETY: the caller's promise; groups are disjoint.
-                unsafe { self.column_block(i / blocks * columns + first, COLUMNS.min(columns - first)) };
-            };
-            return run_or_not(pool, work, groups, &group);
+        let dense = |loops: &Loops<1>, least| loops.inner_strides()[0] == self.size as isize && loops.inner() >= least;
+        let side_by_side = self.count <= SHORT_ROW && self.kept.inner() >= 16;
+        if self.count > 1 && (side_by_side || (dense(&self.kept, 4) && !dense(&self.reduced, 4))) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.columns(pool, work) };
         }
         if self.count > PIECE && self.results < 4 * pool.threads() {
             return (0..self.results).try_for_each(|i| {
@@ -548,7 +562,7 @@ impl Reduction {
                             let part = part.as_mut_ptr().cast::<u8>();
                             (self.reducer.start)(part, 1);
                             self.piece(from, piece * PIECE, ((piece + 1) * PIECE).min(self.count), part);
-                            (self.reducer.combine)(part, acc);
+                            (self.reducer.combine)(part, acc, 1);
                         }
                     }
                     self.finish(acc, run.at + i, 1);
@@ -579,7 +593,7 @@ impl Reduction {
         unsafe {
             (self.reducer.start)(acc, 1);
             for part in &parts {
-                (self.reducer.combine)(std::ptr::from_ref(part).cast(), acc);
+                (self.reducer.combine)(std::ptr::from_ref(part).cast(), acc, 1);
             }
             self.finish(acc, result, 1);
         }
@@ -620,24 +634,112 @@ impl Reduction {
         }
     }
 
-    /// Reduces `n` neighbouring columns, at most [`COLUMNS`], from result `first` on.
+    /// Reduces along the innermost kept axis, a block of columns at a time.
     ///
     /// # Safety
     /// As [`Reduction::run`].
-    unsafe fn column_block(&self, first: usize, n: usize) {
-        let (mut lanes, mut accs, mut wide) = (Tile::new(), Tile::new(), Tile::new());
-        let (lanes, accs) = (lanes.as_mut_ptr(), accs.as_mut_ptr());
-        let mut base = self.from;
-        self.kept.for_runs(first, first + 1, |run| base = self.from.wrapping_offset(run.offsets[0]));
-        let step = self.reduced.inner_strides()[0];
+    unsafe fn columns(&self, pool: &mut Pool, work: usize) -> Result<(), ExecError> {
+        let columns = self.kept.inner();
+        let row_bytes = (columns * self.size) as isize;
+        // A few columns whose rows follow each other are many columns with fewer rows, to be joined in the end.
+        let packed = self.kept.inner_strides()[0] == self.size as isize
+            && self.reduced.sizes().len() == 1
+            && self.reduced.inner_strides()[0] == row_bytes
+            && self.results == columns;
+        let fold = if packed && columns <= COLUMNS / 2 && self.count >= 4 * (COLUMNS / columns) {
+            COLUMNS / columns
+        } else {
+            1
+        };
+        let lanes = columns * fold;
+        let rows = self.count / fold;
+        let reduced = if fold > 1 { Loops::line(rows, row_bytes * fold as isize) } else { self.reduced };
+        let blocks = lanes.div_ceil(COLUMNS);
+        let groups = self.results / columns * blocks;
+        // How columns are cut depends on shapes alone, so that sums do not depend on the number of threads.
+        let rows_a_piece = if groups < 8 { (PIECE / lanes.min(COLUMNS)).max(rows.div_ceil(PIECES_MAX)) } else { rows };
+        let pieces = rows.div_ceil(rows_a_piece);
+        let mut parts = vec![0u64; if pieces > 1 { groups * pieces * COLUMNS } else { 0 }];
+        let shared = Shared::new(parts.as_mut_ptr());
+        let first_of = |group: usize| group / blocks * columns + group % blocks * COLUMNS;
+        let width_of = |group: usize| COLUMNS.min(lanes - group % blocks * COLUMNS);
+        let finish = |group: usize, accs: *mut u8| {
+            // SAFETY: `accs` holds the group's accumulators.
+            unsafe {
+                for copy in 1..fold {
+                    (self.reducer.combine)(accs.add(copy * columns * self.reducer.acc_size), accs, columns);
+                }
+                if rows * fold < self.count {
+                    // The rows that did not fill a fold.
+                    let from = self.from.wrapping_offset(row_bytes * (rows * fold) as isize);
+                    let rest = Loops::line(self.count - rows * fold, row_bytes);
+                    let mut tile = Tile::new();
+                    let rest_accs = tile.as_mut_ptr();
+                    self.column_piece(from, columns, &rest, 0, rest.numel(), rest_accs);
+                    (self.reducer.combine)(rest_accs, accs, columns);
+                }
+                self.finish(accs, first_of(group), width_of(group) / fold);
+            }
+        };
+        run_or_not(pool, work, groups * pieces, &|i| {
+            let (group, piece) = (i / pieces, i % pieces);
+            let mut base = self.from;
+            let first = first_of(group);
+            self.kept.for_runs(first, first + 1, |run| base = self.from.wrapping_offset(run.offsets[0]));
+            let (from, to) = (piece * rows_a_piece, ((piece + 1) * rows_a_piece).min(rows));
+            let mut tile = Tile::new();
+            // SAFETY: the caller's promise; groups are disjoint, and each piece has its own accumulators.
+            unsafe {
+                let accs = if pieces > 1 { shared.get().add(i * COLUMNS).cast() } else { tile.as_mut_ptr() };
+                self.column_piece(base, width_of(group), &reduced, from, to, accs);
+                if pieces == 1 {
+                    finish(group, accs);
+                }
+            }
+        })?;
+        if pieces > 1 {
+            for group in 0..groups {
+                // SAFETY: each piece left its accumulators there.
+                unsafe {
+                    let accs = parts.as_mut_ptr().add(group * pieces * COLUMNS);
+                    for piece in 1..pieces {
+                        (self.reducer.combine)(accs.add(piece * COLUMNS).cast(), accs.cast(), width_of(group));
+                    }
+                    finish(group, accs.cast());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reduces rows `first..last` of `n` columns, at most [`COLUMNS`], into fresh accumulators.
+    ///
+    /// # Safety
+    /// As [`Reduction::run`].
+    unsafe fn column_piece(
+        &self,
+        base: *const u8,
+        n: usize,
+        rows: &Loops<1>,
+        first: usize,
+        last: usize,
+        accs: *mut u8,
+    ) {
+        let (mut lanes, mut raw, mut wide) = (Tile::new(), Tile::new(), Tile::new());
+        let lanes = lanes.as_mut_ptr();
+        let (step, across) = (rows.inner_strides()[0], self.kept.inner_strides()[0]);
         let mut gathered = 0;
         // SAFETY: tiles have room for `n` elements, lanes or accumulators; rows lie within the operand.
         unsafe {
             (self.reducer.start)(accs, n);
             (self.reducer.start_lanes)(lanes, n);
-            self.reduced.for_runs(0, self.count, |run| {
+            rows.for_runs(first, last, |run| {
                 for i in 0..run.len {
                     let mut row = base.wrapping_offset(run.offsets[0] + i as isize * step);
+                    if across != self.size as isize {
+                        copy_run(raw.as_mut_ptr(), self.size as isize, row, across, n, self.size);
+                        row = raw.as_mut_ptr();
+                    }
                     if let Some(widen) = self.widen {
                         widen(wide.as_mut_ptr(), [row; 3], 0, n);
                         row = wide.as_mut_ptr();
@@ -651,7 +753,6 @@ impl Reduction {
                 }
             });
             (self.reducer.absorb)(lanes, n, accs);
-            self.finish(accs, first, n);
         }
     }
 
