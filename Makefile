@@ -53,7 +53,8 @@ lint: lint-tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
 	cargo metadata --locked --format-version 1 >/dev/null
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
-	RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --workspace --no-deps
+	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" \
+		cargo doc --quiet --workspace --no-deps
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 

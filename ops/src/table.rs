@@ -1,6 +1,6 @@
 //! The table of primitive ops: one row each, and all that is known of an op in its row.
 //!
-//! To add an elementwise op, add a row to [`op_table!`] below: its name, its wire id (explicit, never reused), what it
+//! To add an elementwise op, add a row to `op_table!` below: its name, its wire id (explicit, never reused), what it
 //! computes on floats and on integers, its gradient and a NumPy reference. The enum [`Op`], the CPU kernel, the Python
 //! method, the reference page and the per-op tests follow from the row.
 
@@ -204,7 +204,7 @@ pub trait TestKernel<const N: usize> {
     fn int<I: Int>(operands: [I; N]) -> bool;
 }
 
-/// Turns rows into the enum, the rows, the kernels and the callback macro [`for_each_elementwise!`].
+/// Turns rows into the enum, the rows, the kernels and the callback macro `for_each_elementwise!`.
 macro_rules! op_table {
     ($d:tt
      real1 { $($r1:ident = $r1w:literal, $r1n:literal, $r1d:literal, |$r1a:ident| $r1e:expr, { $($r1f:tt)* };)* }

@@ -41,11 +41,14 @@ impl PyDType {
     fn is_complex(&self) -> bool {
         false
     }
-    fn __reduce__(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, (Py<PyAny>, &'static str))> {
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<Reduced> {
         let getattr = py.import("builtins")?.getattr("getattr")?.unbind();
         Ok((getattr, (py.import("gt")?.into_any().unbind(), self.0.name())))
     }
 }
+
+/// A function and its arguments, as pickle wants them: here `getattr(gt, name)`.
+type Reduced = (Py<PyAny>, (Py<PyAny>, &'static str));
 
 static INSTANCES: PyOnceLock<Vec<Py<PyDType>>> = PyOnceLock::new();
 

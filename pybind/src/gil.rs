@@ -79,7 +79,7 @@ pub fn take_interrupt() -> PyErr {
 pub fn install_hooks() {
     blocking::set_hook(|wait, signals| {
         Python::try_attach(|py| {
-            py.detach(|| wait());
+            py.detach(wait);
             if !signals {
                 return Ok(());
             }

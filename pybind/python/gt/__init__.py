@@ -1,7 +1,7 @@
 """GT: tensors from the daemon that owns the machine's devices.
 
-`import gt` starts nothing: the first tensor connects to the machine's `gtd`, or starts a private one that ends with this
-process.
+`import gt` starts nothing: the first tensor connects to the machine's `gtd`, or starts a private one that ends with
+this process.
 """
 
 from __future__ import annotations
