@@ -13,6 +13,10 @@ pub const TILE: usize = 512;
 const PARALLEL_WORK_MIN: usize = 32 << 10;
 /// Chunks start at multiples of this many elements, so that no two threads write to one cache line.
 const CHUNK_ELEMENTS: usize = 4 << 10;
+/// Shorter stretches of the innermost axis are gathered into tiles: a kernel call costs as much as a few dozen elements.
+const ROW_MIN: usize = 64;
+/// Results of at least this many bytes go past the caches, which they would only sweep.
+const STREAM_BYTES_MIN: usize = 32 << 20;
 /// Chunks a thread: enough that a late helper still finds some.
 const CHUNKS_PER_THREAD: usize = 4;
 
@@ -109,6 +113,12 @@ impl Task {
         })
     }
 
+    /// Whether the result goes past the caches.
+    #[inline]
+    fn streams(&self) -> bool {
+        self.elements * self.out_size >= STREAM_BYTES_MIN && !self.in_place
+    }
+
     /// # Safety
     /// As [`Task::run`].
     #[inline]
@@ -147,7 +157,7 @@ impl Task {
                 by_rows &= steps[i] == source.size as isize;
             }
         }
-        if by_rows {
+        if by_rows && loops.inner() >= ROW_MIN {
             loops.for_runs(from, to, |run| {
                 let operands = std::array::from_fn(|i| self.sources[i].ptr.wrapping_offset(run.offsets[i]));
                 // SAFETY: runs lie within the sources, and the result has room for all elements.
@@ -165,31 +175,52 @@ impl Task {
                 Pattern::Strided => operands[i] = tiles[i].as_mut_ptr(),
             }
         }
-        let mut at = from;
-        while at < to {
-            let n = TILE.min(to - at);
-            loops.for_runs(at, at + n, |run| {
-                for (i, source) in self.sources[..self.operands].iter().enumerate() {
-                    if source.pattern == Pattern::Strided {
-                        // SAFETY: the run lies within the source, and the tile has room for `n` elements.
-                        unsafe {
-                            let to = tiles[i].as_mut_ptr().add((run.at - at) * source.size);
-                            copy_run(
-                                to,
-                                source.size as isize,
-                                source.ptr.offset(run.offsets[i]),
-                                steps[i],
-                                run.len,
-                                source.size,
-                            );
-                        }
+        // A row that repeats fills its tile once.
+        let inner = loops.inner();
+        let rows_a_tile = TILE / inner;
+        let repeats = |i: usize| loops.strides().len() == 2 && loops.strides()[0][i] == 0 && rows_a_tile > 1;
+        let mut whole_rows = false;
+        for (i, source) in self.sources[..self.operands].iter().enumerate() {
+            if source.pattern == Pattern::Strided && repeats(i) {
+                whole_rows = true;
+                for row in 0..rows_a_tile {
+                    // SAFETY: a row lies within the source, and the tile has room for this many.
+                    unsafe {
+                        let to = tiles[i].as_mut_ptr().add(row * inner * source.size);
+                        copy_run(to, source.size as isize, source.ptr, steps[i], inner, source.size);
                     }
                 }
-            });
+            }
+        }
+        let mut at = from;
+        while at < to {
+            // Tiles of repeated rows end with a row; the first may start within one.
+            let phase = if whole_rows { at % inner } else { 0 };
+            let room = if whole_rows { rows_a_tile * inner - phase } else { TILE };
+            let n = room.min(to - at);
+            let gathers = |i: usize| self.sources[i].pattern == Pattern::Strided && !repeats(i);
+            if (0..self.operands).any(gathers) {
+                loops.for_runs(at, at + n, |run| {
+                    for (i, source) in self.sources[..self.operands].iter().enumerate() {
+                        if gathers(i) {
+                            // SAFETY: the run lies within the source, and the tile has room for `n` elements.
+                            unsafe {
+                                let to = tiles[i].as_mut_ptr().add((run.at - at) * source.size);
+                                let from = source.ptr.offset(run.offsets[i]);
+                                copy_run(to, source.size as isize, from, steps[i], run.len, source.size);
+                            }
+                        }
+                    }
+                });
+            }
             for (i, source) in self.sources[..self.operands].iter().enumerate() {
-                if source.pattern == Pattern::Linear {
+                match source.pattern {
                     // SAFETY: within the source.
-                    operands[i] = unsafe { source.ptr.add(at * source.size) };
+                    Pattern::Linear => operands[i] = unsafe { source.ptr.add(at * source.size) },
+                    Pattern::Strided if repeats(i) => {
+                        operands[i] = tiles[i].as_mut_ptr().wrapping_add(phase * source.size);
+                    }
+                    _ => (),
                 }
             }
             // SAFETY: the operands are in their tiles or as the caller promises.
@@ -204,7 +235,7 @@ impl Task {
     /// As [`Task::run`], for these `n` elements.
     #[inline]
     unsafe fn stretch(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
-        let plain = self.narrow.is_none() && !self.in_place && (splat == 0 || self.takes_splat);
+        let plain = self.narrow.is_none() && !self.in_place && !self.streams() && (splat == 0 || self.takes_splat);
         if plain && self.sources[..self.operands].iter().all(|s| s.widen.is_none()) {
             // SAFETY: the caller's promise.
             unsafe { (self.kernel)(out, operands, splat, n) };
@@ -258,18 +289,62 @@ impl Task {
                     }
                 }
                 let out = out.add(at * self.out_size);
+                let made = result.as_mut_ptr();
                 if let Some(narrow) = self.narrow {
-                    (self.kernel)(result.as_mut_ptr(), staged, kept_splat, len);
-                    narrow(out, [result.as_mut_ptr().cast_const(); 3], 0, len);
+                    (self.kernel)(made, staged, kept_splat, len);
+                    narrow(out, [made.cast_const(); 3], 0, len);
                 } else if self.in_place {
-                    (self.kernel)(result.as_mut_ptr(), staged, kept_splat, len);
-                    out.copy_from_nonoverlapping(result.as_mut_ptr(), len * self.out_size);
+                    (self.kernel)(made, staged, kept_splat, len);
+                    out.copy_from_nonoverlapping(made, len * self.out_size);
+                } else if self.streams() {
+                    (self.kernel)(made, staged, kept_splat, len);
+                    stream(out, made, len * self.out_size);
                 } else {
                     (self.kernel)(out, staged, kept_splat, len);
                 }
                 at += len;
             }
+            if self.streams() {
+                stream_end();
+            }
         }
+    }
+}
+
+/// Copies bytes without reading the destination into the caches; [`stream_end`] makes them visible to other threads.
+///
+/// # Safety
+/// As `copy_from_nonoverlapping`; `from` is aligned to 16.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
+    use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
+    const STEP: usize = size_of::<__m128i>();
+    // SAFETY: the caller's promise; stores are aligned, or nothing is streamed.
+    unsafe {
+        let streamed = if to.align_offset(STEP) == 0 { bytes / STEP } else { 0 };
+        for i in 0..streamed {
+            _mm_stream_si128(to.cast::<__m128i>().add(i), _mm_load_si128(from.cast::<__m128i>().add(i)));
+        }
+        let done = streamed * STEP;
+        to.add(done).copy_from_nonoverlapping(from.add(done), bytes - done);
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(from, bytes) }
+}
+
+/// Orders what [`stream`] stored before whatever this thread does next.
+#[inline]
+fn stream_end() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: every x86-64 machine has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
     }
 }
 

@@ -32,10 +32,12 @@ use memory::Allocator;
 use pool::Pool;
 use reduce::{Reducer, Reduction, split_axes};
 use std::sync::Mutex;
-use strided::{Shared, copy, copy_bytes, in_chunks};
+use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not};
 
 /// A result takes an operand's memory only if that is at most this many times what it needs.
 const IN_PLACE_WASTE_MAX: usize = 2;
+/// Elements that one thread searches before it takes more.
+const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
 
 /// How a [`CpuBackend`] is set up.
 #[derive(Clone, Debug)]
@@ -307,7 +309,11 @@ impl CpuBackend {
             out: result.ptr().cast(),
         };
         // SAFETY: the axes are those of the tensor, and shape inference refused an empty axis; the result is new.
-        in_chunks(&mut self.pool, results, 8 * search.count, |first, last| unsafe { search.range(first, last) })?;
+        let chunk = (SEARCH_CHUNK_ELEMENTS / search.count).max(1);
+        run_or_not(&mut self.pool, results * search.count * 4, results.div_ceil(chunk), &|i| {
+            // SAFETY: as above; chunks are disjoint.
+            unsafe { search.range(i * chunk, ((i + 1) * chunk).min(results)) }
+        })?;
         Ok(result)
     }
 

@@ -56,6 +56,18 @@ impl<const N: usize> Loops<N> {
         loops
     }
 
+    /// All axes but one.
+    pub fn without(&self, axis: usize) -> Loops<N> {
+        let mut loops = *self;
+        loops.sizes.copy_within(axis + 1.., axis);
+        loops.strides.copy_within(axis + 1.., axis);
+        loops.rank -= 1;
+        if loops.rank == 0 {
+            return Loops::line(1, 0);
+        }
+        loops
+    }
+
     /// The size of the innermost axis.
     #[inline]
     pub fn inner(&self) -> usize {

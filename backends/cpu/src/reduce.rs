@@ -7,7 +7,7 @@ use crate::elementwise::{TILE, Tile};
 use crate::kernels::Kernel;
 use crate::loops::Loops;
 use crate::pool::Pool;
-use crate::strided::{Shared, copy_run};
+use crate::strided::{Shared, copy_run, run_or_not};
 use gt_backend::ExecError;
 use gt_ops::math::{Int, Real, Truth};
 use gt_ops::{DType, Op, RANK_MAX, Shape};
@@ -30,8 +30,8 @@ const BLOCK: usize = 8 << 10;
 const BLOCK_ROWS: usize = 256;
 /// Elements of one result that one thread reduces by itself. The order of a sum depends on it.
 const PIECE: usize = 64 << 10;
-/// Reductions of fewer elements are not worth waking anybody for.
-const PARALLEL_ELEMENTS_MIN: usize = 32 << 10;
+/// Elements that one thread reduces, row by row, before it takes more rows.
+const ROWS_CHUNK_ELEMENTS: usize = 16 << 10;
 /// Columns reduced together.
 const COLUMNS: usize = TILE;
 
@@ -536,8 +536,8 @@ impl Reduction {
                 unsafe { self.long_row(pool, i) }
             });
         }
-        let rows = (PARALLEL_ELEMENTS_MIN / 2 / self.count.max(1)).max(1);
-        run_or_not(pool, work, self.results.div_ceil(rows), &|i| {
+        let rows = (ROWS_CHUNK_ELEMENTS / self.count.max(1)).max(1);
+        run_or_not(pool, work * 8, self.results.div_ceil(rows), &|i| {
             // SAFETY: the caller's promise; chunks are disjoint.
             unsafe { self.rows(i * rows, ((i + 1) * rows).min(self.results)) };
         })
@@ -681,7 +681,7 @@ impl Reduction {
                 self.finish(accs, first_of(group), width_of(group) / fold);
             }
         };
-        run_or_not(pool, work, groups * pieces, &|i| {
+        run_or_not(pool, work * 8, groups * pieces, &|i| {
             let (group, piece) = (i / pieces, i % pieces);
             let mut base = self.from;
             let first = first_of(group);
@@ -771,12 +771,4 @@ impl Reduction {
             }
         }
     }
-}
-
-fn run_or_not(pool: &mut Pool, work: usize, chunks: usize, chunk: &(dyn Fn(usize) + Sync)) -> Result<(), ExecError> {
-    if work < PARALLEL_ELEMENTS_MIN || pool.threads() == 1 {
-        (0..chunks).for_each(chunk);
-        return Ok(());
-    }
-    pool.run(chunks, chunk)
 }

@@ -11,6 +11,9 @@ const PARALLEL_BYTES_MIN: usize = 256 << 10;
 /// What one chunk of a parallel copy takes.
 const CHUNK_BYTES: usize = 128 << 10;
 
+/// Rows and columns of the blocks in which matrices are turned: two of them stay in L1.
+const BLOCK: usize = 32;
+
 /// A pointer that chunks of one parallel region share.
 #[derive(Clone, Copy)]
 pub struct Shared<T>(*mut T);
@@ -98,22 +101,88 @@ pub unsafe fn copy(
     let loops = Loops::new(shape, [to.1, from.1]);
     let [to_step, from_step] = loops.inner_strides();
     let (to, from) = (Shared::new(to.0), Shared::new(from.0.cast_mut()));
+    let dense = size as isize;
+    let rank = loops.sizes().len();
+    // The axis along which the source's elements follow each other, if it is not the innermost.
+    let turned = (0..rank - 1).find(|axis| loops.strides()[*axis][1] == dense && loops.sizes()[*axis] >= BLOCK / 4);
+    if let Some(axis) = turned
+        && to_step == dense
+        && from_step != dense
+        && from_step != 0
+    {
+        let (across, deep) = (loops.sizes()[axis], loops.inner());
+        let (blocks, to_row) = (across.div_ceil(BLOCK), loops.strides()[axis][0]);
+        let outer = loops.without(axis).without(rank - 2);
+        return run_or_not(pool, elements * size, outer.numel() * blocks, &|i| {
+            let (first, n) = (i % blocks * BLOCK, BLOCK.min(across - i % blocks * BLOCK));
+            outer.for_runs(i / blocks, i / blocks + 1, |run| {
+                let to = to.get().wrapping_offset(run.offsets[0] + first as isize * to_row);
+                let from = from.get().wrapping_offset(run.offsets[1] + first as isize * dense);
+                for depth in (0..deep).step_by(BLOCK) {
+                    let m = BLOCK.min(deep - depth);
+                    let to = to.wrapping_offset(depth as isize * dense);
+                    let from = from.wrapping_offset(depth as isize * from_step);
+                    // SAFETY: the block lies within both places; blocks are disjoint.
+                    unsafe { turn(to, to_row, from, from_step, n, m, size) };
+                }
+            });
+        });
+    }
     let range = |first: usize, last: usize| {
         loops.for_runs(first, last, |run| {
             // SAFETY: runs lie within both places; chunks are disjoint.
             unsafe {
-                copy_run(
-                    to.get().offset(run.offsets[0]),
-                    to_step,
-                    from.get().offset(run.offsets[1]),
-                    from_step,
-                    run.len,
-                    size,
-                );
+                let to = to.get().offset(run.offsets[0]);
+                copy_run(to, to_step, from.get().offset(run.offsets[1]), from_step, run.len, size);
             }
         });
     };
     in_chunks(pool, elements, size, range)
+}
+
+/// Copies a block of `n` by `m` elements whose columns are contiguous at the source to one whose rows are.
+///
+/// # Safety
+/// Both are valid for the block, aligned to `size`, and do not overlap.
+unsafe fn turn(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, n: usize, m: usize, size: usize) {
+    /// # Safety
+    /// As [`turn`].
+    #[inline(always)]
+    unsafe fn typed<T: Copy>(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, n: usize, m: usize) {
+        // Four rows at a time: each line of the source is then read by four loads that follow each other.
+        let mut i = 0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            while i + 4 <= n {
+                let rows: [*mut T; 4] =
+                    std::array::from_fn(|r| to.wrapping_offset((i + r) as isize * to_row).cast::<T>());
+                for j in 0..m {
+                    let column = from.wrapping_offset(j as isize * from_column).cast::<T>().add(i);
+                    rows[0].add(j).write(column.read());
+                    rows[1].add(j).write(column.add(1).read());
+                    rows[2].add(j).write(column.add(2).read());
+                    rows[3].add(j).write(column.add(3).read());
+                }
+                i += 4;
+            }
+            while i < n {
+                let row = to.wrapping_offset(i as isize * to_row).cast::<T>();
+                for j in 0..m {
+                    row.add(j).write(from.wrapping_offset(j as isize * from_column).cast::<T>().add(i).read());
+                }
+                i += 1;
+            }
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match size {
+            1 => typed::<u8>(to, to_row, from, from_column, n, m),
+            2 => typed::<u16>(to, to_row, from, from_column, n, m),
+            4 => typed::<u32>(to, to_row, from, from_column, n, m),
+            _ => typed::<u64>(to, to_row, from, from_column, n, m),
+        }
+    }
 }
 
 /// Copies bytes, by several threads when they are many.
@@ -147,4 +216,21 @@ pub fn in_chunks(
     }
     let chunk = (CHUNK_BYTES / size).max(TILE);
     pool.run(elements.div_ceil(chunk), &|i| range(i * chunk, ((i + 1) * chunk).min(elements)))
+}
+
+/// Calls `chunk` with each of `0..chunks`, by several threads when they work on many bytes.
+///
+/// # Errors
+/// A panic in a call.
+pub fn run_or_not(
+    pool: &mut Pool,
+    bytes: usize,
+    chunks: usize,
+    chunk: &(dyn Fn(usize) + Sync),
+) -> Result<(), ExecError> {
+    if bytes < PARALLEL_BYTES_MIN || pool.threads() == 1 {
+        (0..chunks).for_each(chunk);
+        return Ok(());
+    }
+    pool.run(chunks, chunk)
 }
