@@ -60,13 +60,13 @@ impl Bench {
         let mut calls = 1;
         let mut best = f64::INFINITY;
         let mut rounds = 0;
-        while rounds < 12 {
+        while rounds < 60 {
             let start = Instant::now();
             for _ in 0..calls {
                 self.backend.execute(op, inputs, attrs, &out, 0)?;
             }
             let seconds = start.elapsed().as_secs_f64();
-            if seconds < 0.01 {
+            if seconds < 0.001 {
                 calls *= 2;
                 continue;
             }

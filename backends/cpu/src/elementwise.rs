@@ -13,7 +13,7 @@ pub const TILE: usize = 512;
 const PARALLEL_WORK_MIN: usize = 32 << 10;
 /// Chunks start at multiples of this many elements, so that no two threads write to one cache line.
 const CHUNK_ELEMENTS: usize = 4 << 10;
-/// Shorter stretches of the innermost axis are gathered into tiles: a kernel call costs as much as a few dozen elements.
+/// Shorter rows that repeat are written side by side first: a kernel call costs as much as a few dozen elements.
 const ROW_MIN: usize = 64;
 /// Results of at least this many bytes go past the caches, which they would only sweep.
 const STREAM_BYTES_MIN: usize = 32 << 20;
@@ -157,7 +157,15 @@ impl Task {
                 by_rows &= steps[i] == source.size as isize;
             }
         }
-        if by_rows && loops.inner() >= ROW_MIN {
+        let repeats = |i: usize| {
+            let source = &self.sources[i];
+            source.pattern == Pattern::Strided
+                && steps[i] != 0
+                && loops.strides().len() == 2
+                && loops.strides()[0][i] == 0
+        };
+        let short = loops.inner() < ROW_MIN && (0..self.operands).any(repeats);
+        if by_rows && !short {
             loops.for_runs(from, to, |run| {
                 let operands = std::array::from_fn(|i| self.sources[i].ptr.wrapping_offset(run.offsets[i]));
                 // SAFETY: runs lie within the sources, and the result has room for all elements.
@@ -178,10 +186,10 @@ impl Task {
         // A row that repeats fills its tile once.
         let inner = loops.inner();
         let rows_a_tile = TILE / inner;
-        let repeats = |i: usize| loops.strides().len() == 2 && loops.strides()[0][i] == 0 && rows_a_tile > 1;
+        let repeats = |i: usize| rows_a_tile > 1 && repeats(i);
         let mut whole_rows = false;
         for (i, source) in self.sources[..self.operands].iter().enumerate() {
-            if source.pattern == Pattern::Strided && repeats(i) {
+            if repeats(i) {
                 whole_rows = true;
                 for row in 0..rows_a_tile {
                     // SAFETY: a row lies within the source, and the tile has room for this many.

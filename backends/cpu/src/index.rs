@@ -237,9 +237,10 @@ impl Search {
     pub unsafe fn range(&self, first: usize, last: usize) {
         let across = self.kept.inner_strides()[0];
         let dense = |step: isize| step == self.size as isize;
-        let by_columns = self.kept.inner() >= 8
-            && u32::try_from(self.count).is_ok()
-            && (self.count <= LANES || (dense(across) && !dense(self.step)));
+        // A narrow row costs a call for too few elements, unless there are few rows.
+        let by_columns = u32::try_from(self.count).is_ok()
+            && ((self.kept.inner() >= 8 && self.count <= LANES)
+                || (self.kept.inner() >= 2 * LANES && dense(across) && !dense(self.step)));
         self.kept.for_runs(first, last, |run| {
             let from = self.from.wrapping_offset(run.offsets[0]);
             let mut at = 0;
