@@ -13,9 +13,11 @@ pub mod launch;
 pub mod lock;
 pub mod scope;
 pub mod session;
+mod storage;
 pub mod tape;
 pub mod tensor;
 pub mod transfer;
+pub mod view;
 
 pub use error::{Error, Result};
 pub use scope::Scope;

@@ -4,9 +4,10 @@ use crate::error::{Error, Result};
 use crate::session::{Session, Value};
 use crate::tape::{self, Edge, Node};
 use crate::tensor::Tensor;
+use crate::view::Step;
 use gt_ops::error::Result as OpResult;
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Val};
+use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val};
 use std::sync::Arc;
 
 /// The tensors of one call into [`gt_ops::build`]: what a `Val` means.
@@ -15,12 +16,14 @@ pub struct Scope {
     tensors: Vec<(Arc<Value>, Option<Arc<Node>>)>,
     /// Why `emit` failed, when it was not for its arguments.
     error: Option<Error>,
+    /// What was emitted and the shape it gave, if somebody asked for it.
+    trail: Option<Vec<(Step, Shape)>>,
 }
 
 impl Scope {
     /// An empty scope in `session`.
     pub fn new(session: &Arc<Session>) -> Scope {
-        Scope { session: session.clone(), tensors: Vec::with_capacity(8), error: None }
+        Scope { session: session.clone(), tensors: Vec::with_capacity(8), error: None, trail: None }
     }
 
     /// `tensor` as an operand.
@@ -28,11 +31,11 @@ impl Scope {
     /// # Errors
     /// A tensor of another session.
     pub fn add(&mut self, tensor: &Tensor) -> Result<Val> {
-        let value = tensor.value();
+        let (value, node) = tensor.resolve()?;
         if !Arc::ptr_eq(value.session(), &self.session) {
-            return Err(foreign(&value));
+            return Err(foreign(value.session()));
         }
-        Ok(self.push(value, tensor.node().cloned()))
+        Ok(self.push(value, node))
     }
 
     pub(crate) fn push(&mut self, value: Arc<Value>, node: Option<Arc<Node>>) -> Val {
@@ -44,6 +47,21 @@ impl Scope {
     pub fn tensor(&self, val: Val) -> Tensor {
         let (value, node) = &self.tensors[val.0 as usize];
         Tensor::new(value.clone(), node.clone())
+    }
+
+    /// The value and place on the tape that `val` stands for.
+    pub(crate) fn parts(&self, val: Val) -> (Arc<Value>, Option<Arc<Node>>) {
+        self.tensors[val.0 as usize].clone()
+    }
+
+    /// Keeps what is emitted from now on, for [`Scope::trail`].
+    pub(crate) fn keep_trail(&mut self) {
+        self.trail = Some(Vec::new());
+    }
+
+    /// What was emitted, and the shape each instruction gave.
+    pub(crate) fn trail(&self) -> &[(Step, Shape)] {
+        self.trail.as_deref().unwrap_or_default()
     }
 
     /// Turns the outcome of a builder into this crate's: what the daemon said goes before what the builder saw.
@@ -93,10 +111,10 @@ impl Scope {
 }
 
 /// The error of mixing sessions.
-pub(crate) fn foreign(value: &Value) -> Error {
-    if value.session().is_open() {
+pub(crate) fn foreign(session: &Session) -> Error {
+    if session.is_open() {
         Error::Op(OpError::runtime("operands belong to different sessions: bring one over with .numpy()"))
-    } else if value.session().is_inherited() {
+    } else if session.is_inherited() {
         Error::Disconnected(
             "this tensor belongs to the parent process's session, which a forked child cannot use: \
              create tensors after the fork, or pass them as NumPy arrays"
@@ -145,6 +163,9 @@ impl Graph for Scope {
         };
         let value = Value::new(id, meta, &self.session);
         let node = self.record(op, inputs, &instruction.attrs, &value);
+        if let Some(trail) = &mut self.trail {
+            trail.push(((op, instruction.attrs), meta.shape));
+        }
         Ok(self.push(value, node))
     }
 

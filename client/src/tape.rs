@@ -202,14 +202,13 @@ impl Node {
 
     /// Adds `grad` to what was collected.
     fn accumulate(&self, grad: Tensor) -> Result<()> {
-        let mut slot = lock(&self.grad);
-        match slot.as_mut() {
-            None => *slot = Some(grad),
-            Some(total) => {
-                let sum = total.binary(Op::Add, &grad)?;
-                total.rebind(sum)?;
-            }
-        }
+        // An op may wait, and nobody waits under a lock.
+        let Some(mut total) = self.grad() else {
+            self.set_grad(Some(grad));
+            return Ok(());
+        };
+        let plan = total.plan_rebind(total.binary(Op::Add, &grad)?)?;
+        drop(total.rebind(plan));
         Ok(())
     }
 }
@@ -349,7 +348,6 @@ pub fn grad(
         .iter()
         .map(|t| {
             t.node()
-                .cloned()
                 .ok_or_else(|| Error::from(OpError::runtime("One of the differentiated Tensors does not require grad")))
         })
         .collect::<Result<Vec<_>>>()?;
@@ -369,7 +367,7 @@ fn walk(
             OpError::runtime("element 0 of tensors does not require grad and does not have a grad_fn")
         })?;
         let seed = seed_gradient(root, *gradient)?;
-        arrive(&mut grads, &mut heap, node, seed)?;
+        arrive(&mut grads, &mut heap, &node, seed)?;
     }
     let mut found: HashMap<u64, Tensor> = HashMap::new();
     while let Some(Ready(node)) = heap.pop() {
@@ -425,6 +423,7 @@ fn op_gradients(
     let mut targets: Vec<Option<(Arc<Node>, Meta)>>;
     let inputs: Vec<Saved>;
     let output;
+    let mut released: SmallVec<[Arc<Value>; 3]> = SmallVec::new();
     {
         let mut edges = lock(edges);
         if edges.released && (row.saves.inputs != 0 || row.saves.output) {
@@ -459,14 +458,16 @@ fn op_gradients(
         };
         if !options.retain_graph {
             edges.released = true;
-            edges.output = None;
+            released.extend(edges.output.take());
             for edge in &mut edges.inputs {
                 if let Edge::Tensor { saved, .. } = edge {
-                    *saved = None;
+                    released.extend(saved.take());
                 }
             }
         }
     }
+    // Freeing a tensor may wait: not under the lock.
+    drop(released);
     let needs: Vec<bool> = targets.iter().map(Option::is_some).collect();
     let ctx = GradCtx { attrs, inputs: &inputs, output, grad: grad_val, needs: &needs };
     let outcome = gradient(&mut scope, &ctx).and_then(|grads| {

@@ -3,91 +3,152 @@
 use crate::error::Result;
 use crate::scope::{Scope, foreign};
 use crate::session::{Session, Value};
+use crate::storage::{Bound, Storage};
 use crate::tape::{self, Edge, Node};
+use crate::view::{Step, Strides, View, is_contiguous, step_strides};
 use gt_ops::dtype::Promotable;
 use gt_ops::table::{Class, ResultDType};
 use gt_ops::{Arg, Attrs, DType, Meta, Op, OpError, Scalar, Val, build};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// A tensor as PyTorch's users know it: a handle whose value in-place operations replace.
 ///
-/// Values are functional: an in-place operation computes a new one and binds the handle to it. `data` and `detach()`
-/// give handles that share the binding, so that writing through one is seen through the other.
+/// Values are functional: an in-place operation computes a new one and binds the handle to it. Handles that PyTorch
+/// would let share memory (`data`, `detach()`, views) share a binding here, so that writing through one is seen through
+/// the others.
 pub struct Tensor {
     binding: Binding,
-    node: Option<Arc<Node>>,
 }
 
 enum Binding {
     /// Nobody else sees this handle's value change.
-    Own(Arc<Value>),
-    /// Aliases do.
-    Shared(Arc<Mutex<Arc<Value>>>),
+    Own(Arc<Value>, Option<Arc<Node>>),
+    /// Others do; value and place on the tape are the storage's.
+    Shared(Arc<Storage>),
+    /// As `Shared`, with a place on the tape of its own, or none.
+    Detached(Arc<Storage>, Option<Arc<Node>>),
+    /// A part of a storage, or all of it in another shape.
+    View(Box<View>),
 }
 
-fn lock(shared: &Mutex<Arc<Value>>) -> MutexGuard<'_, Arc<Value>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+/// What an in-place operation replaced, to be dropped when no lock is held: freeing a tensor may wait.
+#[must_use = "to be dropped outside every lock"]
+pub struct Replaced {
+    _value: Option<Arc<Value>>,
+    _node: Option<Arc<Node>>,
 }
 
 impl Tensor {
     /// A handle on `value`, with its place on the tape if it has one.
     #[inline]
     pub fn new(value: Arc<Value>, node: Option<Arc<Node>>) -> Tensor {
-        Tensor { binding: Binding::Own(value), node }
+        Tensor { binding: Binding::Own(value, node) }
+    }
+
+    /// The value and the place on the tape it is bound to now.
+    ///
+    /// # Errors
+    /// A view of a changed tensor has to be looked up again, which needs the session.
+    #[inline]
+    pub fn resolve(&self) -> Result<(Arc<Value>, Option<Arc<Node>>)> {
+        Ok(match &self.binding {
+            Binding::Own(value, node) => (value.clone(), node.clone()),
+            Binding::Shared(storage) => {
+                let bound = storage.read();
+                (bound.value, bound.node)
+            }
+            Binding::Detached(storage, node) => (storage.read().value, node.clone()),
+            Binding::View(view) => {
+                let bound = view.read()?;
+                (bound.value, bound.node)
+            }
+        })
+    }
+
+    /// A handle of its own on the present value and place on the tape: what an op would be given.
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`].
+    pub fn snapshot(&self) -> Result<Tensor> {
+        self.resolve().map(|(value, node)| Tensor::new(value, node))
     }
 
     /// The value it is bound to now.
-    #[inline]
-    pub fn value(&self) -> Arc<Value> {
-        match &self.binding {
-            Binding::Own(value) => value.clone(),
-            Binding::Shared(shared) => lock(shared).clone(),
-        }
-    }
-
-    /// Looks at the value without counting another owner.
-    #[inline]
-    pub fn with_value<R>(&self, look: impl FnOnce(&Arc<Value>) -> R) -> R {
-        match &self.binding {
-            Binding::Own(value) => look(value),
-            Binding::Shared(shared) => look(&lock(shared)),
-        }
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`].
+    pub fn value(&self) -> Result<Arc<Value>> {
+        self.resolve().map(|(value, _)| value)
     }
 
     /// Its shape and dtype.
     #[inline]
     pub fn meta(&self) -> Meta {
-        self.with_value(|v| *v.meta())
+        match &self.binding {
+            Binding::Own(value, _) => *value.meta(),
+            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.with_value(|v| *v.meta()),
+            Binding::View(view) => view.meta,
+        }
     }
 
     /// The session it lives in.
     pub fn session(&self) -> Arc<Session> {
-        self.with_value(|v| v.session().clone())
+        match &self.binding {
+            Binding::Own(value, _) => value.session().clone(),
+            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.with_value(|v| v.session().clone()),
+            Binding::View(view) => view.base.with_value(|v| v.session().clone()),
+        }
     }
 
     /// Its place on the tape.
     #[inline]
-    pub fn node(&self) -> Option<&Arc<Node>> {
-        self.node.as_ref()
+    pub fn node(&self) -> Option<Arc<Node>> {
+        match &self.binding {
+            Binding::Own(_, node) | Binding::Detached(_, node) => node.clone(),
+            Binding::Shared(storage) => storage.node(),
+            // Its place moves when the base's does; what was seen last says whether there is one.
+            Binding::View(view) => match view.read() {
+                Ok(bound) => bound.node,
+                Err(_) => view.seen().node,
+            },
+        }
     }
 
     /// Whether gradients flow to it.
     pub fn requires_grad(&self) -> bool {
-        self.node.is_some()
+        match &self.binding {
+            Binding::Own(_, node) => node.is_some(),
+            _ => self.node().is_some(),
+        }
     }
 
     /// Whether it was made by a user rather than by a recorded op.
     pub fn is_leaf(&self) -> bool {
-        self.node.as_ref().is_none_or(|n| n.is_leaf())
+        self.node().is_none_or(|n| n.is_leaf())
     }
 
-    /// Starts or stops gradients flowing to a leaf.
+    fn set_node(&mut self, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
+        match &mut self.binding {
+            Binding::Own(_, own) | Binding::Detached(_, own) => std::mem::replace(own, node),
+            Binding::Shared(storage) => storage.set_node(node),
+            Binding::View(view) => {
+                // A view with a place of its own is another handle on the same elements.
+                let mut apart = view.detached();
+                apart.own_node(node);
+                let old = view.seen().node;
+                **view = apart;
+                old
+            }
+        }
+    }
+
+    /// Starts or stops gradients flowing to a leaf. What it returns is dropped outside every lock.
     ///
     /// # Errors
     /// A tensor that is not floating, or that a recorded op made.
-    pub fn set_requires_grad(&mut self, on: bool) -> Result<()> {
+    pub fn set_requires_grad(&mut self, on: bool) -> Result<Option<Arc<Node>>> {
         if on == self.requires_grad() {
-            return Ok(());
+            return Ok(None);
         }
         if !self.is_leaf() {
             return Err(OpError::runtime(
@@ -102,60 +163,148 @@ impl Tensor {
                 OpError::runtime("only Tensors of floating point and complex dtype can require gradients").into()
             );
         }
-        self.node = on.then(|| Node::leaf(meta));
-        Ok(())
+        Ok(self.set_node(on.then(|| Node::leaf(meta))))
     }
 
     /// Another handle on the same binding, outside the tape.
     pub fn alias(&mut self) -> Tensor {
-        Tensor { binding: Binding::Shared(self.share()), node: None }
+        if let Binding::View(view) = &self.binding {
+            return Tensor { binding: Binding::View(Box::new(view.detached())) };
+        }
+        Tensor { binding: Binding::Detached(self.share(), None) }
     }
 
     /// Another handle on the same binding and the same place on the tape.
     pub fn same(&mut self) -> Tensor {
-        Tensor { binding: Binding::Shared(self.share()), node: self.node.clone() }
+        match &self.binding {
+            Binding::View(view) => Tensor { binding: Binding::View(Box::new(view.same())) },
+            Binding::Detached(storage, node) => Tensor { binding: Binding::Detached(storage.clone(), node.clone()) },
+            _ => Tensor { binding: Binding::Shared(self.share()) },
+        }
     }
 
-    /// Leaves the tape: no gradient flows to it any more.
-    pub fn leave_tape(&mut self) {
-        self.node = None;
+    /// Leaves the tape: no gradient flows to it any more. What it returns is dropped outside every lock.
+    pub fn leave_tape(&mut self) -> Option<Arc<Node>> {
+        self.set_node(None)
     }
 
     /// A copy: a handle of its own, through which gradients flow. Values never change, so none is moved.
-    pub fn copied(&self) -> Tensor {
-        let mut copy = self.snapshot();
-        if let Some(node) = copy.node.take_if(|_| tape::grad_enabled()) {
-            let meta = copy.meta();
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`].
+    pub fn copied(&self) -> Result<Tensor> {
+        let (value, node) = self.resolve()?;
+        let meta = *value.meta();
+        let node = node.filter(|_| tape::grad_enabled()).map(|node| {
             let edge = Edge::Tensor { meta, node: Some(node), saved: None };
-            copy.node = Some(Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta));
-        } else {
-            copy.node = None;
-        }
-        copy
+            Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta)
+        });
+        Ok(Tensor::new(value, node))
     }
 
-    /// A handle of its own on the present value and place on the tape: what an op would be given.
-    pub fn snapshot(&self) -> Tensor {
-        Tensor { binding: Binding::Own(self.value()), node: self.node.clone() }
-    }
-
-    fn share(&mut self) -> Arc<Mutex<Arc<Value>>> {
-        if let Binding::Own(value) = &self.binding {
-            self.binding = Binding::Shared(Arc::new(Mutex::new(value.clone())));
+    /// The storage, which the handle shares from now on.
+    fn share(&mut self) -> Arc<Storage> {
+        if let Binding::Own(value, node) = &self.binding {
+            self.binding = Binding::Shared(Storage::new(value.clone(), node.clone()));
         }
         match &self.binding {
-            Binding::Shared(shared) => shared.clone(),
-            // The line above has just made it shared.
-            Binding::Own(value) => Arc::new(Mutex::new(value.clone())),
+            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.clone(),
+            Binding::View(view) => view.base.clone(),
+            // The lines above have just made it shared.
+            Binding::Own(value, node) => Storage::new(value.clone(), node.clone()),
         }
+    }
+
+    /// Distances between neighbours along each axis, in elements, as PyTorch would have them.
+    pub fn strides(&self) -> Strides {
+        match &self.binding {
+            Binding::View(view) => view.strides,
+            _ => self.meta().shape.contiguous_strides(),
+        }
+    }
+
+    /// Whether PyTorch would have the elements in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        match &self.binding {
+            Binding::View(view) => is_contiguous(&view.meta.shape, &view.strides),
+            _ => true,
+        }
+    }
+
+    /// Prepares a view of movement ops: everything that may wait.
+    ///
+    /// # Errors
+    /// The builder's.
+    pub fn plan_view(
+        &self,
+        build: impl FnOnce(&mut dyn gt_ops::Graph, Val) -> gt_ops::error::Result<Val>,
+    ) -> Result<PlannedView> {
+        let (value, node) = self.resolve()?;
+        let version = match &self.binding {
+            Binding::View(view) => view.seen().version,
+            Binding::Own(..) => 0,
+            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.read().version,
+        };
+        let from = *value.meta();
+        let mut scope = Scope::new(value.session());
+        let v = scope.push(value, node);
+        scope.keep_trail();
+        let outcome = build(&mut scope, v);
+        let mut strides = Some(self.strides());
+        let (value, node, steps) = scope.finish_with(outcome, |scope, v| {
+            let (value, node) = scope.parts(v);
+            (value, node, scope.trail().to_vec())
+        })?;
+        let mut shape = from.shape;
+        for (step, to) in &steps {
+            strides = strides.and_then(|s| step_strides(&shape, &s, step));
+            shape = *to;
+        }
+        let steps = steps.into_iter().map(|(step, _)| step).collect();
+        Ok(PlannedView { value, node, steps, strides, version })
+    }
+
+    /// The view that was planned, which shares this handle's binding; a copy where PyTorch's memory would need one.
+    pub fn view(&mut self, plan: PlannedView) -> Tensor {
+        let PlannedView { value, node, steps, strides, version } = plan;
+        let Some(strides) = strides else { return Tensor::new(value, node) };
+        if steps.is_empty() {
+            return self.same();
+        }
+        let (before, attached) = match &self.binding {
+            Binding::View(view) => (view.steps.to_vec(), view.attached),
+            Binding::Detached(_, own) => {
+                // A place on the tape of its own is not the storage's: the view then is of this value alone.
+                if own.is_some() {
+                    return Tensor::new(value, node);
+                }
+                (Vec::new(), false)
+            }
+            _ => (Vec::new(), true),
+        };
+        let steps: Arc<[Step]> = before.into_iter().chain(steps).collect();
+        let base = self.share();
+        Tensor { binding: Binding::View(Box::new(View::new(base, attached, steps, strides, version, value, node))) }
     }
 
     /// Whether an in-place operation is allowed now.
     ///
     /// # Errors
-    /// A leaf that requires a gradient, while recording.
+    /// A leaf that requires a gradient, or a view of one, while recording.
     pub fn check_in_place(&self) -> Result<()> {
-        if self.node.as_ref().is_some_and(|n| n.is_leaf()) && tape::grad_enabled() {
+        if !tape::grad_enabled() {
+            return Ok(());
+        }
+        if let Binding::View(view) = &self.binding
+            && view.attached
+            && view.base.node().is_some_and(|n| n.is_leaf())
+        {
+            return Err(OpError::runtime(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation.",
+            )
+            .into());
+        }
+        if self.node().is_some_and(|n| n.is_leaf()) {
             return Err(
                 OpError::runtime("a leaf Variable that requires grad is being used in an in-place operation.").into()
             );
@@ -163,11 +312,12 @@ impl Tensor {
         Ok(())
     }
 
-    /// Binds the handle, and all that share its binding, to the result of an in-place operation.
+    /// Prepares binding the handle to the result of an in-place operation: everything that may wait.
     ///
     /// # Errors
-    /// A result of another shape, or of a dtype that does not convert to the tensor's.
-    pub fn rebind(&mut self, result: Tensor) -> Result<()> {
+    /// A result of another shape, or of a dtype that does not convert to the tensor's; what [`Tensor::check_in_place`]
+    /// refuses; a view in which one element is seen several times.
+    pub fn plan_rebind(&self, result: Tensor) -> Result<PlannedRebind> {
         self.check_in_place()?;
         let (old, new) = (self.meta(), result.meta());
         if old.shape != new.shape {
@@ -186,29 +336,54 @@ impl Tensor {
             .into());
         }
         let result = if new.dtype == old.dtype { result } else { result.apply(|g, v| build::cast(g, v, old.dtype))? };
-        let value = result.value();
-        match &mut self.binding {
-            Binding::Own(own) => *own = value,
-            Binding::Shared(shared) => *lock(shared) = value,
+        let (mut value, mut node) = result.resolve()?;
+        if let Binding::View(view) = &self.binding {
+            (value, node) = view.put(&view.base.read(), &Bound { value, node, version: 0 })?;
         }
-        if tape::grad_enabled() && result.node.is_some() {
-            self.node = result.node;
-        }
-        Ok(())
+        Ok(PlannedRebind { value, node, recorded: tape::grad_enabled() })
     }
 
-    /// Takes over another handle's value, dtype and place on the tape included, as `t.data = u` does.
-    pub fn set_data(&mut self, other: &Tensor) {
-        let value = other.value();
-        match &mut self.binding {
-            Binding::Own(own) => *own = value,
-            Binding::Shared(shared) => *lock(shared) = value,
-        }
+    /// Binds the handle, and all that share its binding, to what was planned.
+    pub fn rebind(&mut self, plan: PlannedRebind) -> Replaced {
+        let PlannedRebind { value, node, recorded } = plan;
+        let (old, old_node) = match &mut self.binding {
+            Binding::Own(own, own_node) => {
+                let old = std::mem::replace(own, value);
+                (old, if recorded { std::mem::replace(own_node, node) } else { node })
+            }
+            Binding::Shared(storage) => {
+                let old = storage.replace(value);
+                (old, if recorded { storage.set_node(node) } else { node })
+            }
+            Binding::Detached(storage, own_node) => {
+                let old = storage.replace(value);
+                (old, if recorded { std::mem::replace(own_node, node) } else { node })
+            }
+            Binding::View(view) => {
+                let old = view.base.replace(value);
+                (old, if recorded && view.attached { view.base.set_node(node) } else { node })
+            }
+        };
+        Replaced { _value: Some(old), _node: old_node }
+    }
+
+    /// Takes over another tensor's value, shape and dtype, as `t.data = u` does.
+    pub fn set_data(&mut self, value: Arc<Value>) -> Replaced {
+        let old = match &mut self.binding {
+            Binding::Own(own, _) => std::mem::replace(own, value),
+            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.replace(value),
+            Binding::View(_) => {
+                let old = std::mem::replace(&mut self.binding, Binding::Own(value, None));
+                let Binding::View(view) = old else { return Replaced { _value: None, _node: None } };
+                view.seen().value
+            }
+        };
+        Replaced { _value: Some(old), _node: None }
     }
 
     /// The accumulated gradient, the same handle each time.
     pub fn grad(&self) -> Option<Tensor> {
-        self.node.as_ref().and_then(|n| n.grad())
+        self.node().and_then(|n| n.grad())
     }
 
     /// Replaces the accumulated gradient.
@@ -228,7 +403,7 @@ impl Tensor {
             ))
             .into());
         }
-        match &self.node {
+        match self.node() {
             Some(node) => node.set_grad(grad),
             None if grad.is_none() => {}
             None => return Err(OpError::runtime("grad can be assigned to a tensor that requires one").into()),
@@ -256,13 +431,25 @@ impl Tensor {
     /// Shapes that do not broadcast, dtypes the op does not take, another session.
     #[inline]
     pub fn binary(&self, op: Op, other: &Tensor) -> Result<Tensor> {
-        if let (Binding::Own(a), Binding::Own(b)) = (&self.binding, &other.binding)
-            && a.meta() == b.meta()
-            && Arc::ptr_eq(a.session(), b.session())
-        {
+        let (this, that);
+        let (a, a_node) = match &self.binding {
+            Binding::Own(value, node) => (value, node),
+            _ => {
+                this = self.resolve()?;
+                (&this.0, &this.1)
+            }
+        };
+        let (b, b_node) = match &other.binding {
+            Binding::Own(value, node) => (value, node),
+            _ => {
+                that = other.resolve()?;
+                (&that.0, &that.1)
+            }
+        };
+        if a.meta() == b.meta() && Arc::ptr_eq(a.session(), b.session()) {
             let row = op.row();
             if row.class == Class::Elementwise && row.operands == 2 && row.accepts.contains(a.meta().dtype) {
-                let recording = (self.node.is_some() || other.node.is_some())
+                let recording = (a_node.is_some() || b_node.is_some())
                     && row.grad.is_some()
                     && a.meta().dtype.is_float()
                     && tape::grad_enabled();
@@ -276,7 +463,7 @@ impl Tensor {
                         node: node.clone(),
                         saved: (row.saves.inputs & bit != 0).then(|| v.clone()),
                     };
-                    let edges = [edge(a, &self.node, 1), edge(b, &other.node, 2)].into_iter().collect();
+                    let edges = [edge(a, a_node, 1), edge(b, b_node, 2)].into_iter().collect();
                     Node::op(op, Attrs::None, edges, row.saves.output.then(|| value.clone()), meta)
                 });
                 return Ok(Tensor::new(value, node));
@@ -311,8 +498,32 @@ impl Tensor {
 
     /// The error of using it in a session that is not its own.
     pub fn foreign_error(&self) -> crate::Error {
-        self.with_value(|v| foreign(v))
+        foreign(&self.session())
     }
+}
+
+/// A view about to be made: what takes time was done, see [`Tensor::view`].
+pub struct PlannedView {
+    value: Arc<Value>,
+    node: Option<Arc<Node>>,
+    steps: Vec<Step>,
+    /// None where PyTorch's memory would have to be copied.
+    strides: Option<Strides>,
+    version: u64,
+}
+
+impl PlannedView {
+    /// Whether PyTorch would have to copy.
+    pub fn is_copy(&self) -> bool {
+        self.strides.is_none()
+    }
+}
+
+/// An in-place operation about to take effect: what takes time was done, see [`Tensor::rebind`].
+pub struct PlannedRebind {
+    value: Arc<Value>,
+    node: Option<Arc<Node>>,
+    recorded: bool,
 }
 
 /// An operand of [`Tensor::elementwise`].

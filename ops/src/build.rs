@@ -607,31 +607,21 @@ pub fn stack(g: G<'_>, tensors: &[Val], axis: i64) -> Result<Val> {
     cat(g, &wide, if axis < 0 { axis + shape.rank() as i64 + 1 } else { axis })
 }
 
-/// The tensor cut along `axis` into pieces of these sizes.
+/// Whether `sizes` cut `axis` of `shape` completely.
 ///
 /// # Errors
-/// Sizes that do not add up to the axis.
-pub fn split(g: G<'_>, v: Val, sizes: &[i64], axis: i64) -> Result<Vec<Val>> {
-    let shape = g.meta(v).shape;
+/// Sizes that do not add up to the axis, a scalar.
+pub fn check_split(shape: Shape, sizes: &[i64], axis: i64) -> Result<()> {
     let position = normalize_axis(axis, shape.rank())?;
-    if shape.rank() == 0 {
+    let Some(&extent) = shape.dims().get(position) else {
         return Err(OpError::runtime("split expects at least a 1-dimensional tensor"));
-    }
-    let extent = shape.dims()[position] as i64;
-    if sizes.iter().any(|s| *s < 0) || sizes.iter().sum::<i64>() != extent {
+    };
+    if sizes.iter().any(|s| *s < 0) || sizes.iter().sum::<i64>() != extent as i64 {
         return Err(OpError::runtime(format!(
             "split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's size at dimension {axis}), but got split_sizes={sizes:?}"
         )));
     }
-    let mut start = 0;
-    sizes
-        .iter()
-        .map(|&size| {
-            let piece = narrow(g, v, axis, start, size);
-            start += size;
-            piece
-        })
-        .collect()
+    Ok(())
 }
 
 /// The sizes of pieces of `size` that `extent` is cut into, the last being what is left.

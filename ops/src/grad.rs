@@ -106,6 +106,14 @@ impl dyn Graph + '_ {
         let dtype = self.meta(grad).dtype;
         self.select(condition, grad, 0.0, dtype)
     }
+    /// Half precisions as `f32`, for gradients of several steps: each step would round, or overflow.
+    fn wide(&mut self, v: Val) -> Result<Val> {
+        use crate::DType::{BF16, F16, F32};
+        match self.meta(v).dtype {
+            F16 | BF16 => self.emit(Op::Cast, &[v.into()], Attrs::DType(F32)),
+            _ => Ok(v),
+        }
+    }
     fn reshaped(&mut self, v: Val, shape: Shape) -> Result<Val> {
         if self.meta(v).shape == shape { Ok(v) } else { self.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
     }
@@ -125,6 +133,15 @@ impl dyn Graph + '_ {
 
 fn identity_permutation() -> [u8; RANK_MAX] {
     std::array::from_fn(|i| i as u8)
+}
+
+/// The permutation that undoes `permutation` of the first `rank` axes.
+pub fn inverse_permutation(permutation: &[u8; RANK_MAX], rank: usize) -> [u8; RANK_MAX] {
+    let mut inverse = identity_permutation();
+    for (to, from) in permutation.iter().enumerate().take(rank) {
+        inverse[*from as usize] = to as u8;
+    }
+    inverse
 }
 
 /// `grad` summed over broadcast axes and cast, so that it has the operand's shape and dtype.
@@ -178,8 +195,13 @@ gradients! {
     neg(g, c) { one(g.op1(Op::Neg, c.grad)) }
     /// g * sign(a)
     abs(g, c) { let s = g.op1(Op::Sign, c.val(0)?)?; one(g.mul(c.grad, s)) }
-    /// g where the result is positive
-    relu(g, c) { let m = g.op2(Op::Gt, c.out()?, 0.0)?; one(g.mask(m, c.grad)) }
+    /// g, but 0 where the result is; NaN lets it through
+    relu(g, c) {
+        let out = c.out()?;
+        let flat = g.op2(Op::Le, out, 0.0)?;
+        let dtype = g.meta(c.grad).dtype;
+        one(g.select(flat, 0.0, c.grad, dtype))
+    }
     /// g * out
     exp(g, c) { one(g.mul(c.grad, c.out()?)) }
     /// g * (out + 1)
@@ -192,10 +214,10 @@ gradients! {
     sqrt(g, c) { let h = g.mul(c.grad, 0.5)?; one(g.div(h, c.out()?)) }
     /// -g/2 out^3
     rsqrt(g, c) {
-        let out = c.out()?;
+        let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
         let square = g.mul(out, out)?;
         let cube = g.mul(square, out)?;
-        let h = g.mul(c.grad, -0.5)?;
+        let h = g.mul(grad, -0.5)?;
         one(g.mul(h, cube))
     }
     /// -g out^2
@@ -212,21 +234,31 @@ gradients! {
     /// g (1 + out^2)
     tan(g, c) { let out = c.out()?; let s = g.mul(out, out)?; let d = g.add(s, 1.0)?; one(g.mul(c.grad, d)) }
     /// g (1 - out^2)
-    tanh(g, c) { let out = c.out()?; let s = g.mul(out, out)?; let d = g.sub(1.0, s)?; one(g.mul(c.grad, d)) }
+    tanh(g, c) {
+        let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
+        let s = g.mul(out, out)?;
+        let d = g.sub(1.0, s)?;
+        one(g.mul(grad, d))
+    }
     /// g out (1 - out)
-    sigmoid(g, c) { let out = c.out()?; let r = g.sub(1.0, out)?; let d = g.mul(out, r)?; one(g.mul(c.grad, d)) }
+    sigmoid(g, c) {
+        let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
+        let r = g.sub(1.0, out)?;
+        let d = g.mul(out, r)?;
+        one(g.mul(grad, d))
+    }
     /// g 2/sqrt(pi) exp(-a^2)
     erf(g, c) {
-        let a = c.val(0)?;
+        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
         let s = g.mul(a, a)?;
         let n = g.op1(Op::Neg, s)?;
         let e = g.op1(Op::Exp, n)?;
         let d = g.mul(e, TWO_OVER_SQRT_PI)?;
-        one(g.mul(c.grad, d))
+        one(g.mul(grad, d))
     }
     /// g (Phi(a) + a phi(a))
     gelu(g, c) {
-        let a = c.val(0)?;
+        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
         let scaled = g.mul(a, std::f64::consts::FRAC_1_SQRT_2)?;
         let e = g.op1(Op::Erf, scaled)?;
         let e1 = g.add(e, 1.0)?;
@@ -237,12 +269,12 @@ gradients! {
         let pdf = g.mul(x, INV_SQRT_2PI)?;
         let ap = g.mul(a, pdf)?;
         let d = g.add(phi_cdf, ap)?;
-        one(g.mul(c.grad, d))
+        one(g.mul(grad, d))
     }
     /// g ((1 + t)/2 + a/2 (1 - t^2) u'), where t = tanh(u)
     gelu_tanh(g, c) {
         const K: f64 = 0.797_884_560_802_865_4;
-        let a = c.val(0)?;
+        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
         let s = g.mul(a, a)?;
         let inner = g.mul(s, 0.044715)?;
         let inner1 = g.add(inner, 1.0)?;
@@ -259,7 +291,7 @@ gradients! {
         let q = g.mul(p, a)?;
         let second = g.mul(q, 0.5)?;
         let d = g.add(first, second)?;
-        one(g.mul(c.grad, d))
+        one(g.mul(grad, d))
     }
     /// g, g
     add(g, c) { c.each(g, |_, _| Ok(Some(c.grad))) }
@@ -267,16 +299,17 @@ gradients! {
     sub(g, c) { c.each(g, |g, i| if i == 0 { Ok(Some(c.grad)) } else { g.op1(Op::Neg, c.grad).map(Some) }) }
     /// g b, g a
     mul(g, c) { c.each(g, |g, i| g.mul(c.grad, c.arg(1 - i)?).map(Some)) }
-    /// g / b, -g a / b^2
+    /// g / b, -g ((a / b) / b)
     div(g, c) {
         c.each(g, |g, i| {
-            let q = g.div(c.grad, c.arg(1)?)?;
             if i == 0 {
-                return Ok(Some(q));
+                return g.div(c.grad, c.arg(1)?).map(Some);
             }
+            // Divided twice: the square of a small divisor would be 0.
             let b = c.val(1)?;
             let ratio = g.div(c.arg(0)?, b)?;
-            let p = g.mul(q, ratio)?;
+            let slope = g.div(ratio, b)?;
+            let p = g.mul(c.grad, slope)?;
             g.op1(Op::Neg, p).map(Some)
         })
     }
@@ -291,7 +324,7 @@ gradients! {
             g.op1(Op::Neg, p).map(Some)
         })
     }
-    /// g b a^(b-1), g out ln(a); 0 where the exponent, or the base, is 0
+    /// g b a^(b-1), 0 where b is; g out ln(a), 0 where a is 0 and b is not negative
     pow(g, c) {
         c.each(g, |g, i| {
             let dtype = g.meta(c.grad).dtype;
@@ -304,15 +337,18 @@ gradients! {
                 let out = c.out()?;
                 let slope = g.mul(out, ln)?;
                 let d = g.mul(c.grad, slope)?;
-                // 0^b has no slope in b, though ln(0) is infinite.
-                return match a {
+                // 0^b is flat for b >= 0, though ln(0) is infinite.
+                let b = c.val(1)?;
+                let rising = g.op2(Op::Ge, b, 0.0)?;
+                let flat = match a {
                     Arg::Val(a) => {
                         let at_zero = g.op2(Op::Eq, a, 0.0)?;
-                        g.select(at_zero, 0.0, d, dtype).map(Some)
+                        g.op2(Op::LogicalAnd, at_zero, rising)?
                     }
-                    Arg::Scalar(s) if s.to_f64() == 0.0 => g.zeros(g.meta(c.grad)).map(Some),
-                    Arg::Scalar(_) => Ok(Some(d)),
+                    Arg::Scalar(s) if s.to_f64() == 0.0 => rising,
+                    Arg::Scalar(_) => return Ok(Some(d)),
                 };
+                return g.select(flat, 0.0, d, dtype).map(Some);
             }
             let a = c.val(0)?;
             match c.arg(1)? {
@@ -337,10 +373,10 @@ gradients! {
             }
         })
     }
-    /// g to the smaller; half to each of two equal elements
-    minimum(g, c) { extreme(g, c, Op::Lt) }
-    /// g to the larger; half to each of two equal elements
-    maximum(g, c) { extreme(g, c, Op::Gt) }
+    /// g to the smaller; half to each of two equal elements, all to both if either is NaN
+    minimum(g, c) { extreme(g, c, Op::Gt) }
+    /// g to the larger; half to each of two equal elements, all to both if either is NaN
+    maximum(g, c) { extreme(g, c, Op::Lt) }
     /// g, g c, g b
     addcmul(g, c) {
         c.each(g, |g, i| if i == 0 { Ok(Some(c.grad)) } else { g.mul(c.grad, c.arg(3 - i)?).map(Some) })
@@ -417,10 +453,7 @@ gradients! {
     /// g with the axes back in their order
     permute(g, c) {
         let Attrs::Permutation(p) = c.attrs else { return Err(not_saved()) };
-        let mut inverse = identity_permutation();
-        for (to, from) in p.iter().enumerate().take(g.meta(c.grad).shape.rank()) {
-            inverse[*from as usize] = to as u8;
-        }
+        let inverse = inverse_permutation(p, g.meta(c.grad).shape.rank());
         one(g.emit(Op::Permute, &[c.grad.into()], Attrs::Permutation(inverse)))
     }
     /// g, which is then summed over the repeated axes
@@ -489,15 +522,15 @@ gradients! {
     }
 }
 
-fn extreme(g: &mut dyn Graph, c: &GradCtx<'_>, wins: Op) -> Result<Vec<Option<Val>>> {
+fn extreme(g: &mut dyn Graph, c: &GradCtx<'_>, loses: Op) -> Result<Vec<Option<Val>>> {
     c.each(g, |g, i| {
         let (a, b) = (c.arg(i)?, c.arg(1 - i)?);
-        let won = g.op2(wins, a, b)?;
+        let dtype = g.meta(c.grad).dtype;
         let tied = g.op2(Op::Eq, a, b)?;
         let half = g.mul(c.grad, 0.5)?;
-        let shared = g.mask(tied, half)?;
-        let dtype = g.meta(c.grad).dtype;
-        g.select(won, c.grad, shared, dtype).map(Some)
+        let shared = g.select(tied, half, c.grad, dtype)?;
+        let lost = g.op2(loses, a, b)?;
+        g.select(lost, 0.0, shared, dtype).map(Some)
     })
 }
 

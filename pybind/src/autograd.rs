@@ -53,7 +53,10 @@ impl PyTensor {
     }
     #[setter(requires_grad)]
     fn set_requires_grad(&self, py: Python<'_>, on: bool) -> PyResult<()> {
-        self.write(py, |t| t.set_requires_grad(on)).or_raise()
+        // A view looks its base up first, which may wait; the change itself does not.
+        self.read(py).resolve().or_raise()?;
+        let old = self.write(py, |t| t.set_requires_grad(on));
+        old.or_raise().map(drop)
     }
     /// Starts or stops gradients flowing to it.
     #[pyo3(signature = (requires_grad=true))]
@@ -69,7 +72,7 @@ impl PyTensor {
     /// The op that made it, if one was recorded.
     #[getter]
     fn grad_fn(&self, py: Python<'_>) -> Option<PyNode> {
-        self.read(py).node().filter(|n| !n.is_leaf()).cloned().map(PyNode)
+        self.read(py).node().filter(|n| !n.is_leaf()).map(PyNode)
     }
     /// The gradient collected by `backward()`.
     #[getter]
@@ -104,9 +107,10 @@ impl PyTensor {
         PyTensor::wrap(self.write(py, Tensor::alias))
     }
     #[setter(data)]
-    fn set_data(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) {
-        let other = other.get().snapshot(py);
-        self.write(py, |tensor| tensor.set_data(&other));
+    fn set_data(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<()> {
+        let value = other.get().snapshot(py)?.value().or_raise()?;
+        drop(self.write(py, |tensor| tensor.set_data(value)));
+        Ok(())
     }
     /// The same elements outside the tape; writing to either in place is seen through both.
     fn detach(&self, py: Python<'_>) -> PyTensor {
@@ -114,12 +118,12 @@ impl PyTensor {
     }
     /// Takes this tensor off the tape.
     fn detach_<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
-        slf.get().write(slf.py(), Tensor::leave_tape);
+        drop(slf.get().write(slf.py(), Tensor::leave_tape));
         slf.clone()
     }
     /// A tensor of its own with the same elements, through which gradients flow.
-    fn clone(&self, py: Python<'_>) -> PyTensor {
-        PyTensor::wrap(self.read(py).copied())
+    fn clone(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        self.read(py).copied().or_raise().map(PyTensor::wrap)
     }
     /// Walks the tape back from this tensor, collecting gradients in the leaves.
     #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false))]
@@ -130,8 +134,8 @@ impl PyTensor {
         retain_graph: Option<bool>,
         create_graph: bool,
     ) -> PyResult<()> {
-        let this = self.snapshot(py);
-        let gradient = gradient.map(|g| g.get().snapshot(py));
+        let this = self.snapshot(py)?;
+        let gradient = gradient.map(|g| g.get().snapshot(py)).transpose()?;
         tape::backward(&this, gradient.as_ref(), options(retain_graph, create_graph)).or_raise()
     }
 }
@@ -150,9 +154,9 @@ fn set_grad_enabled(mode: bool) -> bool {
 
 fn tensors(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
     if let Ok(one) = object.cast::<PyTensor>() {
-        return Ok(vec![one.get().snapshot(py)]);
+        return Ok(vec![one.get().snapshot(py)?]);
     }
-    object.try_iter()?.map(|item| Ok(item?.cast::<PyTensor>()?.get().snapshot(py))).collect()
+    object.try_iter()?.map(|item| item?.cast::<PyTensor>()?.get().snapshot(py)).collect()
 }
 
 /// The gradients of outputs with respect to inputs, collected nowhere else.

@@ -26,7 +26,7 @@ fn make(
 
 fn finish(mut tensor: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
     if requires_grad {
-        tensor.set_requires_grad(true).or_raise()?;
+        drop(tensor.set_requires_grad(true).or_raise()?);
     }
     Ok(PyTensor::wrap(tensor))
 }

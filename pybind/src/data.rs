@@ -183,8 +183,7 @@ fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
 pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
     let py = data.py();
     let made = if let Ok(tensor) = data.cast::<PyTensor>() {
-        let snapshot = tensor.get().read(py).snapshot();
-        Tensor::new(snapshot.value(), None)
+        Tensor::new(tensor.get().read(py).value().or_raise()?, None)
     } else if is_array(data) {
         from_array(data)?
     } else if let Some(stacked) = stack_arrays(data)? {
@@ -246,7 +245,7 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
     if typestr(meta.dtype).is_none() {
         return Err(PyTypeError::new_err("Got unsupported ScalarType BFloat16: NumPy has none; use .float().numpy()"));
     }
-    let value = tensor.value();
+    let value = tensor.value().or_raise()?;
     let block = value.session().download(&value).or_raise()?;
     let array = Py::new(py, ArenaArray { block, meta })?;
     py.import("numpy")?.call_method1(intern!(py, "asarray"), (array,))
@@ -277,7 +276,7 @@ fn element<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, i: usize) -> PyResu
 }
 
 fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
-    let value = tensor.value();
+    let value = tensor.value().or_raise()?;
     let block = value.session().download(&value).or_raise()?;
     let mut bytes = vec![0; value.meta().bytes()];
     block.read(&mut bytes);
@@ -294,7 +293,7 @@ pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>
         ))));
     }
     let mut bytes = [0; 8];
-    let value = tensor.value();
+    let value = tensor.value().or_raise()?;
     let block = value.session().download(&value).or_raise()?;
     block.read(&mut bytes[..meta.dtype.size()]);
     element(py, &bytes, meta.dtype, 0)

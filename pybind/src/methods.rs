@@ -95,7 +95,7 @@ fn extreme<'py>(
     match crate::convert::axis(along, axis)? {
         None => Ok(Bound::new(py, this.build(py, |g, v| build::reduce(g, op, v, None, keepdim))?)?.into_any()),
         Some(axis) => {
-            let this = this.snapshot(py);
+            let this = this.snapshot(py)?;
             let (values, indices) = build_from(
                 &[&this],
                 |g, v| build::extreme_along(g, op, v[0], axis, keepdim),
@@ -182,7 +182,7 @@ impl PyTensor {
     #[getter(T)]
     fn transposed(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let rank = self.ndim(py) as i64;
-        self.build(py, |g, v| build::permute(g, v, &(0..rank).rev().collect::<Vec<_>>()))
+        self.view_of(py, false, |g, v| build::permute(g, v, &(0..rank).rev().collect::<Vec<_>>()))
     }
     /// The last two axes exchanged.
     #[getter(mT)]
@@ -193,12 +193,12 @@ impl PyTensor {
                 self.ndim(py)
             )));
         }
-        self.build(py, |g, v| build::transpose(g, v, -2, -1))
+        self.view_of(py, false, |g, v| build::transpose(g, v, -2, -1))
     }
     /// The tensor number within the session, as the instruction log prints it.
     #[getter]
-    fn _id(&self, py: Python<'_>) -> u64 {
-        self.read(py).with_value(|v| v.id())
+    fn _id(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.read(py).value().or_raise()?.id())
     }
     #[getter(_is_parameter)]
     fn get_is_parameter(&self, py: Python<'_>) -> bool {
@@ -211,16 +211,16 @@ impl PyTensor {
 
     /// The one element as a Python number.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        data::item(py, &self.snapshot(py))
+        data::item(py, &self.snapshot(py)?)
     }
     /// The elements as nested lists.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        data::to_list(py, &self.snapshot(py))
+        data::to_list(py, &self.snapshot(py)?)
     }
     /// The elements as a NumPy array, without a further copy.
     #[pyo3(signature = (*, force=false))]
     fn numpy<'py>(&self, py: Python<'py>, force: bool) -> PyResult<Bound<'py, PyAny>> {
-        let this = self.snapshot(py);
+        let this = self.snapshot(py)?;
         if this.requires_grad() && !force {
             return Err(PyRuntimeError::new_err(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
@@ -244,7 +244,7 @@ impl PyTensor {
         }
     }
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
-        let this = self.snapshot(py);
+        let this = self.snapshot(py)?;
         match this.meta().shape.numel() {
             1 => data::item(py, &this)?.is_truthy(),
             0 => Err(PyRuntimeError::new_err("Boolean value of Tensor with no values is ambiguous")),
@@ -271,25 +271,24 @@ impl PyTensor {
     }
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
         let py = slf.py();
-        let this = slf.get().snapshot(py);
-        let Some(&len) = this.meta().shape.dims().first() else {
+        let Some(&len) = slf.get().read(py).meta().shape.dims().first() else {
             return Err(PyTypeError::new_err("iteration over a 0-d tensor"));
         };
         let rows = (0..len as i64)
-            .map(|i| this.apply(|g, v| build::index(g, v, &[build::Index::At(i)])).or_raise().map(PyTensor::wrap))
+            .map(|i| slf.get().view_of(py, false, |g, v| build::index(g, v, &[build::Index::At(i)])))
             .collect::<PyResult<Vec<_>>>()?;
         PyList::new(py, rows)?.try_iter()
     }
     fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
         let parts = index::parts(index)?;
-        self.build(py, |g, v| build::index(g, v, &parts))
+        self.view_of(py, false, |g, v| build::index(g, v, &parts))
     }
     fn __setitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let parts = index::parts(index)?;
-        let this = self.snapshot(py);
+        let this = self.snapshot(py)?;
         this.check_in_place().or_raise()?;
         let source = match operand(value)? {
-            Some(Operand::Object(object)) => Ok(object.get().snapshot(py)),
+            Some(Operand::Object(object)) => Ok(object.get().snapshot(py)?),
             Some(Operand::Made(tensor)) => Ok(tensor),
             Some(Operand::Scalar(scalar)) => Err(scalar),
             None => Ok(data::from_python(value, None)?),
@@ -350,7 +349,7 @@ impl PyTensor {
     #[pyo3(signature = (*shape))]
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let shape = sizes(shape)?;
-        self.build(py, |g, v| build::reshape(g, v, &shape))
+        self.view_of(py, false, |g, v| build::reshape(g, v, &shape))
     }
     /// The same elements under another shape, or in another dtype.
     #[pyo3(signature = (*shape))]
@@ -360,16 +359,17 @@ impl PyTensor {
                 "view(dtype) reinterprets memory, which GT does not do: use .to(dtype) to convert",
             ));
         }
-        self.reshape(py, shape)
+        let shape = sizes(shape)?;
+        self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
     }
     /// The same elements under the shape of another tensor.
     fn view_as(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
         let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
-        self.build(py, |g, v| build::reshape(g, v, &shape))
+        self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
     }
     /// Two axes exchanged.
     fn transpose(&self, py: Python<'_>, dim0: i64, dim1: i64) -> PyResult<PyTensor> {
-        self.build(py, |g, v| build::transpose(g, v, dim0, dim1))
+        self.view_of(py, false, |g, v| build::transpose(g, v, dim0, dim1))
     }
     /// Two axes exchanged.
     fn swapaxes(&self, py: Python<'_>, axis0: i64, axis1: i64) -> PyResult<PyTensor> {
@@ -379,12 +379,12 @@ impl PyTensor {
     #[pyo3(signature = (*dims))]
     fn permute(&self, py: Python<'_>, dims: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let dims = sizes(dims)?;
-        self.build(py, |g, v| build::permute(g, v, &dims))
+        self.view_of(py, false, |g, v| build::permute(g, v, &dims))
     }
     /// A matrix transposed.
     fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
         match self.ndim(py) {
-            0 | 1 => self.build(py, |_, v| Ok(v)),
+            0 | 1 => self.view_of(py, false, |_, v| Ok(v)),
             2 => self.transpose(py, 0, 1),
             n => Err(PyRuntimeError::new_err(format!("t() expects a tensor with <= 2 dimensions, but self is {n}D"))),
         }
@@ -393,43 +393,58 @@ impl PyTensor {
     #[pyo3(signature = (dim=None))]
     fn squeeze(&self, py: Python<'_>, dim: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
         let dims = dim.map(ints).transpose()?;
-        self.build(py, |g, v| build::squeeze(g, v, dims.as_deref()))
+        self.view_of(py, false, |g, v| build::squeeze(g, v, dims.as_deref()))
     }
     /// A new axis of size 1.
     fn unsqueeze(&self, py: Python<'_>, dim: i64) -> PyResult<PyTensor> {
-        self.build(py, |g, v| build::unsqueeze(g, v, dim))
+        self.view_of(py, false, |g, v| build::unsqueeze(g, v, dim))
     }
     /// Axes of size 1 repeated.
     #[pyo3(signature = (*sizes_))]
     fn expand(&self, py: Python<'_>, sizes_: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let sizes = sizes(sizes_)?;
-        self.build(py, |g, v| build::expand(g, v, &sizes))
+        self.view_of(py, false, |g, v| build::expand(g, v, &sizes))
     }
     /// Repeated to the shape of another tensor.
     fn expand_as(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
         let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
-        self.build(py, |g, v| build::expand(g, v, &shape))
+        self.view_of(py, false, |g, v| build::expand(g, v, &shape))
     }
     /// Several axes as one.
     #[pyo3(signature = (start_dim=0, end_dim=-1))]
     fn flatten(&self, py: Python<'_>, start_dim: i64, end_dim: i64) -> PyResult<PyTensor> {
-        self.build(py, |g, v| build::flatten(g, v, start_dim, end_dim))
+        self.view_of(py, false, |g, v| build::flatten(g, v, start_dim, end_dim))
     }
     /// All elements in one dimension.
     fn ravel(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        self.build(py, |g, v| build::reshape(g, v, &[-1]))
+        self.view_of(py, false, |g, v| build::reshape(g, v, &[-1]))
     }
     /// `length` positions of an axis from `start`.
     fn narrow(&self, py: Python<'_>, dim: i64, start: i64, length: i64) -> PyResult<PyTensor> {
-        self.build(py, |g, v| build::narrow(g, v, dim, start, length))
+        self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, length))
     }
-    /// The tensor itself: every tensor counts as contiguous.
-    fn contiguous<'a, 'py>(slf: &'a Bound<'py, Self>) -> &'a Bound<'py, Self> {
-        slf
+    /// The tensor itself, or a copy where PyTorch would have gaps between its elements.
+    fn contiguous<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        if slf.get().read(py).is_contiguous() {
+            return Ok(slf.clone());
+        }
+        let copy = slf.get().read(py).copied().or_raise()?;
+        Bound::new(py, PyTensor::wrap(copy))
     }
-    /// Whether the elements lie in row-major order: always, as far as a client can see.
-    fn is_contiguous(&self) -> bool {
-        true
+    /// Whether PyTorch would have the elements in row-major order without gaps.
+    fn is_contiguous(&self, py: Python<'_>) -> bool {
+        self.read(py).is_contiguous()
+    }
+    /// Distances between neighbours along each axis, in elements, as PyTorch would have them in memory.
+    #[pyo3(signature = (dim=None))]
+    fn stride<'py>(&self, py: Python<'py>, dim: Option<i64>) -> PyResult<Bound<'py, PyAny>> {
+        let this = self.read(py);
+        let (shape, strides) = (this.meta().shape, this.strides());
+        match dim {
+            None => Ok(PyTuple::new(py, &strides[..shape.rank()])?.into_any()),
+            Some(dim) => Ok(strides[shape.axis(dim).or_raise()?].into_pyobject(py)?.into_any()),
+        }
     }
 
     /// The largest element; along an axis, with its position; or elementwise with another tensor.
@@ -558,14 +573,14 @@ impl PyTensor {
         min: Option<&Bound<'_, PyAny>>,
         max: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyTensor> {
-        let this = self.snapshot(py);
+        let this = self.snapshot(py)?;
         let mut tensors = vec![this];
         let mut bound = |object: Option<&Bound<'_, PyAny>>| -> PyResult<Option<Result<usize, gt_ops::Scalar>>> {
             let Some(object) = object else { return Ok(None) };
             Ok(Some(match operand(object)? {
                 Some(Operand::Scalar(scalar)) => Err(scalar),
                 Some(Operand::Object(o)) => {
-                    tensors.push(o.get().snapshot(py));
+                    tensors.push(o.get().snapshot(py)?);
                     Ok(tensors.len() - 1)
                 }
                 Some(Operand::Made(t)) => {
@@ -617,19 +632,17 @@ impl PyTensor {
     /// The tensor cut along an axis into pieces of a size, or of these sizes.
     #[pyo3(signature = (split_size, dim=0))]
     fn split<'py>(&self, py: Python<'py>, split_size: &Bound<'py, PyAny>, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
-        let this = self.snapshot(py);
         let sizes = match split_size.extract::<i64>() {
-            Ok(size) => build::split_sizes(extent(&this, dim)?, size).or_raise()?,
+            Ok(size) => build::split_sizes(self.extent(py, dim)?, size).or_raise()?,
             Err(_) => ints(split_size)?,
         };
-        pieces(py, &this, &sizes, dim)
+        self.pieces(py, &sizes, dim)
     }
     /// The tensor cut along an axis into at most so many equal pieces.
     #[pyo3(signature = (chunks, dim=0))]
     fn chunk<'py>(&self, py: Python<'py>, chunks: i64, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
-        let this = self.snapshot(py);
-        let sizes = build::chunk_sizes(extent(&this, dim)?, chunks).or_raise()?;
-        pieces(py, &this, &sizes, dim)
+        let sizes = build::chunk_sizes(self.extent(py, dim)?, chunks).or_raise()?;
+        self.pieces(py, &sizes, dim)
     }
     /// A copy of the elements from another tensor, converted and broadcast.
     fn copy_<'py>(slf: &Bound<'py, Self>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
@@ -637,7 +650,7 @@ impl PyTensor {
         slf.get().read(py).check_in_place().or_raise()?;
         let meta = slf.get().read(py).meta();
         let source = match operand(source)? {
-            Some(Operand::Object(object)) => object.get().snapshot(py),
+            Some(Operand::Object(object)) => object.get().snapshot(py)?,
             Some(Operand::Made(tensor)) => tensor,
             _ => data::from_python(source, None)?,
         };
@@ -670,7 +683,7 @@ impl PyTensor {
     /// Binds this object to another's value: the last step of the in-place methods.
     fn _rebind<'py>(slf: &Bound<'py, Self>, result: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
-        let result = result.get().snapshot(py);
+        let result = result.get().snapshot(py)?;
         slf.get().rebind(py, result)?;
         Ok(slf.clone())
     }
@@ -724,24 +737,26 @@ casts! {
     to_double "double" F64;
 }
 
-fn extent(tensor: &Tensor, dim: i64) -> PyResult<usize> {
-    let shape = tensor.meta().shape;
-    let axis = shape.axis(dim).or_raise()?;
-    shape
-        .dims()
-        .get(axis)
-        .copied()
-        .ok_or_else(|| PyRuntimeError::new_err("split expects at least a 1-dimensional tensor"))
-}
+impl PyTensor {
+    /// The size of an axis.
+    fn extent(&self, py: Python<'_>, dim: i64) -> PyResult<usize> {
+        let shape = self.read(py).meta().shape;
+        let axis = shape.axis(dim).or_raise()?;
+        let found = shape.dims().get(axis).copied();
+        found.ok_or_else(|| PyRuntimeError::new_err("split expects at least a 1-dimensional tensor"))
+    }
 
-fn pieces<'py>(py: Python<'py>, tensor: &Tensor, sizes: &[i64], dim: i64) -> PyResult<Bound<'py, PyTuple>> {
-    let all = build_from(
-        &[tensor],
-        |g, v| build::split(g, v[0], sizes, dim),
-        |s, vals| vals.into_iter().map(|v| PyTensor::wrap(s.tensor(v))).collect::<Vec<_>>(),
-    )
-    .or_raise()?;
-    PyTuple::new(py, all)
+    /// Views of stretches of these sizes along an axis.
+    fn pieces<'py>(&self, py: Python<'py>, sizes: &[i64], dim: i64) -> PyResult<Bound<'py, PyTuple>> {
+        build::check_split(self.read(py).meta().shape, sizes, dim).or_raise()?;
+        let mut start = 0;
+        let pieces = sizes.iter().map(|&size| {
+            let piece = self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, size));
+            start += size;
+            piece
+        });
+        PyTuple::new(py, pieces.collect::<PyResult<Vec<_>>>()?)
+    }
 }
 
 fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
@@ -749,12 +764,13 @@ fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>
         .try_iter()?
         .map(|item| {
             let item = item?;
-            item.cast::<PyTensor>().map(|t| t.get().snapshot(py)).map_err(|_| {
+            let tensor = item.cast::<PyTensor>().map_err(|_| {
                 PyTypeError::new_err(format!(
                     "expected a sequence of Tensors, but one is {}",
                     item.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())
                 ))
-            })
+            })?;
+            tensor.get().snapshot(py)
         })
         .collect()
 }
@@ -788,12 +804,12 @@ fn where_(
     input: &Bound<'_, PyAny>,
     other: &Bound<'_, PyAny>,
 ) -> PyResult<PyTensor> {
-    let mut tensors = vec![condition.get().snapshot(py)];
+    let mut tensors = vec![condition.get().snapshot(py)?];
     let mut choice = |object: &Bound<'_, PyAny>| -> PyResult<Result<usize, gt_ops::Scalar>> {
         Ok(match operand(object)? {
             Some(Operand::Scalar(scalar)) => Err(scalar),
             Some(Operand::Object(o)) => {
-                tensors.push(o.get().snapshot(py));
+                tensors.push(o.get().snapshot(py)?);
                 Ok(tensors.len() - 1)
             }
             Some(Operand::Made(t)) => {

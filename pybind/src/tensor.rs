@@ -5,6 +5,7 @@ use crate::gil::GilCell;
 use gt_client::{Result, Scope, Tensor};
 use gt_ops::error::Result as OpResult;
 use gt_ops::{Graph, Val};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::cell::Cell;
 
@@ -49,8 +50,8 @@ impl PyTensor {
     }
 
     /// Its value and place on the tape, taken now.
-    pub fn snapshot(&self, py: Python<'_>) -> Tensor {
-        self.read(py).snapshot()
+    pub fn snapshot(&self, py: Python<'_>) -> PyResult<Tensor> {
+        self.read(py).snapshot().or_raise()
     }
 
     /// What one builder makes of it.
@@ -62,18 +63,28 @@ impl PyTensor {
         self.read(py).apply(build).or_raise().map(PyTensor::wrap)
     }
 
+    /// A view that movement ops make of it; if `strict`, not where PyTorch would have to copy.
+    pub fn view_of(
+        &self,
+        py: Python<'_>,
+        strict: bool,
+        build: impl FnOnce(&mut dyn Graph, Val) -> OpResult<Val>,
+    ) -> PyResult<PyTensor> {
+        let plan = self.read(py).plan_view(build).or_raise()?;
+        if strict && plan.is_copy() {
+            return Err(PyRuntimeError::new_err(
+                "view size is not compatible with input tensor's size and stride (at least one dimension spans across \
+                 two contiguous subspaces). Use .reshape(...) instead.",
+            ));
+        }
+        Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan))))
+    }
+
     /// Binds the object to the result of an in-place operation.
     pub fn rebind(&self, py: Python<'_>, result: Tensor) -> PyResult<()> {
-        // The cast that a wider result may need is an op, which may wait: not inside `write`.
-        let (old, new) = (self.read(py).meta(), result.meta());
-        self.read(py).check_in_place().or_raise()?;
-        let result = if new.dtype != old.dtype && new.dtype.category() <= old.dtype.category() && new.shape == old.shape
-        {
-            result.apply(|g, v| gt_ops::build::cast(g, v, old.dtype)).or_raise()?
-        } else {
-            result
-        };
-        self.write(py, |tensor| tensor.rebind(result)).or_raise()
+        let plan = self.read(py).plan_rebind(result).or_raise()?;
+        drop(self.write(py, |tensor| tensor.rebind(plan)));
+        Ok(())
     }
 }
 

@@ -123,9 +123,12 @@ def test_assignment_casts_to_the_tensor_s_dtype() -> None:
     assert_close(t, [2, 3, 4], "int64")
 
 
-def test_nothing_but_the_tensor_itself_is_assigned() -> None:
+def test_an_assignment_is_seen_through_views_and_nowhere_else() -> None:
     t = gt.zeros(4)
-    view, same = t[1:3], t
+    view, same, computed = t[1:3], t, t + 0
     t[1] = 5
     assert to_numpy(same).tolist() == [0, 5, 0, 0]
-    assert view.tolist() == [0, 0]  # a view is a value: see docs/autograd.md
+    assert view.tolist() == [5, 0]
+    view[1] = 7
+    assert t.tolist() == [0, 5, 7, 0]
+    assert computed.tolist() == [0, 0, 0, 0]

@@ -1,0 +1,258 @@
+//! Views: tensors that show another one's elements, and write through to it.
+//!
+//! Values are functional, so a view is a recipe: the movement ops that lead from the base's value to the view's. Reading
+//! follows it, again whenever the base has changed since; writing follows it backwards, each step putting the new
+//! elements into what it had taken them from, until there is a new value for the base.
+
+use crate::error::Result;
+use crate::scope::Scope;
+use crate::session::Value;
+use crate::storage::{Bound, Storage};
+use crate::tape::{self, Node};
+use gt_ops::instruction::SliceSpec;
+use gt_ops::{Arg, Attrs, Graph, Meta, Op, OpError, RANK_MAX, Shape, Val};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One movement op of a view's recipe.
+pub type Step = (Op, Attrs);
+
+/// Distances between neighbours along each axis, in elements, as PyTorch would have them in memory.
+pub type Strides = [isize; RANK_MAX];
+
+/// A recipe applied to a storage.
+pub(crate) struct View {
+    pub(crate) base: Arc<Storage>,
+    /// Whether gradients flow from the view to the base.
+    pub(crate) attached: bool,
+    pub(crate) steps: Arc<[Step]>,
+    pub(crate) meta: Meta,
+    pub(crate) strides: Strides,
+    /// What the recipe gave for the base's version.
+    seen: Mutex<Bound>,
+}
+
+impl View {
+    pub(crate) fn new(
+        base: Arc<Storage>,
+        attached: bool,
+        steps: Arc<[Step]>,
+        strides: Strides,
+        version: u64,
+        value: Arc<Value>,
+        node: Option<Arc<Node>>,
+    ) -> View {
+        let meta = *value.meta();
+        View { base, attached, steps, meta, strides, seen: Mutex::new(Bound { value, node, version }) }
+    }
+
+    /// The same view, through which no gradient flows.
+    pub(crate) fn detached(&self) -> View {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        View {
+            base: self.base.clone(),
+            attached: false,
+            steps: self.steps.clone(),
+            meta: self.meta,
+            strides: self.strides,
+            seen: Mutex::new(Bound { value: seen.value.clone(), node: None, version: seen.version }),
+        }
+    }
+
+    /// Gives the view a place on the tape of its own.
+    pub(crate) fn own_node(&mut self, node: Option<Arc<Node>>) {
+        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).node = node;
+    }
+
+    /// Another handle on the same view.
+    pub(crate) fn same(&self) -> View {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        View { seen: Mutex::new(seen), steps: self.steps.clone(), base: self.base.clone(), ..*self }
+    }
+
+    /// What was seen last, the base's present state or not.
+    pub(crate) fn seen(&self) -> Bound {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The view's present value and place on the tape.
+    pub(crate) fn read(&self) -> Result<Bound> {
+        let seen = self.seen();
+        let base = self.base.read();
+        if seen.version == base.version {
+            return Ok(seen);
+        }
+        // Whoever reads next may want the gradient that this reader does not.
+        let recording = tape::set_grad_enabled(true);
+        let replayed = self.replay(&base);
+        tape::set_grad_enabled(recording);
+        let mut fresh = replayed?;
+        if !self.attached {
+            fresh.node = seen.node;
+        }
+        let old = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), fresh.clone());
+        // Freeing a tensor may wait: not under the lock.
+        drop(old);
+        Ok(fresh)
+    }
+
+    fn replay(&self, base: &Bound) -> Result<Bound> {
+        let mut scope = Scope::new(base.value.session());
+        let mut v = scope.push(base.value.clone(), base.node.clone().filter(|_| self.attached));
+        let outcome = self.steps.iter().try_for_each(|(op, attrs)| {
+            v = scope.emit(*op, &[v.into()], attrs.clone())?;
+            Ok(())
+        });
+        let version = base.version;
+        scope.finish_with(outcome, |scope, ()| {
+            let (value, node) = scope.parts(v);
+            Bound { value, node, version }
+        })
+    }
+
+    /// The base's value with the view's elements replaced by `new`.
+    ///
+    /// # Errors
+    /// A view in which one element of the base is seen several times.
+    pub(crate) fn put(&self, base: &Bound, new: &Bound) -> Result<(Arc<Value>, Option<Arc<Node>>)> {
+        let mut scope = Scope::new(base.value.session());
+        let first = scope.push(base.value.clone(), base.node.clone().filter(|_| self.attached));
+        let mut v = scope.push(new.value.clone(), new.node.clone());
+        let outcome = (|| {
+            let mut parents = vec![first];
+            for (op, attrs) in &self.steps[..self.steps.len().saturating_sub(1)] {
+                let parent = parents[parents.len() - 1];
+                parents.push(scope.emit(*op, &[parent.into()], attrs.clone())?);
+            }
+            for ((op, attrs), parent) in self.steps.iter().zip(&parents).rev() {
+                v = put_back(&mut scope, *op, attrs, *parent, v)?;
+            }
+            Ok(())
+        })();
+        scope.finish_with(outcome, |scope, ()| scope.parts(v))
+    }
+}
+
+/// `parent` with what the step took from it replaced by `v`.
+fn put_back(scope: &mut Scope, op: Op, attrs: &Attrs, parent: Val, v: Val) -> gt_ops::error::Result<Val> {
+    let shape = scope.meta(parent).shape;
+    match (op, attrs) {
+        (Op::Slice, Attrs::Slice(_)) => scope.emit(Op::SliceScatter, &[Arg::Val(parent), v.into()], attrs.clone()),
+        (Op::Permute, Attrs::Permutation(permutation)) => {
+            let inverse = gt_ops::grad::inverse_permutation(permutation, shape.rank());
+            scope.emit(Op::Permute, &[v.into()], Attrs::Permutation(inverse))
+        }
+        (Op::Expand, _) if scope.meta(v).shape.numel() != shape.numel() => Err(OpError::runtime(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
+             Please clone() the tensor before performing the operation.",
+        )),
+        _ => scope.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)),
+    }
+}
+
+/// The strides after one step; none if it cannot be had without a copy.
+pub(crate) fn step_strides(from: &Shape, strides: &Strides, (op, attrs): &Step) -> Option<Strides> {
+    let mut out = [0; RANK_MAX];
+    match (op, attrs) {
+        (Op::Permute, Attrs::Permutation(permutation)) => {
+            for (to, axis) in out.iter_mut().zip(permutation).take(from.rank()) {
+                *to = strides[*axis as usize];
+            }
+            Some(out)
+        }
+        (Op::Slice, Attrs::Slice(spec)) => {
+            let SliceSpec { step, .. } = **spec;
+            for axis in 0..from.rank() {
+                out[axis] = strides[axis] * step[axis] as isize;
+            }
+            Some(out)
+        }
+        (Op::Expand, Attrs::Shape(to)) => {
+            let lead = to.rank() - from.rank();
+            for (axis, size) in from.dims().iter().enumerate() {
+                out[lead + axis] = if to.dims()[lead + axis] == *size { strides[axis] } else { 0 };
+            }
+            Some(out)
+        }
+        (Op::Reshape, Attrs::Shape(to)) => reshape_strides(from, strides, to),
+        _ => None,
+    }
+}
+
+/// The strides under which the same memory has shape `to`; none if there are none. Axes of the old shape that lie
+/// behind one another in memory are joined, and the joined ones cut into the new sizes.
+fn reshape_strides(from: &Shape, strides: &Strides, to: &Shape) -> Option<Strides> {
+    if from.numel() == 0 || from.numel() == 1 {
+        return Some(to.contiguous_strides());
+    }
+    // Runs of axes that can be walked as one: (elements, stride of the innermost).
+    let mut runs: Vec<(usize, isize)> = Vec::with_capacity(RANK_MAX);
+    for (axis, &size) in from.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
+        match runs.last_mut() {
+            Some((elements, stride)) if *stride == strides[axis] * size as isize => {
+                (*elements, *stride) = (*elements * size, strides[axis]);
+            }
+            _ => runs.push((size, strides[axis])),
+        }
+    }
+    let mut out = [0; RANK_MAX];
+    let mut axis = to.rank();
+    while let Some((elements, mut stride)) = runs.pop() {
+        let mut left = elements;
+        while left > 1 {
+            axis = axis.checked_sub(1)?;
+            let size = to.dims()[axis];
+            if left % size != 0 {
+                return None;
+            }
+            out[axis] = stride;
+            stride *= size as isize;
+            left /= size;
+        }
+    }
+    // What remains are sizes of 1.
+    for axis in (0..axis).rev() {
+        out[axis] = if axis + 1 < to.rank() { out[axis + 1] * to.dims()[axis + 1] as isize } else { 1 };
+    }
+    Some(out)
+}
+
+/// Whether elements lie in row-major order without gaps.
+pub(crate) fn is_contiguous(shape: &Shape, strides: &Strides) -> bool {
+    let expected = shape.contiguous_strides();
+    shape.numel() == 0
+        || shape.dims().iter().enumerate().all(|(axis, size)| *size == 1 || strides[axis] == expected[axis])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(dims: &[usize]) -> Shape {
+        Shape::new(dims).unwrap()
+    }
+    fn strides(values: &[isize]) -> Strides {
+        let mut all = [0; RANK_MAX];
+        all[..values.len()].copy_from_slice(values);
+        all
+    }
+
+    #[test]
+    fn a_reshape_needs_no_copy_where_axes_lie_behind_one_another() {
+        let whole = shape(&[2, 3, 4]);
+        let row_major = whole.contiguous_strides();
+        assert_eq!(reshape_strides(&whole, &row_major, &shape(&[6, 4])), Some(strides(&[4, 1])));
+        assert_eq!(reshape_strides(&whole, &row_major, &shape(&[2, 1, 12])), Some(strides(&[12, 12, 1])));
+        assert_eq!(reshape_strides(&whole, &row_major, &shape(&[24, 1])), Some(strides(&[1, 1])));
+        // The same memory with the first two axes exchanged: they cannot be joined, the last can be cut.
+        let turned = strides(&[4, 12, 1]);
+        assert_eq!(reshape_strides(&shape(&[3, 2, 4]), &turned, &shape(&[6, 4])), None);
+        assert_eq!(reshape_strides(&shape(&[3, 2, 4]), &turned, &shape(&[3, 2, 2, 2])), Some(strides(&[4, 12, 2, 1])));
+    }
+
+    #[test]
+    fn contiguity_ignores_axes_of_size_one_and_emptiness() {
+        assert!(is_contiguous(&shape(&[2, 1, 3]), &strides(&[3, 77, 1])));
+        assert!(is_contiguous(&shape(&[0, 3]), &strides(&[9, 9])));
+        assert!(!is_contiguous(&shape(&[2, 3]), &strides(&[1, 2])));
+    }
+}
