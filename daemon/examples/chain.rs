@@ -17,13 +17,20 @@ const ADDS: u64 = 100_000;
 const ROUND_TRIPS: usize = 20_000;
 const REPEATS: usize = 12;
 
+/// Processor time that the dispatcher has taken.
+fn busy_ns(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
 fn main() {
     let private = Private::start();
     let hello = gt_protocol::Hello::new(gt_protocol::Role::Client, None);
     let mut client = Client::of(gt_protocol::connect_over(private.socket, &hello).unwrap());
     let one = client.full(&[1], 1.0);
+    let pid = client.welcome.daemon_pid;
     for _ in 0..REPEATS {
-        let start = Instant::now();
+        let (start, busy) = (Instant::now(), busy_ns(pid));
         let mut previous = client.full(&[1], 0.0);
         let mut freed = Vec::new();
         for _ in 0..ADDS {
@@ -42,7 +49,9 @@ fn main() {
         let took = start.elapsed();
         client.free(&freed);
         let per_add = |t: Duration| t.as_nanos() as f64 / ADDS as f64;
-        println!("chained adds: {:.0} ns each, issued in {:.0} ns each", per_add(took), per_add(issued));
+        let busy = Duration::from_nanos(busy_ns(pid) - busy);
+        let [took, issued, busy] = [took, issued, busy].map(per_add);
+        println!("chained adds: {took:.0} ns each, issued in {issued:.0}, the daemon's core busy for {busy:.0}");
     }
     let block = client.block(4);
     for (name, pause) in [("hot", Duration::ZERO), ("idle", Duration::from_millis(2))] {

@@ -33,7 +33,8 @@ pub struct Config {
     pub private: bool,
 
     /// The connected socket of a private daemon's first client.
-    #[arg(long, hide = true, requires = "private", value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, hide = true, requires = "private", value_name = "FD")]
+    #[arg(value_parser = clap::value_parser!(i32).range(0..))]
     pub client_fd: Option<i32>,
 
     /// The abstract name at which a private daemon's further clients connect.

@@ -8,6 +8,7 @@ use crate::janitor::Janitor;
 use crate::log::InstructionLog;
 use crate::modifiers::Pipeline;
 use crate::session::{Context, Session, Violation};
+use crate::spin::Spin;
 use crate::tape::Tape;
 use crate::worker::{Stream, WorkerLink};
 use gt_ops::infer::InputMeta;
@@ -45,11 +46,6 @@ const EVENTS_MAX: usize = 64;
 
 /// How often the deadlines of greetings and the like are looked at, nanoseconds.
 const DUE_EVERY_NS: u64 = 20_000_000;
-/// How long to spin for more work before sleeping, nanoseconds,
-const SPIN_NS: u64 = 50_000;
-/// and where the spinner sits on a core that somebody needs.
-const SPIN_FEW_CORES_NS: u64 = 10_000;
-
 /// Connections of one user that only observe or ask,
 const OBSERVERS_PER_UID_MAX: u32 = 32;
 /// and of all users.
@@ -131,7 +127,9 @@ pub struct Dispatcher {
     private: bool,
     /// Set by a signal: nothing new is taken in, and when everything queued is done, or by then, the daemon ends.
     ending: Option<Instant>,
-    spin_ns: u64,
+    spin: Spin,
+    /// True while the last passes found nothing to do.
+    looking: bool,
     last_poll_ns: u64,
     last_work_ns: u64,
     next_due_ns: u64,
@@ -164,7 +162,8 @@ impl Dispatcher {
             metas: Vec::new(),
             private: client.is_some(),
             ending: None,
-            spin_ns: if cores <= 2 { SPIN_FEW_CORES_NS } else { SPIN_NS },
+            spin: Spin::new(cores),
+            looking: false,
             last_poll_ns: 0,
             last_work_ns: 0,
             next_due_ns: 0,
@@ -206,7 +205,10 @@ impl Dispatcher {
                 break;
             }
             if worked {
-                self.last_work_ns = now_ns;
+                self.last_work_ns = self.tape.now_ns();
+                if std::mem::take(&mut self.looking) {
+                    self.spin.found();
+                }
                 self.trimmed = false;
                 if let Some(log) = &self.log {
                     log.wake();
@@ -214,10 +216,14 @@ impl Dispatcher {
                 if now_ns.saturating_sub(self.last_poll_ns) >= POLL_EVERY_NS {
                     self.poll(Some(Duration::ZERO))?;
                 }
-            } else if !self.may_spin() || now_ns.saturating_sub(self.last_work_ns) >= self.spin_ns {
-                self.sleep()?;
-            } else {
+            } else if self.may_spin() && now_ns.saturating_sub(self.last_work_ns) < self.spin.look_ns() {
+                self.looking = true;
                 std::hint::spin_loop();
+            } else {
+                if std::mem::take(&mut self.looking) {
+                    self.spin.found_nothing();
+                }
+                self.sleep()?;
             }
         }
         self.end();

@@ -13,7 +13,8 @@
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
 //! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
-//! happened, [`janitor`] drops what takes long, [`config`] is the command line, and [`start`] puts everything together.
+//! happened, [`spin`] says when to sleep, [`janitor`] drops what takes long, [`config`] is the command line, and
+//! [`start`] puts everything together.
 
 pub mod config;
 pub mod connection;
@@ -23,6 +24,7 @@ pub mod listen;
 pub mod log;
 pub mod modifiers;
 pub mod session;
+pub mod spin;
 pub mod start;
 pub mod table;
 pub mod tape;
