@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -153,11 +154,33 @@ def test_subnormals_survive() -> None:
     assert gt.tensor([6e-8]).half().item() > 0
 
 
-def test_gradients_meet_nan_and_inf() -> None:
-    t = gt.tensor([NAN, 0.0, INF], requires_grad=True)
-    t.relu().sum().backward()
-    # What PyTorch answers: the gradient of relu is that of what it let through.
-    assert t.grad[1:].tolist() == [0, 1]
-    u = gt.tensor([0.0], requires_grad=True)
-    u.sqrt().sum().backward()
-    same(u.grad, [INF])
+def grads(call: Callable[..., gt.Tensor], *values: list[float], dtype: str = "float32") -> list[gt.Tensor]:
+    """The gradients of the sum of `call`, with respect to each operand."""
+    leaves = [gt.tensor(v, dtype=dtype_of(dtype), requires_grad=True) for v in values]
+    call(*leaves).sum().backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def test_gradients_at_the_edges_are_pytorch_s() -> None:
+    same(grads(gt.sqrt, [0.0])[0], [INF])
+    same(grads(gt.abs, [0.0, -0.0])[0], [0, 0])
+    same(grads(gt.relu, [0.0, NAN, INF, -INF])[0], [0, 1, 1, 0])
+    for extreme in (gt.minimum, gt.maximum):
+        for grad in grads(extreme, [NAN, 1.0, NAN, 2.0], [1.0, NAN, NAN, 2.0]):
+            same(grad, [1, 1, 1, 0.5])
+    base, exponent = grads(gt.pow, [0.0, 0.0, 0.0], [2.0, 0.0, -1.0])
+    same(base, [0, 0, -INF])
+    same(exponent, [0, 0, -INF])
+
+
+def test_gradients_of_half_precision_neither_overflow_nor_underflow_on_the_way() -> None:
+    _, divisor = grads(gt.div, [0.0, 1.0], [1e-5, 1e-3], dtype="float16")
+    assert divisor.tolist()[0] == 0
+    assert math.isinf(divisor.tolist()[1])  # -1e6 is more than float16 holds
+    same(grads(lambda t: t.gelu(approximate="tanh"), [710.0, -710.0], dtype="float16")[0], [1, 0])
+    same(grads(gt.gelu, [710.0, -710.0], dtype="float16")[0], [1, 0])
+    exact = grads(lambda t: t.gelu(approximate="tanh"), [-3.0], dtype="float64")[0].item()
+    for dtype, near in (("float16", 0.01), ("bfloat16", 0.05)):
+        assert grads(lambda t: t.gelu(approximate="tanh"), [-3.0], dtype=dtype)[0].item() == pytest.approx(
+            exact, rel=near
+        )

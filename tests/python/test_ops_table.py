@@ -345,7 +345,7 @@ MOVES: dict[str, list[tuple[Callable[[gt.Tensor], gt.Tensor], dict[str, Any]]]] 
     "reshape": [
         (lambda t: t.reshape(6, 4), {"shape": (6, 4)}),
         (lambda t: t.reshape((4, -1)), {"shape": (4, 6)}),
-        (lambda t: t.view(-1), {"shape": (24,)}),
+        (lambda t: t.reshape(-1), {"shape": (24,)}),
         (lambda t: t.flatten(1), {"shape": (2, 12)}),
         (lambda t: t.unsqueeze(0), {"shape": (1, 2, 3, 4)}),
         (lambda t: t.unsqueeze(-1), {"shape": (2, 3, 4, 1)}),

@@ -1,0 +1,218 @@
+"""Views show another tensor's elements and write through to them, as in PyTorch and NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import assert_close, to_numpy
+
+import gt
+
+
+def base() -> gt.Tensor:
+    return gt.arange(12, dtype=gt.float32).reshape(3, 4).clone()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t[1],
+        lambda t: t[1:, ::2],
+        lambda t: t[:, 1:3],
+        lambda t: t.T,
+        lambda t: t.T[1],
+        lambda t: t[0][1:],
+        lambda t: t.reshape(12),
+        lambda t: t.reshape(2, 6)[1],
+        lambda t: t[None, :, 2],
+        lambda t: t[..., -1],
+    ],
+)
+def test_writing_to_a_view_writes_to_its_base(view: Any) -> None:
+    t, array = base(), np.arange(12, dtype=np.float32).reshape(3, 4)
+    v, w = view(t), view(array)
+    v += 100
+    w += 100
+    assert_close(t, array)
+    assert_close(v, w)
+    v.zero_()
+    w[...] = 0
+    assert_close(t, array)
+    v[...] = 7
+    w[...] = 7
+    assert_close(t, array)
+
+
+def test_writing_to_a_base_is_seen_in_its_views() -> None:
+    t = base()
+    row, column, turned = t[1], t[:, 0], t.T
+    t += 1
+    t[1, 0] = -1
+    assert row.tolist() == [-1, 6, 7, 8]
+    assert column.tolist() == [1, -1, 9]
+    assert turned.tolist() == t.T.tolist()
+
+
+def test_a_temporary_view_writes_too() -> None:
+    t = base()
+    t[0].zero_()
+    t[1].fill_(5)
+    t[2].copy_(gt.ones(4))
+    t[:, 1].mul_(2)
+    t[0, 0].add_(9)
+    assert t.tolist() == [[9, 0, 0, 0], [5, 10, 5, 5], [1, 2, 1, 1]]
+    t[1] += 1
+    t[:, 0] *= 0
+    assert t.tolist() == [[0, 0, 0, 0], [0, 11, 6, 6], [0, 2, 1, 1]]
+
+
+def test_views_of_one_base_see_each_other() -> None:
+    t = base()
+    left, right = t[:, :3], t[:, 1:]
+    left.zero_()
+    right += 1
+    assert t.tolist() == [[0, 1, 1, 4], [0, 1, 1, 8], [0, 1, 1, 12]]
+    assert left.tolist() == [[0, 1, 1]] * 3
+
+
+def test_view_refuses_what_only_a_copy_can_show() -> None:
+    t = base()
+    assert t.is_contiguous()
+    assert not t.T.is_contiguous()
+    assert t.view(2, 6).tolist() == t.reshape(2, 6).tolist()
+    assert t[:2].view(8).tolist() == list(range(8))
+    with pytest.raises(RuntimeError, match="view size is not compatible with input tensor's size and stride"):
+        t.T.view(12)
+    flat = t.T.reshape(12)  # a copy, where a view is not possible
+    flat.zero_()
+    assert t.sum().item() == 66
+    assert t.T.contiguous().view(12).tolist() == t.T.reshape(12).tolist()
+
+
+def test_strides_are_pytorch_s() -> None:
+    t = base()
+    assert t.stride() == (4, 1)
+    assert t.T.stride() == (1, 4)
+    assert t[:, ::2].stride() == (4, 2)
+    assert t.T.stride(1) == t.stride(-2) == 4
+
+
+def test_a_view_keeps_its_base_alive() -> None:
+    view = base()[1]
+    view += 1
+    assert view.tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("copy", [lambda t: t.clone(), lambda t: t + 0, lambda t: t.to(gt.float64)])
+def test_copies_are_apart(copy: Any) -> None:
+    t = base()
+    c = copy(t)
+    c.zero_()
+    assert t.sum().item() == 66
+    t.fill_(1)
+    assert c.sum().item() == 0
+
+
+def test_iteration_split_and_chunk_give_views() -> None:
+    t = base()
+    for row in t:
+        row += 1
+    for part in t.split(2, dim=1):
+        part *= 2
+    t.chunk(3)[0].zero_()
+    assert t.tolist() == [[0, 0, 0, 0], [10, 12, 14, 16], [18, 20, 22, 24]]
+
+
+def test_any_sequence_of_views_and_writes_is_numpy_s() -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        array = rng.integers(0, 50, (4, 6)).astype(np.float64)
+        t = gt.tensor(array)
+        arrays, tensors = [array], [t]
+        for _ in range(14):
+            i = int(rng.integers(0, len(arrays)))
+            a, v = arrays[i], tensors[i]
+            choice = rng.integers(0, 5)
+            if choice == 0 and a.ndim > 1:
+                arrays.append(a.T)
+                tensors.append(v.T)
+            elif choice <= 2 and a.ndim:
+                axis = int(rng.integers(0, a.ndim))
+                size = a.shape[axis]
+                start, stop = sorted(int(x) for x in rng.integers(0, size + 1, 2))
+                part: Any = slice(start, stop, int(rng.choice([1, 2, 3])))
+                if size and rng.random() < 0.3:
+                    part = int(rng.integers(-size, size))
+                index = (*(slice(None),) * axis, part)
+                if a[index].ndim:  # NumPy's scalars are no views
+                    arrays.append(a[index])
+                    tensors.append(v[index])
+            elif choice == 3:
+                number = float(rng.integers(1, 9))
+                a += number
+                v += number
+            elif a.shape[:1] > (0,):
+                values = rng.integers(0, 9, a.shape[1:]).astype(np.float64)
+                a[0] = values
+                v[0] = gt.tensor(values)
+            for one, other in zip(tensors, arrays, strict=True):
+                np.testing.assert_array_equal(to_numpy(one), other, err_msg=f"seed {seed}")
+
+
+# With gradients ---------------------------------------------------------------------------------------------------
+
+
+def test_a_view_passes_gradients_to_its_base() -> None:
+    x = gt.ones(3, 4, requires_grad=True)
+    y = x * 2
+    row = y[1]
+    row *= 3
+    y.sum().backward()
+    assert x.grad.tolist() == [[2] * 4, [6] * 4, [2] * 4]
+
+
+def test_a_value_written_through_a_view_gets_its_gradient() -> None:
+    x = gt.zeros(3, requires_grad=True)
+    source = gt.ones(2, requires_grad=True)
+    y = x * 1
+    y[1:].copy_(source * 5)
+    (y * gt.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert x.grad.tolist() == [1, 0, 0]
+    assert source.grad.tolist() == [10, 15]
+
+
+def test_a_view_that_was_changed_through_its_base_has_the_new_gradient() -> None:
+    x = gt.ones(4, requires_grad=True)
+    y = x * 2
+    head = y[:2]
+    y *= 3
+    head.sum().backward()
+    assert head.tolist() == [6, 6]
+    assert x.grad.tolist() == [6, 6, 0, 0]
+
+
+def test_a_view_of_a_leaf_is_changed_under_no_grad_alone() -> None:
+    w = gt.zeros(3, 2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        w[0] += 1
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        w[0].zero_()
+    with gt.no_grad():
+        w[0] += 1
+        w[1].fill_(5)
+        w.T[1] *= 2
+    assert w.tolist() == [[1, 2], [5, 10], [0, 0]]
+    assert w.is_leaf
+    assert w.requires_grad
+    w.data[2] = 3
+    w.detach()[0].zero_()
+    assert w.tolist() == [[0, 0], [5, 10], [3, 3]]
+
+
+def test_repeated_elements_are_not_written() -> None:
+    wide = gt.zeros(3, 1).expand(3, 4)
+    with pytest.raises(RuntimeError, match=r"single memory location|expand"):
+        wide += 1
+    assert wide.sum().item() == 0
