@@ -115,6 +115,39 @@ fn main() -> Result<(), ExecError> {
             println!("{name:<28} {:8.1} ns", s * 1e9);
         }
     }
+    let (ten, condition) = (b.random(&[2, 5], DType::F32)?, b.random(&[1], DType::Bool)?);
+    let mut swap = [0; 8];
+    swap[0] = 1;
+    let shape = |dims: &[usize]| Shape::new(dims).unwrap_or(Shape::SCALAR);
+    for (name, op, inputs, attrs) in [
+        ("tiny exp", Op::Exp, &[Input::Tensor(&one)][..], Attrs::None),
+        ("tiny add broadcast", Op::Add, &[Input::Tensor(&ten), Input::Tensor(&one)], Attrs::None),
+        (
+            "tiny where",
+            Op::Where,
+            &[Input::Tensor(&condition), Input::Tensor(&one), Input::Tensor(&one)],
+            Attrs::DType(DType::F32),
+        ),
+        ("tiny cast", Op::Cast, &[Input::Tensor(&one)], Attrs::DType(DType::F64)),
+        ("tiny sum", Op::Sum, &[Input::Tensor(&ten)], Attrs::Axes { mask: 3, keepdim: false }),
+        ("tiny sum axis 0", Op::Sum, &[Input::Tensor(&ten)], Attrs::Axes { mask: 1, keepdim: false }),
+        ("tiny argmax", Op::Argmax, &[Input::Tensor(&ten)], Attrs::Axes { mask: 2, keepdim: false }),
+        ("tiny permute", Op::Permute, &[Input::Tensor(&ten)], Attrs::Permutation(swap)),
+        ("tiny reshape", Op::Reshape, &[Input::Tensor(&ten)], Attrs::Shape(shape(&[10]))),
+        ("tiny expand", Op::Expand, &[Input::Tensor(&one)], Attrs::Shape(shape(&[3, 4]))),
+        ("tiny cat", Op::Cat, &[Input::Tensor(&one), Input::Tensor(&one)], Attrs::Axis(0)),
+        (
+            "tiny full",
+            Op::Full,
+            &[Input::Scalar(Scalar::Int(1))],
+            Attrs::Create { shape: shape(&[1]), dtype: DType::F32 },
+        ),
+        ("tiny randn", Op::Randn, &[], Attrs::Random { shape: shape(&[1]), dtype: DType::F32, seed: 1, stream: 1 }),
+    ] {
+        if let Some(s) = b.time(name, op, inputs, &attrs)? {
+            println!("{name:<28} {:8.1} ns", s * 1e9);
+        }
+    }
     if "tiny chain".contains(&b.filter) {
         let out = b.backend.meta(&one);
         let mut best = f64::INFINITY;

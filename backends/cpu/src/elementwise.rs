@@ -3,22 +3,21 @@
 use crate::kernels::Kernel;
 use crate::loops::Loops;
 use crate::pool::Pool;
-use crate::strided::copy_run;
+use crate::strided::{copy_run, stream, stream_end};
 use gt_backend::ExecError;
 use std::mem::MaybeUninit;
 
 /// Elements of a tile: a few tiles of 8-byte elements fit in L1 together.
 pub const TILE: usize = 512;
-/// Work of less than this many additions is not worth waking anybody for.
-const PARALLEL_WORK_MIN: usize = 32 << 10;
-/// Chunks start at multiples of this many elements, so that no two threads write to one cache line.
-const CHUNK_ELEMENTS: usize = 4 << 10;
+/// Chunks start at multiples of this many elements: no two threads write to one cache line.
+pub const CHUNK_ELEMENTS: usize = TILE;
 /// Shorter rows that repeat are written side by side first: a kernel call costs as much as a few dozen elements.
 const ROW_MIN: usize = 64;
 /// Results of at least this many bytes go past the caches, which they would only sweep.
-const STREAM_BYTES_MIN: usize = 32 << 20;
-/// Chunks a thread: enough that a late helper still finds some.
-const CHUNKS_PER_THREAD: usize = 4;
+pub const STREAM_BYTES_MIN: usize = 32 << 20;
+/// What an element takes in any case, in picoseconds, and what each operation on it adds.
+const ELEMENT_PS: usize = 70;
+const OPERATION_PS: usize = 20;
 
 /// Room for [`TILE`] elements of any dtype.
 #[repr(C, align(64))]
@@ -83,7 +82,7 @@ pub struct Task {
     pub loops: Option<Loops<3>>,
     /// How many elements.
     pub elements: usize,
-    /// Additions that one element is worth.
+    /// Operations an element.
     pub weight: usize,
 }
 
@@ -101,12 +100,13 @@ impl Task {
     /// with `in_place` it may be exactly where linear sources of the same size are.
     #[inline]
     pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
-        if self.elements.saturating_mul(self.weight) < PARALLEL_WORK_MIN || pool.threads() == 1 {
+        let work_ns = work_ns(self.elements, self.weight);
+        if !pool.pays(work_ns) {
             // SAFETY: the caller's promise.
             unsafe { self.range(0, self.elements) };
             return Ok(());
         }
-        let chunk = chunk_elements(self.elements, self.weight, pool.threads());
+        let chunk = chunk_elements(self.elements, pool.chunks(work_ns));
         pool.run(self.elements.div_ceil(chunk), &|i| {
             // SAFETY: the caller's promise; chunks are disjoint.
             unsafe { self.range(i * chunk, ((i + 1) * chunk).min(self.elements)) }
@@ -319,45 +319,13 @@ impl Task {
     }
 }
 
-/// Copies bytes without reading the destination into the caches; [`stream_end`] makes them visible to other threads.
-///
-/// # Safety
-/// As `copy_from_nonoverlapping`; `from` is aligned to 16.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+/// What one thread takes for elementwise work of `weight` operations an element.
 #[inline]
-unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
-    use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
-    const STEP: usize = size_of::<__m128i>();
-    // SAFETY: the caller's promise; stores are aligned, or nothing is streamed.
-    unsafe {
-        let streamed = if to.align_offset(STEP) == 0 { bytes / STEP } else { 0 };
-        for i in 0..streamed {
-            _mm_stream_si128(to.cast::<__m128i>().add(i), _mm_load_si128(from.cast::<__m128i>().add(i)));
-        }
-        let done = streamed * STEP;
-        to.add(done).copy_from_nonoverlapping(from.add(done), bytes - done);
-    }
+pub fn work_ns(elements: usize, weight: usize) -> usize {
+    elements.saturating_mul(ELEMENT_PS + weight * OPERATION_PS) / 1000
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-#[inline]
-unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { to.copy_from_nonoverlapping(from, bytes) }
-}
-
-/// Orders what [`stream`] stored before whatever this thread does next.
-#[inline]
-fn stream_end() {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every x86-64 machine has the instruction.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
-}
-
-/// How many elements a chunk of parallel work takes.
-pub fn chunk_elements(elements: usize, weight: usize, threads: usize) -> usize {
-    let chunks = (elements.saturating_mul(weight) / (PARALLEL_WORK_MIN / 2)).clamp(1, threads * CHUNKS_PER_THREAD);
-    elements.div_ceil(chunks).next_multiple_of(CHUNK_ELEMENTS.min(elements.div_ceil(2 * chunks).next_power_of_two()))
+/// How many elements each of so many chunks takes.
+pub fn chunk_elements(elements: usize, chunks: usize) -> usize {
+    elements.div_ceil(chunks).next_multiple_of(CHUNK_ELEMENTS)
 }

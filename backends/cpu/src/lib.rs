@@ -20,7 +20,7 @@ mod tensor;
 pub use tensor::Tensor;
 
 use create::{Fill, Route, fill, scalar_bits};
-use elementwise::{Pattern, Source, TILE, Task, Tile, chunk_elements};
+use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_elements, work_ns};
 use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Shape};
@@ -32,7 +32,7 @@ use memory::Allocator;
 use pool::Pool;
 use reduce::{Reducer, Reduction, split_axes};
 use std::sync::Mutex;
-use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not};
+use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not, stream_bytes};
 
 /// A result takes an operand's memory only if that is at most this many times what it needs.
 const IN_PLACE_WASTE_MAX: usize = 2;
@@ -522,8 +522,9 @@ impl CpuBackend {
         let result = self.new_tensor(out)?;
         let to = Shared::new(result.ptr());
         let elements = out.shape.numel();
-        let weight = op.row().cost_flops as usize;
-        let chunk = chunk_elements(elements.max(1), weight, self.pool.threads()).next_multiple_of(TILE);
+        let work_ns = work_ns(elements, 4 * op.row().cost_flops as usize);
+        let chunks = if self.pool.pays(work_ns) { self.pool.chunks(work_ns) } else { 1 };
+        let chunk = chunk_elements(elements.max(1), chunks);
         let level = self.level;
         self.pool.run(elements.div_ceil(chunk), &|i| {
             // SAFETY: the result is new; chunks are disjoint and start at whole tiles.
@@ -637,7 +638,13 @@ impl Backend for CpuBackend {
         check_range(tensor, offset_bytes, src.len())?;
         let to = tensor.ptr().wrapping_add(offset_bytes);
         // SAFETY: the range lies in the tensor, which nobody else sees; the caller of `HostRange::new` answers for it.
-        unsafe { copy_bytes(&mut self.pool, to, src.as_ptr(), src.len())? };
+        unsafe {
+            if tensor.meta.bytes() >= STREAM_BYTES_MIN {
+                stream_bytes(&mut self.pool, to, src.as_ptr(), src.len())?;
+            } else {
+                copy_bytes(&mut self.pool, to, src.as_ptr(), src.len())?;
+            }
+        }
         if tensor.meta.dtype == DType::Bool {
             let to = Shared::new(to);
             in_chunks(&mut self.pool, src.len(), 1, |first, last| {

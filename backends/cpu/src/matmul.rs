@@ -6,8 +6,9 @@ use gt_backend::ExecError;
 use gt_ops::DType;
 use gt_ops::math::Int;
 
-/// Products of fewer multiplications than this are not worth waking anybody for.
-const PARALLEL_PRODUCTS_MIN: usize = 1 << 20;
+/// Products that one thread adds up in a nanosecond: of floats, and of integers.
+const FLOATS_PER_NS: usize = 64;
+const INTEGERS_PER_NS: usize = 4;
 /// Threads share a product along blocks of this many rows or columns.
 const BLOCK: usize = 64;
 
@@ -63,7 +64,8 @@ impl Product<'_> {
         let &Product { m, n, k, batches, dtype, .. } = self;
         let products = m.saturating_mul(n).saturating_mul(k.max(1));
         let threads = pool.threads();
-        if products.saturating_mul(batches) < PARALLEL_PRODUCTS_MIN || threads == 1 {
+        let rate = if dtype.is_float() { FLOATS_PER_NS } else { INTEGERS_PER_NS };
+        if !pool.pays(products.saturating_mul(batches) / rate) {
             // SAFETY: the caller's promise.
             (0..batches).for_each(|i| unsafe { one(dtype, m, n, k, (self.matrices)(i)) });
             return Ok(());
@@ -144,22 +146,37 @@ unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, matrices: [Matrix; 3])
     }
 }
 
+/// Rows of the result, and terms of their sums, that integers are multiplied in blocks of: both operands' stay in L2.
+const INTEGER_BLOCK: usize = 64;
+
 /// # Safety
 /// As [`Product::run`].
 unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: Matrix, a: Matrix, b: Matrix) {
     let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
     let at = |of: Matrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
+    let mut panel = vec![I::ZERO; INTEGER_BLOCK * m];
+    let mut sums = vec![I::ZERO; m];
     // SAFETY: the caller's promise.
     unsafe {
-        for column in 0..n {
-            for row in 0..m {
-                to.offset(at(out, row, column)).write(I::ZERO);
+        for first in (0..k.max(1)).step_by(INTEGER_BLOCK) {
+            let deep = INTEGER_BLOCK.min(k - first.min(k));
+            // The left operand's columns, each contiguous.
+            for depth in 0..deep {
+                for (row, x) in panel[depth * m..(depth + 1) * m].iter_mut().enumerate() {
+                    *x = left.offset(at(a, row, first + depth)).read();
+                }
             }
-            for depth in 0..k {
-                let factor = right.offset(at(b, depth, column)).read();
-                for row in 0..m {
-                    let sum = to.offset(at(out, row, column));
-                    sum.write(sum.read().wrapping_add(factor.wrapping_mul(left.offset(at(a, row, depth)).read())));
+            for column in 0..n {
+                sums.fill(I::ZERO);
+                for depth in 0..deep {
+                    let factor = right.offset(at(b, first + depth, column)).read();
+                    for (sum, x) in sums.iter_mut().zip(&panel[depth * m..(depth + 1) * m]) {
+                        *sum = sum.wrapping_add(factor.wrapping_mul(*x));
+                    }
+                }
+                for (row, sum) in sums.iter().enumerate() {
+                    let place = to.offset(at(out, row, column));
+                    place.write(if first == 0 { *sum } else { place.read().wrapping_add(*sum) });
                 }
             }
         }

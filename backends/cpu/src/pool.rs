@@ -26,6 +26,15 @@ const OPEN: u64 = 1 << 16;
 /// Adding this names the next job.
 const NEXT_JOB: u64 = 1 << 17;
 
+/// Work shorter than this is not worth sharing with helpers that are awake: it is done when they notice.
+const SHARED_NS_MIN: usize = 5_000;
+/// As [`SHARED_NS_MIN`], for helpers that have to be woken.
+const WAKING_NS_MIN: usize = 15_000;
+/// What a chunk should take, so that claiming it costs nothing beside it.
+const CHUNK_NS: usize = 4_000;
+/// Chunks a thread: enough that a late helper still finds some.
+const CHUNKS_PER_THREAD: usize = 4;
+
 type Work = dyn Fn(usize) + Sync;
 
 struct Shared {
@@ -82,6 +91,20 @@ impl Pool {
     #[inline]
     pub fn threads(&self) -> usize {
         self.helpers.len() + 1
+    }
+
+    /// Whether work that one thread does in so many nanoseconds is done sooner by several.
+    #[inline]
+    pub fn pays(&self, work_ns: usize) -> bool {
+        if work_ns < SHARED_NS_MIN || self.helpers.is_empty() {
+            return false;
+        }
+        work_ns >= WAKING_NS_MIN || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
+    }
+
+    /// In how many chunks to share such work.
+    pub fn chunks(&self, work_ns: usize) -> usize {
+        (work_ns / CHUNK_NS).clamp(1, self.threads() * CHUNKS_PER_THREAD)
     }
 
     /// Calls `work` once with each of `0..chunks`, on any of the threads.

@@ -496,12 +496,21 @@ unsafe impl Sync for Reduction {}
 
 /// The kept and the reduced axes of a shape.
 pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loops<1>, Loops<1>) {
-    let mut order: Vec<usize> = (0..shape.rank()).filter(|axis| mask >> axis & 1 == 1).collect();
+    let (mut kept, mut reduced) = ([0usize; RANK_MAX], [0usize; RANK_MAX]);
+    let (mut stay, mut go) = (0, 0);
+    for axis in 0..shape.rank() {
+        if mask >> axis & 1 == 1 {
+            reduced[go] = axis;
+            go += 1;
+        } else {
+            kept[stay] = axis;
+            stay += 1;
+        }
+    }
     // Neighbours in memory come last.
-    order.sort_by_key(|axis| std::cmp::Reverse(strides[*axis].unsigned_abs()));
+    reduced[..go].sort_by_key(|axis| std::cmp::Reverse(strides[*axis].unsigned_abs()));
     let pick = |axes: &[usize]| {
-        let mut dims = [0; RANK_MAX];
-        let mut steps = [0; RANK_MAX];
+        let (mut dims, mut steps) = ([0; RANK_MAX], [0; RANK_MAX]);
         for (i, &axis) in axes.iter().enumerate() {
             dims[i] = shape.dims()[axis];
             steps[i] = strides[axis];
@@ -510,8 +519,7 @@ pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loop
         let part = Shape::new(&dims[..axes.len()]).unwrap_or(Shape::SCALAR);
         Loops::new(&part, [&steps])
     };
-    let kept: Vec<usize> = (0..shape.rank()).filter(|axis| mask >> axis & 1 == 0).collect();
-    (pick(&kept), pick(&order))
+    (pick(&kept[..stay]), pick(&reduced[..go]))
 }
 
 impl Reduction {
@@ -537,7 +545,7 @@ impl Reduction {
             });
         }
         let rows = (ROWS_CHUNK_ELEMENTS / self.count.max(1)).max(1);
-        run_or_not(pool, work * 8, self.results.div_ceil(rows), &|i| {
+        run_or_not(pool, work.saturating_mul(4), self.results.div_ceil(rows), &|i| {
             // SAFETY: the caller's promise; chunks are disjoint.
             unsafe { self.rows(i * rows, ((i + 1) * rows).min(self.results)) };
         })
@@ -681,7 +689,7 @@ impl Reduction {
                 self.finish(accs, first_of(group), width_of(group) / fold);
             }
         };
-        run_or_not(pool, work * 8, groups * pieces, &|i| {
+        run_or_not(pool, work.saturating_mul(4), groups * pieces, &|i| {
             let (group, piece) = (i / pieces, i % pieces);
             let mut base = self.from;
             let first = first_of(group);

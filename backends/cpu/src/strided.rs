@@ -6,10 +6,10 @@ use crate::pool::Pool;
 use gt_backend::ExecError;
 use gt_ops::{RANK_MAX, Shape};
 
-/// Copies of less than this are not worth waking anybody for.
-const PARALLEL_BYTES_MIN: usize = 256 << 10;
+/// Bytes that one thread reads or writes in a nanosecond, roughly.
+const BYTES_PER_NS: usize = 60;
 /// What one chunk of a parallel copy takes.
-const CHUNK_BYTES: usize = 128 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Rows and columns of the blocks in which matrices are turned: two of them stay in L1.
 const BLOCK: usize = 32;
@@ -200,6 +200,59 @@ pub unsafe fn copy_bytes(pool: &mut Pool, to: *mut u8, from: *const u8, bytes: u
     })
 }
 
+/// As [`copy_bytes`], past the caches.
+///
+/// # Errors
+/// A panic in a chunk.
+///
+/// # Safety
+/// As [`copy_bytes`].
+pub unsafe fn stream_bytes(pool: &mut Pool, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), ExecError> {
+    let (to, from) = (Shared::new(to), Shared::new(from.cast_mut()));
+    in_chunks(pool, bytes, 1, |first, last| {
+        // SAFETY: the caller's promise; chunks are disjoint.
+        unsafe { stream(to.get().add(first), from.get().add(first), last - first) };
+        stream_end();
+    })
+}
+
+/// Copies bytes without reading the destination into the caches; [`stream_end`] makes them visible to other threads.
+///
+/// # Safety
+/// As `copy_from_nonoverlapping`.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    const STEP: usize = size_of::<__m128i>();
+    // SAFETY: the caller's promise; stores are aligned, or nothing is streamed.
+    unsafe {
+        let streamed = if to.align_offset(STEP) == 0 { bytes / STEP } else { 0 };
+        for i in 0..streamed {
+            _mm_stream_si128(to.cast::<__m128i>().add(i), _mm_loadu_si128(from.cast::<__m128i>().add(i)));
+        }
+        let done = streamed * STEP;
+        to.add(done).copy_from_nonoverlapping(from.add(done), bytes - done);
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+pub unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(from, bytes) }
+}
+
+/// Orders what [`stream`] stored before whatever this thread does next.
+#[inline]
+pub fn stream_end() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: every x86-64 machine has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
 /// Calls `range` with parts of `0..elements`, by several threads when they are many.
 ///
 /// # Errors
@@ -210,7 +263,7 @@ pub fn in_chunks(
     size: usize,
     range: impl Fn(usize, usize) + Sync,
 ) -> Result<(), ExecError> {
-    if elements * size < PARALLEL_BYTES_MIN || pool.threads() == 1 {
+    if !pool.pays(elements * size / BYTES_PER_NS) {
         range(0, elements);
         return Ok(());
     }
@@ -228,7 +281,7 @@ pub fn run_or_not(
     chunks: usize,
     chunk: &(dyn Fn(usize) + Sync),
 ) -> Result<(), ExecError> {
-    if bytes < PARALLEL_BYTES_MIN || pool.threads() == 1 {
+    if !pool.pays(bytes / BYTES_PER_NS) {
         (0..chunks).for_each(chunk);
         return Ok(());
     }
