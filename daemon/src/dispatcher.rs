@@ -39,6 +39,8 @@ const HOT_NS_MAX: u64 = 2_000_000;
 const TRIM_AFTER: Duration = Duration::from_secs(5);
 /// At the end, what is queued may take so long; then the process ends all the same.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+/// Nobody waits any more for what a worker still does then; the process ends soon.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
 /// Connections taken in at one time.
 const ACCEPTS_MAX: usize = 16;
 /// Descriptors that one look can report.
@@ -455,6 +457,9 @@ impl Dispatcher {
             for link in &mut self.links {
                 link.trim();
             }
+            for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
+                session.trim();
+            }
         }
     }
 
@@ -748,7 +753,7 @@ impl Dispatcher {
             self.disconnect(place, "the daemon is ending");
         }
         for link in &mut self.links {
-            link.stop();
+            link.stop(STOP_PATIENCE);
         }
         if let Some(log) = self.log.take() {
             log.finish();

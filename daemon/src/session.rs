@@ -571,6 +571,11 @@ impl Session {
         Ok((segment, len, fd))
     }
 
+    /// Gives memory back that is only kept for reuse.
+    pub fn trim(&mut self) {
+        self.tensors.trim();
+    }
+
     /// Says how the session stands to its client.
     pub fn set_state(&mut self, state: SessionState) {
         self.port.set_state(state);

@@ -70,7 +70,7 @@ pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
     };
     let signals = take_signals()?;
     if config.private {
-        // Of its own session, so that Ctrl-C in a terminal reaches the client only. Fails only where it has one already.
+        // Of its own session, so that Ctrl-C in a terminal reaches the client only. Fails where it has one already.
         let _ = nix::unistd::setsid();
     }
     raise_descriptor_limit();

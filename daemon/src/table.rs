@@ -29,6 +29,9 @@ impl WorkerTensor {
     }
 }
 
+/// A place is not taken more often, so that counting on stays possible.
+const GENERATIONS_MAX: u64 = u32::MAX as u64 - 1;
+
 /// How much of a tensor is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -59,6 +62,8 @@ pub struct TensorTable {
     places: HashMap<TensorId, u32, KeyedState>,
     tensors: Vec<Tensor>,
     vacant: Vec<u32>,
+    /// How often places were taken that have been given back to the system: new ones count on from there.
+    taken: u32,
     /// Wide, as views of enormous shapes cost nothing to make.
     bytes: u128,
 }
@@ -95,7 +100,7 @@ impl TensorTable {
             }
             None => {
                 let place = self.tensors.len() as u32;
-                let at = WorkerTensor::new(place, 1);
+                let at = WorkerTensor::new(place, self.taken + 1);
                 self.tensors.push(Tensor { meta, bytes, id, content, at });
                 (place, at)
             }
@@ -112,7 +117,7 @@ impl TensorTable {
         let tensor = self.tensors[place as usize];
         self.bytes -= tensor.bytes as u128;
         // A place whose generations are used up is left vacant for good.
-        if tensor.at.id() >> 32 < u32::MAX as u64 {
+        if tensor.at.id() >> 32 < GENERATIONS_MAX {
             self.vacant.push(place);
         }
         Some(tensor)
@@ -122,6 +127,19 @@ impl TensorTable {
     pub fn remove_at(&mut self, at: WorkerTensor) -> Option<(TensorId, Tensor)> {
         let id = self.tensors.get(at.place()).filter(|tensor| tensor.at == at)?.id;
         self.remove(id).map(|tensor| (id, tensor))
+    }
+
+    /// Gives memory back that tensors now freed have taken: the vacant places at the end, and room in the maps.
+    pub fn trim(&mut self) {
+        self.vacant.sort_unstable();
+        while self.vacant.last().is_some_and(|place| *place as usize + 1 == self.tensors.len()) {
+            self.vacant.pop();
+            let taken = self.tensors.pop().map_or(0, |tensor| (tensor.at.id() >> 32) as u32);
+            self.taken = self.taken.max(taken);
+        }
+        self.tensors.shrink_to_fit();
+        self.vacant.shrink_to_fit();
+        self.places.shrink_to_fit();
     }
 
     /// Tensors that live.
@@ -205,5 +223,24 @@ mod tests {
         assert_ne!(first.id(), third.id());
         assert_eq!(table.get(3).unwrap().at, third);
         assert!(table.get(1).is_none());
+    }
+
+    #[test]
+    fn memory_is_given_back_and_names_still_differ() {
+        let mut table = TensorTable::new();
+        let mut names = std::collections::HashSet::new();
+        for round in 0..4 {
+            for id in 1..=1000 {
+                assert!(names.insert(table.insert(round * 1000 + id, meta(1), Content::Defined).id()));
+            }
+            let kept = round * 1000 + 10;
+            for id in (1..=1000).map(|id| round * 1000 + id).filter(|id| *id != kept) {
+                table.remove(id);
+            }
+            table.trim();
+            assert!(table.tensors.capacity() < 100, "{}", table.tensors.capacity());
+            assert!(table.get(kept).is_some());
+        }
+        assert_eq!(table.len(), 4);
     }
 }

@@ -95,6 +95,12 @@ impl<B: Backend> Core<B> {
 
     /// Gives memory back that is only kept for reuse.
     pub fn trim(&mut self) {
+        for stream in self.streams.iter_mut().flatten() {
+            while matches!(stream.cells.last(), Some(Cell::Vacant)) {
+                stream.cells.pop();
+            }
+            stream.cells.shrink_to_fit();
+        }
         let trim = || {
             self.backend.trim();
             Ok(())
@@ -322,4 +328,149 @@ fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failure {
 #[cold]
 fn defect(what: &'static str, instruction: TensorId, op: Option<Op>) -> Failure {
     failure(ExecError::internal(what), instruction, op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_backend::MemoryStats;
+    use gt_ops::{Attrs, DType, Inputs, Shape};
+
+    /// A backend whose tensors are how often they were added to themselves, and whose `exp` panics.
+    #[derive(Default)]
+    struct Fake {
+        last_uses: Vec<u8>,
+    }
+
+    impl Backend for Fake {
+        type Tensor = (Meta, u32);
+
+        fn execute(
+            &mut self,
+            op: Op,
+            inputs: &[Input<'_, (Meta, u32)>],
+            _: &Attrs,
+            out: &Meta,
+            last_use: u8,
+        ) -> Result<(Meta, u32), ExecError> {
+            self.last_uses.push(last_use);
+            match op {
+                Op::Exp => panic!("a defect"),
+                Op::Full => Ok((*out, 0)),
+                _ => Ok((*out, inputs.iter().map(|i| if let Input::Tensor(t) = i { t.1 } else { 0 }).sum::<u32>() + 1)),
+            }
+        }
+        fn allocate(&mut self, meta: &Meta) -> Result<(Meta, u32), ExecError> {
+            Ok((*meta, 0))
+        }
+        fn write(&mut self, _: &mut (Meta, u32), _: usize, _: HostRange) -> Result<(), ExecError> {
+            Err(ExecError::internal("no"))
+        }
+        fn read(&mut self, tensor: &(Meta, u32), _: usize, to: HostRange) -> Result<(), ExecError> {
+            // SAFETY: the range is writable, and at least four bytes long in these tests.
+            unsafe { to.as_ptr().cast::<u32>().write_unaligned(tensor.1) };
+            Ok(())
+        }
+        fn meta(&self, tensor: &(Meta, u32)) -> Meta {
+            tensor.0
+        }
+        fn memory(&self) -> MemoryStats {
+            MemoryStats::default()
+        }
+        fn trim(&mut self) {}
+    }
+
+    fn meta() -> Meta {
+        Meta::new(Shape::new(&[2]).unwrap(), DType::F32)
+    }
+
+    fn at(place: u32) -> TensorId {
+        WorkerTensor::new(place, 1).id()
+    }
+
+    fn instruction(op: Op, out: TensorId, operands: &[TensorId], last_use: u8) -> Command {
+        let inputs: Vec<_> = operands.iter().map(|id| Operand::Tensor(*id)).collect();
+        let attrs = match op {
+            Op::Full => Attrs::Create { shape: meta().shape, dtype: DType::F32 },
+            _ => Attrs::None,
+        };
+        Command::Op(Instruction { op, out, inputs: Inputs::from_slice(&inputs), last_use, attrs })
+    }
+
+    fn core() -> (Core<Fake>, Arc<StreamShared>) {
+        let mut core = Core::new(Fake::default());
+        let shared = Arc::new(StreamShared::default());
+        core.open(0, shared.clone());
+        core.run(0, 1, &instruction(Op::Full, at(1), &[], 0), Some(&meta())).unwrap();
+        (core, shared)
+    }
+
+    fn fetch(core: &mut Core<Fake>, shared: &StreamShared, id: TensorId) -> Result<u32, Failure> {
+        let (arena, _fd) = Arena::create(4096).unwrap();
+        shared.arenas.lock().unwrap().clear();
+        shared.add_arena(arena.clone());
+        let to = ArenaRange { segment: 0, offset_bytes: 8, len_bytes: 4 };
+        core.run(0, 99, &Command::Fetch { token: 0, id, offset_bytes: 0, to }, None)?;
+        let mut bytes = [0; 4];
+        arena.copy_in(8, &mut bytes).unwrap();
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn a_panic_in_a_kernel_poisons_its_result_and_the_worker_goes_on() {
+        let (mut core, shared) = core();
+        let failure = Failure { fault: Fault::Internal, instruction: 2, op: Some(Op::Exp) };
+        assert_eq!(core.run(0, 2, &instruction(Op::Exp, at(2), &[at(1)], 0), Some(&meta())), Err(failure));
+        assert_eq!(core.run(0, 3, &instruction(Op::Add, at(3), &[at(1), at(2)], 0), None), Err(failure));
+        assert_eq!(fetch(&mut core, &shared, at(3)), Err(failure));
+        core.run(0, 4, &instruction(Op::Add, at(4), &[at(1), at(1)], 0), None).unwrap();
+        assert_eq!(fetch(&mut core, &shared, at(4)), Ok(1));
+    }
+
+    #[test]
+    fn an_operand_goes_after_its_last_use_and_is_offered_for_reuse_unless_it_is_named_twice() {
+        let (mut core, shared) = core();
+        core.run(0, 2, &instruction(Op::Neg, at(2), &[at(1)], 1), None).unwrap();
+        core.run(0, 3, &instruction(Op::Add, at(3), &[at(2), at(2)], 3), None).unwrap();
+        assert_eq!(core.backend.last_uses, [0, 1, 0]);
+        assert_eq!(fetch(&mut core, &shared, at(3)), Ok(3));
+        for gone in [at(1), at(2)] {
+            assert_eq!(fetch(&mut core, &shared, gone).unwrap_err().fault, Fault::Internal);
+        }
+    }
+
+    #[test]
+    fn a_failed_write_poisons_its_tensor() {
+        let (mut core, shared) = core();
+        core.run(0, 5, &Command::Allocate { out: at(5), meta: meta() }, None).unwrap();
+        shared.add_arena(Arena::create(4096).unwrap().0);
+        let from = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: 8 };
+        let failure = Failure { fault: Fault::Internal, instruction: 5, op: None };
+        let write = Command::Write { token: 1, id: at(5), offset_bytes: 0, from };
+        assert_eq!(core.run(0, 5, &write, None), Err(failure));
+        assert_eq!(fetch(&mut core, &shared, at(5)), Err(failure));
+    }
+
+    #[test]
+    fn what_is_queued_for_a_session_that_has_ended_is_not_done() {
+        let (mut core, shared) = core();
+        shared.cancelled.store(true, Relaxed);
+        let result = core.run(0, 2, &instruction(Op::Neg, at(2), &[at(1)], 0), None);
+        assert_eq!(result.unwrap_err().fault, Fault::WorkerLost);
+        assert_eq!(core.backend.last_uses, [0]);
+        core.close(0);
+        assert!(core.run(0, 3, &Command::Sync { token: 1 }, None).is_err());
+    }
+
+    #[test]
+    fn another_tensors_name_finds_nothing() {
+        let (mut core, shared) = core();
+        let reused = WorkerTensor::new(1, 2).id();
+        assert_eq!(fetch(&mut core, &shared, reused).unwrap_err().fault, Fault::Internal);
+        core.run(0, 2, &Command::Free { ids: [reused, 0, 0, 0, 0, 0, 0] }, None).unwrap();
+        assert_eq!(fetch(&mut core, &shared, at(1)), Ok(0));
+        core.run(0, 2, &Command::Free { ids: [at(1), 0, 0, 0, 0, 0, 0] }, None).unwrap();
+        core.trim();
+        assert!(core.streams[0].as_ref().unwrap().cells.is_empty());
+    }
 }

@@ -17,6 +17,7 @@ use gt_ops::{Meta, TensorId};
 use gt_protocol::WorkerInfo;
 use gt_shm::Arena;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// Which session a step belongs to, and where its worker keeps that session's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +120,8 @@ pub trait WorkerLink {
     /// Nothing has run for a while: memory that is only kept for reuse may go.
     fn trim(&mut self);
 
-    /// Ends the worker, after what is queued. Waits for it.
-    fn stop(&mut self);
+    /// Ends the worker, after what is queued. Waits for it for at most `patience`.
+    fn stop(&mut self, patience: Duration);
 }
 
 /// What a command is called on the tape.

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Estimated time of what is queued at once, nanoseconds: how long a light session may wait behind a heavy one.
 pub const QUEUED_NS_MAX: u64 = 2_000_000;
@@ -302,10 +302,14 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.queue_control(kind::TRIM, Stream { session: 0, place: 0 });
     }
 
-    fn stop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
+    fn stop(&mut self, patience: Duration) {
         self.queue_control(kind::STOP, Stream { session: 0, place: 0 });
+        let Some(thread) = self.thread.take() else { return };
+        let deadline = Instant::now() + patience;
         while !thread.is_finished() {
+            if Instant::now() >= deadline {
+                return tracing::info!(target: "gtd::worker", "a step that takes long was left unfinished");
+            }
             std::thread::sleep(REPORTS_FULL_NAP);
             while self.next_report().is_some() {}
             self.flush();

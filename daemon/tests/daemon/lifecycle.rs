@@ -18,6 +18,9 @@ fn a_private_daemon_lives_as_long_as_its_clients() {
     let mut first = Client::of(connect_over(private.socket, &hello).unwrap());
     let mut second = Client::connect(&private.name);
     assert_eq!(first.welcome.daemon_pid, second.welcome.daemon_pid);
+    // Ctrl-C in the client's terminal does not reach it.
+    let pid = nix::unistd::Pid::from_raw(private.child.id() as i32);
+    assert_eq!(nix::unistd::getsid(Some(pid)), Ok(pid));
     let one = first.full(&[1], 1.0);
     assert_eq!(first.fetch_f32(one, 1).unwrap(), [1.0]);
     drop(first);
