@@ -755,3 +755,110 @@ fn check_range(tensor: &Tensor, offset_bytes: usize, len_bytes: usize) -> Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_ops::infer::{InputMeta, infer};
+    use gt_ops::philox;
+    use gt_ops::table::ROWS;
+    use std::ptr::NonNull;
+
+    /// A tensor of any bits at all.
+    fn noise(backend: &mut CpuBackend, dtype: DType, elements: usize, seed: u64) -> Tensor {
+        let meta = Meta::new(Shape::new(&[elements]).unwrap(), dtype);
+        let mut bytes: Vec<u8> =
+            (0..).flat_map(|i| philox::block(seed, 0, i)).flat_map(u32::to_le_bytes).take(meta.bytes()).collect();
+        let mut tensor = backend.allocate(&meta).unwrap();
+        // SAFETY: the bytes live until the write is done, and nobody else refers to them meanwhile.
+        let range = unsafe { HostRange::new(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len()) };
+        backend.write(&mut tensor, 0, range).unwrap();
+        tensor
+    }
+
+    /// The bits of a tensor's elements, those of all NaNs being the same.
+    fn bits(backend: &mut CpuBackend, tensor: &Tensor) -> Vec<u8> {
+        let mut bytes = vec![0u8; tensor.meta.bytes()];
+        // SAFETY: as above.
+        let range = unsafe { HostRange::new(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len()) };
+        backend.read(tensor, 0, range).unwrap();
+        let (size, (infinity, all)) = match tensor.meta.dtype {
+            DType::F16 => (2, (0x7c00, 0x7fff)),
+            DType::BF16 => (2, (0x7f80, 0x7fff)),
+            DType::F32 => (4, (0x7f80_0000, 0x7fff_ffff)),
+            DType::F64 => (8, (0x7ff0_0000_0000_0000, 0x7fff_ffff_ffff_ffffu64)),
+            _ => return bytes,
+        };
+        for element in bytes.chunks_exact_mut(size) {
+            let magnitude = element.iter().rev().fold(0u64, |bits, byte| bits << 8 | *byte as u64) & all;
+            if magnitude > infinity {
+                element.fill(0xff);
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn all_levels_compute_the_same_bits() {
+        let mut backends: Vec<CpuBackend> = Level::available()
+            .into_iter()
+            .map(|level| CpuBackend::at_level(CpuOptions { threads: 1, memory_bytes_limit: 64 << 20 }, level))
+            .collect();
+        let elements = if cfg!(miri) { 20 } else { 1111 };
+        for row in ROWS {
+            for dtype in row.accepts.iter() {
+                let attrs = match row.class {
+                    Class::Elementwise => Attrs::None,
+                    Class::Reduction | Class::ArgReduction => Attrs::Axes { mask: 1, keepdim: false },
+                    Class::Random => {
+                        Attrs::Random { shape: Shape::new(&[elements]).unwrap(), dtype, seed: 3, stream: 4 }
+                    }
+                    _ => continue,
+                };
+                let results: Vec<Vec<u8>> = backends
+                    .iter_mut()
+                    .map(|backend| {
+                        let operands = if row.class == Class::Random { 0 } else { row.operands as u64 };
+                        let mut tensors: Vec<Tensor> =
+                            (0..operands).map(|i| noise(backend, dtype, elements, i)).collect();
+                        if row.divisor_nonzero && !dtype.is_float() {
+                            // Of all bits but 0.
+                            tensors[1] = run(backend, Op::BitwiseOr, &tensors[1..], Some(1), &Attrs::None);
+                        }
+                        let limit = (row.op == Op::Randint).then_some(7);
+                        let result = run(backend, row.op, &tensors, limit, &attrs);
+                        bits(backend, &result)
+                    })
+                    .collect();
+                assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{} of {dtype}", row.name);
+            }
+        }
+    }
+
+    /// Runs an op on tensors and a number, or on a range of numbers.
+    fn run(backend: &mut CpuBackend, op: Op, tensors: &[Tensor], number: Option<i64>, attrs: &Attrs) -> Tensor {
+        let mut inputs: Vec<Input<'_, Tensor>> = tensors.iter().map(Input::Tensor).collect();
+        if let Some(number) = number {
+            if tensors.is_empty() {
+                inputs.push(Input::Scalar(gt_ops::Scalar::Int(-number)));
+            }
+            inputs.push(Input::Scalar(gt_ops::Scalar::Int(number)));
+        }
+        let metas: Vec<InputMeta> = inputs
+            .iter()
+            .map(|input| match input {
+                Input::Tensor(t) => InputMeta::Tensor(t.meta),
+                Input::Scalar(s) => InputMeta::Scalar(*s),
+            })
+            .collect();
+        let out = infer(op, &metas, attrs).unwrap();
+        backend.execute(op, &inputs, attrs, &out, 0).unwrap()
+    }
+
+    #[test]
+    fn a_backend_moves_to_the_thread_that_works_with_it() {
+        fn moves<T: Send>() {}
+        moves::<CpuBackend>();
+        moves::<Tensor>();
+    }
+}
