@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::scope::{Scope, foreign};
 use crate::session::{Session, Value};
-use crate::storage::{Bound, Storage};
+use crate::storage::{Place, Storage};
 use crate::tape::{self, Edge, Node};
-use crate::view::{Step, Strides, View, is_contiguous, step_strides};
+use crate::view::{Seen, Step, Strides, View, is_contiguous, step_strides};
 use gt_ops::dtype::Promotable;
 use gt_ops::table::{Class, ResultDType};
 use gt_ops::{Arg, Attrs, DType, Meta, Op, OpError, Scalar, Val, build};
@@ -23,10 +23,8 @@ pub struct Tensor {
 enum Binding {
     /// Nobody else sees this handle's value change.
     Own(Arc<Value>, Option<Arc<Node>>),
-    /// Others do; value and place on the tape are the storage's.
-    Shared(Arc<Storage>),
-    /// As `Shared`, with a place on the tape of its own, or none.
-    Detached(Arc<Storage>, Option<Arc<Node>>),
+    /// Others do.
+    Shared(Arc<Storage>, Arc<Place>),
     /// A part of a storage, or all of it in another shape.
     View(Box<View>),
 }
@@ -53,14 +51,10 @@ impl Tensor {
     pub fn resolve(&self) -> Result<(Arc<Value>, Option<Arc<Node>>)> {
         Ok(match &self.binding {
             Binding::Own(value, node) => (value.clone(), node.clone()),
-            Binding::Shared(storage) => {
-                let bound = storage.read();
-                (bound.value, bound.node)
-            }
-            Binding::Detached(storage, node) => (storage.read().value, node.clone()),
+            Binding::Shared(storage, place) => (storage.read().0, place.node()),
             Binding::View(view) => {
-                let bound = view.read()?;
-                (bound.value, bound.node)
+                let seen = view.read()?;
+                (seen.value, seen.node)
             }
         })
     }
@@ -86,7 +80,7 @@ impl Tensor {
     pub fn meta(&self) -> Meta {
         match &self.binding {
             Binding::Own(value, _) => *value.meta(),
-            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.with_value(|v| *v.meta()),
+            Binding::Shared(storage, _) => storage.with_value(|v| *v.meta()),
             Binding::View(view) => view.meta,
         }
     }
@@ -95,7 +89,7 @@ impl Tensor {
     pub fn session(&self) -> Arc<Session> {
         match &self.binding {
             Binding::Own(value, _) => value.session().clone(),
-            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.with_value(|v| v.session().clone()),
+            Binding::Shared(storage, _) => storage.with_value(|v| v.session().clone()),
             Binding::View(view) => view.base.with_value(|v| v.session().clone()),
         }
     }
@@ -104,11 +98,11 @@ impl Tensor {
     #[inline]
     pub fn node(&self) -> Option<Arc<Node>> {
         match &self.binding {
-            Binding::Own(_, node) | Binding::Detached(_, node) => node.clone(),
-            Binding::Shared(storage) => storage.node(),
+            Binding::Own(_, node) => node.clone(),
+            Binding::Shared(_, place) => place.node(),
             // Its place moves when the base's does; what was seen last says whether there is one.
             Binding::View(view) => match view.read() {
-                Ok(bound) => bound.node,
+                Ok(seen) => seen.node,
                 Err(_) => view.seen().node,
             },
         }
@@ -129,15 +123,14 @@ impl Tensor {
 
     fn set_node(&mut self, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
         match &mut self.binding {
-            Binding::Own(_, own) | Binding::Detached(_, own) => std::mem::replace(own, node),
-            Binding::Shared(storage) => storage.set_node(node),
+            Binding::Own(_, own) => std::mem::replace(own, node),
+            Binding::Shared(_, place) => place.replace(node),
             Binding::View(view) => {
-                // A view with a place of its own is another handle on the same elements.
+                // A leaf, or off the tape, all by itself.
                 let mut apart = view.detached();
-                apart.own_node(node);
-                let old = view.seen().node;
-                **view = apart;
-                old
+                apart.leaf = node;
+                let old = std::mem::replace(&mut **view, apart);
+                old.seen().node
             }
         }
     }
@@ -166,21 +159,25 @@ impl Tensor {
         Ok(self.set_node(on.then(|| Node::leaf(meta))))
     }
 
-    /// Another handle on the same binding, outside the tape.
+    /// Another handle on the same value, with a place on the tape of its own, where there is nothing.
     pub fn alias(&mut self) -> Tensor {
-        if let Binding::View(view) = &self.binding {
-            return Tensor { binding: Binding::View(Box::new(view.detached())) };
-        }
-        Tensor { binding: Binding::Detached(self.share(), None) }
+        let binding = match &self.binding {
+            Binding::View(view) => Binding::View(Box::new(view.detached())),
+            _ => Binding::Shared(self.share().0, Place::new(None)),
+        };
+        Tensor { binding }
     }
 
-    /// Another handle on the same binding and the same place on the tape.
+    /// Another handle on the same value and the same place on the tape.
     pub fn same(&mut self) -> Tensor {
-        match &self.binding {
-            Binding::View(view) => Tensor { binding: Binding::View(Box::new(view.same())) },
-            Binding::Detached(storage, node) => Tensor { binding: Binding::Detached(storage.clone(), node.clone()) },
-            _ => Tensor { binding: Binding::Shared(self.share()) },
-        }
+        let binding = match &self.binding {
+            Binding::View(view) => Binding::View(Box::new(view.same())),
+            _ => {
+                let (storage, place) = self.share();
+                Binding::Shared(storage, place)
+            }
+        };
+        Tensor { binding }
     }
 
     /// Leaves the tape: no gradient flows to it any more. What it returns is dropped outside every lock.
@@ -202,17 +199,15 @@ impl Tensor {
         Ok(Tensor::new(value, node))
     }
 
-    /// The storage, which the handle shares from now on.
-    fn share(&mut self) -> Arc<Storage> {
-        if let Binding::Own(value, node) = &self.binding {
-            self.binding = Binding::Shared(Storage::new(value.clone(), node.clone()));
-        }
-        match &self.binding {
-            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.clone(),
-            Binding::View(view) => view.base.clone(),
-            // The lines above have just made it shared.
-            Binding::Own(value, node) => Storage::new(value.clone(), node.clone()),
-        }
+    /// The storage and the place on the tape, which the handle shares from now on.
+    fn share(&mut self) -> (Arc<Storage>, Arc<Place>) {
+        let shared = match &self.binding {
+            Binding::Own(value, node) => (Storage::new(value.clone()), Place::new(node.clone())),
+            Binding::Shared(storage, place) => return (storage.clone(), place.clone()),
+            Binding::View(view) => return (view.base.clone(), view.place.clone()),
+        };
+        self.binding = Binding::Shared(shared.0.clone(), shared.1.clone());
+        shared
     }
 
     /// Distances between neighbours along each axis, in elements, as PyTorch would have them.
@@ -243,7 +238,7 @@ impl Tensor {
         let version = match &self.binding {
             Binding::View(view) => view.seen().version,
             Binding::Own(..) => 0,
-            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.read().version,
+            Binding::Shared(storage, _) => storage.read().1,
         };
         let from = *value.meta();
         let mut scope = Scope::new(value.session());
@@ -271,20 +266,16 @@ impl Tensor {
         if steps.is_empty() {
             return self.same();
         }
-        let (before, attached) = match &self.binding {
-            Binding::View(view) => (view.steps.to_vec(), view.attached),
-            Binding::Detached(_, own) => {
-                // A place on the tape of its own is not the storage's: the view then is of this value alone.
-                if own.is_some() {
-                    return Tensor::new(value, node);
-                }
-                (Vec::new(), false)
-            }
-            _ => (Vec::new(), true),
+        let before = match &self.binding {
+            // A view that is a leaf by itself is where its views' gradients end.
+            Binding::View(view) if view.leaf.is_some() => return Tensor::new(value, node),
+            Binding::View(view) => view.steps.to_vec(),
+            _ => Vec::new(),
         };
         let steps: Arc<[Step]> = before.into_iter().chain(steps).collect();
-        let base = self.share();
-        Tensor { binding: Binding::View(Box::new(View::new(base, attached, steps, strides, version, value, node))) }
+        let (base, place) = self.share();
+        let seen = Seen { value, node, version };
+        Tensor { binding: Binding::View(Box::new(View::new(base, place, steps, strides, seen))) }
     }
 
     /// Whether an in-place operation is allowed now.
@@ -296,8 +287,7 @@ impl Tensor {
             return Ok(());
         }
         if let Binding::View(view) = &self.binding
-            && view.attached
-            && view.base.node().is_some_and(|n| n.is_leaf())
+            && view.place.node().is_some_and(|n| n.is_leaf())
         {
             return Err(OpError::runtime(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation.",
@@ -338,7 +328,7 @@ impl Tensor {
         let result = if new.dtype == old.dtype { result } else { result.apply(|g, v| build::cast(g, v, old.dtype))? };
         let (mut value, mut node) = result.resolve()?;
         if let Binding::View(view) = &self.binding {
-            (value, node) = view.put(&view.base.read(), &Bound { value, node, version: 0 })?;
+            (value, node) = view.put((value, node))?;
         }
         Ok(PlannedRebind { value, node, recorded: tape::grad_enabled() })
     }
@@ -351,17 +341,13 @@ impl Tensor {
                 let old = std::mem::replace(own, value);
                 (old, if recorded { std::mem::replace(own_node, node) } else { node })
             }
-            Binding::Shared(storage) => {
+            Binding::Shared(storage, place) => {
                 let old = storage.replace(value);
-                (old, if recorded { storage.set_node(node) } else { node })
-            }
-            Binding::Detached(storage, own_node) => {
-                let old = storage.replace(value);
-                (old, if recorded { std::mem::replace(own_node, node) } else { node })
+                (old, if recorded { place.replace(node) } else { node })
             }
             Binding::View(view) => {
                 let old = view.base.replace(value);
-                (old, if recorded && view.attached { view.base.set_node(node) } else { node })
+                (old, if recorded { view.place.replace(node) } else { node })
             }
         };
         Replaced { _value: Some(old), _node: old_node }
@@ -371,7 +357,7 @@ impl Tensor {
     pub fn set_data(&mut self, value: Arc<Value>) -> Replaced {
         let old = match &mut self.binding {
             Binding::Own(own, _) => std::mem::replace(own, value),
-            Binding::Shared(storage) | Binding::Detached(storage, _) => storage.replace(value),
+            Binding::Shared(storage, _) => storage.replace(value),
             Binding::View(_) => {
                 let old = std::mem::replace(&mut self.binding, Binding::Own(value, None));
                 let Binding::View(view) = old else { return Replaced { _value: None, _node: None } };

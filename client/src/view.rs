@@ -7,11 +7,11 @@
 use crate::error::Result;
 use crate::scope::Scope;
 use crate::session::Value;
-use crate::storage::{Bound, Storage};
+use crate::storage::{Place, Storage};
 use crate::tape::{self, Node};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Arg, Attrs, Graph, Meta, Op, OpError, RANK_MAX, Shape, Val};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One movement op of a view's recipe.
 pub type Step = (Op, Attrs);
@@ -22,90 +22,83 @@ pub type Strides = [isize; RANK_MAX];
 /// A recipe applied to a storage.
 pub(crate) struct View {
     pub(crate) base: Arc<Storage>,
-    /// Whether gradients flow from the view to the base.
-    pub(crate) attached: bool,
+    /// Where the base stands on the tape, for the handle that the view was taken of.
+    pub(crate) place: Arc<Place>,
+    /// A place on the tape of the view's own: it was made a leaf.
+    pub(crate) leaf: Option<Arc<Node>>,
     pub(crate) steps: Arc<[Step]>,
     pub(crate) meta: Meta,
     pub(crate) strides: Strides,
     /// What the recipe gave for the base's version.
-    seen: Mutex<Bound>,
+    seen: Mutex<Seen>,
+}
+
+/// What a recipe gave.
+#[derive(Clone)]
+pub(crate) struct Seen {
+    pub(crate) value: Arc<Value>,
+    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) version: u64,
 }
 
 impl View {
-    pub(crate) fn new(
-        base: Arc<Storage>,
-        attached: bool,
-        steps: Arc<[Step]>,
-        strides: Strides,
-        version: u64,
-        value: Arc<Value>,
-        node: Option<Arc<Node>>,
-    ) -> View {
-        let meta = *value.meta();
-        View { base, attached, steps, meta, strides, seen: Mutex::new(Bound { value, node, version }) }
+    pub(crate) fn new(base: Arc<Storage>, place: Arc<Place>, steps: Arc<[Step]>, strides: Strides, seen: Seen) -> View {
+        let meta = *seen.value.meta();
+        View { base, place, leaf: None, steps, meta, strides, seen: Mutex::new(seen) }
     }
 
-    /// The same view, through which no gradient flows.
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same view with a place on the tape of its own, where there is nothing.
     pub(crate) fn detached(&self) -> View {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        View {
-            base: self.base.clone(),
-            attached: false,
-            steps: self.steps.clone(),
-            meta: self.meta,
-            strides: self.strides,
-            seen: Mutex::new(Bound { value: seen.value.clone(), node: None, version: seen.version }),
-        }
-    }
-
-    /// Gives the view a place on the tape of its own.
-    pub(crate) fn own_node(&mut self, node: Option<Arc<Node>>) {
-        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).node = node;
+        let seen = Seen { node: None, ..self.seen() };
+        let (base, steps) = (self.base.clone(), self.steps.clone());
+        View::new(base, Place::new(None), steps, self.strides, seen)
     }
 
     /// Another handle on the same view.
     pub(crate) fn same(&self) -> View {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        View { seen: Mutex::new(seen), steps: self.steps.clone(), base: self.base.clone(), ..*self }
+        let (base, place, steps) = (self.base.clone(), self.place.clone(), self.steps.clone());
+        View { leaf: self.leaf.clone(), ..View::new(base, place, steps, self.strides, self.seen()) }
     }
 
-    /// What was seen last, the base's present state or not.
-    pub(crate) fn seen(&self) -> Bound {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What was seen last, of the base's present state or not.
+    pub(crate) fn seen(&self) -> Seen {
+        self.lock().clone()
     }
 
     /// The view's present value and place on the tape.
-    pub(crate) fn read(&self) -> Result<Bound> {
-        let seen = self.seen();
-        let base = self.base.read();
-        if seen.version == base.version {
-            return Ok(seen);
+    pub(crate) fn read(&self) -> Result<Seen> {
+        let mut seen = self.seen();
+        let (value, version) = self.base.read();
+        if seen.version != version {
+            // Whoever reads next may want the gradient that this reader does not.
+            let recording = tape::set_grad_enabled(true);
+            let replayed = self.replay(value, version);
+            tape::set_grad_enabled(recording);
+            seen = replayed?;
+            let old = std::mem::replace(&mut *self.lock(), seen.clone());
+            // Freeing a tensor may wait: not under the lock.
+            drop(old);
         }
-        // Whoever reads next may want the gradient that this reader does not.
-        let recording = tape::set_grad_enabled(true);
-        let replayed = self.replay(&base);
-        tape::set_grad_enabled(recording);
-        let mut fresh = replayed?;
-        if !self.attached {
-            fresh.node = seen.node;
+        if self.leaf.is_some() {
+            seen.node = self.leaf.clone();
         }
-        let old = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), fresh.clone());
-        // Freeing a tensor may wait: not under the lock.
-        drop(old);
-        Ok(fresh)
+        Ok(seen)
     }
 
-    fn replay(&self, base: &Bound) -> Result<Bound> {
-        let mut scope = Scope::new(base.value.session());
-        let mut v = scope.push(base.value.clone(), base.node.clone().filter(|_| self.attached));
+    fn replay(&self, base: Arc<Value>, version: u64) -> Result<Seen> {
+        let mut scope = Scope::new(base.session());
+        let mut v = scope.push(base, self.place.node());
         let outcome = self.steps.iter().try_for_each(|(op, attrs)| {
             v = scope.emit(*op, &[v.into()], attrs.clone())?;
             Ok(())
         });
-        let version = base.version;
         scope.finish_with(outcome, |scope, ()| {
             let (value, node) = scope.parts(v);
-            Bound { value, node, version }
+            Seen { value, node, version }
         })
     }
 
@@ -113,10 +106,11 @@ impl View {
     ///
     /// # Errors
     /// A view in which one element of the base is seen several times.
-    pub(crate) fn put(&self, base: &Bound, new: &Bound) -> Result<(Arc<Value>, Option<Arc<Node>>)> {
-        let mut scope = Scope::new(base.value.session());
-        let first = scope.push(base.value.clone(), base.node.clone().filter(|_| self.attached));
-        let mut v = scope.push(new.value.clone(), new.node.clone());
+    pub(crate) fn put(&self, new: (Arc<Value>, Option<Arc<Node>>)) -> Result<(Arc<Value>, Option<Arc<Node>>)> {
+        let base = self.base.read().0;
+        let mut scope = Scope::new(base.session());
+        let first = scope.push(base, self.place.node());
+        let mut v = scope.push(new.0, new.1);
         let outcome = (|| {
             let mut parents = vec![first];
             for (op, attrs) in &self.steps[..self.steps.len().saturating_sub(1)] {

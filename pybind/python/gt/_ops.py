@@ -138,9 +138,9 @@ def square(input: Tensor) -> Tensor:
 
 
 def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
-    """The elements of these axes in reverse order."""
+    """A copy with the elements of these axes in reverse order."""
     backwards = {d % input.ndim for d in ([dims] if isinstance(dims, int) else dims)}
-    return input[tuple(slice(None, None, -1 if axis in backwards else 1) for axis in range(input.ndim))]
+    return input[tuple(slice(None, None, -1 if axis in backwards else 1) for axis in range(input.ndim))].clone()
 
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
