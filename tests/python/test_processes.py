@@ -345,6 +345,30 @@ def test_a_daemon_that_ends_finishes_what_it_was_given(tmp_path: Path) -> None:
         assert "DisconnectedError" in client.stderr.read()
 
 
+def test_memory_has_a_limit_and_comes_back(tmp_path: Path) -> None:
+    program = """
+import gt
+held = []
+try:
+    while True:
+        held.append(gt.ones(4 << 20) + 1)  # 16 MB
+        held[-1][0].item()
+except gt.OutOfMemoryError as error:
+    print(len(held) - 1, error)
+print(held[0].sum().item())
+held.clear()
+print((gt.ones(4 << 20) + 1).sum().item())
+"""
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket, "--memory", "100M"):
+        said, held, again = output_of(program, GT_SOCKET=str(socket)).splitlines()
+        count, text = said.split(" ", 1)
+        assert 3 <= int(count) <= 6
+        assert "out of memory: 16.00 MiB asked for" in text
+        assert "100.00 MiB allowed" in text
+        assert held == again == f"{2.0 * (4 << 20)}"
+
+
 def test_a_second_daemon_at_the_same_place_is_refused(tmp_path: Path) -> None:
     socket = tmp_path / "gtd.sock"
     with daemon(socket):

@@ -9,9 +9,10 @@ from builtins import int as _int
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, Self, SupportsIndex, TypeAlias, final, overload
+from typing import Any, SupportsIndex, TypeAlias, final, overload
 
 import numpy.typing as npt
+from typing_extensions import Self
 
 from gt._types import Size, ValuesIndices
 
