@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// What a connection's message asks for.
-pub enum Step {
+pub enum Asks {
     /// There was none.
     Nothing,
     /// A good hello.
     Hello(Hello),
     /// Anything later.
-    Asks(ClientMessage),
+    Answer(ClientMessage),
     /// A refusal, then the end, and why for the log.
     Refuse(Refused, String),
     /// It has ended.
@@ -63,23 +63,23 @@ impl Connection {
     }
 
     /// Its next message. Does not wait.
-    pub fn listen(&mut self) -> Step {
+    pub fn listen(&mut self) -> Asks {
         let received = if self.is_greeting() {
-            gt_protocol::recv_hello(&self.socket, Duration::ZERO).map(Step::Hello)
+            gt_protocol::recv_hello(&self.socket, Duration::ZERO).map(Asks::Hello)
         } else {
-            gt_protocol::recv_client_message(&self.socket, Duration::ZERO).map(Step::Asks)
+            gt_protocol::recv_client_message(&self.socket, Duration::ZERO).map(Asks::Answer)
         };
         match received {
-            Ok(step) => {
-                if let Step::Hello(hello) = &step {
+            Ok(asks) => {
+                if let Asks::Hello(hello) = &asks {
                     self.deadline = None;
                     self.name = hello.name.clone();
                 }
-                step
+                asks
             }
-            Err(Error::TimedOut(_)) => Step::Nothing,
-            Err(Error::HungUp) => Step::Gone("it hung up".into()),
-            Err(error) => Step::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
+            Err(Error::TimedOut(_)) => Asks::Nothing,
+            Err(Error::HungUp) => Asks::Gone("it hung up".into()),
+            Err(error) => Asks::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
         }
     }
 

@@ -1,0 +1,280 @@
+//! Who comes and goes: connections, their greetings and questions, and what their end leaves to do.
+
+use super::{Dispatcher, Source};
+use crate::connection::{Asks, Connection};
+use crate::session::{Session, Violation};
+use crate::worker::Stream;
+use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
+use gt_protocol::limits::{
+    ARENA_BYTES_PER_SESSION_MAX, CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX,
+    SQ_SLOTS, TAPE_RECORDS,
+};
+use gt_protocol::{
+    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant, StatusDocument,
+    Welcome,
+};
+use gt_shm::{DaemonPort, SessionState, Socket};
+use rustix::event::epoll;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Connections taken in at one time.
+const ACCEPTS_MAX: usize = 16;
+/// Connections of one user that only observe or ask,
+const OBSERVERS_PER_UID_MAX: u32 = 32;
+/// and of all users.
+const OBSERVERS_MAX: u32 = 256;
+
+impl Dispatcher {
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTS_MAX {
+            if self.connections.iter().flatten().filter(|c| c.is_greeting()).count() >= HANDSHAKES_MAX as usize {
+                // The others wait in the listener's queue until some of these have said hello, or have failed to.
+                return self.pause_listening(true);
+            }
+            match self.listener.as_ref().map(Socket::accept) {
+                Some(Ok(Some(socket))) => self.greet(socket),
+                Some(Err(error)) => {
+                    tracing::warn!(target: "gtd::dispatcher", %error, "a connection could not be accepted");
+                    // Nothing is accepted until a descriptor is free again; do not ask in a loop.
+                    std::thread::sleep(Duration::from_millis(1));
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Takes a connection in, whose hello is still to come.
+    pub(super) fn greet(&mut self, socket: Socket) {
+        let peer = match socket.peer_credentials() {
+            Ok(peer) => peer,
+            Err(error) => return tracing::warn!(target: "gtd::dispatcher", %error, "a connection without a peer"),
+        };
+        if self.private && peer.uid != rustix::process::getuid().as_raw() {
+            return tracing::warn!(target: "gtd::dispatcher", uid = peer.uid, "another user's connection was dropped");
+        }
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let place = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
+        let pidfd = socket.peer_pidfd().ok();
+        let deadline = Instant::now() + HANDSHAKE_DEADLINE;
+        let connection = Connection::new(serial, place, socket, pidfd, peer, deadline);
+        let watched = self.watch(connection.socket.as_fd(), Source::Socket(serial)).and_then(|()| {
+            connection.pidfd.as_ref().map_or(Ok(()), |fd| self.watch(fd.as_fd(), Source::Process(serial)))
+        });
+        if let Err(error) = watched {
+            return tracing::warn!(target: "gtd::dispatcher", %error, "a connection could not be watched");
+        }
+        if place == self.connections.len() {
+            self.connections.push(None);
+        }
+        self.connections[place] = Some(connection);
+        self.places.insert(serial, place);
+    }
+
+    /// Reads what a connection has to say.
+    pub(super) fn talk(&mut self, place: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        match connection.listen() {
+            Asks::Nothing => {}
+            Asks::Gone(why) => self.disconnect(place, &why),
+            Asks::Refuse(refused, why) => {
+                self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                self.disconnect(place, &why);
+            }
+            Asks::Hello(hello) => {
+                self.pause_listening(false);
+                self.welcome(place, &hello);
+            }
+            Asks::Answer(message) => self.asked(place, message),
+        }
+    }
+
+    fn answer(&mut self, place: usize, message: &DaemonMessage, fds: &[BorrowedFd<'_>]) {
+        let Some(Some(connection)) = self.connections.get(place) else { return };
+        if let Err(error) = gt_protocol::send_daemon_message(&connection.socket, message, fds, Duration::ZERO) {
+            self.disconnect(place, &format!("it does not take answers: {error}"));
+        }
+    }
+
+    fn welcome(&mut self, place: usize, hello: &Hello) {
+        if self.ending.is_some() {
+            let refused = Refused::new(RefusalCode::ShuttingDown, "the daemon is ending");
+            self.answer(place, &DaemonMessage::Refused(refused), &[]);
+            return self.disconnect(place, "the daemon is ending");
+        }
+        if let Some(refused) = self.limit_reached(place, hello.role) {
+            self.answer(place, &DaemonMessage::Refused(refused), &[]);
+            return self.disconnect(place, "as many connections as may be are there");
+        }
+        let mut welcome = Welcome {
+            protocol_version: PROTOCOL_VERSION,
+            daemon_version: env!("CARGO_PKG_VERSION").into(),
+            daemon_pid: std::process::id(),
+            session: None,
+            workers: self.links.iter_mut().map(|link| link.info()).collect(),
+        };
+        if hello.role != Role::Client {
+            return self.answer(place, &DaemonMessage::Welcome(welcome), &[]);
+        }
+        let (port, fds) = match DaemonPort::create(SQ_SLOTS, CQ_SLOTS) {
+            Ok(made) => made,
+            Err(error) => {
+                let refused = Refused::new(RefusalCode::Exhausted, format!("no memory for a session: {error}"));
+                self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                return self.disconnect(place, "the system has no memory for its session");
+            }
+        };
+        let Some(serial) = self.connections[place].as_ref().map(|connection| connection.serial) else { return };
+        if let Err(error) = self.watch(port.doorbell().as_fd(), Source::Doorbell(serial)) {
+            return self.disconnect(place, &format!("its doorbell cannot be watched: {error}"));
+        }
+        welcome.session = Some(SessionGrant {
+            session_id: serial,
+            sq_slots: SQ_SLOTS,
+            cq_slots: CQ_SLOTS,
+            arena_bytes_max: ARENA_BYTES_PER_SESSION_MAX,
+        });
+        let worker = self.least_used_worker();
+        let stream = Stream { session: serial, place: place as u32 };
+        let mut session = Session::new(stream, worker, port, &mut *self.links[worker as usize]);
+        session.last_work_ns = self.tape.now_ns();
+        if let Some(connection) = &mut self.connections[place] {
+            tracing::info!(
+                target: "gtd::dispatcher",
+                session = serial, pid = connection.peer.pid, uid = connection.peer.uid, name = ?hello.name, "connected"
+            );
+            connection.session = Some(session);
+        }
+        self.tape_connection(serial, EventKind::Connect);
+        self.hot.push(place);
+        self.answer(place, &DaemonMessage::Welcome(welcome), &fds.as_array());
+    }
+
+    /// The refusal of one more connection for `role`, if there are as many as may be.
+    fn limit_reached(&self, place: usize, role: Role) -> Option<Refused> {
+        let uid = self.connections.get(place)?.as_ref()?.peer.uid;
+        let of_role =
+            |c: &&Connection| c.place != place && !c.is_greeting() && c.session.is_some() == (role == Role::Client);
+        let all = self.connections.iter().flatten().filter(of_role).count() as u64;
+        let own = self.connections.iter().flatten().filter(of_role).filter(|c| c.peer.uid == uid).count() as u64;
+        let limits = match role {
+            Role::Client => [(own, SESSIONS_PER_UID_MAX, "sessions of this user"), (all, SESSIONS_MAX, "sessions")],
+            _ => [(own, OBSERVERS_PER_UID_MAX, "observers of this user"), (all, OBSERVERS_MAX, "observers")],
+        };
+        let (held, limit, what) = limits.into_iter().find(|(held, limit, _)| *held >= *limit as u64)?;
+        let text = format!("{held} {what} are open and no more are allowed: close some, or try again later");
+        Some(Refused::new(RefusalCode::TooManySessions, text).with_limit(held, limit as u64))
+    }
+
+    fn tape_connection(&mut self, session: u64, kind: EventKind) {
+        let subject = Subject::Nothing;
+        let (time_ns, worker, bytes) = (0, NO_WORKER, 0);
+        self.tape.write(Event { time_ns, kind, subject, worker, session, bytes, result: 0, left: 0, right: 0 });
+        if let Some(log) = &self.log {
+            log.wake();
+        }
+    }
+
+    fn least_used_worker(&self) -> u16 {
+        let mut sessions = vec![0u32; self.links.len()];
+        for session in self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref()) {
+            sessions[session.worker() as usize] += 1;
+        }
+        sessions.iter().enumerate().min_by_key(|(_, sessions)| **sessions).map_or(0, |(worker, _)| worker as u16)
+    }
+
+    fn asked(&mut self, place: usize, message: ClientMessage) {
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        match message {
+            ClientMessage::GrowArena { bytes } => {
+                let granted = match &mut connection.session {
+                    Some(session) => session.grow_arena(bytes, &mut *self.links[session.worker() as usize]),
+                    None => Err(Refused::new(RefusalCode::NotPermitted, "only a client's session has arenas")),
+                };
+                match granted {
+                    Ok((segment, bytes, fd)) => {
+                        self.answer(place, &DaemonMessage::ArenaGranted { segment, bytes }, &[fd.as_fd()]);
+                    }
+                    Err(refused) => self.answer(place, &DaemonMessage::Refused(refused), &[]),
+                }
+            }
+            ClientMessage::Status { after } => {
+                let status = self.status().page(after);
+                self.answer(place, &DaemonMessage::Status(status), &[]);
+            }
+            ClientMessage::TapeAttach => {
+                let owner = rustix::process::getuid().as_raw();
+                if connection.peer.uid != owner && connection.peer.uid != 0 {
+                    let text = "the tape shows every session: only the daemon's user and root may read it";
+                    let refused = Refused::new(RefusalCode::NotPermitted, text);
+                    return self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                }
+                match self.tape.fd().try_clone_to_owned() {
+                    Ok(fd) => self.answer(place, &DaemonMessage::Tape { records: TAPE_RECORDS }, &[fd.as_fd()]),
+                    Err(error) => {
+                        let refused = Refused::new(RefusalCode::Exhausted, format!("no descriptor: {error}"));
+                        self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                    }
+                }
+            }
+            ClientMessage::ErrorDetail { error } => {
+                let text = format!("error {error} has no more words than its completion; see the daemon's log");
+                self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Other, text)), &[]);
+            }
+            ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
+            ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
+        }
+    }
+
+    fn status(&mut self) -> StatusDocument {
+        StatusDocument {
+            daemon_version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s: self.start.elapsed().as_secs_f64(),
+            workers: self.links.iter_mut().map(|link| link.info()).collect(),
+            sessions: self.connections.iter().flatten().filter_map(Connection::status).collect(),
+            more: false,
+        }
+    }
+
+    pub(super) fn violated(&mut self, place: usize, violation: &Violation) {
+        if let Some(Some(connection)) = self.connections.get(place) {
+            let (session, pid, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
+            tracing::warn!(target: "gtd::dispatcher", session, pid, uid, "a client was disconnected: {violation}");
+        }
+        self.disconnect(place, "it broke the rules");
+    }
+
+    /// Ends a connection and its session, and frees all it had.
+    pub(super) fn disconnect(&mut self, place: usize, why: &str) {
+        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
+        let serial = connection.serial;
+        self.places.remove(&serial);
+        self.pause_listening(false);
+        self.unwatch(connection.socket.as_fd());
+        if let Some(pidfd) = &connection.pidfd {
+            self.unwatch(pidfd.as_fd());
+        }
+        if let Some(mut session) = connection.session.take() {
+            tracing::info!(target: "gtd::dispatcher", session = serial, why, "disconnected");
+            self.unwatch(session.port().doorbell().as_fd());
+            session.set_state(SessionState::Closed);
+            self.hot.retain(|hot| *hot != place);
+            self.links[session.worker() as usize].close(session.stream());
+            self.tape_connection(serial, EventKind::Disconnect);
+            // A table of a million tensors takes its time to go.
+            self.janitor.dispose(session);
+        } else {
+            tracing::debug!(target: "gtd::dispatcher", connection = serial, why, "closed");
+        }
+    }
+
+    pub(super) fn pause_listening(&mut self, pause: bool) {
+        let Some(listener) = self.listener.as_ref().filter(|_| self.listening_paused != pause) else { return };
+        self.listening_paused = pause;
+        let flags = if pause { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
+        let _ = epoll::modify(&self.epoll, listener.as_fd(), Source::Listener.data(), flags);
+    }
+}

@@ -1,0 +1,387 @@
+//! The dispatcher: one thread, the only writer of all session state.
+//!
+//! Sessions whose rings were used lately are *hot*: the dispatcher looks at them in turn. The others are *cold*: their
+//! doorbells wake it. It spins only for moments, and sleeps in `epoll` when no hot ring has work.
+//!
+//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, and in `doors` who comes and goes.
+
+mod doors;
+mod turns;
+
+use crate::connection::Connection;
+use crate::janitor::Janitor;
+use crate::log::InstructionLog;
+use crate::modifiers::Pipeline;
+use crate::session::Session;
+use crate::spin::Spin;
+use crate::tape::Tape;
+use crate::worker::WorkerLink;
+use gt_ops::infer::InputMeta;
+use gt_shm::{SessionState, Socket};
+use nix::sys::signalfd::SignalFd;
+use rustix::event::{Timespec, epoll};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::time::{Duration, Instant};
+
+/// How often descriptors are looked at while rings are busy, nanoseconds.
+const POLL_EVERY_NS: u64 = 200_000;
+/// A daemon without work for so long gives kept memory back.
+const TRIM_AFTER: Duration = Duration::from_secs(5);
+/// At the end, what is queued may take so long; then the process ends all the same.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+/// Nobody waits any more for what a worker still does then; the process ends soon.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
+/// Descriptors that one look can report.
+const EVENTS_MAX: usize = 64;
+
+/// How often the deadlines of greetings and the like are looked at, nanoseconds.
+const DUE_EVERY_NS: u64 = 20_000_000;
+
+/// What woke the dispatcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Listener,
+    Signal,
+    Worker(usize),
+    Socket(u64),
+    Process(u64),
+    Doorbell(u64),
+}
+
+impl Source {
+    fn data(self) -> epoll::EventData {
+        epoll::EventData::new_u64(match self {
+            Source::Listener => 0,
+            Source::Signal => 1,
+            Source::Worker(index) => 2 | (index as u64) << 3,
+            Source::Socket(serial) => 3 | serial << 3,
+            Source::Process(serial) => 4 | serial << 3,
+            Source::Doorbell(serial) => 5 | serial << 3,
+        })
+    }
+
+    fn of(data: u64) -> Source {
+        let number = data >> 3;
+        match data & 7 {
+            0 => Source::Listener,
+            1 => Source::Signal,
+            2 => Source::Worker(number as usize),
+            3 => Source::Socket(number),
+            4 => Source::Process(number),
+            _ => Source::Doorbell(number),
+        }
+    }
+}
+
+/// What the dispatcher is made with.
+pub struct Parts {
+    /// Where clients connect; none if they cannot.
+    pub listener: Option<Socket>,
+    /// A client that is connected already: the daemon is its, and ends with its last client.
+    pub client: Option<Socket>,
+    /// SIGTERM and SIGINT.
+    pub signals: SignalFd,
+    /// The workers.
+    pub links: Vec<Box<dyn WorkerLink>>,
+    /// What rewrites the stream.
+    pub pipeline: Pipeline,
+    /// The tape.
+    pub tape: Tape,
+    /// Its reader, if there is one.
+    pub log: Option<InstructionLog>,
+}
+
+/// The daemon's one thread that serves clients.
+pub struct Dispatcher {
+    epoll: OwnedFd,
+    listener: Option<Socket>,
+    listening_paused: bool,
+    signals: SignalFd,
+    links: Vec<Box<dyn WorkerLink>>,
+    pipeline: Pipeline,
+    tape: Tape,
+    log: Option<InstructionLog>,
+    janitor: Janitor,
+    /// By place, which is also the place of the session's tensors at its worker.
+    connections: Vec<Option<Connection>>,
+    places: HashMap<u64, usize>,
+    /// Places of sessions that are looked at.
+    hot: Vec<usize>,
+    next_serial: u64,
+    metas: Vec<InputMeta>,
+    /// Ends with its last client.
+    private: bool,
+    /// Set by a signal: nothing new is taken in, and when everything queued is done, or by then, the daemon ends.
+    ending: Option<Instant>,
+    spin: Spin,
+    /// True while the last passes found nothing to do.
+    looking: bool,
+    last_poll_ns: u64,
+    last_work_ns: u64,
+    next_due_ns: u64,
+    trimmed: bool,
+    start: Instant,
+}
+
+impl Dispatcher {
+    /// A dispatcher that has not started.
+    ///
+    /// # Errors
+    /// If the kernel refuses a descriptor.
+    pub fn new(parts: Parts) -> std::io::Result<Dispatcher> {
+        let Parts { listener, client, signals, links, pipeline, tape, log } = parts;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut dispatcher = Dispatcher {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listener,
+            listening_paused: false,
+            signals,
+            links,
+            pipeline,
+            tape,
+            log,
+            janitor: Janitor::start()?,
+            connections: Vec::new(),
+            places: HashMap::new(),
+            hot: Vec::new(),
+            next_serial: 1,
+            metas: Vec::new(),
+            private: client.is_some(),
+            ending: None,
+            spin: Spin::new(cores),
+            looking: false,
+            last_poll_ns: 0,
+            last_work_ns: 0,
+            next_due_ns: 0,
+            trimmed: true,
+            start: Instant::now(),
+        };
+        if let Some(listener) = &dispatcher.listener {
+            listener.set_nonblocking(true).map_err(std::io::Error::other)?;
+            dispatcher.watch(listener.as_fd(), Source::Listener)?;
+        }
+        dispatcher.watch(dispatcher.signals.as_fd(), Source::Signal)?;
+        for (index, link) in dispatcher.links.iter().enumerate() {
+            dispatcher.watch(link.bell(), Source::Worker(index))?;
+        }
+        if let Some(client) = client {
+            dispatcher.greet(client);
+        }
+        Ok(dispatcher)
+    }
+
+    fn watch(&self, fd: BorrowedFd<'_>, source: Source) -> std::io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, source.data(), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?)
+    }
+
+    /// Forgets a descriptor. Closing it is not enough where the client holds a copy of it.
+    fn unwatch(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Serves until a signal, or until the last client of a private daemon has gone.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait.
+    pub fn run(mut self) -> std::io::Result<()> {
+        loop {
+            let now_ns = self.tape.tick();
+            let worked = self.take_reports() | self.serve(now_ns);
+            if self.is_over() {
+                break;
+            }
+            if worked {
+                self.last_work_ns = self.tape.now_ns();
+                if std::mem::take(&mut self.looking) {
+                    self.spin.found();
+                }
+                self.trimmed = false;
+                if let Some(log) = &self.log {
+                    log.wake();
+                }
+                if now_ns.saturating_sub(self.last_poll_ns) >= POLL_EVERY_NS {
+                    self.poll(Some(Duration::ZERO))?;
+                }
+            } else if self.may_spin() && now_ns.saturating_sub(self.last_work_ns) < self.spin.look_ns() {
+                self.looking = true;
+                std::hint::spin_loop();
+            } else {
+                if std::mem::take(&mut self.looking) {
+                    self.spin.found_nothing();
+                }
+                self.sleep()?;
+            }
+        }
+        self.end();
+        Ok(())
+    }
+
+    /// A spinning dispatcher takes a core from the kernels.
+    fn may_spin(&self) -> bool {
+        !self.hot.is_empty() && self.ending.is_none() && !self.links.iter().any(|link| link.is_busy())
+    }
+
+    /// Sleeps until something happens, unless something has.
+    fn sleep(&mut self) -> std::io::Result<()> {
+        let connections = &mut self.connections;
+        let ending = self.ending.is_some();
+        let mut ready = false;
+        self.hot.retain(|place| {
+            let Some(Some(Connection { session: Some(session), .. })) = connections.get_mut(*place) else {
+                return false;
+            };
+            // What waits for a full worker is looked at again after the worker's next report.
+            if session.blocked || ending {
+                return true;
+            }
+            session.asleep = session.port().prepare_sleep();
+            ready |= !session.asleep;
+            !session.asleep
+        });
+        if ready {
+            return Ok(());
+        }
+        if let Some(log) = &self.log {
+            // Or the log's thread, falling asleep, and this one could both look too early.
+            fence(SeqCst);
+            log.wake();
+        }
+        let awake = self.links.iter_mut().any(|link| !link.prepare_sleep());
+        if !awake {
+            let timeout = self.timeout();
+            self.poll(timeout)?;
+            self.tape.tick();
+        }
+        for link in &mut self.links {
+            link.cancel_sleep();
+        }
+        Ok(())
+    }
+
+    /// How long to sleep at most; for ever if nothing is due.
+    fn timeout(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let greetings = self.connections.iter().flatten().filter_map(Connection::deadline);
+        let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
+        // What is due is looked at every so often, so there is no use in waking earlier.
+        let least = Duration::from_nanos(DUE_EVERY_NS);
+        greetings.chain(self.ending).chain(trim).min().map(|due| due.saturating_duration_since(now).max(least))
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
+        self.last_poll_ns = self.tape.now_ns();
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        let timespec = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos() as i64 });
+        let (events, _) = match epoll::wait(&self.epoll, &mut events, timespec.as_ref()) {
+            Ok(events) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        for event in events.iter() {
+            self.handle(Source::of(event.data.u64()));
+        }
+        self.overdue();
+        Ok(())
+    }
+
+    fn handle(&mut self, source: Source) {
+        match source {
+            Source::Listener => self.accept(),
+            Source::Signal => self.signalled(),
+            Source::Worker(_) => {}
+            Source::Doorbell(serial) => self.rung(serial),
+            Source::Process(serial) => {
+                if let Some(place) = self.places.get(&serial) {
+                    self.disconnect(*place, "its process has ended");
+                }
+            }
+            Source::Socket(serial) => {
+                if let Some(place) = self.places.get(&serial) {
+                    self.talk(*place);
+                }
+            }
+        }
+    }
+
+    fn rung(&mut self, serial: u64) {
+        let Some(&place) = self.places.get(&serial) else { return };
+        let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(place) else { return };
+        session.port().doorbell().silence();
+        if session.asleep {
+            session.asleep = false;
+            session.port().cancel_sleep();
+            session.last_work_ns = self.tape.now_ns();
+            self.hot.push(place);
+        }
+    }
+
+    /// Greetings that took too long, and memory that nobody has needed for a while.
+    fn overdue(&mut self) {
+        let now_ns = self.tape.tick();
+        if now_ns < self.next_due_ns {
+            return;
+        }
+        self.next_due_ns = now_ns + DUE_EVERY_NS;
+        let now = Instant::now();
+        let late = |c: &Connection| c.deadline().is_some_and(|deadline| deadline <= now);
+        let places: Vec<usize> = self.connections.iter().flatten().filter(|c| late(c)).map(|c| c.place).collect();
+        for place in places {
+            self.disconnect(place, "it did not say hello in time");
+        }
+        let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
+        if !self.trimmed && idle >= TRIM_AFTER {
+            self.trimmed = true;
+            for link in &mut self.links {
+                link.trim();
+            }
+            for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
+                session.trim();
+            }
+        }
+    }
+
+    fn signalled(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            tracing::info!(target: "gtd::dispatcher", signal = signal.ssi_signo, "ending");
+            if self.ending.is_none() {
+                self.ending = Some(Instant::now() + DRAIN_DEADLINE);
+                self.stop_listening();
+                for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
+                    session.set_state(SessionState::Draining);
+                }
+            }
+        }
+    }
+
+    fn stop_listening(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            self.unwatch(listener.as_fd());
+        }
+    }
+
+    /// True when there is nothing left to serve.
+    fn is_over(&self) -> bool {
+        if self.private && self.places.is_empty() {
+            return true;
+        }
+        self.ending.is_some_and(|deadline| {
+            let draining = |c: &Connection| c.session.as_ref().is_some_and(Session::is_draining);
+            !self.connections.iter().flatten().any(draining) || Instant::now() >= deadline
+        })
+    }
+
+    fn end(&mut self) {
+        self.stop_listening();
+        for place in 0..self.connections.len() {
+            self.disconnect(place, "the daemon is ending");
+        }
+        for link in &mut self.links {
+            link.stop(STOP_PATIENCE);
+        }
+        if let Some(log) = self.log.take() {
+            log.finish();
+        }
+    }
+}
