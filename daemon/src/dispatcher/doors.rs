@@ -1,6 +1,6 @@
 //! Who comes and goes: connections, their greetings and questions, and what their end leaves to do.
 
-use super::{Dispatcher, Source};
+use super::{Dispatcher, HURRY_AFTER, Source};
 use crate::connection::{Asks, Connection};
 use crate::session::{Session, Violation};
 use crate::worker::Stream;
@@ -268,6 +268,20 @@ impl Dispatcher {
             self.janitor.dispose(session);
         } else {
             tracing::debug!(target: "gtd::dispatcher", connection = serial, why, "closed");
+        }
+    }
+
+    /// So many connections have not said hello that nobody else is let in: of the user who has most of them, those that
+    /// had a fair chance go.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        let greetings = || self.connections.iter().flatten().filter(|c| c.is_greeting());
+        let crowd = |uid: u32| greetings().filter(|c| c.peer.uid == uid).count();
+        let Some(uid) = greetings().map(|c| c.peer.uid).max_by_key(|uid| crowd(*uid)) else { return };
+        let late = now + HANDSHAKE_DEADLINE - HURRY_AFTER;
+        let slow = |c: &&Connection| c.peer.uid == uid && c.deadline().is_some_and(|deadline| deadline <= late);
+        let places: Vec<usize> = greetings().filter(slow).map(|c| c.place).collect();
+        for place in places {
+            self.disconnect(place, "it did not say hello while others waited");
         }
     }
 

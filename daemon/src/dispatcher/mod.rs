@@ -36,6 +36,8 @@ const STOP_PATIENCE: Duration = Duration::from_millis(500);
 /// Descriptors that one look can report.
 const EVENTS_MAX: usize = 64;
 
+/// Where connections crowd, those of the user with most of them may take so long to say hello.
+const HURRY_AFTER: Duration = Duration::from_millis(100);
 /// How often the deadlines of greetings and the like are looked at, nanoseconds.
 const DUE_EVERY_NS: u64 = 20_000_000;
 
@@ -265,9 +267,15 @@ impl Dispatcher {
         let now = Instant::now();
         let greetings = self.connections.iter().flatten().filter_map(Connection::deadline);
         let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
+        let crowded = self.listening_paused.then(|| now + HURRY_AFTER);
         // What is due is looked at every so often, so there is no use in waking earlier.
         let least = Duration::from_nanos(DUE_EVERY_NS);
-        greetings.chain(self.ending).chain(trim).min().map(|due| due.saturating_duration_since(now).max(least))
+        greetings
+            .chain(self.ending)
+            .chain(trim)
+            .chain(crowded)
+            .min()
+            .map(|due| due.saturating_duration_since(now).max(least))
     }
 
     fn poll(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
@@ -329,6 +337,9 @@ impl Dispatcher {
         let places: Vec<usize> = self.connections.iter().flatten().filter(|c| late(c)).map(|c| c.place).collect();
         for place in places {
             self.disconnect(place, "it did not say hello in time");
+        }
+        if self.listening_paused {
+            self.hurry(now);
         }
         let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
         if !self.trimmed && idle >= TRIM_AFTER {

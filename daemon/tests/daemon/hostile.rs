@@ -223,6 +223,19 @@ fn nonsense_on_the_control_socket_ends_the_connection() {
 }
 
 #[test]
+fn a_crowd_that_says_nothing_keeps_nobody_out() {
+    let gtd = Gtd::start(&[]);
+    let mut crowd: Vec<_> = (0..150).map(|_| Socket::connect(&gtd.folder.socket()).unwrap()).collect();
+    let mut client = gtd.client();
+    let one = client.full(&[1], 1.0);
+    assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
+    eventually("all of them are sent away", || {
+        crowd.retain(|socket| !socket.is_hung_up());
+        crowd.is_empty()
+    });
+}
+
+#[test]
 fn enormous_shapes_are_only_poisoned() {
     let gtd = Gtd::start(&["--memory", "16M"]);
     let mut client = gtd.client();
