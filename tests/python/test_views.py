@@ -211,6 +211,24 @@ def test_a_view_of_a_leaf_is_changed_under_no_grad_alone() -> None:
     assert w.tolist() == [[0, 0], [5, 10], [3, 3]]
 
 
+def test_a_detached_tensor_that_got_a_graph_still_shares_with_its_views() -> None:
+    a = gt.ones(3, requires_grad=True)
+    d = a.detach()
+    d.mul_(a * 3)
+    assert d.requires_grad
+    assert a.is_leaf
+    v = d[:2]
+    d.add_(1)
+    assert v.tolist() == [4, 4]
+    v[0] = 9
+    assert a.tolist() == d.tolist() == [9, 4, 4]
+
+
+def test_what_is_computed_is_contiguous() -> None:
+    assert (base().T + 1).is_contiguous()
+    assert (base().T + 1).view(12).shape == (12,)
+
+
 def test_repeated_elements_are_not_written() -> None:
     wide = gt.zeros(3, 1).expand(3, 4)
     with pytest.raises(RuntimeError, match=r"single memory location|expand"):
