@@ -83,7 +83,7 @@ pub unsafe fn fill(level: Level, fill: Fill, route: Route, out: *mut u8, size: u
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => avx512::make,
     };
-    let (mut made, mut computed) = (Tile::new(), Tile::new());
+    let (made, computed) = (Tile::new(), Tile::new());
     let mut at = first;
     // SAFETY: tiles have room for `TILE` numbers; the rest is the caller's promise.
     unsafe {
@@ -93,10 +93,10 @@ pub unsafe fn fill(level: Level, fill: Fill, route: Route, out: *mut u8, size: u
         }
         while at < last {
             let n = TILE.min(last - at);
-            let mut from = made.as_mut_ptr();
+            let mut from = made.start();
             maker(fill, at, n.next_multiple_of(4), from);
             for kernel in [route.cast, route.narrow].into_iter().flatten() {
-                let to = if from == made.as_mut_ptr() { computed.as_mut_ptr() } else { made.as_mut_ptr() };
+                let to = if from == made.start() { computed.start() } else { made.start() };
                 kernel(to, [from.cast_const(); 3], 0, n);
                 from = to;
             }

@@ -5,6 +5,7 @@ use crate::loops::Loops;
 use crate::pool::Pool;
 use crate::strided::{copy_run, stream, stream_end};
 use gt_backend::ExecError;
+use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
 /// Elements of a tile: a few tiles of 8-byte elements fit in L1 together.
@@ -19,20 +20,20 @@ pub const STREAM_BYTES_MIN: usize = 32 << 20;
 const ELEMENT_PS: usize = 70;
 const OPERATION_PS: usize = 20;
 
-/// Room for [`TILE`] elements of any dtype.
+/// Room for [`TILE`] elements of any dtype. Its pointer stays valid while others are taken.
 #[repr(C, align(64))]
-pub struct Tile([MaybeUninit<u64>; TILE]);
+pub struct Tile(UnsafeCell<[MaybeUninit<u64>; TILE]>);
 
 impl Tile {
     /// Uninitialised room.
     #[inline(always)]
     pub const fn new() -> Tile {
-        Tile([MaybeUninit::uninit(); TILE])
+        Tile(UnsafeCell::new([MaybeUninit::uninit(); TILE]))
     }
     /// Its start.
     #[inline(always)]
-    pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.0.as_mut_ptr().cast()
+    pub fn start(&self) -> *mut u8 {
+        self.0.get().cast()
     }
 }
 
@@ -173,14 +174,14 @@ impl Task {
             });
             return;
         }
-        let mut tiles = [Tile::new(), Tile::new(), Tile::new()];
+        let tiles = [Tile::new(), Tile::new(), Tile::new()];
         let mut operands = self.sources.map(|s| s.ptr);
         let mut splat = 0;
         for (i, source) in self.sources[..self.operands].iter().enumerate() {
             match source.pattern {
                 Pattern::Splat => splat |= 1 << i,
                 Pattern::Linear => (),
-                Pattern::Strided => operands[i] = tiles[i].as_mut_ptr(),
+                Pattern::Strided => operands[i] = tiles[i].start(),
             }
         }
         // A row that repeats fills its tile once.
@@ -194,7 +195,7 @@ impl Task {
                 for row in 0..rows_a_tile {
                     // SAFETY: a row lies within the source, and the tile has room for this many.
                     unsafe {
-                        let to = tiles[i].as_mut_ptr().add(row * inner * source.size);
+                        let to = tiles[i].start().add(row * inner * source.size);
                         copy_run(to, source.size as isize, source.ptr, steps[i], inner, source.size);
                     }
                 }
@@ -213,7 +214,7 @@ impl Task {
                         if gathers(i) {
                             // SAFETY: the run lies within the source, and the tile has room for `n` elements.
                             unsafe {
-                                let to = tiles[i].as_mut_ptr().add((run.at - at) * source.size);
+                                let to = tiles[i].start().add((run.at - at) * source.size);
                                 let from = source.ptr.offset(run.offsets[i]);
                                 copy_run(to, source.size as isize, from, steps[i], run.len, source.size);
                             }
@@ -226,7 +227,7 @@ impl Task {
                     // SAFETY: within the source.
                     Pattern::Linear => operands[i] = unsafe { source.ptr.add(at * source.size) },
                     Pattern::Strided if repeats(i) => {
-                        operands[i] = tiles[i].as_mut_ptr().wrapping_add(phase * source.size);
+                        operands[i] = tiles[i].start().wrapping_add(phase * source.size);
                     }
                     _ => (),
                 }
@@ -257,8 +258,8 @@ impl Task {
     /// As [`Task::stretch`].
     #[inline(never)]
     unsafe fn staged(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
-        let mut tiles = [Tile::new(), Tile::new(), Tile::new()];
-        let mut result = Tile::new();
+        let tiles = [Tile::new(), Tile::new(), Tile::new()];
+        let result = Tile::new();
         let mut staged = operands;
         let mut kept_splat = 0;
         // SAFETY: tiles have room for `TILE` elements of any dtype; the rest is the caller's promise.
@@ -267,7 +268,7 @@ impl Task {
                 if splat >> i & 1 == 0 {
                     continue;
                 }
-                let tile = tiles[i].as_mut_ptr();
+                let tile = tiles[i].start();
                 let mut size = source.size;
                 if let Some(widen) = source.widen {
                     widen(tile, [operands[i]; 3], 0, 1);
@@ -291,13 +292,13 @@ impl Task {
                     }
                     staged[i] = operands[i].add(at * source.size);
                     if let Some(widen) = source.widen {
-                        let tile = tiles[i].as_mut_ptr();
+                        let tile = tiles[i].start();
                         widen(tile, [staged[i]; 3], 0, len);
                         staged[i] = tile;
                     }
                 }
                 let out = out.add(at * self.out_size);
-                let made = result.as_mut_ptr();
+                let made = result.start();
                 if let Some(narrow) = self.narrow {
                     (self.kernel)(made, staged, kept_splat, len);
                     narrow(out, [made.cast_const(); 3], 0, len);

@@ -266,17 +266,17 @@ impl Search {
     /// # Safety
     /// The elements are readable, and `n` at most [`TILE`].
     #[inline(always)]
-    unsafe fn staged(&self, from: *const u8, step: isize, n: usize, tiles: &mut [Tile; 2]) -> *const u8 {
+    unsafe fn staged(&self, from: *const u8, step: isize, n: usize, tiles: &[Tile; 2]) -> *const u8 {
         let mut from = from;
         // SAFETY: the caller's promise; tiles have room for `n` elements.
         unsafe {
             if step != self.size as isize {
-                copy_run(tiles[0].as_mut_ptr(), self.size as isize, from, step, n, self.size);
-                from = tiles[0].as_mut_ptr();
+                copy_run(tiles[0].start(), self.size as isize, from, step, n, self.size);
+                from = tiles[0].start();
             }
             if let Some(widen) = self.widen {
-                widen(tiles[1].as_mut_ptr(), [from; 3], 0, n);
-                from = tiles[1].as_mut_ptr();
+                widen(tiles[1].start(), [from; 3], 0, n);
+                from = tiles[1].start();
             }
         }
         from
@@ -285,14 +285,14 @@ impl Search {
     /// # Safety
     /// As [`Search::range`].
     unsafe fn one(&self, from: *const u8, result: usize) {
-        let mut tiles = [Tile::new(), Tile::new()];
+        let tiles = [Tile::new(), Tile::new()];
         let (mut best, mut position, mut at) = (0u64, 0, 0);
         let direct = self.step == self.size as isize && self.widen.is_none();
         while at < self.count {
             let n = if direct { self.count } else { TILE.min(self.count - at) };
             // SAFETY: the caller's promise.
             unsafe {
-                let from = self.staged(from.wrapping_offset(at as isize * self.step), self.step, n, &mut tiles);
+                let from = self.staged(from.wrapping_offset(at as isize * self.step), self.step, n, &tiles);
                 (self.searcher.row)(from, n, at, std::ptr::from_mut(&mut best).cast(), &mut position);
             }
             at += n;
@@ -304,19 +304,19 @@ impl Search {
     /// # Safety
     /// As [`Search::range`], for `n` results whose operands are the kept axis' stride apart.
     unsafe fn side_by_side(&self, from: *const u8, n: usize, result: usize) {
-        let mut tiles = [Tile::new(), Tile::new()];
-        let mut best = Tile::new();
+        let tiles = [Tile::new(), Tile::new()];
+        let best = Tile::new();
         let mut positions = [0u32; TILE];
         let across = self.kept.inner_strides()[0];
         for at in 0..self.count {
             // SAFETY: the caller's promise; the tiles have room for `n`, and the first row starts the search.
             unsafe {
-                let row = self.staged(from.wrapping_offset(at as isize * self.step), across, n, &mut tiles);
+                let row = self.staged(from.wrapping_offset(at as isize * self.step), across, n, &tiles);
                 if at == 0 {
                     let size = if self.widen.is_some() { size_of::<f32>() } else { self.size };
-                    best.as_mut_ptr().copy_from_nonoverlapping(row, n * size);
+                    best.start().copy_from_nonoverlapping(row, n * size);
                 } else {
-                    (self.searcher.columns)(row, n, at as u32, best.as_mut_ptr(), positions.as_mut_ptr());
+                    (self.searcher.columns)(row, n, at as u32, best.start(), positions.as_mut_ptr());
                 }
             }
         }

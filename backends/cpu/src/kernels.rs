@@ -47,21 +47,32 @@ pub enum Level {
 impl Level {
     /// Those this machine has, best last.
     pub fn available() -> Vec<Level> {
-        let mut levels = vec![Level::Baseline];
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
-                levels.push(Level::Avx2);
-                if is_x86_feature_detected!("avx512f")
+        let all = [
+            Level::Baseline,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512,
+        ];
+        all.into_iter().filter(Level::runs_here).collect()
+    }
+
+    fn runs_here(&self) -> bool {
+        match self {
+            Level::Baseline => true,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                Level::Avx2.runs_here()
+                    && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
-                {
-                    levels.push(Level::Avx512);
-                }
             }
         }
-        levels
     }
 }
 

@@ -674,14 +674,14 @@ impl Backend for CpuBackend {
         let from = Shared::new(tensor.ptr());
         let skipped = offset_bytes / size;
         in_chunks(&mut self.pool, dst.len() / size, size, |first, last| {
-            let mut tile = Tile::new();
+            let tile = Tile::new();
             let mut at = first;
             while at < last {
                 let n = TILE.min(last - at);
                 // SAFETY: runs lie in the tensor, the tile has room for `n` elements, and `dst` for all. It may be
                 // unaligned, so elements go by way of the tile.
                 unsafe {
-                    let tile = tile.as_mut_ptr();
+                    let tile = tile.start();
                     loops.for_runs(skipped + at, skipped + at + n, |run| {
                         let to = tile.add((run.at - skipped - at) * size);
                         strided::copy_run(

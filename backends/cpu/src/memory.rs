@@ -391,7 +391,9 @@ mod tests {
     #[test]
     fn classes_hold_what_they_are_asked_for_and_waste_an_eighth_at_most() {
         let mut last = 0;
-        for bytes in (0..100_000).chain([1 << 20, (1 << 20) + 1, 1 << 30, (1 << 40) - 1, 1 << 51]) {
+        for bytes in
+            (0..if cfg!(miri) { 500 } else { 100_000 }).chain([1 << 20, (1 << 20) + 1, 1 << 30, (1 << 40) - 1, 1 << 51])
+        {
             let class = class_of(bytes);
             let capacity = capacity_of(class);
             assert!(capacity >= bytes && class >= last && class < CLASSES, "{bytes} {class} {capacity}");

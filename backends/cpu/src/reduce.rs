@@ -623,18 +623,18 @@ impl Reduction {
                 });
                 return;
             }
-            let (mut raw, mut wide) = (Tile::new(), Tile::new());
+            let (raw, wide) = (Tile::new(), Tile::new());
             let mut at = first;
             while at < last {
                 let n = TILE.min(last - at);
-                let mut tile = raw.as_mut_ptr();
+                let mut tile = raw.start();
                 self.reduced.for_runs(at, at + n, |run| {
                     let to = tile.add((run.at - at) * self.size);
                     copy_run(to, self.size as isize, from.wrapping_offset(run.offsets[0]), step, run.len, self.size);
                 });
                 if let Some(widen) = self.widen {
-                    widen(wide.as_mut_ptr(), [tile.cast_const(); 3], 0, n);
-                    tile = wide.as_mut_ptr();
+                    widen(wide.start(), [tile.cast_const(); 3], 0, n);
+                    tile = wide.start();
                 }
                 (self.reducer.row)(tile, n, acc);
                 at += n;
@@ -681,8 +681,8 @@ impl Reduction {
                     // The rows that did not fill a fold.
                     let from = self.from.wrapping_offset(row_bytes * (rows * fold) as isize);
                     let rest = Loops::line(self.count - rows * fold, row_bytes);
-                    let mut tile = Tile::new();
-                    let rest_accs = tile.as_mut_ptr();
+                    let tile = Tile::new();
+                    let rest_accs = tile.start();
                     self.column_piece(from, columns, &rest, 0, rest.numel(), rest_accs);
                     (self.reducer.combine)(rest_accs, accs, columns);
                 }
@@ -695,10 +695,10 @@ impl Reduction {
             let first = first_of(group);
             self.kept.for_runs(first, first + 1, |run| base = self.from.wrapping_offset(run.offsets[0]));
             let (from, to) = (piece * rows_a_piece, ((piece + 1) * rows_a_piece).min(rows));
-            let mut tile = Tile::new();
+            let tile = Tile::new();
             // SAFETY: the caller's promise; groups are disjoint, and each piece has its own accumulators.
             unsafe {
-                let accs = if pieces > 1 { shared.get().add(i * COLUMNS).cast() } else { tile.as_mut_ptr() };
+                let accs = if pieces > 1 { shared.get().add(i * COLUMNS).cast() } else { tile.start() };
                 self.column_piece(base, width_of(group), &reduced, from, to, accs);
                 if pieces == 1 {
                     finish(group, accs);
@@ -733,8 +733,8 @@ impl Reduction {
         last: usize,
         accs: *mut u8,
     ) {
-        let (mut lanes, mut raw, mut wide) = (Tile::new(), Tile::new(), Tile::new());
-        let lanes = lanes.as_mut_ptr();
+        let (lanes, raw, wide) = (Tile::new(), Tile::new(), Tile::new());
+        let lanes = lanes.start();
         let (step, across) = (rows.inner_strides()[0], self.kept.inner_strides()[0]);
         let mut gathered = 0;
         // SAFETY: tiles have room for `n` elements, lanes or accumulators; rows lie within the operand.
@@ -745,12 +745,12 @@ impl Reduction {
                 for i in 0..run.len {
                     let mut row = base.wrapping_offset(run.offsets[0] + i as isize * step);
                     if across != self.size as isize {
-                        copy_run(raw.as_mut_ptr(), self.size as isize, row, across, n, self.size);
-                        row = raw.as_mut_ptr();
+                        copy_run(raw.start(), self.size as isize, row, across, n, self.size);
+                        row = raw.start();
                     }
                     if let Some(widen) = self.widen {
-                        widen(wide.as_mut_ptr(), [row; 3], 0, n);
-                        row = wide.as_mut_ptr();
+                        widen(wide.start(), [row; 3], 0, n);
+                        row = wide.start();
                     }
                     (self.reducer.columns)(row, n, lanes);
                     gathered += 1;
@@ -771,9 +771,9 @@ impl Reduction {
         unsafe {
             let out = self.out.add(result * self.out_size);
             if let Some(narrow) = self.narrow {
-                let mut tile = Tile::new();
-                (self.reducer.finish)(accs, n, self.count, tile.as_mut_ptr());
-                narrow(out, [tile.as_mut_ptr().cast_const(); 3], 0, n);
+                let tile = Tile::new();
+                (self.reducer.finish)(accs, n, self.count, tile.start());
+                narrow(out, [tile.start().cast_const(); 3], 0, n);
             } else {
                 (self.reducer.finish)(accs, n, self.count, out);
             }
