@@ -37,7 +37,8 @@ test-rust: tools ## the Rust tests
 	cargo test --no-fail-fast
 
 test-loom: tools ## loom: every interleaving of the shared-memory orderings
-	RUSTFLAGS="--cfg loom" cargo test --release --package gt-shm --test loom --target-dir $(LOOM_TARGET)
+	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		cargo test --release --package gt-shm --test loom --target-dir $(LOOM_TARGET)
 
 test-miri: tools ## Miri: the unsafe code of shared memory, where nightly Rust has Miri
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
