@@ -18,7 +18,8 @@ pub const RING_SLOTS_MAX: u32 = 1 << 20;
 pub const ARENA_BYTES_PER_SESSION_MAX: u64 = 64 << 30;
 /// The smallest arena worth a mapping, bytes.
 pub const ARENA_BYTES_MIN: u64 = 1 << 20;
-/// Arenas of one session: each is a mapping, of which Linux allows the daemon some 65,000. They grow, so few are needed.
+/// Arenas of one session: each is a mapping, of which Linux allows the daemon some 65,000. They grow, so few
+/// are needed.
 pub const ARENAS_PER_SESSION_MAX: u32 = 128;
 /// Tensors of one session that live at one time, whatever their size: each costs the daemon some hundred bytes.
 pub const TENSORS_PER_SESSION_MAX: usize = 1 << 22;

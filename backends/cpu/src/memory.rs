@@ -1,8 +1,8 @@
 //! Memory of tensors: a caching allocator with a byte limit.
 //!
 //! Sizes are rounded up to classes, eight to a doubling, and a freed block waits in its class's list for the next
-//! tensor of that size: a training step then asks the system for nothing. Blocks of [`MAP_BYTES_MIN`] and more are mappings
-//! of their own, on huge pages, since page faults otherwise cost several times what a kernel does.
+//! tensor of that size: a training step then asks the system for nothing. Blocks of [`MAP_BYTES_MIN`] and more are
+//! mappings of their own, on huge pages, since page faults otherwise cost several times what a kernel does.
 
 use gt_backend::{ExecError, MemoryStats};
 use std::alloc::{Layout, alloc, dealloc};
