@@ -1,7 +1,7 @@
 //! What handles that see each other's in-place operations share.
 //!
-//! A value and a place on the tape are shared separately: `detach()` gives a handle on the same value whose place on the
-//! tape is its own, and views follow the handle they were taken of.
+//! A value and a place on the tape are shared separately: `detach()` gives a handle on the same value whose place on
+//! the tape is its own, and views follow the handle they were taken of.
 
 use crate::session::Value;
 use crate::tape::Node;

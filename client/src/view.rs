@@ -1,8 +1,8 @@
 //! Views: tensors that show another one's elements, and write through to it.
 //!
-//! Values are functional, so a view is a recipe: the movement ops that lead from the base's value to the view's. Reading
-//! follows it, again whenever the base has changed since; writing follows it backwards, each step putting the new
-//! elements into what it had taken them from, until there is a new value for the base.
+//! Values are functional, so a view is a recipe: the movement ops that lead from the base's value to the view's.
+//! Reading follows it, again whenever the base has changed since; writing follows it backwards, each step putting the
+//! new elements into what it had taken them from, until there is a new value for the base.
 
 use crate::error::Result;
 use crate::scope::Scope;

@@ -171,13 +171,18 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
     g.emit(Op::Div, &[total.into(), (count as f64 - correction).max(0.0).into()], Attrs::None)
 }
 
-/// The standard deviation along axes: the root of [`var`].
+/// The standard deviation along axes: the root of [`var`]. Where it is 0 its gradient is 0, as in PyTorch.
 ///
 /// # Errors
 /// As [`var`].
 pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
     let var = var(g, v, axes, correction, keepdim)?;
-    g.emit(Op::Sqrt, &[var.into()], Attrs::None)
+    let dtype = g.meta(var).dtype;
+    // The root's slope at 0 is infinite: it is taken of something else there, and not looked at.
+    let flat = g.emit(Op::Eq, &[var.into(), 0.0.into()], Attrs::None)?;
+    let safe = g.emit(Op::Where, &[flat.into(), 1.0.into(), var.into()], Attrs::DType(dtype))?;
+    let root = g.emit(Op::Sqrt, &[safe.into()], Attrs::None)?;
+    g.emit(Op::Where, &[flat.into(), 0.0.into(), root.into()], Attrs::DType(dtype))
 }
 
 /// `exp(v)` normalised to sum 1 along `axis`, the maximum taken off first so that nothing overflows.

@@ -443,7 +443,8 @@ impl Real for f32 {
         let (n, p) = exp_parts_f32(x);
         let half = exp2_f32(n.wrapping_sub(1));
         let scaled = p.mul_add(half, half - 0.5) * 2.0;
-        if n == 0 { p } else { scaled }
+        // The sign is that of the argument, also where the result is 0.
+        (if n == 0 { p } else { scaled }).copysign(self)
     }
     /// fdlibm's `e_log` with FreeBSD's coefficients for f32.
     #[inline(always)]
@@ -528,7 +529,8 @@ impl Real for f64 {
         let (n, p) = exp_parts_f64(x);
         let half = exp2_f64(n.wrapping_sub(1));
         let scaled = p.mul_add(half, half - 0.5) * 2.0;
-        if n == 0 { p } else { scaled }
+        // The sign is that of the argument, also where the result is 0.
+        (if n == 0 { p } else { scaled }).copysign(self)
     }
     /// fdlibm's `e_log`.
     #[inline(always)]

@@ -139,7 +139,12 @@ def square(input: Tensor) -> Tensor:
 
 def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
     """A copy with the elements of these axes in reverse order."""
-    backwards = {d % input.ndim for d in ([dims] if isinstance(dims, int) else dims)}
+    rank = max(input.ndim, 1)
+    backwards = set()
+    for dim in [dims] if isinstance(dims, int) else dims:
+        if not -rank <= dim < rank:
+            raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+        backwards.add(dim % rank)
     return input[tuple(slice(None, None, -1 if axis in backwards else 1) for axis in range(input.ndim))].clone()
 
 
