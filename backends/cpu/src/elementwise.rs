@@ -14,6 +14,10 @@ pub const TILE: usize = 512;
 pub const CHUNK_ELEMENTS: usize = TILE;
 /// Shorter rows that repeat are written side by side first: a kernel call costs as much as a few dozen elements.
 const ROW_MIN: usize = 64;
+/// Elements that are computed and then stored past the caches: few, so that loads of the next go on beside the stores.
+const STREAM_TILE: usize = 128;
+/// Work of more operations an element does not wait for memory, and is slower in such small steps.
+const STREAM_WEIGHT_MAX: usize = 2;
 /// Results of at least this many bytes go past the caches, which they would only sweep.
 pub const STREAM_BYTES_MIN: usize = 32 << 20;
 /// What an element takes in any case, in picoseconds, and what each operation on it adds.
@@ -117,7 +121,7 @@ impl Task {
     /// Whether the result goes past the caches.
     #[inline]
     fn streams(&self) -> bool {
-        self.elements * self.out_size >= STREAM_BYTES_MIN && !self.in_place
+        self.elements * self.out_size >= STREAM_BYTES_MIN && self.weight <= STREAM_WEIGHT_MAX && !self.in_place
     }
 
     /// # Safety
@@ -285,7 +289,7 @@ impl Task {
             }
             let mut at = 0;
             while at < n {
-                let len = TILE.min(n - at);
+                let len = (if self.streams() { STREAM_TILE } else { TILE }).min(n - at);
                 for (i, source) in self.sources[..self.operands].iter().enumerate() {
                     if splat >> i & 1 == 1 {
                         continue;
