@@ -424,6 +424,33 @@ fn turn(quadrant: u64, (sin, cos): (f64, f64)) -> f64 {
     f64::from_bits(magnitude.to_bits() ^ (quadrant & 2) << 62)
 }
 
+/// 2^(y log2 x) for x and y that are f32s, x not negative, to about 30 bits. log2 is fdlibm's `e_log` with a shorter
+/// series (atanh's own, whose next term is 2^-39), 2^f is Taylor's series, whose next term is 2^-32.
+#[inline(always)]
+fn power(x: f64, y: f64) -> f64 {
+    const UNIT: f64 = 2.0 * std::f64::consts::LOG2_E;
+    const L: f64 = std::f64::consts::LN_2;
+    let bits = x.to_bits().wrapping_add((0x3ff0_0000 - 0x3fe6_a09e) << 32);
+    let k = ((bits >> 52) as i32).wrapping_sub(0x3ff) as f64;
+    let m = f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(0x3fe6_a09e << 32));
+    let s = (m - 1.0) / (m + 1.0);
+    let z = s * s;
+    let series = poly!(z; UNIT, UNIT / 3.0, UNIT / 5.0, UNIT / 7.0, UNIT / 9.0, UNIT / 11.0, UNIT / 13.0);
+    let log = s.mul_add(series, k);
+    let log = if x == 0.0 { f64::NEG_INFINITY } else { log };
+    let log = if x == f64::INFINITY { x } else { log };
+    let t = y * log;
+    // Past f32's range, within f64's.
+    let t = if t > 300.0 { 300.0 } else { t };
+    let t = if t < -300.0 { -300.0 } else { t };
+    let shifted = t + ROUND_F64;
+    let f = t - (shifted - ROUND_F64);
+    #[rustfmt::skip]
+    let p = poly!(f; 1.0, L, L * L / 2.0, L * L * L / 6.0, L * L * L * L / 24.0, L * L * L * L * L / 120.0, L * L * L * L * L * L / 720.0,
+        L * L * L * L * L * L * L / 5_040.0, L * L * L * L * L * L * L * L / 40_320.0);
+    p * exp2_f64(shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64)
+}
+
 impl Real for f32 {
     hardware!(f32);
     const PERIODIC_MAX: Self = (1 << 30) as f32;
@@ -497,10 +524,10 @@ impl Real for f32 {
         let near = near.mul_add(t, t);
         (if t > 0.927_734_4 { far } else { near }).copysign(self)
     }
-    /// exp(y ln |x|) in f64, where its error is far below f32's last bit.
+    /// In f64, where the error of [`power`] is far below f32's last bit.
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
-        let magnitude = Real::exp(exponent as f64 * Real::ln(self.abs() as f64)) as f32;
+        let magnitude = power(self.abs() as f64, exponent as f64) as f32;
         let magnitude = if self.abs() == 1.0 { 1.0 } else { magnitude };
         let whole = exponent.trunc() == exponent;
         let odd = whole & ((0.5 * exponent).trunc() != 0.5 * exponent);

@@ -313,18 +313,19 @@ pub fn elementwise<B: Backend>(backend: &mut B) {
                     check(backend, row.op, &inputs, &Attrs::None, &layouts, elementwise_tolerance(&inputs, dtype));
                 }
             }
-            for at in 0..row.operands as usize {
-                if row.operands == 1 {
-                    continue;
-                }
-                for layout in [Layout::Plain, Layout::Transposed] {
-                    let mut inputs = operands(&mut numbers, row, dtype, &[&[4, 6]]);
-                    inputs[at] = Operand::Scalar(match dtype {
-                        DType::Bool => Scalar::Bool(true),
-                        d if d.is_float() => Scalar::Float(1.3),
-                        _ => Scalar::Int(3),
-                    });
-                    check(backend, row.op, &inputs, &Attrs::None, &[layout], elementwise_tolerance(&inputs, dtype));
+            for at in (0..row.operands as usize).filter(|_| row.operands > 1) {
+                let numbers_given: &[Scalar] = match dtype {
+                    DType::Bool => &[Scalar::Bool(true)],
+                    d if d.is_float() => &[1.3, 1.0, 2.0, 0.5, -0.5, -1.0, 3.0].map(Scalar::Float),
+                    DType::U8 => &[Scalar::Int(3), Scalar::Int(2)],
+                    _ => &[Scalar::Int(3), Scalar::Int(2), Scalar::Int(-1)],
+                };
+                for number in numbers_given {
+                    for layout in [Layout::Plain, Layout::Transposed] {
+                        let mut inputs = operands(&mut numbers, row, dtype, &[&[4, 6]]);
+                        inputs[at] = Operand::Scalar(*number);
+                        check(backend, row.op, &inputs, &Attrs::None, &[layout], elementwise_tolerance(&inputs, dtype));
+                    }
                 }
             }
         }
