@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Why the daemon cannot listen.
@@ -52,13 +53,7 @@ pub fn listen(path: &Path) -> Result<(Socket, Place), ListenError> {
     let mut lock_path = OsString::from(path);
     lock_path.push(".lock");
     let lock_path = PathBuf::from(lock_path);
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&lock_path)
-        .map_err(|source| ListenError::Folder { path: lock_path.clone(), source })?;
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| ListenError::Taken(path.into()))?;
+    let lock = lock(path, &lock_path)?;
     let socket = match listening() {
         // Whoever made this file held the lock and is gone, or never used one and may yet live.
         Err(error) if is_taken(&error) => {
@@ -71,6 +66,19 @@ pub fn listen(path: &Path) -> Result<(Socket, Place), ListenError> {
         result => result?,
     };
     Ok((socket, Place { files: Some((path.into(), lock_path, lock)) }))
+}
+
+fn lock(path: &Path, lock_path: &Path) -> Result<Flock<File>, ListenError> {
+    let failed = |source| ListenError::Folder { path: lock_path.into(), source };
+    loop {
+        let file = File::options().create(true).truncate(false).write(true).open(lock_path).map_err(failed)?;
+        let inode = file.metadata().map_err(failed)?.ino();
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| ListenError::Taken(path.into()))?;
+        // A daemon that ended just now may have removed the file that was opened; then the lock on it guards nothing.
+        if std::fs::metadata(lock_path).is_ok_and(|found| found.ino() == inode) {
+            return Ok(lock);
+        }
+    }
 }
 
 fn is_taken(error: &ListenError) -> bool {

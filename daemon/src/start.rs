@@ -16,6 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::error::Error;
+use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -53,8 +54,11 @@ fn start_tracing() {
             directives.push_str(&format!(",{target}=debug"));
         }
     }
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(directives));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(directives))
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     std::panic::set_hook(Box::new(|panic| tracing::error!(target: "gtd::worker", "panic: {panic}")));
 }
 
