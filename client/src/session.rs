@@ -22,6 +22,13 @@ const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
 const BATCH_COMMANDS: u32 = 16;
 /// An instruction that touches this many bytes, or computes as many flops, is not small.
 const SMALL_COST_MAX: u64 = 32 << 10;
+/// Below this estimate of what is waited for, nanoseconds, an answer comes sooner than a sleeper wakes,
+const QUICK_NS_MAX: u64 = 20_000;
+/// so the waiter spins for this long: a sleeping daemon's wake-up and the work.
+const QUICK_SPIN: Duration = Duration::from_micros(50);
+/// Rates to estimate with: of one core of a small machine. Too slow an estimate costs a wake-up, too fast a one a spin.
+const FLOPS_PER_NS: u64 = 20;
+const BYTES_PER_NS: u64 = 8;
 /// How long one wait lasts before the daemon's health and signals are looked at.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// Under `GT_TRACEBACK=1`, how many instructions' origins are remembered.
@@ -40,6 +47,8 @@ pub struct Session {
     generation: u32,
     closed: AtomicBool,
     traceback: bool,
+    /// Whether there is a core to answer on while this one spins.
+    spins: bool,
     info: SessionInfo,
     /// Held for its drop: the private daemon's process is waited for.
     private: Mutex<Option<PrivateDaemon>>,
@@ -70,6 +79,8 @@ struct Submit {
     freed_len: usize,
     /// Small commands pushed since the last publication.
     unpublished: u32,
+    /// What was issued since the last wait ended is estimated to take, nanoseconds.
+    outstanding_ns: u64,
     seed: u64,
     stream: u64,
     /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
@@ -137,6 +148,7 @@ impl Session {
                 freed: [0; FREE_IDS_MAX],
                 freed_len: 0,
                 unpublished: 0,
+                outstanding_ns: 0,
                 seed: random_seed(),
                 stream: 0,
                 origins: HashMap::new(),
@@ -155,6 +167,7 @@ impl Session {
             generation: fork::generation(),
             closed: AtomicBool::new(false),
             traceback,
+            spins: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
             info: SessionInfo {
                 session_id: grant.session_id,
                 daemon_pid: welcome.daemon_pid,
@@ -289,6 +302,7 @@ impl Session {
         submit.next_id += 1;
         let slot = gt_ops::wire::binary_slot(op, id, left, right);
         submit.remember_origin(id, origin);
+        submit.outstanding_ns += (3 * bytes as u64) / BYTES_PER_NS;
         let now = bytes as u64 > SMALL_COST_MAX;
         let ready = submit.submitter.state() == SessionState::Running;
         if ready && submit.submitter.push(&[slot]).is_ok() {
@@ -310,6 +324,7 @@ impl Session {
         instruction.out = submit.next_id;
         submit.next_id += 1;
         submit.remember_origin(instruction.out, origin);
+        submit.outstanding_ns += cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS;
         let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
         self.push(submit, now, |s| {
             let slots = s.encoder.instruction(instruction);
@@ -486,6 +501,7 @@ impl Session {
     pub(crate) fn fetch(&self, id: TensorId, offset_bytes: u64, block: &ArenaBlock, len: usize) -> Result<Token> {
         let to = ArenaRange { segment: block.arena() as u64, offset_bytes: block.offset(), len_bytes: len as u64 };
         let token = self.register(Pending::Waited)?;
+        self.submit.lock().outstanding_ns += len as u64 / BYTES_PER_NS;
         self.send(&Command::Fetch { token, id, offset_bytes, to })?;
         Ok(Token(token))
     }
@@ -512,6 +528,8 @@ impl Session {
                 if let Some(Pending::Settled(result)) = complete.pending.get(&token.0) {
                     let result = *result;
                     complete.pending.remove(&token.0);
+                    drop(complete);
+                    self.submit.lock().outstanding_ns = 0;
                     return result
                         .map_err(|failure| Error::Failed { traceback: self.origin(failure.instruction), failure });
                 }
@@ -552,6 +570,8 @@ impl Session {
     fn wait_some(&self, wanted: Option<u64>) -> Result<()> {
         // What is held back may be what is waited for.
         self.flush();
+        let quick = self.submit.lock().outstanding_ns <= QUICK_NS_MAX && self.spins;
+        let spin = if quick { QUICK_SPIN } else { spin_default() };
         let daemon_gone = blocking(|| {
             let mut complete = lock(&self.complete);
             let done = |c: &Complete| match wanted {
@@ -568,7 +588,7 @@ impl Session {
                 return false;
             };
             drop(complete);
-            let found = ring.wait(spin_default(), WAIT_SLICE);
+            let found = ring.wait(spin, WAIT_SLICE);
             let mut complete = lock(&self.complete);
             let mut settled = false;
             if let Some(slot) = found {
