@@ -146,36 +146,42 @@ unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, matrices: [Matrix; 3])
     }
 }
 
-/// Rows of the result, and terms of their sums, that integers are multiplied in blocks of: both operands' stay in L2.
-const INTEGER_BLOCK: usize = 64;
+/// Terms of the sums, and rows of the result, that integers are multiplied in blocks of: the left operand's stay in L2.
+const INTEGER_TERMS: usize = 64;
+const INTEGER_ROWS: usize = 2048;
 
 /// # Safety
 /// As [`Product::run`].
 unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: Matrix, a: Matrix, b: Matrix) {
     let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
     let at = |of: Matrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
-    let mut panel = vec![I::ZERO; INTEGER_BLOCK * m];
-    let mut sums = vec![I::ZERO; m];
-    // SAFETY: the caller's promise.
-    unsafe {
-        for first in (0..k.max(1)).step_by(INTEGER_BLOCK) {
-            let deep = INTEGER_BLOCK.min(k - first.min(k));
+    let rows = INTEGER_ROWS.min(m);
+    let mut panel = vec![I::ZERO; INTEGER_TERMS * rows];
+    let mut sums = vec![I::ZERO; rows];
+    // The result starts as 0, since there may be no terms at all.
+    let blocks =
+        (0..m).step_by(INTEGER_ROWS).flat_map(|row| (0..k.max(1)).step_by(INTEGER_TERMS).map(move |term| (row, term)));
+    for (top, first) in blocks {
+        let (rows, terms) = (INTEGER_ROWS.min(m - top), INTEGER_TERMS.min(k - first));
+        // SAFETY: the caller's promise.
+        unsafe {
             // The left operand's columns, each contiguous.
-            for depth in 0..deep {
-                for (row, x) in panel[depth * m..(depth + 1) * m].iter_mut().enumerate() {
-                    *x = left.offset(at(a, row, first + depth)).read();
+            for (term, column) in panel.chunks_exact_mut(rows).enumerate().take(terms) {
+                for (row, x) in column.iter_mut().enumerate() {
+                    *x = left.offset(at(a, top + row, first + term)).read();
                 }
             }
             for column in 0..n {
+                let sums = &mut sums[..rows];
                 sums.fill(I::ZERO);
-                for depth in 0..deep {
-                    let factor = right.offset(at(b, first + depth, column)).read();
-                    for (sum, x) in sums.iter_mut().zip(&panel[depth * m..(depth + 1) * m]) {
+                for (term, values) in panel.chunks_exact(rows).enumerate().take(terms) {
+                    let factor = right.offset(at(b, first + term, column)).read();
+                    for (sum, x) in sums.iter_mut().zip(values) {
                         *sum = sum.wrapping_add(factor.wrapping_mul(*x));
                     }
                 }
                 for (row, sum) in sums.iter().enumerate() {
-                    let place = to.offset(at(out, row, column));
+                    let place = to.offset(at(out, top + row, column));
                     place.write(if first == 0 { *sum } else { place.read().wrapping_add(*sum) });
                 }
             }
