@@ -165,7 +165,7 @@ def test_the_tree_is_printed() -> None:
         "  (body): Sequential(\n"
         "    (0): Linear(in_features=3, out_features=3, bias=True)\n"
         "    (1): ReLU()\n"
-        "    (2): Dropout(p=0.5)\n"
+        "    (2): Dropout(p=0.5, inplace=False)\n"
         "  )\n"
         ")"
     )

@@ -3,7 +3,10 @@
 Written on tensor operations alone; knows neither the tape nor the daemon. Start at `module.py`.
 """
 
-from gt.nn import functional, init
+from gt.nn import functional, init, utils
+from gt.nn.activation import ELU, LeakyReLU, LogSigmoid, SiLU, Softplus
+from gt.nn.containers import ModuleDict, ParameterList
+from gt.nn.embedding import Embedding
 from gt.nn.functional import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -26,35 +29,62 @@ from gt.nn.layers import (
     Sigmoid,
     Softmax,
     Tanh,
+    Unflatten,
 )
-from gt.nn.loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
+from gt.nn.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
 from gt.nn.module import Module
+from gt.nn.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
 from gt.nn.parameter import Parameter
 from gt.optim import SGD, Adam
 
 __all__ = [
+    "ELU",
     "GELU",
     "SGD",
     "Adam",
     "BCELoss",
     "BCEWithLogitsLoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "CrossEntropyLoss",
     "Dropout",
+    "Embedding",
     "Flatten",
+    "HuberLoss",
     "Identity",
+    "KLDivLoss",
     "L1Loss",
+    "LayerNorm",
+    "LeakyReLU",
     "Linear",
+    "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
     "Module",
+    "ModuleDict",
     "ModuleList",
     "NLLLoss",
     "Parameter",
+    "ParameterList",
     "ReLU",
     "Sequential",
+    "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
     "Softmax",
+    "Softplus",
     "Tanh",
+    "Unflatten",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
@@ -64,4 +94,5 @@ __all__ = [
     "l1_loss",
     "mse_loss",
     "nll_loss",
+    "utils",
 ]

@@ -7,27 +7,42 @@ should have. `reduction` says what becomes of the losses of the elements or samp
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Callable, Sequence
 
 import gt
+from gt._autograd import no_grad
 from gt._gt import Tensor
 
 __all__ = [
+    "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
     "cross_entropy_loss",
     "dropout",
+    "elu",
+    "embedding",
     "gelu",
+    "huber_loss",
+    "kl_div",
     "l1_loss",
+    "layer_norm",
+    "leaky_relu",
     "linear",
     "log_softmax",
+    "logsigmoid",
     "mse_loss",
     "nll_loss",
     "one_hot",
     "relu",
+    "scaled_dot_product_attention",
     "sigmoid",
+    "silu",
+    "smooth_l1_loss",
     "softmax",
+    "softplus",
     "tanh",
 ]
 
@@ -35,9 +50,9 @@ __all__ = [
 LOG_MIN = -100.0
 
 
-def relu(input: Tensor) -> Tensor:
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """`max(x, 0)` of each element."""
-    return input.relu()
+    return input.relu_() if inplace else input.relu()
 
 
 def sigmoid(input: Tensor) -> Tensor:
@@ -53,6 +68,36 @@ def tanh(input: Tensor) -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """`x * Phi(x)` of each element; `approximate="tanh"` is the usual approximation."""
     return input.gelu(approximate=approximate)
+
+
+def silu(input: Tensor) -> Tensor:
+    """`x * sigmoid(x)` of each element."""
+    return input * input.sigmoid()
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`x` of positive elements, `negative_slope * x` of others."""
+    return gt.where(input > 0, input, input * negative_slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`x` of positive elements, `alpha * (exp(x) - 1)` of others."""
+    positive = input > 0
+    # Positive elements stay out of the exponential: it would overflow, and so would its gradient.
+    return gt.where(positive, input, gt.where(positive, 0.0, input).expm1() * alpha)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """`log(1 + exp(beta * x)) / beta`, a smooth `relu`; `x` itself where `beta * x > threshold`."""
+    scaled = input * beta
+    large = scaled > threshold
+    return gt.where(large, input, gt.where(large, 0.0, scaled).exp().log1p() / beta)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """The logarithm of `sigmoid`, without overflow."""
+    # -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, abs would have no slope; -|x| takes that of -x here.
+    return -((-input).relu() + gt.where(input < 0, input, -input).exp().log1p())
 
 
 def softmax(input: Tensor, dim: int) -> Tensor:
@@ -71,20 +116,174 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return output if bias is None else output + bias
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element set to 0 with probability `p`, the others divided by `1 - p`; in evaluation, `input`."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
-    if p == 1:
-        return input * 0.0
-    return gt.where(gt.rand_like(input) < p, 0.0, input * (1 / (1 - p)))
+    dropped = input * 0.0 if p == 1 else gt.where(gt.rand_like(input) < p, 0.0, input * (1 / (1 - p)))
+    return input._rebind(dropped) if inplace else dropped
 
 
-def one_hot(input: Tensor, num_classes: int) -> Tensor:
-    """int64 `(…, num_classes)` with a 1 at each class index of `input`."""
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 `(…, num_classes)` with a 1 at each class index of `input`; -1 counts up to the largest, which waits."""
+    if num_classes < 0:
+        if input.numel() == 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        num_classes = int(input.max()) + 1
     return (input.unsqueeze(-1) == gt.arange(num_classes)).long()
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Row `i` of `weight`, `(rows, features)`, for each index `i` of `input`: `(…)` gives `(…, features)`.
+
+    Args:
+        input: Integers of any shape, from 0 to `rows - 1`.
+        weight: The rows.
+        padding_idx: A row that gets no gradient.
+
+    Raises:
+        IndexError: An index is out of range; raised when the result is fetched.
+    """
+    if input.dtype.is_floating_point or input.dtype == gt.bool:
+        raise RuntimeError(f"embedding: expected indices of dtype int32 or int64, but got {input.dtype}")
+    if weight.ndim != 2:
+        raise RuntimeError(f"'weight' must be 2-D, but got shape {tuple(weight.shape)}")
+    features = weight.shape[1]
+    index = input.long()
+    rows = weight.gather(0, index.reshape(-1, 1).expand(input.numel(), features))
+    rows = rows.reshape(*input.shape, features)
+    if padding_idx is None:
+        return rows
+    if not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise AssertionError("Padding_idx must be within num_embeddings")
+    return gt.where((index == padding_idx % weight.shape[0]).unsqueeze(-1), rows.detach(), rows)
+
+
+# Normalization --------------------------------------------------------------------------------------------------
+
+
+def _wide(input: Tensor) -> Tensor:
+    """Half precision is too narrow for sums of squares."""
+    return input.float() if input.dtype in (gt.float16, gt.bfloat16) else input
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 over the last axes, those of `normalized_shape`; then `* weight + bias`."""
+    sizes = tuple(normalized_shape)
+    if not sizes or tuple(input.shape[-len(sizes) :]) != sizes:
+        raise RuntimeError(
+            f"Given normalized_shape={list(sizes)}, expected input with shape [*, {', '.join(map(str, sizes))}], "
+            f"but got input of size{list(input.shape)}"
+        )
+    axes = tuple(range(-len(sizes), 0))
+    wide = _wide(input)
+    centred = wide - wide.mean(axes, keepdim=True)
+    normal = (centred * ((centred * centred).mean(axes, keepdim=True) + eps).rsqrt()).to(input.dtype)
+    if weight is not None:
+        return normal * weight if bias is None else gt.addcmul(bias, normal, weight)
+    return normal if bias is None else normal + bias
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 of each channel, axis 1 of `(samples, channels, …)`; then `* weight + bias`.
+
+    In training by the mean and variance of the samples, which the running ones, given, take up in place by a share of
+    `momentum`; otherwise by the running ones.
+    """
+    axes = tuple(axis for axis in range(input.ndim) if axis != 1)
+    shape = [1] * input.ndim
+    shape[1] = input.shape[1]
+    wide = _wide(input)
+    if training:
+        count = input.numel() // max(input.shape[1], 1)
+        if count <= 1:
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got input size {list(input.shape)}"
+            )
+        mean = wide.mean(axes)
+        centred = wide - mean.reshape(shape)
+        variance = (centred * centred).mean(axes)
+        with no_grad():
+            if running_mean is not None:
+                running_mean.copy_(running_mean * (1 - momentum) + mean.detach() * momentum)
+            if running_var is not None:
+                # Of all samples there are, not of these alone: divided by one less.
+                unbiased = variance.detach() * (count / (count - 1))
+                running_var.copy_(running_var * (1 - momentum) + unbiased * momentum)
+    else:
+        if running_mean is None or running_var is None:
+            raise ValueError("Expected running_mean and running_var to be defined when training=False")
+        variance = running_var
+        centred = wide - running_mean.reshape(shape)
+    normal = (centred * (variance + eps).rsqrt().reshape(shape)).to(input.dtype)
+    if weight is not None:
+        normal = normal * weight.reshape(shape)
+    return normal if bias is None else normal + bias.reshape(shape)
+
+
+# Attention ------------------------------------------------------------------------------------------------------
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """`softmax(query @ key.mT * scale + mask) @ value`.
+
+    Args:
+        query: `(…, targets, features)`.
+        key: `(…, sources, features)`.
+        value: `(…, sources, out)`.
+        attn_mask: Broadcasts to `(…, targets, sources)`: a bool tensor, true where a source is attended to, or a
+            floating one that is added to the scores. A target that may attend to nothing gets zeros.
+        dropout_p: The probability of dropping a weight, whatever the mode of a module.
+        is_causal: Target `i` attends to sources `0` to `i` alone.
+        scale: What the scores are multiplied by; 1/√features if not given.
+
+    Returns:
+        `(…, targets, out)`.
+    """
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = (query * scale) @ key.mT
+    if is_causal:
+        if attn_mask is not None:
+            raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
+        seen = gt.arange(scores.shape[-2]).unsqueeze(1) >= gt.arange(scores.shape[-1])
+        weights = gt.where(seen, scores, -math.inf).softmax(-1)
+    elif attn_mask is not None:
+        if attn_mask.dtype == gt.bool:
+            scores = gt.where(attn_mask, scores, -math.inf)
+        elif attn_mask.dtype.is_floating_point:
+            scores = scores + attn_mask.to(scores.dtype)
+        else:
+            raise RuntimeError(f"Expected attn_mask dtype to be bool or float, but got {attn_mask.dtype}")
+        blind = (scores.detach() == -math.inf).all(-1, keepdim=True)
+        weights = gt.where(blind, 0.0, gt.where(blind, 0.0, scores).softmax(-1))
+    else:
+        weights = scores.softmax(-1)
+    return dropout(weights, dropout_p) @ value
 
 
 # Losses ---------------------------------------------------------------------------------------------------------
@@ -122,8 +321,49 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduce((input - target).abs(), reduction)
 
 
-def binary_cross_entropy(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """How surprised probabilities `input` are by `target`, both between 0 and 1."""
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """Differences `d` count `d² / (2 * beta)` below `beta` and `|d| - beta / 2` above."""
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    _warn_of_broadcast("smooth_l1_loss", input, target)
+    difference = (input - target).abs()
+    small = difference < beta
+    return _reduce(gt.where(small, difference * difference * (0.5 / beta), difference - 0.5 * beta), reduction)
+
+
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """Differences `d` count `d² / 2` up to `delta` and `delta * (|d| - delta / 2)` above."""
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    _warn_of_broadcast("huber_loss", input, target)
+    difference = (input - target).abs()
+    small = difference <= delta
+    return _reduce(gt.where(small, difference * difference * 0.5, (difference - 0.5 * delta) * delta), reduction)
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """`target * (log(target) - input)`: how far log probabilities `input` are from probabilities `target`.
+
+    With `log_target`, `target` holds logarithms too. `reduction` may also be `"batchmean"`, the sum divided by the
+    number of samples: the divergence as mathematics has it.
+    """
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        some = target > 0
+        entropy = gt.where(some, target, 1.0).log() * target  # 0 * log(0) is 0
+        losses = entropy - target * input
+    if reduction == "batchmean":
+        return losses.sum() / input.shape[0] if input.ndim else losses.sum()
+    return _reduce(losses, reduction)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> Tensor:
+    """How surprised probabilities `input` are by `target`, both between 0 and 1; `weight` multiplies the losses."""
     if input.shape != target.shape:
         raise ValueError(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
@@ -131,38 +371,48 @@ def binary_cross_entropy(input: Tensor, target: Tensor, reduction: str = "mean")
         )
     yes = input.log().clamp(min=LOG_MIN)
     no = (1 - input).log().clamp(min=LOG_MIN)
-    return _reduce((target - 1) * no - target * yes, reduction)
+    losses = (target - 1) * no - target * yes
+    return _reduce(losses if weight is None else losses * weight, reduction)
 
 
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | None = None,
+    *,
     reduction: str = "mean",
+    pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """`binary_cross_entropy(sigmoid(input), target)`, without overflow."""
+    """`binary_cross_entropy(sigmoid(input), target)`, without overflow; `pos_weight` multiplies what `target` adds."""
     if input.shape != target.shape:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
-    # -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|))
-    losses = (1 - target) * input + (-input).relu() + (-input.abs()).exp().log1p()
-    return _reduce(losses, reduction)
+    surprise = -logsigmoid(input)
+    if pos_weight is not None:
+        surprise = surprise * ((pos_weight - 1) * target + 1)
+    losses = (1 - target) * input + surprise
+    return _reduce(losses if weight is None else losses * weight, reduction)
 
 
 def nll_loss(
     input: Tensor,
     target: Tensor,
-    reduction: str = "mean",
+    weight: Tensor | None = None,
+    *,
     ignore_index: int | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """Minus the log probability of the right class: see `cross_entropy_loss` for shapes."""
     dim = _class_dim(input, target)
-    return _of_classes(lambda index: -_pick(input, index, dim), target, reduction, ignore_index)
+    return _of_classes(lambda index: -_pick(input, index, dim), target, weight, reduction, ignore_index)
 
 
 def cross_entropy_loss(
     input: Tensor,
     target: Tensor,
-    reduction: str = "mean",
+    weight: Tensor | None = None,
+    *,
     ignore_index: int | None = None,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """How surprised a softmax over the scores `input` is by `target`. Also called `cross_entropy`.
@@ -171,8 +421,9 @@ def cross_entropy_loss(
         input: Scores (logits) `(classes)`, `(samples, classes)` or `(samples, classes, …)`.
         target: The right class of each sample, an integer tensor of the shape of `input` without its classes; or
             probabilities of the classes, a floating tensor of the shape of `input`.
-        reduction: `"mean"` over the samples, `"sum"` or `"none"`.
+        weight: What a sample of each class counts, `(classes)`; the mean is divided by what the samples count.
         ignore_index: A class index that marks samples which do not count.
+        reduction: `"mean"` over the samples, `"sum"` or `"none"`.
         label_smoothing: How much of the target is spread evenly over all classes.
 
     Raises:
@@ -180,23 +431,42 @@ def cross_entropy_loss(
         IndexError: A class index is out of range; raised when the loss is fetched.
     """
     dim = _class_dim(input, target)
+    classes = input.shape[dim]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise RuntimeError(
+            f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got "
+            f"weight tensor of shape: {list(weight.shape)}"
+        )
+    along = [1] * input.ndim
+    along[dim] = classes
     if target.dtype.is_floating_point:
         if label_smoothing:
-            target = target * (1 - label_smoothing) + label_smoothing / input.shape[dim]
-        losses = -(target * input.log_softmax(dim)).sum(dim)
+            target = target * (1 - label_smoothing) + label_smoothing / classes
+        scores = input.log_softmax(dim)
+        losses = -(target * (scores if weight is None else scores * weight.reshape(along))).sum(dim)
         return _reduce(losses, reduction)
 
     # log(sum(exp(x))) - x[class], the largest score taken off so that nothing overflows.
     shifted = input - input.amax(dim, keepdim=True).detach()
     total = shifted.exp().sum(dim).log()
+    if weight is None or not label_smoothing:
 
-    def losses_at(index: Tensor) -> Tensor:
-        right = _pick(shifted, index, dim)
-        if label_smoothing:
-            right = right * (1 - label_smoothing) + shifted.mean(dim) * label_smoothing
-        return total - right
+        def losses_at(index: Tensor) -> Tensor:
+            right = _pick(shifted, index, dim)
+            if label_smoothing:
+                right = right * (1 - label_smoothing) + shifted.mean(dim) * label_smoothing
+            return total - right
 
-    return _of_classes(losses_at, target, reduction, ignore_index)
+        return _of_classes(losses_at, target, weight, reduction, ignore_index)
+
+    # The share of all classes has the weights of all classes, not that of the right one.
+    spread = ((total.unsqueeze(dim) - shifted) * weight.reshape(along)).mean(dim)
+
+    def mixed_at(index: Tensor) -> Tensor:
+        right = (total - _pick(shifted, index, dim)) * _weight_of(weight, index)
+        return right * (1 - label_smoothing) + spread * label_smoothing
+
+    return _of_classes(mixed_at, target, weight, reduction, ignore_index, weighted=True)
 
 
 cross_entropy = cross_entropy_loss
@@ -233,11 +503,34 @@ def _pick(scores: Tensor, index: Tensor, dim: int) -> Tensor:
     return scores.gather(dim, index.unsqueeze(dim)).squeeze(dim)
 
 
-def _of_classes(losses_at, target: Tensor, reduction: str, ignore_index: int | None) -> Tensor:
-    """The losses at the class indices of `target`, reduced over those that count."""
+def _weight_of(weight: Tensor, index: Tensor) -> Tensor:
+    """What each sample counts by its class."""
+    return weight.gather(0, index.reshape(-1)).reshape(index.shape)
+
+
+def _of_classes(
+    losses_at: Callable[[Tensor], Tensor],
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int | None,
+    weighted: bool = False,
+) -> Tensor:
+    """The losses at the class indices of `target`, weighted unless they are, reduced over those that count."""
     index = target if target.dtype == gt.int64 else target.long()
-    if ignore_index is None:
-        return _reduce(losses_at(index), reduction)
-    counts = index != ignore_index
-    losses = gt.where(counts, losses_at(gt.where(counts, index, 0)), 0.0)
-    return losses.sum() / counts.sum() if reduction == "mean" else _reduce(losses, reduction)
+    counts = None
+    if ignore_index is not None:
+        counts = index != ignore_index
+        index = gt.where(counts, index, 0)
+    losses = losses_at(index)
+    if weight is None:
+        if counts is None:
+            return _reduce(losses, reduction)
+        shares = counts
+    else:
+        shares = _weight_of(weight, index)
+        losses = losses if weighted else losses * shares
+        shares = shares if counts is None else gt.where(counts, shares, 0.0)
+    if counts is not None:
+        losses = gt.where(counts, losses, 0.0)
+    return losses.sum() / shares.sum() if reduction == "mean" else _reduce(losses, reduction)

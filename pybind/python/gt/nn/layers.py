@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gt
@@ -56,11 +56,19 @@ class Identity(Module):
 
 
 class ReLU(Module):
-    """`max(x, 0)` of each element."""
+    """`max(x, 0)` of each element; written over the input if `inplace`."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         """The same shape."""
-        return input.relu()
+        return functional.relu(input, self.inplace)
+
+    def extra_repr(self) -> str:
+        """Whether in place."""
+        return "inplace=True" if self.inplace else ""
 
 
 class Sigmoid(Module):
@@ -136,22 +144,46 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
+class Unflatten(Module):
+    """Axis `dim` as several, of the sizes `unflattened_size`; one of them may be -1."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        self.dim = dim
+        self.unflattened_size = tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`(samples, a·b, …)` to `(samples, a, b, …)`."""
+        if not -input.ndim <= self.dim < input.ndim:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-input.ndim}, {input.ndim - 1}], "
+                f"but got {self.dim})"
+            )
+        dim = self.dim % input.ndim
+        return input.reshape(*input.shape[:dim], *self.unflattened_size, *input.shape[dim + 1 :])
+
+    def extra_repr(self) -> str:
+        """Which axis, as what."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
 class Dropout(Module):
     """In training, each element is set to 0 with probability `p` and the others are divided by `1 - p`."""
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0 <= p <= 1:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p = p
+        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         """The same shape."""
-        return functional.dropout(input, self.p, self.training)
+        return functional.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         """The probability."""
-        return f"p={self.p}"
+        return f"p={self.p}, inplace={self.inplace}"
 
 
 class Sequential(Module):

@@ -29,42 +29,110 @@ class L1Loss(_Loss):
         return functional.l1_loss(input, target, self.reduction)
 
 
-class BCELoss(_Loss):
+class SmoothL1Loss(_Loss):
+    """`smooth_l1_loss`."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = beta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Small differences squared, large ones absolute, reduced."""
+        return functional.smooth_l1_loss(input, target, self.reduction, self.beta)
+
+
+class HuberLoss(_Loss):
+    """`huber_loss`."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = delta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Small differences squared, large ones absolute, reduced."""
+        return functional.huber_loss(input, target, self.reduction, self.delta)
+
+
+class KLDivLoss(_Loss):
+    """`kl_div`."""
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """How far log probabilities are from probabilities, reduced."""
+        return functional.kl_div(input, target, self.reduction, self.log_target)
+
+
+class _WeightedLoss(_Loss):
+    """A loss with weights, which are state: a buffer."""
+
+    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+
+class BCELoss(_WeightedLoss):
     """`binary_cross_entropy`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The surprise of probabilities, reduced."""
-        return functional.binary_cross_entropy(input, target, self.reduction)
+        return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(_WeightedLoss):
     """`binary_cross_entropy_with_logits`."""
+
+    def __init__(
+        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+    ) -> None:
+        super().__init__(weight, reduction=reduction)
+        self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The surprise of scores, reduced."""
-        return functional.binary_cross_entropy_with_logits(input, target, self.reduction)
+        return functional.binary_cross_entropy_with_logits(
+            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+        )
 
 
-class NLLLoss(_Loss):
+class NLLLoss(_WeightedLoss):
     """`nll_loss`."""
 
-    def __init__(self, ignore_index: int | None = None, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, weight: Tensor | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Minus the log probabilities of the right classes, reduced."""
-        return functional.nll_loss(input, target, self.reduction, self.ignore_index)
+        return functional.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
-class CrossEntropyLoss(_Loss):
+class CrossEntropyLoss(_WeightedLoss):
     """`cross_entropy_loss`."""
 
-    def __init__(self, ignore_index: int | None = None, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: int | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The surprise of a softmax over scores, reduced."""
-        return functional.cross_entropy_loss(input, target, self.reduction, self.ignore_index, self.label_smoothing)
+        return functional.cross_entropy_loss(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )

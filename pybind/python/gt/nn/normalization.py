@@ -1,0 +1,146 @@
+"""Layers that bring their input to mean 0 and variance 1: over the features of a sample, or over the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gt
+from gt._autograd import no_grad
+from gt._gt import Tensor
+from gt.nn import functional, init
+from gt.nn.module import Module
+from gt.nn.parameter import Parameter
+
+
+class LayerNorm(Module):
+    """Mean 0 and variance 1 over the last axes, those of `normalized_shape`; then `* weight + bias`."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = sizes
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        affine = elementwise_affine
+        self.register_parameter("weight", Parameter(gt.empty(*sizes, dtype=dtype)) if affine else None)
+        self.register_parameter("bias", Parameter(gt.empty(*sizes, dtype=dtype)) if affine and bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """A weight of ones and a bias of zeros."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class _BatchNorm(Module):
+    """What both forms share; they differ in the number of axes that they take."""
+
+    axes: tuple[int, ...]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self.register_parameter("weight", Parameter(gt.ones(num_features, dtype=dtype)) if affine else None)
+        self.register_parameter("bias", Parameter(gt.zeros(num_features, dtype=dtype)) if affine and bias else None)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", gt.zeros(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("running_var", gt.ones(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("num_batches_tracked", gt.tensor(0, dtype=gt.int64) if tracked else None)
+
+    def reset_running_stats(self) -> None:
+        """Forgets the means and variances seen."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1.0)
+            self.num_batches_tracked.zero_()
+
+    @no_grad()
+    def reset_parameters(self) -> None:
+        """Forgets what was seen and what was learnt."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            self.weight.fill_(1.0)
+        if self.bias is not None:
+            self.bias.zero_()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape; in training, the running mean and variance take up those of the input."""
+        if input.ndim not in self.axes:
+            wanted = " or ".join(f"{axes}D" for axes in self.axes)
+            raise ValueError(f"expected {wanted} input (got {input.ndim}D input)")
+        if input.shape[1] != self.num_features:
+            raise RuntimeError(
+                f"{type(self).__name__}: expected input with {self.num_features} channels in axis 1, but got "
+                f"{input.shape[1]} (shape {tuple(input.shape)})"
+            )
+        share: float | Tensor = 0.0 if self.momentum is None else self.momentum
+        tracks = self.training and self.track_running_stats
+        if tracks:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the plain mean of all that was seen
+                share = 1.0 / self.num_batches_tracked.to(self.running_mean.dtype)
+        known = not self.training or self.track_running_stats
+        return functional.batch_norm(
+            input,
+            self.running_mean if known else None,
+            self.running_var if known else None,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            share,
+            self.eps,
+        )
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Mean 0 and variance 1 of each channel of `(samples, channels)` or `(samples, channels, length)`."""
+
+    axes = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Mean 0 and variance 1 of each channel of `(samples, channels, height, width)`."""
+
+    axes = (4,)

@@ -1,0 +1,77 @@
+"""Gradients kept within bounds, in place. Nothing here waits, unless asked to check that the norm is finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import gt
+from gt._autograd import no_grad
+from gt._gt import Tensor
+
+# What keeps a norm of 0 from dividing, as PyTorch has it.
+NORM_MARGIN = 1e-6
+
+
+def _norm(t: Tensor, norm_type: float) -> Tensor:
+    if norm_type == math.inf:
+        return t.abs().amax()
+    if norm_type == 2.0:
+        return (t * t).sum().sqrt()
+    return (t.abs() ** norm_type).sum() ** (1 / norm_type)
+
+
+@no_grad()
+def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+    """The norm of all elements of all tensors together.
+
+    Raises:
+        ValueError: The norm's order is not positive.
+        RuntimeError: The norm is not finite, and `error_if_nonfinite`.
+    """
+    norm_type = float(norm_type)
+    if norm_type <= 0:
+        raise ValueError(f"get_total_norm: the norm's order is a positive number or inf, but got {norm_type}")
+    norms = [_norm(t, norm_type) for t in ([tensors] if isinstance(tensors, Tensor) else tensors) if t.numel()]
+    if not norms:
+        return gt.tensor(0.0)
+    total = _norm(gt.stack(norms), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
+            "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
+        )
+    return total
+
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    parameters = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [grad for grad in (p.grad for p in parameters) if grad is not None]
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Scales all gradients, as one vector, down to a norm of `max_norm` if they exceed it.
+
+    Returns:
+        The norm before.
+    """
+    gradients = _gradients(parameters)
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
+    factor = (max_norm / (total + NORM_MARGIN)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.to(gradient.dtype))
+    return total
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Bounds every element of the gradients by ±`clip_value`."""
+    for gradient in _gradients(parameters):
+        gradient.clamp_(-clip_value, clip_value)
