@@ -36,6 +36,10 @@ use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not, stream_bytes};
 
 /// A result takes an operand's memory only if that is at most this many times what it needs.
 const IN_PLACE_WASTE_MAX: usize = 2;
+/// Products with fewer rows read a transposed right operand once, as it is.
+const TURNED_ROWS_MIN: usize = 4;
+/// Smaller transposed operands are walked as they are.
+const TURNED_ELEMENTS_MIN: usize = 4 << 10;
 /// Elements that one thread searches before it takes more.
 const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
 
@@ -207,6 +211,24 @@ impl CpuBackend {
         // result is new, or it is the only handle of a source that is exactly as large and in the same order.
         unsafe { task.run(&mut self.pool)? };
         Ok(result)
+    }
+
+    /// As [`CpuBackend::map`], with transposed operands turned first: walking along their columns costs more.
+    #[cold]
+    fn map_turned(&mut self, map: Map, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<Tensor> {
+        let mut turned: [Option<Tensor>; 3] = [const { None }; 3];
+        for (slot, input) in turned.iter_mut().zip(inputs) {
+            if let Input::Tensor(t) = input
+                && is_turned(t, &out.shape)
+            {
+                *slot = Some(self.contiguous(t)?);
+            }
+        }
+        let mut straight = [inputs[0]; 3];
+        for (i, input) in inputs.iter().enumerate() {
+            straight[i] = turned[i].as_ref().map_or(*input, Input::Tensor);
+        }
+        self.map(map, &straight[..inputs.len()], out, last_use)
     }
 
     fn check_divisor(&mut self, divisor: &Input<'_, Tensor>, dtype: DType) -> Result<()> {
@@ -387,6 +409,11 @@ impl CpuBackend {
             let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;
             return self.cast(&product, out, 0);
         }
+        if by_columns(b) && out.shape.dims()[out.shape.rank() - 2] >= TURNED_ROWS_MIN {
+            // Turning it once takes less than the product's own packing does across its columns.
+            let turned = self.contiguous(b)?;
+            return self.matmul(a, &turned, out);
+        }
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -532,6 +559,27 @@ impl CpuBackend {
         })?;
         Ok(result)
     }
+}
+
+/// Whether a tensor of this shape is a large one whose elements follow each other along another axis than the last.
+fn is_turned(t: &Tensor, shape: &Shape) -> bool {
+    let (dims, size) = (shape.dims(), t.size() as isize);
+    let Some(last) = dims.len().checked_sub(1) else { return false };
+    let others = || t.strides[..last].iter().zip(dims);
+    t.meta.shape == *shape
+        && t.numel() >= TURNED_ELEMENTS_MIN
+        && t.strides[last] != size
+        && t.strides[last] != 0
+        && dims[last] > 1
+        && others().any(|(stride, dim)| *stride == size && *dim >= 16)
+}
+
+/// Whether the elements of a matrix's columns follow each other, rather than those of its rows.
+fn by_columns(t: &Tensor) -> bool {
+    let (rank, size) = (t.meta.shape.rank(), t.size());
+    let dims = t.meta.shape.dims();
+    let dense = |axis: usize| t.strides[axis] == size as isize;
+    size == 4 && dims[rank - 1] >= 16 && dims[rank - 2] >= 16 && dense(rank - 2) && !dense(rank - 1)
 }
 
 /// The dtype that kernels of a dtype compute in.

@@ -341,6 +341,15 @@ pub fn elementwise_large<B: Backend>(backend: &mut B) {
             let dims: &[&[usize]] = if dtype == DType::F32 { &[&[40_003]] } else { &[&[5_003]] };
             let inputs = operands(&mut numbers, row, dtype, dims);
             check(backend, row.op, &inputs, &Attrs::None, &[Layout::Plain], elementwise_tolerance(&inputs, dtype));
+            let inputs = operands(&mut numbers, row, dtype, &[&[67, 90]]);
+            check(
+                backend,
+                row.op,
+                &inputs,
+                &Attrs::None,
+                &[Layout::Transposed, Layout::Plain],
+                elementwise_tolerance(&inputs, dtype),
+            );
             if row.operands > 1 && dtype == DType::F32 {
                 let inputs = operands(&mut numbers, row, dtype, &[&[70, 515], &[515], &[70, 1]]);
                 check(backend, row.op, &inputs, &Attrs::None, &[Layout::Plain], elementwise_tolerance(&inputs, dtype));
