@@ -178,6 +178,9 @@ impl CpuBackend {
             sources[i] =
                 Source { ptr, size: dtype.size(), widen: if map.moves { None } else { self.widen(dtype) }, pattern };
         }
+        if any_strided && inputs.iter().any(|input| matches!(input, Input::Tensor(t) if is_turned(t, &out.shape))) {
+            return self.map_turned(map, inputs, out, last_use);
+        }
         let reused =
             in_place.filter(|t| t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(memory::ALIGN_BYTES));
         let result = match reused {
