@@ -10,6 +10,13 @@ from gt._autograd import enable_grad, no_grad
 from gt._gt import Tensor
 
 
+def check_not_negative(**options: float) -> None:
+    """Raises a ValueError that names the first option below 0."""
+    for name, value in options.items():
+        if value < 0.0:
+            raise ValueError(f"Invalid {name}: {value}")
+
+
 class Optimizer:
     """The base of every optimizer: a subclass says, in `_update`, how one parameter steps.
 

@@ -1,0 +1,446 @@
+"""Learning rates that change: a scheduler's `step()`, called after the optimizer's, sets `lr` in its groups.
+
+Each scheduler but `SequentialLR`, `OneCycleLR` and `ReduceLROnPlateau` says in `_factor` or `_rates` what the rates are
+after so many steps, from the rates at the start alone: no error adds up. Start at `LRScheduler`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from gt.optim.optimizer import Optimizer
+
+__all__ = [
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "OneCycleLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]
+
+
+class LRScheduler:
+    """The base of schedulers: a subclass says in `_rates` what the rates are after `last_epoch` steps.
+
+    `base_lrs` holds each group's rate at the start, which the group keeps as `"initial_lr"`. A `last_epoch` other than
+    -1 goes on from there, in an optimizer whose groups have an `"initial_lr"`.
+    """
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
+                    f"last_epoch >= 0: load the optimizer's state first, or set it"
+                )
+        self.optimizer = optimizer
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+        self.step()
+
+    def _factor(self) -> float:
+        """What the rates at the start are multiplied by now."""
+        raise NotImplementedError
+
+    def _rates(self) -> list[float]:
+        factor = self._factor()
+        return [base * factor for base in self.base_lrs]
+
+    def _set(self, rates: Sequence[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._last_lr = list(rates)
+
+    def get_last_lr(self) -> list[float]:
+        """The rates set last, one a group."""
+        return self._last_lr
+
+    def step(self) -> None:
+        """One step on."""
+        self.last_epoch += 1
+        self._set(self._rates())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer, and functions, which are not data."""
+        return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        self.__dict__.update(state_dict)
+
+
+class LambdaLR(LRScheduler):
+    """The rates at the start times what a function, or one a group, says of the number of steps."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != groups:
+            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def _rates(self) -> list[float]:
+        return [base * function(self.last_epoch) for base, function in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer and the functions."""
+        return {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
+
+
+class StepLR(LRScheduler):
+    """Times `gamma` every `step_size` steps."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size = step_size
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        return self.gamma ** (self.last_epoch // self.step_size)
+
+
+class MultiStepLR(LRScheduler):
+    """Times `gamma` at each of the steps `milestones`."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones = sorted(milestones)
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        return self.gamma ** bisect_right(self.milestones, self.last_epoch)
+
+
+class ExponentialLR(LRScheduler):
+    """Times `gamma` at every step."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        return self.gamma**self.last_epoch
+
+
+class ConstantLR(LRScheduler):
+    """Times `factor` for the first `total_iters` steps."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        if not 0 <= factor <= 1:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor = factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        return self.factor if self.last_epoch < self.total_iters else 1.0
+
+
+class LinearLR(LRScheduler):
+    """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` equal steps."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < start_factor <= 1:
+            raise ValueError("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")
+        if not 0 <= end_factor <= 1:
+            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor = start_factor
+        self.end_factor = end_factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        done = min(self.last_epoch, self.total_iters) / self.total_iters
+        return self.start_factor + (self.end_factor - self.start_factor) * done
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Down to `eta_min` in `T_max` steps along half a cosine, then up again, and so on."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803
+        self.T_max = T_max
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def _rates(self) -> list[float]:
+        share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """One scheduler after the other: the next takes over, from its own start, at each of the steps `milestones`."""
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
+    ) -> None:
+        if not schedulers:
+            raise ValueError("SequentialLR expects at least one scheduler")
+        for i, scheduler in enumerate(schedulers):
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise ValueError(f"SequentialLR does not support ReduceLROnPlateau, which is at index {i}")
+            if scheduler.optimizer is not optimizer:
+                raise ValueError(
+                    f"SequentialLR expects all schedulers to have its optimizer; that at index {i} has not"
+                )
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(
+                f"SequentialLR expects one milestone fewer than schedulers, but got {len(schedulers)} schedulers and "
+                f"{len(milestones)} milestones"
+            )
+        self._schedulers = list(schedulers)
+        self._milestones = list(milestones)
+        self.optimizer = optimizer
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch + 1
+        # Each set its first rates when it was made, over those of the first.
+        self._restart(schedulers[0])
+
+    def _restart(self, scheduler: LRScheduler) -> None:
+        scheduler.last_epoch = 0
+        scheduler._set(scheduler._rates())
+        self._last_lr = scheduler.get_last_lr()
+
+    def step(self) -> None:
+        """One step on."""
+        self.last_epoch += 1
+        place = bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[place]
+        if place > 0 and self._milestones[place - 1] == self.last_epoch:
+            self._restart(scheduler)
+        else:
+            scheduler.step()
+            self._last_lr = scheduler.get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer; the schedulers' states are in it."""
+        state = super().state_dict()
+        return {**state, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+        self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
+
+
+class OneCycleLR(LRScheduler):
+    """Up to `max_lr` and down far below the start, once, in a known number of steps (Smith and Topin 2018).
+
+    The momentum, or the first of an Adam's `betas`, goes the other way meanwhile.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        """Takes the optimizer and the shape of the cycle.
+
+        Args:
+            optimizer: Whose rates change.
+            max_lr: The rate at the top, or one a group.
+            total_steps: How many steps there are; or else `epochs` times `steps_per_epoch`.
+            epochs: See `total_steps`.
+            steps_per_epoch: See `total_steps`.
+            pct_start: The share of the steps that goes up.
+            anneal_strategy: The way between two rates: `"cos"` or `"linear"`.
+            cycle_momentum: Whether the momentum changes too.
+            base_momentum: The momentum at the top, or one a group.
+            max_momentum: The momentum at both ends, or one a group.
+            div_factor: The first rate is `max_lr` divided by this.
+            final_div_factor: The last rate is the first divided by this.
+            three_phase: Come down to the first rate as fast as going up, and from there to the last.
+            last_epoch: The step to go on from, in an optimizer that a cycle was started in.
+        """
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ValueError(
+                    "You must define either total_steps OR (epochs AND steps_per_epoch), so that the number of steps "
+                    "is known"
+                )
+            total_steps = epochs * steps_per_epoch
+        if not isinstance(total_steps, int) or total_steps <= 0:
+            raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
+        if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
+            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        self.total_steps = total_steps
+        self.anneal_strategy = anneal_strategy
+        self.cycle_momentum = cycle_momentum
+        up = pct_start * total_steps - 1
+        ends = [up, 2 * up, total_steps - 1] if three_phase else [up, total_steps - 1]
+        rates = ["initial_lr", "max_lr", "initial_lr", "min_lr"] if three_phase else ["initial_lr", "max_lr", "min_lr"]
+        momenta = ["max_momentum", "base_momentum", "max_momentum", "max_momentum"][: len(rates)]
+        self._phases = [(end, *rates[i : i + 2], *momenta[i : i + 2]) for i, end in enumerate(ends)]
+        groups = optimizer.param_groups
+        if cycle_momentum and not all("momentum" in group or "betas" in group for group in groups):
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        if last_epoch == -1:
+            tops = self._of_each(groups, max_lr, "max_lr")
+            lows = self._of_each(groups, base_momentum, "base_momentum")
+            highs = self._of_each(groups, max_momentum, "max_momentum")
+            for group, top, low, high in zip(groups, tops, lows, highs, strict=True):
+                first = top / div_factor
+                group.update(initial_lr=first, max_lr=top, min_lr=first / final_div_factor)
+                if cycle_momentum:
+                    group.update(base_momentum=low, max_momentum=high)
+        super().__init__(optimizer, last_epoch)
+
+    @staticmethod
+    def _of_each(groups: list[dict[str, Any]], value: float | Sequence[float], name: str) -> list[float]:
+        if not isinstance(value, list | tuple):
+            return [value] * len(groups)
+        if len(value) != len(groups):
+            raise ValueError(f"expected {len(groups)} values for {name}, got {len(value)}")
+        return list(value)
+
+    def _between(self, start: float, end: float, share: float) -> float:
+        if self.anneal_strategy == "linear":
+            return (end - start) * share + start
+        return end + (start - end) / 2.0 * (1 + math.cos(math.pi * share))
+
+    def _rates(self) -> list[float]:
+        step = self.last_epoch
+        if step > self.total_steps:
+            raise ValueError(f"Tried to step {step} times. The specified number of total steps is {self.total_steps}")
+        begin = 0.0
+        for phase in self._phases:
+            if step <= phase[0] or phase is self._phases[-1]:
+                break
+            begin = phase[0]
+        end, lr_from, lr_to, momentum_from, momentum_to = phase
+        share = (step - begin) / (end - begin)
+        rates = []
+        for group in self.optimizer.param_groups:
+            rates.append(self._between(group[lr_from], group[lr_to], share))
+            if self.cycle_momentum:
+                momentum = self._between(group[momentum_from], group[momentum_to], share)
+                if "betas" in group:
+                    group["betas"] = (momentum, *group["betas"][1:])
+                else:
+                    group["momentum"] = momentum
+        return rates
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Times `factor` when a number that is given at each step, such as the loss, has not improved for a while."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        """Takes the optimizer and what an improvement is.
+
+        Args:
+            optimizer: Whose rates change.
+            mode: Whether a smaller number is better, `"min"`, or a larger one, `"max"`.
+            factor: What the rates are multiplied by.
+            patience: How many steps without improvement are allowed.
+            threshold: How much better a number must be.
+            threshold_mode: Whether that is a share of the best one, `"rel"`, or an amount, `"abs"`.
+            cooldown: How many steps after a change do not count.
+            min_lr: No rate goes below this, or one bound a group.
+            eps: A change smaller than this is left out.
+        """
+        if factor >= 1.0:
+            raise ValueError("Factor should be < 1.0.")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode {mode} is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        groups = len(optimizer.param_groups)
+        self.min_lrs = list(min_lr) if isinstance(min_lr, list | tuple) else [min_lr] * groups
+        if len(self.min_lrs) != groups:
+            raise ValueError(f"expected {groups} min_lrs, got {len(self.min_lrs)}")
+        self.optimizer = optimizer
+        self.mode = mode
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.cooldown = cooldown
+        self.eps = eps
+        self.last_epoch = 0
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = 0
+        self.cooldown_counter = 0
+        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+    def _is_better(self, value: float) -> bool:
+        sign = 1 if self.mode == "max" else -1
+        if self.threshold_mode == "rel":
+            bound = self.best * (1 + sign * self.threshold)
+        else:
+            bound = self.best + sign * self.threshold
+        return value > bound if self.mode == "max" else value < bound
+
+    def step(self, metrics: Any) -> None:  # type: ignore[override]
+        """One step on, at which the number is `metrics`; a tensor is waited for."""
+        value = float(metrics)
+        self.last_epoch += 1
+        if self._is_better(value):
+            self.best = value
+            self.num_bad_epochs = 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            old = [group["lr"] for group in self.optimizer.param_groups]
+            new = [max(rate * self.factor, low) for rate, low in zip(old, self.min_lrs, strict=True)]
+            self._set([b if a - b > self.eps else a for a, b in zip(old, new, strict=True)])
+            self.cooldown_counter = self.cooldown
+            self.num_bad_epochs = 0
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]

@@ -1,0 +1,167 @@
+"""Learning rates after each step, as PyTorch has them: their formulas, and sequences taken from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import gt
+from gt.optim import SGD, Adam
+from gt.optim import lr_scheduler as schedulers
+
+STEPS = 14
+
+
+def optimizer(make: type = SGD, **options: Any) -> Any:
+    """Two groups, with rates 0.1 and 0.4."""
+    first, second = gt.zeros(1, requires_grad=True), gt.zeros(1, requires_grad=True)
+    return make([{"params": [first]}, {"params": [second], "lr": 0.4}], lr=0.1, **options)
+
+
+def rates(own: Any, scheduler: Any, steps: int = STEPS, metrics: Any = None) -> list[list[float]]:
+    """The rates at the start and after each step."""
+    seen = []
+    for step in range(steps):
+        seen.append([group["lr"] for group in own.param_groups])
+        assert scheduler.get_last_lr() == seen[-1]
+        own.step()
+        scheduler.step(*([] if metrics is None else [metrics[step]]))
+    return seen
+
+
+def cosine(step: int, steps: int, low: float, high: float) -> float:
+    return low + (high - low) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+FACTORS = [
+    ("LambdaLR", (lambda e: 0.9**e,), lambda e: 0.9**e),
+    ("StepLR", (3, 0.5), lambda e: 0.5 ** (e // 3)),
+    ("MultiStepLR", ([2, 9, 5, 5], 0.3), lambda e: 0.3 ** ((e >= 2) + 2 * (e >= 5) + (e >= 9))),
+    ("ExponentialLR", (0.8,), lambda e: 0.8**e),
+    ("ConstantLR", (), lambda e: 1 / 3 if e < 5 else 1),
+    ("ConstantLR", (0.5, 3), lambda e: 0.5 if e < 3 else 1),
+    ("LinearLR", (), lambda e: 1 / 3 + 2 / 3 * min(e, 5) / 5),
+    ("LinearLR", (0.1, 0.7, 9), lambda e: 0.1 + 0.6 * min(e, 9) / 9),
+    ("CosineAnnealingLR", (8,), lambda e: cosine(e, 8, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "factor"), FACTORS, ids=lambda v: v if isinstance(v, str) else "")
+def test_factors(name: str, arguments: tuple[Any, ...], factor: Callable[[int], float]) -> None:
+    own = optimizer()
+    seen = rates(own, getattr(schedulers, name)(own, *arguments))
+    for step, (first, second) in enumerate(seen):
+        assert first == pytest.approx(0.1 * factor(step), rel=1e-9, abs=1e-15)
+        assert second == pytest.approx(0.4 * factor(step), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize(("name", "arguments", "factor"), FACTORS, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_saved_state_goes_on(name: str, arguments: tuple[Any, ...], factor: Callable[[int], float]) -> None:
+    own = optimizer()
+    scheduler = getattr(schedulers, name)(own, *arguments)
+    rates(own, scheduler, 4)
+    other = optimizer()
+    resumed = getattr(schedulers, name)(other, *arguments)
+    resumed.load_state_dict(scheduler.state_dict())
+    other.load_state_dict(own.state_dict())
+    assert resumed.last_epoch == 4
+    resumed.step()
+    assert other.param_groups[0]["lr"] == pytest.approx(0.1 * factor(5))
+
+
+def test_the_bottom_of_a_cosine_and_a_function_a_group() -> None:
+    own = optimizer()
+    seen = rates(own, schedulers.CosineAnnealingLR(own, 8, eta_min=0.01))
+    assert [r[1] for r in seen] == pytest.approx([cosine(e, 8, 0.01, 0.4) for e in range(STEPS)])
+    own = optimizer()
+    seen = rates(own, schedulers.LambdaLR(own, [lambda e: e, lambda _: 0.5]), 3)
+    assert seen == [[0.0, 0.2], [0.1, 0.2], [0.2, 0.2]]
+
+
+def test_one_after_the_other() -> None:
+    own = optimizer()
+    warm, cool = schedulers.LinearLR(own, 0.1, 1.0, 4), schedulers.CosineAnnealingLR(own, 10)
+    scheduler = schedulers.SequentialLR(own, [warm, cool], [4])
+    seen = [first for first, _ in rates(own, scheduler)]
+    wanted = [0.1 * (0.1 + 0.9 * e / 4) for e in range(4)] + [cosine(e, 10, 0, 0.1) for e in range(10)]
+    assert seen == pytest.approx(wanted)
+
+    own = optimizer()
+    parts = [schedulers.LinearLR(own, 0.1, 1.0, 4), schedulers.CosineAnnealingLR(own, 10)]
+    scheduler = schedulers.SequentialLR(own, parts, [4])
+    rates(own, scheduler, 6)
+    other = optimizer()
+    parts = [schedulers.LinearLR(other, 0.1, 1.0, 4), schedulers.CosineAnnealingLR(other, 10)]
+    resumed = schedulers.SequentialLR(other, parts, [4])
+    resumed.load_state_dict(scheduler.state_dict())
+    resumed.step()
+    assert other.param_groups[0]["lr"] == pytest.approx(cosine(3, 10, 0, 0.1))
+
+
+def test_one_cycle() -> None:
+    own = optimizer(momentum=0.9)
+    scheduler = schedulers.OneCycleLR(own, 0.5, total_steps=21)
+    top, bottom = 0.3 * 21 - 1, 20
+    first, last = 0.5 / 25, 0.5 / 25 / 1e4
+    for step in range(20):
+        share = step / top if step <= top else (step - top) / (bottom - top)
+        lr = cosine(share, 1, 0.5, first) if step <= top else cosine(share, 1, last, 0.5)
+        momentum = cosine(share, 1, 0.85, 0.95) if step <= top else cosine(share, 1, 0.95, 0.85)
+        assert [group["lr"] for group in own.param_groups] == pytest.approx([lr, lr])
+        assert own.param_groups[1]["momentum"] == pytest.approx(momentum)
+        scheduler.step()
+    assert own.param_groups[0]["lr"] == pytest.approx(last)
+    scheduler.step()
+    with pytest.raises(ValueError, match="total steps is 21"):
+        scheduler.step()
+
+
+def test_one_cycle_in_three_phases_of_betas() -> None:
+    own = optimizer(Adam)
+    scheduler = schedulers.OneCycleLR(
+        own, [0.5, 0.2], epochs=2, steps_per_epoch=10, pct_start=0.25, anneal_strategy="linear", three_phase=True
+    )
+    seen = [first for first, _ in rates(own, scheduler, 20)]
+    low, end = 0.02, 0.02 / 1e4
+    wanted = [low + 0.48 * e / 4 for e in range(5)] + [0.5 - 0.48 * e / 4 for e in range(1, 5)]
+    wanted += [low + (end - low) * e / 11 for e in range(1, 12)]
+    assert seen == pytest.approx(wanted)
+    assert own.param_groups[0]["betas"][1] == 0.999
+
+
+def test_a_plateau() -> None:
+    own = optimizer()
+    scheduler = schedulers.ReduceLROnPlateau(own, factor=0.5, patience=1, min_lr=[0.03, 0.0])
+    losses = [1.0, 0.9, 0.9, 0.9, 0.5, 0.6, 0.6, 0.6, 0.6]
+    seen = rates(own, scheduler, len(losses), [gt.tensor(loss) for loss in losses])
+    assert [first for first, _ in seen] == pytest.approx([0.1] * 4 + [0.05] * 3 + [0.03] * 2)
+    assert [second for _, second in seen] == pytest.approx([0.4] * 4 + [0.2] * 3 + [0.1] * 2)
+
+    own = optimizer()
+    scheduler = schedulers.ReduceLROnPlateau(own, "max", 0.1, 0, 0.1, "abs", cooldown=2)
+    seen = rates(own, scheduler, 6, [1.0, 1.05, 1.2, 0.0, 0.0, 0.0])
+    # The second is not better by enough; the two after the change do not count.
+    assert [first for first, _ in seen] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.01, 0.001])
+
+
+def test_bad_arguments() -> None:
+    for call, error in [
+        (lambda _: schedulers.StepLR(1, 2), TypeError),
+        (lambda own: schedulers.StepLR(own, 2, last_epoch=3), KeyError),
+        (lambda own: schedulers.LambdaLR(own, [abs]), ValueError),
+        (lambda own: schedulers.ConstantLR(own, 2.0), ValueError),
+        (lambda own: schedulers.LinearLR(own, 0.0), ValueError),
+        (lambda own: schedulers.LinearLR(own, 0.5, 2.0), ValueError),
+        (lambda own: schedulers.SequentialLR(own, [schedulers.StepLR(own, 1)], [1]), ValueError),
+        (lambda own: schedulers.SequentialLR(own, [schedulers.ReduceLROnPlateau(own)], []), ValueError),
+        (lambda own: schedulers.OneCycleLR(own, 0.1), ValueError),
+        (lambda own: schedulers.OneCycleLR(own, [0.1], total_steps=3), ValueError),
+        (lambda own: schedulers.OneCycleLR(own, 0.1, total_steps=3, anneal_strategy="step"), ValueError),
+        (lambda own: schedulers.ReduceLROnPlateau(own, "best"), ValueError),
+        (lambda own: schedulers.ReduceLROnPlateau(own, factor=1.0), ValueError),
+    ]:
+        with pytest.raises(error):
+            call(optimizer())
