@@ -77,7 +77,7 @@ Tensor.__reduce__ = _pickle.reduce
 concat = concatenate = cat
 
 # The modules that PyTorch's users find under the package. They come last: they use what is above.
-from gt import autograd, debug, nn, optim  # noqa: E402
+from gt import autograd, debug, nn, optim, utils  # noqa: E402
 
 __all__ = [
     "DisconnectedError",
@@ -135,6 +135,7 @@ __all__ = [
     "synchronize",
     "tensor",
     "uint8",
+    "utils",
     "where",
     "zeros",
     "zeros_like",

@@ -13,6 +13,7 @@ from gt import autograd as autograd
 from gt import debug as debug
 from gt import nn as nn
 from gt import optim as optim
+from gt import utils as utils
 from gt._autograd import enable_grad as enable_grad
 from gt._autograd import no_grad as no_grad
 from gt._autograd import set_grad_enabled as set_grad_enabled

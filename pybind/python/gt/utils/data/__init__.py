@@ -1,0 +1,33 @@
+"""Datasets, the orders in which they are read, and `DataLoader`, which reads them in batches.
+
+Knows tensors alone. Orders are drawn from Python's `random.Random`, seeded by `gt.manual_seed`. Start at `loader.py`.
+"""
+
+from gt.utils.data.collate import default_collate
+from gt.utils.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
+from gt.utils.data.loader import DataLoader
+from gt.utils.data.sampler import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+__all__ = [
+    "BatchSampler",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "default_collate",
+    "random_split",
+]

@@ -1,0 +1,117 @@
+"""`DataLoader`: a dataset in batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from gt.utils.data.collate import default_collate
+from gt.utils.data.dataset import Dataset, IterableDataset
+from gt.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+
+
+def _as_it_is(sample: Any) -> Any:
+    return sample
+
+
+class DataLoader:
+    """Goes over a dataset in batches, once for each `for`."""
+
+    def __class_getitem__(cls, item: Any) -> type:
+        """`DataLoader[T]`, for annotations."""
+        return cls
+
+    def __init__(
+        self,
+        dataset: Dataset | Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        generator: random.Random | None = None,
+    ) -> None:
+        """Takes what is read, and how.
+
+        Args:
+            dataset: Anything with `__getitem__` and `__len__`, or an `IterableDataset`.
+            batch_size: How many samples make a batch; `None` gives single samples.
+            shuffle: Whether to read in a new random order each time.
+            sampler: The order of the indices, instead of `shuffle`.
+            batch_sampler: The lists of indices, instead of all of the above and `drop_last`.
+            num_workers: 0: samples are read in this process.
+            collate_fn: What makes a batch of a list of samples; `default_collate` unless given.
+            pin_memory: Accepted for PyTorch's sake: memory here is shared with the daemon, pinned or not.
+            drop_last: Whether a last batch that is shorter is left out.
+            generator: Draws the order; without one, `gt.manual_seed` decides.
+
+        Raises:
+            NotImplementedError: `num_workers` is not 0.
+            ValueError: Options exclude each other.
+        """
+        if num_workers < 0:
+            raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
+        if num_workers:
+            raise NotImplementedError(
+                f"DataLoader: num_workers={num_workers} is not there: use num_workers=0, which reads samples in this "
+                "process while the daemon computes"
+            )
+        iterable = isinstance(dataset, IterableDataset)
+        if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ValueError(
+                "DataLoader with IterableDataset: expected unspecified shuffle, sampler and batch_sampler option, for "
+                "the dataset itself has an order"
+            )
+        if sampler is not None and shuffle:
+            raise ValueError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise ValueError(
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+            )
+        if batch_sampler is not None:
+            batch_size = None
+        elif batch_size is None and drop_last:
+            raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
+        if sampler is None and not iterable:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        if batch_size is not None:
+            # Of an IterableDataset, it says no more than how large a batch may be.
+            batch_sampler = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory
+        self.drop_last = drop_last
+        self.generator = generator
+        self.collate_fn = collate_fn or (_as_it_is if batch_sampler is None else default_collate)
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self.dataset, IterableDataset):
+            samples = iter(self.dataset)
+            if self.batch_size is None:
+                yield from map(self.collate_fn, samples)
+                return
+            while batch := list(islice(samples, self.batch_size)):
+                if len(batch) == self.batch_size or not self.drop_last:
+                    yield self.collate_fn(batch)
+        elif self.batch_sampler is None:
+            for index in self.sampler or ():
+                yield self.collate_fn(self.dataset[index])
+        else:
+            for indices in self.batch_sampler:
+                yield self.collate_fn([self.dataset[index] for index in indices])
+
+    def __len__(self) -> int:
+        if isinstance(self.dataset, IterableDataset):
+            count = len(self.dataset)  # type: ignore[arg-type]
+            if self.batch_size is None:
+                return count
+            return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]

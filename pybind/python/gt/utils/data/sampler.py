@@ -1,0 +1,171 @@
+"""The orders in which samples are read."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+import gt
+
+# How many draws come from one seed of `gt.manual_seed`: they are told apart by a number that grows.
+_drawn = {"seed": None, "count": 0}
+
+
+def _generator(generator: random.Random | None) -> random.Random:
+    """The one given, or one that follows from `gt.manual_seed` and the number of orders drawn since."""
+    if generator is not None:
+        if not isinstance(generator, random.Random):
+            raise TypeError(
+                f"generator: expected a random.Random or None, but got {type(generator).__name__}: orders are drawn "
+                "in Python"
+            )
+        return generator
+    seed = gt.initial_seed()
+    if _drawn["seed"] != seed:
+        _drawn.update(seed=seed, count=0)
+    _drawn["count"] += 1
+    return random.Random(f"{seed} {_drawn['count']}")
+
+
+def permutation(length: int, generator: random.Random | None = None) -> list[int]:
+    """The numbers below `length` in random order."""
+    order = list(range(length))
+    _generator(generator).shuffle(order)
+    return order
+
+
+class Sampler:
+    """The base of orders: a subclass has `__iter__`, which gives indices or lists of them, and `__len__`."""
+
+    def __class_getitem__(cls, item: Any) -> type:
+        """`Sampler[T]`, for annotations."""
+        return cls
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} has to define __iter__")
+
+
+class SequentialSampler(Sampler):
+    """In order."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """In random order: each once, or `num_samples` drawn one by one from all if `replacement`."""
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: random.Random | None = None,
+    ) -> None:
+        if num_samples is not None and num_samples <= 0:
+            raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+
+    @property
+    def num_samples(self) -> int:
+        """How many there are."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        length, wanted = len(self.data_source), self.num_samples
+        draw = _generator(self.generator)
+        if self.replacement:
+            yield from (draw.randrange(length) for _ in range(wanted))
+            return
+        while wanted > 0 and length > 0:
+            order = permutation(length, draw)[:wanted]
+            yield from order
+            wanted -= len(order)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """Some indices in random order."""
+
+    def __init__(self, indices: Sequence[int], generator: random.Random | None = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        return (self.indices[i] for i in permutation(len(self.indices), self.generator))
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """`num_samples` indices, each drawn in proportion to its weight, again and again if `replacement`."""
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: random.Random | None = None,
+    ) -> None:
+        self.weights = [float(weight) for weight in (weights.tolist() if hasattr(weights, "tolist") else weights)]
+        if num_samples <= 0:
+            raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+        if any(weight < 0 for weight in self.weights) or not any(self.weights):
+            raise ValueError("weights should be non-negative numbers, not all of them 0")
+        if not replacement and num_samples > sum(weight > 0 for weight in self.weights):
+            raise ValueError("cannot draw more samples without replacement than there are positive weights")
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        draw = _generator(self.generator)
+        places = range(len(self.weights))
+        if self.replacement:
+            return iter(draw.choices(places, self.weights, k=self.num_samples))
+        # The smallest of exponential times with these rates come in the order of draws without replacement.
+        times = {i: draw.expovariate(weight) for i, weight in enumerate(self.weights) if weight > 0}
+        return iter(sorted(times, key=times.__getitem__)[: self.num_samples])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """The indices of another sampler in lists of `batch_size`; the last may be shorter, or is dropped."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        count = len(self.sampler)  # type: ignore[arg-type]
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
