@@ -243,26 +243,27 @@ impl Session {
     }
 
     /// Pushes the slots of one command, waiting for room if the ring is full. Publishes at once if `now`.
-    fn push<'a>(
+    ///
+    /// `encode` is called again after each wait: what it reads of the state, such as the next id, may have changed.
+    fn push<'a, T>(
         &'a self,
         mut submit: BriefGuard<'a, Submit>,
         now: bool,
-        encode: impl Fn(&mut Submit) -> bool,
-    ) -> Result<()> {
+        mut encode: impl FnMut(&mut Submit) -> Option<T>,
+    ) -> Result<T> {
         loop {
             if submit.submitter.state() != SessionState::Running {
                 drop(submit);
                 return Err(self.disconnected());
             }
-            if encode(&mut submit) {
+            if let Some(encoded) = encode(&mut submit) {
                 submit.pushed(now);
-                return Ok(());
+                return Ok(encoded);
             }
             submit.publish();
             drop(submit);
             tracing::debug!(target: "gt_client", "the submission ring is full; waiting for the daemon");
-            // The ring is full: the daemon is behind, and waiting here is what slows the client down. A command half
-            // way into the daemon's view of things cannot be taken back, so signals wait for the next fetch.
+            // The daemon is behind, and waiting here is what slows the client down. Signals wait for the next fetch.
             blocking_quietly(|| self.wait_for_room())?;
             if self.is_dead() {
                 return Err(self.disconnected());
@@ -298,18 +299,21 @@ impl Session {
         self.check_open()?;
         let origin = self.origin_of_call();
         let mut submit = self.submit.lock();
-        let id = submit.next_id;
-        submit.next_id += 1;
-        let slot = gt_ops::wire::binary_slot(op, id, left, right);
-        submit.remember_origin(id, origin);
         submit.outstanding_ns += (3 * bytes as u64) / BYTES_PER_NS;
         let now = bytes as u64 > SMALL_COST_MAX;
-        let ready = submit.submitter.state() == SessionState::Running;
-        if ready && submit.submitter.push(&[slot]).is_ok() {
+        let encode = |s: &mut Submit| {
+            let slot = gt_ops::wire::binary_slot(op, s.next_id, left, right);
+            s.submitter.push(&[slot]).is_ok().then(|| s.take_id())
+        };
+        let id = if submit.submitter.state() == SessionState::Running
+            && let Some(id) = encode(&mut submit)
+        {
             submit.pushed(now);
+            id
         } else {
-            self.push(submit, now, |s| s.submitter.push(&[slot]).is_ok())?;
-        }
+            self.push(submit, now, encode)?
+        };
+        self.remember_origin(id, origin);
         Ok(id)
     }
 
@@ -321,16 +325,15 @@ impl Session {
         self.check_open()?;
         let origin = self.origin_of_call();
         let mut submit = self.submit.lock();
-        instruction.out = submit.next_id;
-        submit.next_id += 1;
-        submit.remember_origin(instruction.out, origin);
         submit.outstanding_ns += cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS;
         let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
-        self.push(submit, now, |s| {
+        let id = self.push(submit, now, |s| {
+            instruction.out = s.next_id;
             let slots = s.encoder.instruction(instruction);
-            s.submitter.push(slots).is_ok()
+            s.submitter.push(slots).is_ok().then(|| s.take_id())
         })?;
-        Ok(instruction.out)
+        self.remember_origin(id, origin);
+        Ok(id)
     }
 
     /// Sends a command that defines no tensor.
@@ -338,7 +341,7 @@ impl Session {
         self.check_open()?;
         self.push(self.submit.lock(), true, |s| {
             let slots = s.encoder.encode(command);
-            s.submitter.push(slots).is_ok()
+            s.submitter.push(slots).ok()
         })
     }
 
@@ -346,15 +349,12 @@ impl Session {
     pub(crate) fn allocate(&self, meta: Meta) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
-        let mut submit = self.submit.lock();
-        let out = submit.next_id;
-        submit.next_id += 1;
-        submit.remember_origin(out, origin);
-        self.push(submit, false, |s| {
-            let slots = s.encoder.encode(&Command::Allocate { out, meta });
-            s.submitter.push(slots).is_ok()
+        let id = self.push(self.submit.lock(), false, |s| {
+            let slots = s.encoder.encode(&Command::Allocate { out: s.next_id, meta });
+            s.submitter.push(slots).is_ok().then(|| s.take_id())
         })?;
-        Ok(out)
+        self.remember_origin(id, origin);
+        Ok(id)
     }
 
     /// Says that `id` will not be named again.
@@ -386,7 +386,7 @@ impl Session {
         let f = ids;
         let slot: Slot = [gt_ops::wire::FREE_ID as u64, f[0], f[1], f[2], f[3], f[4], f[5], f[6]];
         // A session that has ended has freed everything.
-        let _ = self.push(submit, now, |s| s.submitter.push(&[slot]).is_ok());
+        let _ = self.push(submit, now, |s| s.submitter.push(&[slot]).ok());
     }
 
     /// Sends and publishes everything that is held back.
@@ -614,6 +614,17 @@ impl Session {
         self.submit.lock().origins.get(&id).cloned()
     }
 
+    #[inline]
+    fn remember_origin(&self, id: TensorId, origin: Option<String>) {
+        if let Some(origin) = origin {
+            let mut submit = self.submit.lock();
+            if submit.origins.len() >= ORIGINS_MAX {
+                submit.origins.clear();
+            }
+            submit.origins.insert(id, origin);
+        }
+    }
+
     /// Asked before any lock is taken: the host language may run code of its own, and drop tensors, to answer.
     #[inline]
     fn origin_of_call(&self) -> Option<String> {
@@ -643,14 +654,11 @@ impl Submit {
         self.submitter.publish();
     }
 
+    /// The next id, which is from now on taken.
     #[inline]
-    fn remember_origin(&mut self, id: TensorId, origin: Option<String>) {
-        if let Some(origin) = origin {
-            if self.origins.len() >= ORIGINS_MAX {
-                self.origins.clear();
-            }
-            self.origins.insert(id, origin);
-        }
+    fn take_id(&mut self) -> TensorId {
+        self.next_id += 1;
+        self.next_id - 1
     }
 }
 

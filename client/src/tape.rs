@@ -184,6 +184,11 @@ impl Node {
                 .collect(),
         }
     }
+    /// Whether it is another tensor with its last two axes exchanged.
+    fn is_transposition(&self) -> bool {
+        matches!(&self.kind, Kind::Op { attrs: Attrs::Permutation(p), .. }
+            if gt_ops::grad::exchanges_last(p, self.meta.shape.rank()))
+    }
     /// Keeps the gradient of this tensor though it is no leaf.
     pub fn retain_grad(&self) {
         self.retain.store(true, Relaxed);
@@ -468,8 +473,10 @@ fn op_gradients(
     }
     // Freeing a tensor may wait: not under the lock.
     drop(released);
-    let needs: Vec<bool> = targets.iter().map(Option::is_some).collect();
-    let ctx = GradCtx { attrs, inputs: &inputs, output, grad: grad_val, needs: &needs };
+    let needs: SmallVec<[bool; 4]> = targets.iter().map(Option::is_some).collect();
+    let transposed: SmallVec<[bool; 4]> =
+        targets.iter().map(|target| target.as_ref().is_some_and(|(node, _)| node.is_transposition())).collect();
+    let ctx = GradCtx { attrs, inputs: &inputs, output, grad: grad_val, needs: &needs, transposed: &transposed };
     let outcome = gradient(&mut scope, &ctx).and_then(|grads| {
         let mut fitted = Vec::with_capacity(grads.len());
         for (grad, target) in grads.into_iter().zip(&targets) {

@@ -36,6 +36,9 @@ pub struct GradCtx<'a> {
     pub grad: Val,
     /// Which operands want a gradient.
     pub needs: &'a [bool],
+    /// Which operands are another tensor with its last two axes exchanged: their gradients are going to be exchanged
+    /// back, and had better be made that way round.
+    pub transposed: &'a [bool],
 }
 
 impl GradCtx<'_> {
@@ -123,6 +126,13 @@ impl dyn Graph + '_ {
     fn zeros(&mut self, meta: Meta) -> Result<Val> {
         self.emit(Op::Full, &[0.0.into()], Attrs::Create { shape: meta.shape, dtype: meta.dtype })
     }
+    /// All axes but the last as one.
+    fn as_rows(&mut self, v: Val) -> Result<Val> {
+        let shape = self.meta(v).shape;
+        let columns = shape.dims()[shape.rank() - 1];
+        let rows = shape.dims()[..shape.rank() - 1].iter().product();
+        self.reshaped(v, Shape::new(&[rows, columns])?)
+    }
     fn swap_last(&mut self, v: Val) -> Result<Val> {
         let rank = self.meta(v).shape.rank();
         let mut permutation = identity_permutation();
@@ -142,6 +152,15 @@ pub fn inverse_permutation(permutation: &[u8; RANK_MAX], rank: usize) -> [u8; RA
         inverse[*from as usize] = to as u8;
     }
     inverse
+}
+
+/// Whether `permutation` exchanges the last two of `rank` axes and leaves the others.
+pub fn exchanges_last(permutation: &[u8; RANK_MAX], rank: usize) -> bool {
+    let mut expected = identity_permutation();
+    rank >= 2 && {
+        expected.swap(rank - 1, rank - 2);
+        permutation[..rank] == expected[..rank]
+    }
 }
 
 /// `grad` summed over broadcast axes and cast, so that it has the operand's shape and dtype.
@@ -488,12 +507,24 @@ gradients! {
             g.emit(Op::Slice, &[c.grad.into()], Attrs::Slice(Box::new(spec))).map(Some)
         }).collect()
     }
-    /// g b^T, a^T g
+    /// g b^T, a^T g; for an operand that is itself transposed, the same the other way round: (b g^T)^T, (g^T a)^T
     matmul(g, c) {
         c.each(g, |g, i| {
-            let other = c.val(1 - i)?;
-            let turned = g.swap_last(other)?;
-            if i == 0 { g.op2(Op::Matmul, c.grad, turned).map(Some) } else { g.op2(Op::Matmul, turned, c.grad).map(Some) }
+            let (mut grad, mut other) = (c.grad, c.val(1 - i)?);
+            let (rank, b) = (g.meta(other).shape.rank(), c.meta(g, 1).shape);
+            if i == 1 && b.rank() == 2 && rank > 2 {
+                // One matrix for the whole batch: its rows are summed over in one product.
+                grad = g.as_rows(grad)?;
+                other = g.as_rows(other)?;
+            }
+            let (left, right, turn) = match (i, c.transposed[i]) {
+                (0, false) => (grad, g.swap_last(other)?, false),
+                (0, true) => (other, g.swap_last(grad)?, true),
+                (_, false) => (g.swap_last(other)?, grad, false),
+                (_, true) => (g.swap_last(grad)?, other, true),
+            };
+            let product = g.op2(Op::Matmul, left, right)?;
+            if turn { g.swap_last(product).map(Some) } else { Ok(Some(product)) }
         })
     }
     /// g added where it was taken from

@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// A float type kernels compute in: `f32` or `f64`.
 ///
-/// Their functions have no branches and call nothing (`f64`'s power and both remainders excepted), so that a loop over
+/// Their functions have no branches and call nothing (`f64`'s power excepted), so that a loop over
 /// them becomes vector instructions. Where they fuse a product and a sum they say so, so that every machine computes the
 /// same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the last place for `f32`, 4
 /// for `f64`.
@@ -30,6 +30,8 @@ pub trait Real:
     const INFINITY: Self;
     /// The functions of angles hold up to this magnitude; past it, [`Std`] has them.
     const PERIODIC_MAX: Self;
+    /// [`Real::fmod`] holds up to this magnitude of the quotient; past it, [`Std`] has it.
+    const QUOTIENT_MAX: Self;
     /// The nearest value to `x`.
     fn from_f64(x: f64) -> Self;
     /// The value as an f64, exactly.
@@ -102,24 +104,21 @@ pub trait Real:
     #[inline(always)]
     fn floor_rem(self, divisor: Self) -> Self {
         let r = self.fmod(divisor);
-        if r != Self::ZERO && (r < Self::ZERO) != (divisor < Self::ZERO) { r + divisor } else { r }
+        let moved = r + divisor;
+        if (r != Self::ZERO) & ((r < Self::ZERO) != (divisor < Self::ZERO)) { moved } else { r }
     }
     /// Division rounded down, by way of the exact remainder (CPython's `float_floor_div`).
     #[inline(always)]
     fn floor_div(self, divisor: Self) -> Self {
-        if divisor == Self::ZERO {
-            return self / divisor;
-        }
         let r = self.fmod(divisor);
-        let mut quotient = (self - r) / divisor;
-        if r != Self::ZERO && (divisor < Self::ZERO) != (r < Self::ZERO) {
-            quotient = quotient - Self::ONE;
-        }
-        if quotient == Self::ZERO {
-            return Self::ZERO.copysign(self / divisor);
-        }
+        let quotient = (self - r) / divisor;
+        let lower = quotient - Self::ONE;
+        let quotient = if (r != Self::ZERO) & ((divisor < Self::ZERO) != (r < Self::ZERO)) { lower } else { quotient };
         let floor = quotient.floor();
-        if quotient - floor > Self::from_f64(0.5) { floor + Self::ONE } else { floor }
+        let floor = if quotient - floor > Self::from_f64(0.5) { floor + Self::ONE } else { floor };
+        let plain = self / divisor;
+        let nonzero = if quotient == Self::ZERO { Self::ZERO.copysign(plain) } else { floor };
+        if divisor == Self::ZERO { plain } else { nonzero }
     }
 }
 
@@ -171,6 +170,7 @@ macro_rules! std_real {
             const ONE: Self = Std(1.0);
             const INFINITY: Self = Std(<$t>::INFINITY);
             const PERIODIC_MAX: Self = Std(<$t>::MAX);
+            const QUOTIENT_MAX: Self = Std(<$t>::INFINITY);
             #[inline(always)]
             fn from_f64(x: f64) -> Self {
                 Std(x as $t)
@@ -288,9 +288,15 @@ macro_rules! hardware {
         fn copysign(self, sign: Self) -> Self {
             <$t>::copysign(self, sign)
         }
+        /// The quotient is never rounded across a whole number but up to it, and the fused difference is exact.
         #[inline(always)]
         fn fmod(self, other: Self) -> Self {
-            self % other
+            let (a, b) = (self.abs(), other.abs());
+            let r = (-(a / b).trunc()).mul_add(b, a);
+            let r = if r < 0.0 { r + b } else { r };
+            // Also where b is infinite.
+            let r = if a < b { a } else { r };
+            r.copysign(self)
         }
         /// ln(u) x / (u - 1) with u = 1 + x rounded: the rounding cancels (Kahan; Goldberg 1991, theorem 4).
         #[inline(always)]
@@ -454,6 +460,7 @@ fn power(x: f64, y: f64) -> f64 {
 impl Real for f32 {
     hardware!(f32);
     const PERIODIC_MAX: Self = (1 << 30) as f32;
+    const QUOTIENT_MAX: Self = (1 << 22) as f32;
     #[inline(always)]
     fn exp(self) -> Self {
         let x = if self > 89.0 { 89.0 } else { self };
@@ -507,7 +514,8 @@ impl Real for f32 {
     fn tan(self) -> Self {
         let (quadrant, r) = quadrant_f32(self);
         let parts = sin_cos_f32(r);
-        (turn(quadrant, parts) / turn(quadrant.wrapping_add(1), parts)) as f32
+        let y = (turn(quadrant, parts) / turn(quadrant.wrapping_add(1), parts)) as f32;
+        if self == 0.0 { self } else { y }
     }
     /// Two polynomials of Juffa ("Efficient faithfully rounded error function erff", 2015).
     #[inline(always)]
@@ -541,6 +549,7 @@ impl Real for f32 {
 impl Real for f64 {
     hardware!(f64);
     const PERIODIC_MAX: Self = (1 << 30) as f64;
+    const QUOTIENT_MAX: Self = (1u64 << 51) as f64;
     #[inline(always)]
     fn exp(self) -> Self {
         let x = if self > 710.0 { 710.0 } else { self };
@@ -996,6 +1005,37 @@ mod tests {
             }
             assert!(worst_single.0 <= bound_single, "{name} of f32: {worst_single:?}");
             assert!(worst_double.0 <= bound_double, "{name} of f64: {worst_double:?}");
+        }
+    }
+
+    #[test]
+    fn odd_functions_keep_the_sign_of_a_zero() {
+        let single: [fn(f32) -> f32; 7] =
+            [Real::sin, Real::tan, Real::tanh, Real::erf, Real::exp_m1, Real::ln_1p, Real::sqrt];
+        let double: [fn(f64) -> f64; 7] =
+            [Real::sin, Real::tan, Real::tanh, Real::erf, Real::exp_m1, Real::ln_1p, Real::sqrt];
+        for zero in [0.0f64, -0.0] {
+            for (i, (single, double)) in single.iter().zip(double).enumerate() {
+                assert_eq!(single(zero as f32).to_bits(), (zero as f32).to_bits(), "function {i} of f32");
+                assert_eq!(double(zero).to_bits(), zero.to_bits(), "function {i} of f64");
+            }
+        }
+    }
+
+    #[test]
+    fn remainders_are_exact_while_the_quotient_is_moderate() {
+        let numbers: Vec<f64> = samples(-1e6, 1e6).into_iter().step_by(40).collect();
+        for (i, a) in numbers.iter().enumerate() {
+            for b in numbers.iter().skip(i % 7).step_by(7).chain(&[0.1, -3.0, f64::INFINITY]) {
+                let same = |got: f64, want: f64| got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
+                let (x, y) = (*a as f32, *b as f32);
+                if x.abs() <= f32::QUOTIENT_MAX * y.abs() {
+                    assert!(same(Real::fmod(x, y) as f64, (x % y) as f64), "{x} % {y}: {}", Real::fmod(x, y));
+                }
+                if a.abs() <= f64::QUOTIENT_MAX * b.abs() {
+                    assert!(same(Real::fmod(*a, *b), a % b), "{a} % {b}: {}", Real::fmod(*a, *b));
+                }
+            }
         }
     }
 
