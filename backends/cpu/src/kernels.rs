@@ -164,6 +164,15 @@ where
         K::real([Std(a)]).0
     }
 }
+impl<K: RealKernel<2>, R> Body2<R, R> for OnStd<K>
+where
+    Std<R>: Real,
+{
+    #[inline(always)]
+    fn call(a: R, b: R) -> R {
+        K::real([Std(a), Std(b)]).0
+    }
+}
 impl<T> Body3<u8, T, T> for Choose {
     #[inline(always)]
     fn call(condition: u8, a: T, b: T) -> T {
@@ -271,8 +280,10 @@ unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [
 
 /// Ops of functions whose vector form ends at [`Real::PERIODIC_MAX`].
 const PERIODIC: [Op; 3] = [Op::Sin, Op::Cos, Op::Tan];
-/// Elements that share one look at whether any is past [`Real::PERIODIC_MAX`].
-const PERIODIC_BLOCK: usize = 1024;
+/// Ops of functions whose vector form ends at [`Real::QUOTIENT_MAX`].
+const QUOTIENT: [Op; 2] = [Op::FloorDivide, Op::Remainder];
+/// Elements that share one look at whether any is past the end of the vector form.
+const CAREFUL_BLOCK: usize = 1024;
 
 /// A type that casts start from or end at.
 trait Element: Copy {
@@ -422,7 +433,7 @@ macro_rules! level {
             {
                 let (mut at, size) = (0, size_of::<R>());
                 while at < n {
-                    let len = PERIODIC_BLOCK.min(n - at);
+                    let len = CAREFUL_BLOCK.min(n - at);
                     // SAFETY: as above, for this block.
                     unsafe {
                         let (out, from) = (out.add(at * size), operands[0].add(at * size));
@@ -440,6 +451,30 @@ macro_rules! level {
             unsafe fn real2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: as above.
                 unsafe { super::map2::<OnReals<K>, R, R>(out, operands, splat, n) }
+            }
+            $(#[$enable])*
+            unsafe fn quotient2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize)
+            where
+                Std<R>: Real,
+            {
+                let (mut at, size) = (0, size_of::<R>());
+                while at < n {
+                    let len = CAREFUL_BLOCK.min(n - at);
+                    // SAFETY: as above, for this block.
+                    unsafe {
+                        let [a, b] = [0, 1].map(|i| operands[i].add(if splat >> i & 1 == 1 { 0 } else { at * size }));
+                        let [step_a, step_b] = [0, 1].map(|i| (splat >> i & 1 == 0) as usize);
+                        let (x, y) = (a.cast::<R>(), b.cast::<R>());
+                        let past = |i: usize| (*x.add(i * step_a)).abs() > R::QUOTIENT_MAX * (*y.add(i * step_b)).abs();
+                        let out = out.add(at * size);
+                        if (0..len).fold(false, |wild, i| wild | past(i)) {
+                            super::map2::<OnStd<K>, R, R>(out, [a, b, b], splat, len);
+                        } else {
+                            super::map2::<OnReals<K>, R, R>(out, [a, b, b], splat, len);
+                        }
+                    }
+                    at += len;
+                }
             }
             $(#[$enable])*
             unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
@@ -599,7 +634,11 @@ macro_rules! fill_table {
             };)*
             $(table[Op::$r2 as usize] = by_dtype!(real real2, $r2);)*
             $(table[Op::$m1 as usize] = by_dtype!(both real1, int1, $m1);)*
-            $(table[Op::$m2 as usize] = by_dtype!(both real2, int2, $m2);)*
+            $(table[Op::$m2 as usize] = if QUOTIENT.contains(&Op::$m2) {
+                by_dtype!(both quotient2, int2, $m2)
+            } else {
+                by_dtype!(both real2, int2, $m2)
+            };)*
             $(table[Op::$m3 as usize] = by_dtype!(both real3, int3, $m3);)*
             $(table[Op::$i1 as usize] = by_dtype!(int int1, $i1);)*
             $(table[Op::$i2 as usize] = by_dtype!(int int2, $i2);)*
