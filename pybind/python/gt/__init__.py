@@ -61,6 +61,7 @@ from gt._gt import (
     zeros,
     zeros_like,
 )
+from gt._save import load, save
 from gt._types import Size
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))
@@ -117,6 +118,7 @@ __all__ = [
     "int64",
     "is_grad_enabled",
     "linspace",
+    "load",
     "long",
     "manual_seed",
     "nn",
@@ -129,6 +131,7 @@ __all__ = [
     "randint",
     "randn",
     "randn_like",
+    "save",
     "set_grad_enabled",
     "short",
     "stack",

@@ -66,6 +66,8 @@ from gt._gt import uint8 as uint8
 from gt._gt import where as where
 from gt._gt import zeros as zeros
 from gt._gt import zeros_like as zeros_like
+from gt._save import load as load
+from gt._save import save as save
 from gt._types import Size as Size
 from gt._types import ValuesIndices
 
