@@ -33,7 +33,9 @@ impl Scope {
     pub fn add(&mut self, tensor: &Tensor) -> Result<Val> {
         let (value, node) = tensor.resolve()?;
         if !Arc::ptr_eq(value.session(), &self.session) {
-            return Err(foreign(value.session()));
+            // If one of the two has ended, that is the reason worth giving.
+            let ended = !self.session.is_open();
+            return Err(foreign(if ended { &self.session } else { value.session() }));
         }
         Ok(self.push(value, node))
     }

@@ -191,6 +191,11 @@ impl Session {
         !self.closed.load(Relaxed) && self.generation == fork::generation()
     }
 
+    /// Whether the session is open and its daemon there: a system call.
+    pub fn is_alive(&self) -> bool {
+        self.is_open() && !self.is_dead()
+    }
+
     /// Whether this process is a forked child of the one that opened the session.
     pub fn is_inherited(&self) -> bool {
         self.generation != fork::generation()
@@ -451,7 +456,10 @@ impl Session {
                         bytes_text(refused.limit)
                     ))
                 }
-                error => Error::Disconnected(format!("no answer from the GT daemon: {error}")),
+                error => {
+                    tracing::debug!(target: "gt_client", %error, "no answer to a wish for an arena");
+                    self.disconnected()
+                }
             })?;
             tracing::debug!(target: "gt_client", segment = granted.segment, bytes = granted.bytes, "arena granted");
             let segment = self

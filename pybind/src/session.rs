@@ -11,8 +11,9 @@ static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
 /// The process's session: opened when first asked for, and again after it has ended or in a forked child.
 pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
     let known = CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // A daemon that died without a word is noticed here, rather than by the first fetch of what is made now.
     if let Some(session) = known
-        && session.is_open()
+        && session.is_alive()
     {
         return Ok(session);
     }
@@ -20,7 +21,7 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
             // Another thread was faster.
-            Some(session) if session.is_open() => Ok((session.clone(), None)),
+            Some(session) if session.is_alive() => Ok((session.clone(), None)),
             _ => Session::open(None).map(|session| (session.clone(), current.replace(session))),
         }
     });

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt import _gt
+from gt import _composites, _gt
 from gt._gt import Tensor
 from gt._gt import elementwise as _elementwise
 
@@ -28,6 +28,8 @@ ALIASES = {
     "less_equal": "le",
     "not_equal": "ne",
     "clip": "clamp",
+    "moveaxis": "movedim",
+    "swapdims": "transpose",
 }
 
 # Methods that are functions too.
@@ -143,7 +145,9 @@ def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
     backwards = set()
     for dim in [dims] if isinstance(dims, int) else dims:
         if not -rank <= dim < rank:
-            raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+            )
         backwards.add(dim % rank)
     return input[tuple(slice(None, None, -1 if axis in backwards else 1) for axis in range(input.ndim))].clone()
 
@@ -189,7 +193,14 @@ def install(namespace: dict[str, Any]) -> list[str]:
     Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", "`clamp`, in place.")
     for name in METHODS:
         functions[name] = _of_method(name)
-    for function in (flip, isclose, allclose, equal):
+    for function in _composites.FUNCTIONS:
+        functions[function.__name__] = function
+    for function in _composites.IN_PLACE:
+        name = function.__name__ + "_"
+        setattr(Tensor, name, _name(_in_place(function), name, f"`{function.__name__}`, in place."))
+    Tensor.repeat = _composites.repeat
+    Tensor.ndimension = Tensor.dim
+    for function in (flip, isclose, allclose, equal, *_composites.METHODS):
         functions[function.__name__] = function
         setattr(Tensor, function.__name__, function)
     Tensor.__reversed__ = lambda self: flip(self, 0)
