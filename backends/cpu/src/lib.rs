@@ -131,6 +131,22 @@ impl CpuBackend {
         if row.divisor_nonzero && !dtype.is_float() && out.shape.numel() > 0 {
             self.check_divisor(&inputs[1], dtype)?;
         }
+        if let (Op::Pow, [Input::Tensor(base), Input::Scalar(exponent)]) = (row.op, inputs)
+            && dtype.is_float()
+        {
+            // As PyTorch does; x² above all.
+            let (same, operands) = match exponent.to_f64() {
+                1.0 => return Ok((*base).clone()),
+                2.0 => (Op::Mul, &[inputs[0], inputs[0]][..]),
+                0.5 => (Op::Sqrt, &inputs[..1]),
+                -0.5 => (Op::Rsqrt, &inputs[..1]),
+                -1.0 => (Op::Reciprocal, &inputs[..1]),
+                _ => (Op::Pow, inputs),
+            };
+            if same != Op::Pow {
+                return self.elementwise(same.row(), operands, out, last_use & 1);
+            }
+        }
         let narrow = if out.dtype == dtype { self.narrow(dtype) } else { None };
         let map = Map {
             kernel,
