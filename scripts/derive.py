@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _gt, _ops
+from gt import _composites, _gt, _ops
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pybind" / "python" / "gt"
@@ -39,6 +39,10 @@ def _signature(function: Any) -> list[str]:
     """The parameters of a function of `_ops`, each as source."""
     words, starred = [], False
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            words.append(f"*{parameter.name}: {_annotation(parameter.annotation)}")
+            starred = True
+            continue
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             words.append("*")
             starred = True
@@ -73,7 +77,7 @@ def _methods() -> str:
             lines.append(f"    {name} = {target}")
             if hasattr(gt.Tensor, name + "_"):
                 lines.append(f"    {name}_ = {target}_")
-        elif _is_python(name):
+        elif _is_python(name) and hasattr(gt.Tensor, name):
             function = getattr(gt, name)
             parameters = ["self", *_signature(function)[1:]]
             result = _annotation(inspect.signature(function).return_annotation)
@@ -188,11 +192,12 @@ def _page() -> str:
             words = (f"`{row['name']}`", _cell(row["doc"]), accepts, RESULT[row["result"]], gradient, reference)
             lines.append("| " + " | ".join(words) + " |")
         lines.append("")
-    composites = sorted(set(_ops.METHODS) - set(ROWS))
+    written = {function.__name__ for function in (*_composites.METHODS, *_composites.FUNCTIONS)}
+    composites = sorted({*_ops.METHODS, *written} - set(ROWS))
     lines += [
         "## Composites",
         "",
-        "Built on the primitives, with the gradients that follow; functions and methods alike: "
+        "Built on the primitives, with the gradients that follow; functions, and most of them methods: "
         + ", ".join(f"`{name}`" for name in composites)
         + ".",
         "",

@@ -31,6 +31,11 @@ def _of_rank(name: str, **tensors: tuple[Tensor, int]) -> None:
             raise RuntimeError(f"{name}: expected {operand} to be {rank}D, but got {t.ndim}D, of size {list(t.shape)}")
 
 
+def _floating(name: str, t: Tensor) -> None:
+    if not t.is_floating_point():
+        raise NotImplementedError(f"{name} is not there for {t.dtype}: use floating-point tensors")
+
+
 # Masks ----------------------------------------------------------------------------------------------------------
 
 
@@ -58,12 +63,15 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(
-                f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
+                "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.ndim} dimension(s)."
             )
         filling = value.to(input.dtype)
     else:
-        if isinstance(value, float) and not input.is_floating_point() and not value.is_integer():
-            raise RuntimeError(f"masked_fill: value {value} cannot be converted to {input.dtype} without a loss")
+        if isinstance(value, float) and not input.is_floating_point():
+            if not math.isfinite(value):
+                raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow")
+            value = int(value)
         filling = _gt.full((), value, dtype=input.dtype)
     return _gt.where(mask, filling, input)
 
@@ -173,15 +181,17 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 def lerp(input: Tensor, end: Tensor, weight: Tensor | complex) -> Tensor:
     """From `input` at weight 0 to `end` at weight 1."""
+    _floating("lerp", input)
     return input + (end - input) * weight
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
     """The root of the sum of both squares, without overflow."""
+    _floating("hypot", input)
     a, b = input.abs(), other.abs()
     large, small = _gt.where(a > b, a, b), _gt.where(a > b, b, a)
     ratio = small / _gt.where(large == 0, 1.0, large)
-    return large * (ratio * ratio + 1).sqrt()
+    return _gt.where(large == math.inf, large, large * (ratio * ratio + 1).sqrt())
 
 
 def float_power(input: Tensor, exponent: Tensor | complex) -> Tensor:
@@ -302,9 +312,12 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 def _plus(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    for word, factor in {"beta": beta, "alpha": alpha}.items():
+        if isinstance(factor, float) and not product.is_floating_point():
+            raise RuntimeError(f"For integral input tensors, argument {word} must not be a floating point number.")
     scaled = product if alpha == 1 else product * alpha
     if beta == 0:
-        return scaled.expand(scaled.shape)
+        return scaled
     return (input if beta == 1 else input * beta) + scaled
 
 
