@@ -666,7 +666,7 @@ mod tests {
 
     #[test]
     fn half_precisions_convert_as_the_half_crate_converts_them() {
-        for bits in 0..=u16::MAX {
+        for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 499 } else { 1 }) {
             let (f16, bf16) = (half::f16::from_bits(bits), half::bf16::from_bits(bits));
             assert!(f16_to_f32(bits).to_bits() == f16.to_f32().to_bits() || f16.is_nan(), "{bits:#x}");
             assert!(bf16_to_f32(bits).to_bits() == bf16.to_f32().to_bits() || bf16.is_nan(), "{bits:#x}");
