@@ -314,6 +314,7 @@ impl Session {
             && let Some(id) = encode(&mut submit)
         {
             submit.pushed(now);
+            drop(submit);
             id
         } else {
             self.push(submit, now, encode)?
