@@ -6,9 +6,9 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 /// A float type kernels compute in: `f32` or `f64`.
 ///
 /// Their functions have no branches and call nothing (`f64`'s power excepted), so that a loop over
-/// them becomes vector instructions. Where they fuse a product and a sum they say so, so that every machine computes the
-/// same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the last place for `f32`, 4
-/// for `f64`.
+/// them becomes vector instructions. Where they fuse a product and a sum they say so, so that every machine computes
+/// the same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the last place for
+/// `f32`, 4 for `f64`.
 pub trait Real:
     Copy
     + PartialEq
