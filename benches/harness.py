@@ -26,8 +26,8 @@ OURS = "GT"
 PEERS = ("NumPy", "PyTorch", "bare")
 # Thread pools of a peer spin for a while after their work; the next contender waits that long before it starts.
 SETTLE_S = 0.02
-# Above this load, before anything was measured, somebody else is using the cores.
-LOAD_MAX = 0.5
+# With more than half of the cores in use before anything was measured, somebody else is at work.
+LOAD_MAX = len(os.sched_getaffinity(0)) / 2
 LOAD_AT_START = os.getloadavg()[0]
 
 
