@@ -113,7 +113,7 @@ impl Scope {
 }
 
 /// The error of mixing sessions.
-pub(crate) fn foreign(session: &Session) -> Error {
+fn foreign(session: &Session) -> Error {
     if session.is_open() {
         Error::Op(OpError::runtime("operands belong to different sessions: bring one over with .numpy()"))
     } else if session.is_inherited() {

@@ -1,12 +1,11 @@
 //! What users hold: a value, perhaps shared with aliases, and its place on the tape.
 
 use crate::error::Result;
-use crate::scope::{Scope, foreign};
+use crate::scope::Scope;
 use crate::session::{Session, Value};
 use crate::storage::{Place, Storage};
 use crate::tape::{self, Edge, Node};
 use crate::view::{Seen, Step, Strides, View, is_contiguous, step_strides};
-use gt_ops::dtype::Promotable;
 use gt_ops::table::{Class, ResultDType};
 use gt_ops::{Arg, Attrs, DType, Meta, Op, OpError, Scalar, Val, build};
 use std::sync::Arc;
@@ -474,17 +473,6 @@ impl Tensor {
         }
         let outcome = build::elementwise(&mut scope, op, &args[..operands.len()]);
         scope.finish(outcome, |s, v| s.tensor(v))
-    }
-
-    /// How it takes part in promotion.
-    pub fn promotable(&self) -> Promotable {
-        let meta = self.meta();
-        if meta.shape.rank() == 0 { Promotable::ZeroDim(meta.dtype) } else { Promotable::Dimensioned(meta.dtype) }
-    }
-
-    /// The error of using it in a session that is not its own.
-    pub fn foreign_error(&self) -> crate::Error {
-        foreign(&self.session())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::data;
 use crate::tensor::PyTensor;
 use gt_client::Tensor;
-use gt_ops::Scalar;
+use gt_ops::{Arg, Scalar, Val};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
@@ -55,6 +55,50 @@ pub fn operand<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Operand<'py>>
         return data::from_array(object).map(|t| Some(Operand::Made(t)));
     }
     Ok(None)
+}
+
+/// The operands of one call: tensors in a row, as a builder takes them, and where each argument is.
+pub struct Operands(Vec<Tensor>);
+
+/// Where an argument is: among the tensors, or a number by itself.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// The tensor of this number.
+    Tensor(usize),
+    /// A number.
+    Scalar(Scalar),
+}
+
+impl Operands {
+    /// The operands that start with `first`.
+    pub fn new(first: Tensor) -> Operands {
+        Operands(vec![first])
+    }
+    /// One more argument, called `what` if it is nothing an op takes.
+    pub fn add(&mut self, object: &Bound<'_, PyAny>, what: &str) -> PyResult<Place> {
+        let tensor = match operand(object)? {
+            Some(Operand::Scalar(scalar)) => return Ok(Place::Scalar(scalar)),
+            Some(Operand::Object(object)) => object.get().snapshot(object.py())?,
+            Some(Operand::Made(tensor)) => tensor,
+            None => return Err(PyTypeError::new_err(format!("{what} must be tensors or numbers"))),
+        };
+        self.0.push(tensor);
+        Ok(Place::Tensor(self.0.len() - 1))
+    }
+    /// The tensors.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        self.0.iter().collect()
+    }
+}
+
+impl Place {
+    /// The argument, where the tensors have become `vals`.
+    pub fn arg(self, vals: &[Val]) -> Arg {
+        match self {
+            Place::Tensor(i) => Arg::Val(vals[i]),
+            Place::Scalar(scalar) => Arg::Scalar(scalar),
+        }
+    }
 }
 
 /// A sequence of integers, or one, or none.

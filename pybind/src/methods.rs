@@ -1,6 +1,6 @@
 //! Properties and methods of tensors, and the functions of several tensors.
 
-use crate::convert::{Operand, axes, axis, ints, operand, sizes};
+use crate::convert::{Operand, Operands, axes, axis, ints, operand, sizes};
 use crate::data;
 use crate::dtype::{DTypeArg, PyDType, instance};
 use crate::error::{OrRaise, raise_op};
@@ -573,36 +573,14 @@ impl PyTensor {
         min: Option<&Bound<'_, PyAny>>,
         max: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyTensor> {
-        let this = self.snapshot(py)?;
-        let mut tensors = vec![this];
-        let mut bound = |object: Option<&Bound<'_, PyAny>>| -> PyResult<Option<Result<usize, gt_ops::Scalar>>> {
-            let Some(object) = object else { return Ok(None) };
-            Ok(Some(match operand(object)? {
-                Some(Operand::Scalar(scalar)) => Err(scalar),
-                Some(Operand::Object(o)) => {
-                    tensors.push(o.get().snapshot(py)?);
-                    Ok(tensors.len() - 1)
-                }
-                Some(Operand::Made(t)) => {
-                    tensors.push(t);
-                    Ok(tensors.len() - 1)
-                }
-                None => return Err(PyTypeError::new_err("clamp(): bounds must be tensors or numbers")),
-            }))
+        let mut operands = Operands::new(self.snapshot(py)?);
+        let mut bound = |object: Option<&Bound<'_, PyAny>>| {
+            object.map(|object| operands.add(object, "clamp(): bounds")).transpose()
         };
         let (low, high) = (bound(min)?, bound(max)?);
-        let refs: Vec<&Tensor> = tensors.iter().collect();
         build_from(
-            &refs,
-            |g, v| {
-                let arg = |b: Option<Result<usize, gt_ops::Scalar>>| {
-                    b.map(|b| match b {
-                        Ok(i) => Arg::Val(v[i]),
-                        Err(s) => Arg::Scalar(s),
-                    })
-                };
-                build::clamp(g, v[0], arg(low), arg(high))
-            },
+            &operands.tensors(),
+            |g, v| build::clamp(g, v[0], low.map(|p| p.arg(v)), high.map(|p| p.arg(v))),
             |s, v| s.tensor(v),
         )
         .or_raise()
@@ -804,36 +782,12 @@ fn where_(
     input: &Bound<'_, PyAny>,
     other: &Bound<'_, PyAny>,
 ) -> PyResult<PyTensor> {
-    let mut tensors = vec![condition.get().snapshot(py)?];
-    let mut choice = |object: &Bound<'_, PyAny>| -> PyResult<Result<usize, gt_ops::Scalar>> {
-        Ok(match operand(object)? {
-            Some(Operand::Scalar(scalar)) => Err(scalar),
-            Some(Operand::Object(o)) => {
-                tensors.push(o.get().snapshot(py)?);
-                Ok(tensors.len() - 1)
-            }
-            Some(Operand::Made(t)) => {
-                tensors.push(t);
-                Ok(tensors.len() - 1)
-            }
-            None => return Err(PyTypeError::new_err("where(): choices must be tensors or numbers")),
-        })
-    };
-    let (yes, no) = (choice(input)?, choice(other)?);
-    let refs: Vec<&Tensor> = tensors.iter().collect();
-    build_from(
-        &refs,
-        |g, v| {
-            let arg = |c: Result<usize, gt_ops::Scalar>| match c {
-                Ok(i) => Arg::Val(v[i]),
-                Err(s) => Arg::Scalar(s),
-            };
-            build::where_(g, v[0], arg(yes), arg(no))
-        },
-        |s, v| s.tensor(v),
-    )
-    .or_raise()
-    .map(PyTensor::wrap)
+    let mut operands = Operands::new(condition.get().snapshot(py)?);
+    let yes = operands.add(input, "where(): choices")?;
+    let no = operands.add(other, "where(): choices")?;
+    build_from(&operands.tensors(), |g, v| build::where_(g, v[0], yes.arg(v), no.arg(v)), |s, v| s.tensor(v))
+        .or_raise()
+        .map(PyTensor::wrap)
 }
 
 /// Adds the functions to the module.
