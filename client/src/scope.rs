@@ -70,18 +70,7 @@ impl Scope {
     ///
     /// # Errors
     /// The builder's, or why an instruction could not be issued.
-    pub fn finish<T>(mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> Tensor) -> Result<Tensor> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        Ok(take(&self, outcome?))
-    }
-
-    /// As [`Scope::finish`], for any number of tensors.
-    ///
-    /// # Errors
-    /// As [`Scope::finish`].
-    pub fn finish_with<T, R>(mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> R) -> Result<R> {
+    pub fn finish<T, R>(mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> R) -> Result<R> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }

@@ -486,6 +486,5 @@ fn op_gradients(
         }
         Ok(fitted)
     });
-    scope
-        .finish_with(outcome, |scope, fitted| fitted.into_iter().map(|(node, val)| (node, scope.tensor(val))).collect())
+    scope.finish(outcome, |scope, fitted| fitted.into_iter().map(|(node, val)| (node, scope.tensor(val))).collect())
 }

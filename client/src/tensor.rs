@@ -245,7 +245,7 @@ impl Tensor {
         scope.keep_trail();
         let outcome = build(&mut scope, v);
         let mut strides = Some(self.strides());
-        let (value, node, steps) = scope.finish_with(outcome, |scope, v| {
+        let (value, node, steps) = scope.finish(outcome, |scope, v| {
             let (value, node) = scope.parts(v);
             (value, node, scope.trail().to_vec())
         })?;

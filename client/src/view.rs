@@ -96,7 +96,7 @@ impl View {
             v = scope.emit(*op, &[v.into()], attrs.clone())?;
             Ok(())
         });
-        scope.finish_with(outcome, |scope, ()| {
+        scope.finish(outcome, |scope, ()| {
             let (value, node) = scope.parts(v);
             Seen { value, node, version }
         })
@@ -122,7 +122,7 @@ impl View {
             }
             Ok(())
         })();
-        scope.finish_with(outcome, |scope, ()| scope.parts(v))
+        scope.finish(outcome, |scope, ()| scope.parts(v))
     }
 }
 

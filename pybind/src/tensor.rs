@@ -100,5 +100,5 @@ pub fn build_from<T, R>(
     let mut scope = Scope::new(&first.session());
     let vals = tensors.iter().map(|t| scope.add(t)).collect::<Result<Vec<_>>>()?;
     let outcome = build(&mut scope, &vals);
-    scope.finish_with(outcome, take)
+    scope.finish(outcome, take)
 }
