@@ -198,7 +198,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
     for function in _composites.IN_PLACE:
         name = function.__name__ + "_"
         setattr(Tensor, name, _name(_in_place(function), name, f"`{function.__name__}`, in place."))
-    Tensor.repeat = _composites.repeat
+    Tensor.repeat = _composites.places.repeat
     Tensor.ndimension = Tensor.dim
     for function in (flip, isclose, allclose, equal, *_composites.METHODS):
         functions[function.__name__] = function

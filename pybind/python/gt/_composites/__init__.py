@@ -1,0 +1,14 @@
+"""Functions and methods that are a few lines of other operations, under PyTorch's names; their gradients follow.
+
+A module is about one theme. Of its functions, `METHODS` are functions and methods alike, `FUNCTIONS` functions alone,
+and those `IN_PLACE` have an in-place method too. `_ops.install` hands them out.
+"""
+
+from __future__ import annotations
+
+from gt._composites import arithmetic, masks, places, products, reductions
+
+_MODULES = (masks, places, arithmetic, reductions, products)
+METHODS = tuple(function for module in _MODULES for function in module.METHODS)
+IN_PLACE = tuple(function for module in _MODULES for function in module.IN_PLACE)
+FUNCTIONS = tuple(function for module in _MODULES for function in module.FUNCTIONS)

@@ -1,0 +1,68 @@
+"""Elementwise arithmetic of a few steps."""
+
+from __future__ import annotations
+
+import math
+
+from gt import _gt
+from gt._composites.common import check_floating
+from gt._gt import Tensor
+
+
+def lerp(input: Tensor, end: Tensor, weight: Tensor | complex) -> Tensor:
+    """From `input` at weight 0 to `end` at weight 1."""
+    check_floating("lerp", input)
+    return input + (end - input) * weight
+
+
+def hypot(input: Tensor, other: Tensor) -> Tensor:
+    """The root of the sum of both squares, without overflow."""
+    check_floating("hypot", input)
+    a, b = input.abs(), other.abs()
+    large, small = _gt.where(a > b, a, b), _gt.where(a > b, b, a)
+    ratio = small / _gt.where(large == 0, 1.0, large)
+    return _gt.where(large == math.inf, large, large * (ratio * ratio + 1).sqrt())
+
+
+def float_power(input: Tensor, exponent: Tensor | complex) -> Tensor:
+    """`pow` in float64."""
+    return input.double() ** (exponent.double() if isinstance(exponent, Tensor) else exponent)
+
+
+def rsub(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
+    """`other - alpha * input`."""
+    return other - (input if alpha == 1 else input * alpha)
+
+
+def clamp_min(input: Tensor, min: Tensor | complex) -> Tensor:
+    """`clamp` from below."""
+    return input.clamp(min=min)
+
+
+def clamp_max(input: Tensor, max: Tensor | complex) -> Tensor:
+    """`clamp` from above."""
+    return input.clamp(max=max)
+
+
+def is_tensor(obj: object) -> bool:
+    """Whether it is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+METHODS = (
+    lerp,
+    hypot,
+    float_power,
+    clamp_min,
+    clamp_max,
+)
+IN_PLACE = (
+    lerp,
+    hypot,
+    clamp_min,
+    clamp_max,
+)
+FUNCTIONS = (
+    rsub,
+    is_tensor,
+)
