@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit as _atexit
 import sysconfig as _sysconfig
 
-from gt import _gt, _ops, _pickle, _repr
+from gt import _absent, _gt, _ops, _pickle, _repr
 from gt._autograd import enable_grad, no_grad, set_grad_enabled
 from gt._gt import (
     DisconnectedError,
@@ -77,8 +77,10 @@ Tensor.__reduce__ = _pickle.reduce
 
 concat = concatenate = cat
 
+__getattr__ = _absent.getter(__name__)
+
 # The modules that PyTorch's users find under the package. They come last: they use what is above.
-from gt import autograd, debug, nn, optim, utils  # noqa: E402
+from gt import accelerator, autograd, backends, cuda, debug, nn, optim, utils  # noqa: E402
 
 __all__ = [
     "DisconnectedError",
@@ -86,14 +88,17 @@ __all__ = [
     "Size",
     "Tensor",
     "__version__",
+    "accelerator",
     "arange",
     "as_tensor",
     "autograd",
+    "backends",
     "bfloat16",
     "bool",
     "cat",
     "concat",
     "concatenate",
+    "cuda",
     "debug",
     "disconnect",
     "double",

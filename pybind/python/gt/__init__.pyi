@@ -9,7 +9,10 @@ from builtins import int as _int
 from collections.abc import Sequence
 from typing import overload
 
+from gt import accelerator as accelerator
 from gt import autograd as autograd
+from gt import backends as backends
+from gt import cuda as cuda
 from gt import debug as debug
 from gt import nn as nn
 from gt import optim as optim

@@ -3,6 +3,7 @@
 Written on tensor operations alone; knows neither the tape nor the daemon. Start at `module.py`.
 """
 
+from gt import _absent
 from gt.nn import functional, init, utils
 from gt.nn.activation import ELU, LeakyReLU, LogSigmoid, SiLU, Softplus
 from gt.nn.containers import ModuleDict, ParameterList
@@ -96,3 +97,5 @@ __all__ = [
     "nll_loss",
     "utils",
 ]
+
+__getattr__ = _absent.getter(__name__)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import gt
+from gt import _absent
 from gt._autograd import no_grad
 from gt._gt import Tensor
 
@@ -45,6 +46,8 @@ __all__ = [
     "softplus",
     "tanh",
 ]
+
+__getattr__ = _absent.getter(__name__)
 
 # A probability of 0 has a logarithm of minus infinity; PyTorch counts it as this.
 LOG_MIN = -100.0

@@ -3,6 +3,7 @@
 Knows tensors alone. Orders are drawn from Python's `random.Random`, seeded by `gt.manual_seed`. Start at `loader.py`.
 """
 
+from gt import _absent
 from gt.utils.data.collate import default_collate
 from gt.utils.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
 from gt.utils.data.loader import DataLoader
@@ -31,3 +32,5 @@ __all__ = [
     "default_collate",
     "random_split",
 ]
+
+__getattr__ = _absent.getter(__name__)

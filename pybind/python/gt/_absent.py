@@ -1,0 +1,52 @@
+"""What is said of names that PyTorch has and GT has not: why, and what to use. Start at `reason`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+# Dotted names, each for itself and all below it, and what to say of them. The longest that fits is taken.
+REASONS = {
+    "torch.distributed": "one process sees all devices of a machine; there is nothing across machines yet",
+    "torch.nn.parallel": "one process sees all devices of a machine: call the module itself",
+    "torch.multiprocessing": "use multiprocessing: tensors travel between processes by value",
+    "torch.fx": "there is no tracing of programs: the daemon sees every instruction as it is",
+    "torch.onnx": "there is no export: save a state dict as safetensors and load it where it is needed",
+    "torch.export": "there is no export: save a state dict as safetensors and load it where it is needed",
+    "torch.sparse": "tensors are dense",
+    "torch.nested": "pad the tensors and use a mask",
+    "torch.quantization": "there are no quantized tensors: use bfloat16 or float16 to save memory",
+    "torch.ao": "there are no quantized tensors: use bfloat16 or float16 to save memory",
+    "torch.hub": "download the weights yourself and load them with gt.load",
+    "torch.profiler": "use gt.debug, or GT_INSTRUCTION_LOG to see every instruction",
+    "torch.utils.tensorboard": "write numbers with a logger of your choice: loss.item()",
+    "torch.utils.cpp_extension": "there are no extensions in C++",
+    "torch.utils.checkpoint": "gradients keep what they need: use smaller batches and accumulate",
+    "torch.library": "there are no user-defined primitives: compose operations, their gradients follow",
+    "torch._C": "that is PyTorch's own inside",
+    "torch._dynamo": "that is PyTorch's own inside; gt.compile leaves a function as it is",
+    "torch._inductor": "that is PyTorch's own inside; gt.compile leaves a function as it is",
+    "torch.fft": "use numpy.fft on t.numpy()",
+    "torch.stft": "use scipy.signal.stft on t.numpy()",
+    "torch.istft": "use scipy.signal.istft on t.numpy()",
+}
+
+
+def reason(name: str) -> str:
+    """What to add to a message about `name`, as `torch.fx.Graph`: nothing, or a colon and what to use."""
+    while name:
+        if name in REASONS:
+            return f" ({name}: {REASONS[name]})"
+        name = name.rpartition(".")[0]
+    return ""
+
+
+def getter(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of GT: it is asked for what the module does not have."""
+
+    def missing(name: str) -> NoReturn:
+        place = "torch" + module.removeprefix("gt")
+        why = "" if name.startswith("__") else reason(f"{place}.{name}")
+        raise AttributeError(f"module '{module}' has no attribute '{name}'{why}", name=name)
+
+    return missing

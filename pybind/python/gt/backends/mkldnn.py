@@ -1,0 +1,10 @@
+"""oneDNN, which GT does not use."""
+
+from __future__ import annotations
+
+enabled = False
+
+
+def is_available() -> bool:
+    """Whether GT uses oneDNN."""
+    return False

@@ -1,0 +1,85 @@
+"""`import torch` that gives GT: what `python -m gt.torch script.py` installs before it runs a script.
+
+`torch` and every module below it become the modules of the same name in `gt`, the same objects. A module that GT lacks
+raises `ModuleNotFoundError`, even where PyTorch is installed: a program never gets half of each. Start at `install`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import gt
+from gt import _absent
+
+# Modules that have another place in GT, and whatever is below them.
+MOVED = {
+    "torch.nn.modules": "gt.nn",
+    "torch.utils.data.dataloader": "gt.utils.data.loader",
+}
+
+
+def gt_name(name: str) -> str | None:
+    """The module of GT that stands for the module of PyTorch called `name`; none if GT lacks it."""
+    for moved, place in MOVED.items():
+        if name == moved or name.startswith(moved + "."):
+            return place
+    place = "gt" + name.removeprefix("torch")
+    if place.startswith("gt.torch"):
+        return None
+    try:
+        return place if importlib.util.find_spec(place) else None
+    except ModuleNotFoundError:
+        return None
+
+
+class _Loader(Loader):
+    """Gives a module of GT in place of a new one."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002 (the protocol's)
+        module = importlib.import_module(self.place)
+        # The import system writes its own spec into what it is given.
+        self.spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
+
+
+class _Finder(MetaPathFinder):
+    """Answers for `torch` and all below it."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 (the protocol's)
+        target: ModuleType | None = None,  # noqa: ARG002 (the protocol's)
+    ) -> ModuleSpec | None:
+        if fullname != "torch" and not fullname.startswith("torch."):
+            return None
+        place = gt_name(fullname)
+        if place is None:
+            why = _absent.reason(fullname)
+            raise ModuleNotFoundError(f"No module named '{fullname}': GT does not have it{why}", name=fullname)
+        return ModuleSpec(fullname, _Loader(place), is_package=hasattr(importlib.import_module(place), "__path__"))
+
+
+def install() -> None:
+    """Makes `import torch` give `gt` from here on, in this process.
+
+    Raises:
+        RuntimeError: PyTorch itself has been imported already.
+    """
+    known = sys.modules.get("torch")
+    if known is not None and known is not gt:
+        raise RuntimeError("gt.torch.install: PyTorch is imported already: install before the first `import torch`")
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,125 @@
+"""`python -m gt.torch`: a program written for PyTorch runs as it is, on GT."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import environment
+
+PROGRAM = """
+import sys
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import torch.backends.cudnn as cudnn
+from torch import optim
+from torch.nn.parameter import Parameter
+from torch.nn.modules.loss import MSELoss
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader, TensorDataset
+import helper
+
+import gt
+assert torch is gt and F is gt.nn.functional and nn.modules is nn
+assert torch.__spec__.name == "gt"
+assert __name__ == "__main__" and sys.modules["__main__"].helper is helper
+device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+print(sys.argv[1:], device, (torch.ones(3) @ torch.ones(3)).item())
+"""
+
+
+def run(*args: str, stdin: str = "", folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gt.torch", *args],
+        env=environment(),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=folder,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "program.py").write_text(PROGRAM)
+    (tmp_path / "scripts" / "helper.py").write_text("import torch\nzeros = torch.zeros(2)\n")
+    return tmp_path
+
+
+def test_a_script_runs_from_anywhere_with_its_arguments(folder: Path) -> None:
+    done = run("scripts/program.py", "--lr", "1", folder=folder)
+    assert done.stderr == ""
+    assert done.stdout == "['--lr', '1'] cpu 3.0\n"
+    assert done.returncode == 0
+
+
+def test_a_module_a_folder_code_and_standard_input(folder: Path) -> None:
+    assert run("-m", "program", "a", folder=folder / "scripts").stdout == "['a'] cpu 3.0\n"
+    (folder / "scripts" / "__main__.py").write_text(PROGRAM)
+    assert run("scripts", "a", folder=folder).stdout == "['a'] cpu 3.0\n"
+    code = "import sys, torch; print(torch.__name__, sys.argv)"
+    assert run("-c", code, "x").stdout == "gt ['-c', 'x']\n"
+    assert run("-", "x", stdin=code).stdout == "gt ['-', 'x']\n"
+
+
+def test_it_ends_as_the_program_ends(folder: Path) -> None:
+    assert run("-c", "raise SystemExit(7)").returncode == 7
+    (folder / "wrong.py").write_text("def f():\n    raise ValueError('so')\n\nf()\n")
+    for told in (["wrong.py"], ["-m", "wrong"]):
+        done = run(*told, folder=folder)
+        assert done.returncode == 1
+        lines = [line for line in done.stderr.splitlines() if "^" not in line]
+        assert lines == [
+            "Traceback (most recent call last):",
+            f'  File "{folder}/wrong.py", line 4, in <module>',
+            "    f()",
+            f'  File "{folder}/wrong.py", line 2, in f',
+            "    raise ValueError('so')",
+            "ValueError: so",
+        ]
+    (folder / "wrong.py").write_text("x = = 1\n")
+    assert run("wrong.py", folder=folder).stderr.startswith(f'  File "{folder}/wrong.py", line 1')
+
+
+def test_what_is_not_there_is_named() -> None:
+    for program, kind, name in [
+        ("import torch.fx", "ModuleNotFoundError", "torch.fx"),
+        ("import torch.nn.foo", "ModuleNotFoundError", "torch.nn.foo"),
+        ("import torch\ntorch.sparse", "AttributeError", "'sparse'"),
+        ("import torch\ntorch.cuda.synchronize()", "RuntimeError", "No CUDA GPUs are available"),
+    ]:
+        done = run("-c", program)
+        assert done.returncode == 1
+        assert kind in done.stderr.splitlines()[-1]
+        assert name in done.stderr.splitlines()[-1]
+
+
+def test_wrong_usage() -> None:
+    for args, message in [
+        ([], ""),
+        (["-x"], "unknown option -x"),
+        (["-m"], "-m needs"),
+        (["no.py"], "can't open file"),
+    ]:
+        done = run(*args)
+        assert done.returncode == 2
+        assert message in done.stdout + done.stderr
+    assert run("-m", "no_such_module").returncode == 1
+    assert run("--help").returncode == 0
+
+
+def test_pytorch_is_not_replaced_under_a_program_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    done = run("-c", "", folder=tmp_path)
+    assert done.returncode == 0
+    program = "import sys; sys.path.insert(0, '.'); import torch, gt.torch; gt.torch.install()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "PyTorch is imported already" in done.stderr
