@@ -5,9 +5,11 @@ VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 # The peer of `make bench`; see benches/requirements.txt.
 TORCH ?= --no-deps --requirement benches/requirements-torch.txt
-# More arguments for pytest and for the benchmarks: make test-python PYTEST='-k matmul', make bench BENCH=--quick
+# More arguments for pytest, the benchmarks and the parity run: make test-python PYTEST='-k matmul',
+# make bench BENCH=--quick, make parity PARITY='--only sum --verbose'
 PYTEST ?=
 BENCH ?=
+PARITY ?=
 
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
@@ -22,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-loom test-miri test-python bench lint fmt clean tools lint-tools
+.PHONY: help demo test test-rust test-loom test-miri test-python parity bench lint fmt clean tools lint-tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -67,6 +69,9 @@ fmt: lint-tools $(VENV)/.stamp-lint ## format every file
 bench: $(BENCH_VENV)/.stamp-bench ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
 	$(BENCH_VENV)/bin/python -m benches $(BENCH)
 
+parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
+	$(BENCH_VENV)/bin/python -m tests.parity $(PARITY)
+
 clean: ## remove everything that was built or installed
 	rm -rf $(VENV) $(BENCH_VENV) build dist pybind/data pybind/python/gt/*.so .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -97,6 +102,10 @@ $(VENV)/.stamp-examples $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(INSTALL_INPUTS)
 $(BENCH_VENV)/.stamp-torch: benches/requirements.txt benches/requirements-torch.txt | $(BENCH_VENV)/bin/python
 	$(BENCH_VENV)/bin/python -m pip install --requirement benches/requirements.txt
 	$(BENCH_VENV)/bin/python -m pip install $(TORCH)
+	@touch $@
+
+$(BENCH_VENV)/.stamp-parity: tests/parity/requirements.txt $(BENCH_VENV)/.stamp-torch
+	$(BENCH_VENV)/bin/python -m pip install --quiet --requirement tests/parity/requirements.txt
 	@touch $@
 
 $(BENCH_VENV)/.stamp-bench: $(INSTALL_INPUTS) $(BENCH_VENV)/.stamp-torch

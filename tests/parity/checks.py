@@ -1,0 +1,341 @@
+"""One operation in all its forms: its samples in several dtypes, gradients, methods, in-place, `out=`, wrong inputs."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import gt
+from tests.parity import names
+from tests.parity.compare import difference
+from tests.parity.convert import LeftOutError, ToGt, described, fresh, tensors_in
+
+DTYPES = (torch.float32, torch.int64, torch.bool, torch.float64, torch.bfloat16)
+SAMPLES_MAX = 30
+# Of each dtype, as many samples are also run as methods, in place, into `out=` and through what they return.
+FORMS_MAX = 6
+ELEMENTS_MAX = 1_000_000
+FAILURES_KEPT_MAX = 12
+
+# What these return is drawn, or left over in memory: only shapes and dtypes can agree.
+DRAWN = {
+    *"bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal".split(),
+    *"multinomial new_empty new_empty_strided normal rand_like randint randint_like randn randn_like uniform".split(),
+    *"pca_lowrank resize_ resize_as_ svd_lowrank".split(),
+    *(
+        f"nn.functional.{name}"
+        for name in """
+            alpha_dropout dropout dropout2d dropout3d feature_alpha_dropout fractional_max_pool2d fractional_max_pool3d
+            rrelu multi_head_attention_forward
+        """.split()
+    ),
+}
+
+
+@dataclass
+class Result:
+    """What came of one operation."""
+
+    name: str
+    claimed: bool = True
+    checks: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    details: list[str] = field(default_factory=list)
+    unsupported: Counter[str] = field(default_factory=Counter)
+    missing: set[str] = field(default_factory=set)
+    messages: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        """`absent`, `failed`, `partial` (some arguments or forms are declared not to be there) or `passed`."""
+        if not self.claimed:
+            return "absent"
+        if self.failures or not self.checks:
+            return "failed" if self.failures else "partial"
+        return "partial" if self.unsupported or self.missing else "passed"
+
+    def fail(self, kind: str, what: str) -> None:
+        self.failures[kind] += 1
+        if self.failures[kind] <= FAILURES_KEPT_MAX:
+            self.details.append(f"{kind}: {what}")
+
+
+def check(op: Any, result: Result) -> None:
+    """Runs one operation's samples and wrong inputs."""
+    function = names.function_of(op)
+    if function is None:
+        result.missing.add("function")
+    method = _method(result, "method", op.method_variant)
+    in_place = _method(result, "in place", op.inplace_variant)
+    supported = op.supported_dtypes("cpu")
+    for dtype in DTYPES:
+        if dtype not in supported:
+            continue
+        learns = op.supports_autograd and dtype == torch.float32
+        for i, sample in enumerate(_samples(op, dtype, learns)):
+            arguments = (sample.input, *sample.args)
+            case = Case(op, result, dtype, arguments, sample.kwargs, sample.output_process_fn_grad)
+            if function:
+                case.values(function, "values")
+                if learns:
+                    case.gradients(function)
+            if i < FORMS_MAX:
+                if function:
+                    case.aliasing(function)
+                    if op.supports_out:
+                        case.out(function)
+                if method and isinstance(sample.input, torch.Tensor) and not names.is_lambda(op.op):
+                    case.values(method, "method", op.method_variant)
+                if in_place and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
+                    case.values(in_place, "in place", op.inplace_variant)
+    if function:
+        _wrong_inputs(op, function, result)
+
+
+def _method(result: Result, form: str, variant: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    if variant is None or names.is_lambda(variant):
+        return None
+    method = names.method_of(variant)
+    if method is None:
+        result.missing.add(form)
+    return method
+
+
+def _samples(op: Any, dtype: torch.dtype, learns: bool) -> Iterator[Any]:
+    torch.manual_seed(0)
+    found = []
+    for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=learns), 10 * SAMPLES_MAX):
+        if sum(t.numel() for t in tensors_in([sample.input, sample.args, sample.kwargs])) <= ELEMENTS_MAX:
+            found.append(sample)
+    step = max(1, -(-len(found) // SAMPLES_MAX))
+    return iter(found[::step])
+
+
+@dataclass
+class Case:
+    """One sample of one dtype."""
+
+    op: Any
+    result: Result
+    dtype: torch.dtype
+    arguments: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    process: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return f"{described(self.arguments)} {described(self.kwargs)}".strip()
+
+    def _both(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        theirs = fresh([self.arguments, self.kwargs])
+        return tuple(theirs), tuple(ToGt()(theirs))
+
+    def _guarded(self, kind: str, run: Callable[[], str | None]) -> None:
+        """Counts what `run` says: a difference, nothing, or one of the exceptions that stand for an answer."""
+        try:
+            why = run()
+        except LeftOutError:
+            return
+        except NotImplementedError as error:
+            self.result.unsupported[f"{kind}: {error}"] += 1
+            return
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        self.result.checks[kind] += 1
+        if why:
+            self.result.fail(kind, f"{why} | {self}")
+
+    def _reference(self, function: Callable[..., Any], arguments: Any, kwargs: Any) -> Any:
+        """PyTorch's answer, which may be that it raises."""
+        try:
+            return function(*arguments, **kwargs)
+        except Exception as error:
+            return error
+
+    def _compared(self, wanted: Any, call: Callable[[], Any], look: Callable[[Any], str | None]) -> str | None:
+        """What `look` says of the result of `call`, which raises where PyTorch does."""
+        if not isinstance(wanted, Exception):
+            return look(call())
+        try:
+            got = call()
+            difference(wanted, got)
+            [_fetch(t) for t in tensors_in(got)]
+        except Exception as error:
+            if isinstance(error, (type(wanted), NotImplementedError)):
+                return None
+            return f"raised {type(error).__name__} ({error}) for {type(wanted).__name__} ({_line(wanted)})"
+        return f"did not raise {type(wanted).__name__}: {_line(wanted)}"
+
+    def values(self, function: Callable[..., Any], kind: str, reference: Callable[..., Any] | None = None) -> None:
+        """The result, and what became of the arguments."""
+
+        def run() -> str | None:
+            with torch.no_grad(), gt.no_grad():
+                (theirs, their_kwargs), (ours, our_kwargs) = self._both()
+                wanted = self._reference(reference or self.op.op, theirs, their_kwargs)
+                if isinstance(wanted, Exception) and kind == "values":
+                    raise LeftOutError(str(wanted))
+                drawn = self.op.name in DRAWN
+                why = self._compared(
+                    wanted, lambda: function(*ours, **our_kwargs), lambda got: difference(wanted, got, not drawn)
+                )
+                if why or isinstance(wanted, Exception) or drawn:
+                    return why
+                return _prefixed("afterwards, the arguments: ", _changed(theirs, ours))
+
+        self._guarded(kind, run)
+
+    def gradients(self, function: Callable[..., Any]) -> None:
+        """What `backward` of the results' sum leaves in the arguments."""
+        if self.op.name in DRAWN or not any(t.requires_grad for t in tensors_in([self.arguments, self.kwargs])):
+            return
+
+        def run() -> str | None:
+            (theirs, their_kwargs), (ours, our_kwargs) = self._both()
+            wanted = self._reference(self.op.op, theirs, their_kwargs)
+            try:
+                outputs = [t for t in tensors_in(self.process(wanted)) if t.requires_grad]
+                if outputs:
+                    torch.autograd.backward([t.sum() for t in outputs])
+            except Exception as error:
+                raise LeftOutError(str(error)) from error
+            got = function(*ours, **our_kwargs)
+            process = names.with_gt(self.process) if names.is_lambda(self.process) else self.process
+            ours_out = tensors_in(process(got))
+            if len(outputs) != sum(t.requires_grad for t in ours_out):
+                return f"{sum(t.requires_grad for t in ours_out)} results with a gradient for {len(outputs)}"
+            for t in ours_out:
+                if t.requires_grad:
+                    # Unlike PyTorch, GT keeps what the tape needs only once: the results go back one after the other.
+                    t.sum().backward(retain_graph=True)
+            pairs = zip(tensors_in([theirs, their_kwargs]), tensors_in([ours, our_kwargs]), strict=True)
+            for i, (a, b) in enumerate(pairs):
+                if not a.is_leaf:
+                    continue
+                if a.grad is None and b.grad is None:
+                    continue
+                if a.grad is None or b.grad is None:
+                    missing, there = ("theirs", b.grad) if a.grad is None else ("ours", a.grad)
+                    # A gradient of zeros and none at all say the same.
+                    if bool((there != 0).any()):
+                        return f"argument {i}: {missing} is None"
+                    continue
+                if why := difference(a.grad, b.grad):
+                    return f"argument {i}: {why}"
+            return None
+
+        self._guarded("gradient", run)
+
+    def aliasing(self, function: Callable[..., Any]) -> None:
+        """Writing to the result changes the arguments where it does in PyTorch, and only there."""
+        if self.op.name in DRAWN:
+            return
+
+        def run() -> str | None:
+            with torch.no_grad(), gt.no_grad():
+                (theirs, their_kwargs), (ours, our_kwargs) = self._both()
+                wanted = self._reference(self.op.op, theirs, their_kwargs)
+                if isinstance(wanted, Exception) or not tensors_in(wanted):
+                    raise LeftOutError("no tensor")
+                got = function(*ours, **our_kwargs)
+                results = tensors_in(got)
+                if len(results) != len(tensors_in(wanted)):
+                    raise LeftOutError("reported as a difference of values")
+                for a, b in zip(tensors_in(wanted), results, strict=True):
+                    try:
+                        a.copy_(torch.ones_like(a))
+                    except RuntimeError as error:
+                        # An expanded tensor cannot be written to.
+                        raise LeftOutError("overlaps") from error
+                    b.copy_(gt.ones_like(b))
+                return _prefixed("after a write to the result, the arguments: ", _changed(theirs, ours))
+
+        self._guarded("aliasing", run)
+
+    def out(self, function: Callable[..., Any]) -> None:
+        """The result, written to tensors that are given."""
+        if self.op.name in DRAWN or "out" in self.result.missing:
+            return
+
+        def run() -> str | None:
+            with torch.no_grad(), gt.no_grad():
+                (theirs, their_kwargs), (ours, our_kwargs) = self._both()
+                wanted = self._reference(self.op.op, theirs, their_kwargs)
+                if not isinstance(wanted, torch.Tensor):
+                    raise LeftOutError("no tensor, or several")
+                to_gt = ToGt()
+                out = to_gt(torch.zeros(wanted.shape, dtype=wanted.dtype))
+                try:
+                    got = function(*ours, **our_kwargs, out=out)
+                except TypeError as error:
+                    if "out" in str(error) and "argument" in str(error):
+                        self.result.missing.add("out")
+                        raise LeftOutError("out") from error
+                    raise
+                if got is not out:
+                    return "the result is not `out`"
+                return difference(wanted, out)
+
+        self._guarded("out", run)
+
+
+def _fetch(t: Any) -> Any:
+    return t.tolist()
+
+
+def _prefixed(prefix: str, why: str | None) -> str | None:
+    return prefix + why if why else None
+
+
+def _changed(theirs: Any, ours: Any) -> str | None:
+    return difference(tensors_in(theirs), tensors_in(ours))
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _wrong_inputs(op: Any, function: Callable[..., Any], result: Result) -> None:
+    """Inputs that PyTorch refuses, and must be refused here, by the same class of exception."""
+    if op.error_inputs_func is None:
+        return
+    for wrong in op.error_inputs("cpu"):
+        sample = wrong.sample_input
+        arguments, kwargs = (sample.input, *sample.args), sample.kwargs
+        case = Case(op, result, torch.float32, arguments, kwargs, sample.output_process_fn_grad)
+        try:
+            theirs, their_kwargs = fresh([arguments, kwargs])
+            ours, our_kwargs = ToGt()([theirs, their_kwargs])
+        except LeftOutError:
+            continue
+        except NotImplementedError as error:
+            result.unsupported[f"error: {error}"] += 1
+            continue
+        try:
+            op.op(*theirs, **their_kwargs)
+        except Exception as error:
+            wanted = error
+        else:
+            continue
+        result.checks["error"] += 1
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for t in tensors_in(function(*ours, **our_kwargs)):
+                    _fetch(t)
+        except Exception as error:
+            if not isinstance(error, (type(wanted), NotImplementedError)):
+                result.fail(
+                    "error",
+                    f"raised {type(error).__name__} ({_line(error)}) for {type(wanted).__name__} "
+                    f"({_line(wanted)}) | {case}",
+                )
+            elif _line(error) != _line(wanted):
+                result.messages.append(f"{_line(error)} | for | {_line(wanted)}")
+        else:
+            result.fail("error", f"did not raise {type(wanted).__name__}: {_line(wanted)} | {case}")

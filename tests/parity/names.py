@@ -1,0 +1,67 @@
+"""What GT has under the name of an operation of PyTorch's."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import gt
+
+
+def find(name: str) -> Any:
+    """What `gt.a.b` is for `"a.b"`; `None` where there is no such name."""
+    place: Any = gt
+    for part in name.split("."):
+        place = getattr(place, part, None)
+        if place is None:
+            return None
+    return place
+
+
+def with_gt(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that was written with `torch`, with `gt` in its place."""
+    return types.FunctionType(
+        function.__code__,
+        {**function.__globals__, "torch": gt},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+
+
+def is_lambda(function: Any) -> bool:
+    return isinstance(function, types.FunctionType) and function.__name__ == "<lambda>"
+
+
+def claims(name: str) -> bool:
+    """Whether GT has the name, as a function, a method or an in-place method."""
+    if callable(find(name)) and not isinstance(find(name), gt.dtype):
+        return True
+    return "." not in name and (hasattr(gt.Tensor, name) or hasattr(gt.Tensor, name + "_"))
+
+
+def function_of(op: Any) -> Callable[..., Any] | None:
+    """The form of an operation that its samples are written for; `None` where GT has the name in another form only."""
+    if is_lambda(op.op):
+        return with_gt(op.op)
+    function = find(op.name)
+    if callable(function):
+        return function
+    # PyTorch's samples of a method, as `__radd__`, are called as a function of the class is.
+    return None if find_torch(op) else getattr(gt.Tensor, op.name, None)
+
+
+def find_torch(op: Any) -> bool:
+    """Whether PyTorch has the operation as a function, rather than a method alone."""
+    import torch
+
+    place: Any = torch
+    for part in op.name.split("."):
+        place = getattr(place, part, None)
+    return callable(place)
+
+
+def method_of(variant: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """GT's method of the same name as a method of PyTorch's."""
+    return getattr(gt.Tensor, getattr(variant, "__name__", ""), None)

@@ -1,0 +1,98 @@
+"""What a run prints, and what it writes: a file for programs, and the table of docs/parity.md."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from tests.parity.checks import Result
+
+BEGIN, END = "<!-- the run: begin -->", "<!-- the run: end -->"
+
+
+def line(result: Result) -> str:
+    """One operation: what was checked, and what is wrong or not there."""
+    done = ", ".join(f"{n} {kind}" for kind, n in result.checks.items())
+    return f"{result.status:8} {result.name:45} " + "; ".join(filter(None, [done, notes(result)]))
+
+
+def notes(result: Result) -> str:
+    """What is wrong or not there, of one operation."""
+    words = []
+    if result.failures:
+        words.append("FAILED " + ", ".join(f"{n} {kind}" for kind, n in result.failures.items()))
+    if result.unsupported:
+        words.append(f"{sum(result.unsupported.values())} not supported")
+    if result.missing:
+        words.append("no form: " + ", ".join(sorted(result.missing)))
+    return "; ".join(words)
+
+
+def details(result: Result) -> list[str]:
+    """Each kind of difference, of what is not supported, and of message that is not PyTorch's."""
+    return [
+        *result.details,
+        *(f"{n} × not supported: {what}" for what, n in result.unsupported.items()),
+        *(f"message: {what}" for what in sorted(set(result.messages))),
+    ]
+
+
+def summary(results: list[Result]) -> str:
+    """The counts."""
+    counts = Counter(result.status for result in results)
+    checks = sum(sum(result.checks.values()) for result in results)
+    failures = sum(sum(result.failures.values()) for result in results)
+    claimed = sum(result.claimed for result in results)
+    return (
+        f"{claimed} of {len(results)} names: {counts['passed']} passed, {counts['partial']} partial, "
+        f"{counts['failed']} failed; {counts['absent']} absent. {checks} checks, {failures} failures."
+    )
+
+
+def absent(results: list[Result]) -> list[str]:
+    """The names that GT does not have."""
+    return sorted(result.name for result in results if not result.claimed)
+
+
+def write_json(results: list[Result], path: Path) -> None:
+    """The results for another program."""
+    content = {
+        result.name: {
+            "status": result.status,
+            "checks": result.checks,
+            "failures": result.failures,
+            "details": result.details,
+            "unsupported": result.unsupported,
+            "missing": sorted(result.missing),
+            "messages": sorted(set(result.messages)),
+        }
+        for result in results
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def write_page(results: list[Result], curve: str, path: Path) -> None:
+    """The counts, in place of the last run's, between the marks of a page."""
+    rows = [
+        f"| `{result.name}` | {result.status} | {sum(result.checks.values())} | {notes(result)} |"
+        for result in sorted(results, key=lambda result: result.name)
+        if result.claimed
+    ]
+    table = "\n".join(["| name | status | checks | not there |", "| --- | --- | --- | --- |", *rows])
+    names = "\n".join(f"`{name}`" for name in absent(results))
+    text = f"""Against PyTorch {torch.__version__.split("+")[0]}: {summary(results)}
+
+{curve}
+
+{table}
+
+Absent:
+
+{names}
+"""
+    page = path.read_text()
+    before, _, after = page.partition(BEGIN)
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after.partition(END)[2]}")
