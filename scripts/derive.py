@@ -31,7 +31,8 @@ ROWS = {row["name"]: row for row in TABLE}
 
 def _annotation(text: Any) -> str:
     """An annotation as the stubs write it, where `float` and its like are dtypes."""
-    text = re.sub(r"Tensor \| complex", "Tensor | Number", str(text))
+    text = str(text).replace("Tensor | complex", "Tensor | Number").replace("_gt.dtype", "DType")
+    text = re.sub(r"^complex$", "Number", text)
     return re.sub(r"\b(bool|int|float)\b", r"_\1", text)
 
 
@@ -46,7 +47,7 @@ def _signature(function: Any) -> list[str]:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             words.append("*")
             starred = True
-        value = repr(parameter.default).replace("'", '"')
+        value = repr(parameter.default).replace("'", '"').replace("gt.", "")
         default = "" if parameter.default is parameter.empty else f" = {value}"
         words.append(f"{parameter.name}: {_annotation(parameter.annotation)}{default}")
     return words
@@ -71,14 +72,16 @@ def _is_python(name: str) -> bool:
 def _methods() -> str:
     """The methods that `_ops.install` gives `Tensor`."""
     lines = []
-    for name in sorted(gt._functions):
+    for name in sorted({*gt._functions, *(method.__name__ for method in _composites.TENSOR_METHODS)}):
+        if not hasattr(gt.Tensor, name):
+            continue
         if name in _ops.ALIASES:
             target = _ops.ALIASES[name]
             lines.append(f"    {name} = {target}")
             if hasattr(gt.Tensor, name + "_"):
                 lines.append(f"    {name}_ = {target}_")
-        elif _is_python(name) and hasattr(gt.Tensor, name):
-            function = getattr(gt, name)
+        elif _is_python(name):
+            function = getattr(gt.Tensor, name)
             parameters = ["self", *_signature(function)[1:]]
             result = _annotation(inspect.signature(function).return_annotation)
             lines.append(_definition("    ", name, parameters, result))
@@ -192,7 +195,9 @@ def _page() -> str:
             words = (f"`{row['name']}`", _cell(row["doc"]), accepts, RESULT[row["result"]], gradient, reference)
             lines.append("| " + " | ".join(words) + " |")
         lines.append("")
-    written = {function.__name__ for function in (*_composites.METHODS, *_composites.FUNCTIONS)}
+    written = {
+        function.__name__ for function in (*_composites.METHODS, *_composites.TENSOR_METHODS, *_composites.FUNCTIONS)
+    }
     composites = sorted({*_ops.METHODS, *written} - set(ROWS))
     lines += [
         "## Composites",

@@ -5,7 +5,7 @@ use crate::scope::Scope;
 use crate::session::{Session, Value};
 use crate::storage::{Place, Storage};
 use crate::tape::{self, Edge, Node};
-use crate::view::{Seen, Step, Strides, View, is_contiguous, step_strides};
+use crate::view::{Seen, Step, Strides, View, is_contiguous, repeats_elements, step_strides};
 use gt_ops::table::{Class, ResultDType};
 use gt_ops::{Arg, Attrs, DType, Meta, Op, OpError, Scalar, Val, build};
 use std::sync::Arc;
@@ -222,6 +222,14 @@ impl Tensor {
         match &self.binding {
             Binding::View(view) => is_contiguous(&view.meta.shape, &view.strides),
             _ => true,
+        }
+    }
+
+    /// Whether one element of a base is seen at several places, as after `expand()`.
+    pub fn repeats_elements(&self) -> bool {
+        match &self.binding {
+            Binding::View(view) => repeats_elements(&view.meta.shape, &view.strides),
+            _ => false,
         }
     }
 
@@ -490,6 +498,10 @@ impl PlannedView {
     /// Whether PyTorch would have to copy.
     pub fn is_copy(&self) -> bool {
         self.strides.is_none()
+    }
+    /// Says what PyTorch's strides are where the steps do not show it.
+    pub fn with_strides(self, strides: Strides) -> PlannedView {
+        PlannedView { strides: Some(strides), ..self }
     }
 }
 

@@ -217,6 +217,11 @@ pub(crate) fn is_contiguous(shape: &Shape, strides: &Strides) -> bool {
         || shape.dims().iter().enumerate().all(|(axis, size)| *size == 1 || strides[axis] == expected[axis])
 }
 
+/// Whether one element is seen at several places.
+pub(crate) fn repeats_elements(shape: &Shape, strides: &Strides) -> bool {
+    shape.numel() > 0 && shape.dims().iter().zip(strides).any(|(size, stride)| *size > 1 && *stride == 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

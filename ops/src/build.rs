@@ -342,6 +342,33 @@ pub fn transpose(g: G<'_>, v: Val, a: i64, b: i64) -> Result<Val> {
     g.emit(Op::Permute, &[v.into()], Attrs::Permutation(permutation))
 }
 
+/// The diagonals of the matrices that two axes make, as the last axis; a positive offset is above the main one.
+///
+/// # Errors
+/// Axes out of range or the same.
+pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    let (a, b) = (normalize_axis(rows, shape.rank())?, normalize_axis(columns, shape.rank())?);
+    if a == b {
+        return Err(OpError::runtime(format!("diagonal dimensions cannot be identical {rows}, {columns}")));
+    }
+    let kept = (0..shape.rank()).filter(|axis| *axis != a && *axis != b);
+    let order: Vec<i64> = kept.clone().chain([a, b]).map(|axis| axis as i64).collect();
+    let turned = if order.is_sorted() { v } else { permute(g, v, &order)? };
+    let (rows, columns) = (shape.dims()[a] as i64, shape.dims()[b] as i64);
+    let count = (rows + offset.min(0)).min(columns - offset.max(0)).max(0);
+    let mut dims: Vec<usize> = kept.map(|axis| shape.dims()[axis]).collect();
+    dims.push((rows * columns) as usize);
+    // One behind the other, neighbours on the diagonal are a row and a column apart.
+    let flat = reshape_to(g, turned, Shape::new(&dims)?)?;
+    let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: g.meta(flat).shape };
+    let last = dims.len() - 1;
+    spec.start[last] = if count == 0 { 0 } else { offset.max(0) + columns * (-offset).max(0) };
+    spec.step[last] = columns + 1;
+    spec.sizes = spec.sizes.with_dim(last, count as usize);
+    g.emit(Op::Slice, &[flat.into()], Attrs::Slice(Box::new(spec)))
+}
+
 /// Axes of size 1 left out: those named, or all.
 ///
 /// # Errors

@@ -1,24 +1,29 @@
 //! What stands between the brackets of `x[…]`.
 
+use crate::data;
+use crate::tensor::PyTensor;
+use gt_ops::DType;
 use gt_ops::build::Index;
-use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyEllipsis, PySlice, PyString, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyEllipsis, PyRange, PySequence, PySlice, PyString, PyTuple};
 
-/// The parts of an index.
-pub fn parts(index: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
+/// The parts of an index that selects a strided box; none if a part picks elements one by one: a tensor, an array, a
+/// sequence or a bool, for which there are [`advanced_get`] and [`advanced_set`].
+pub fn parts(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Index>>> {
     match index.cast::<PyTuple>() {
         Ok(tuple) => tuple.iter().map(|part| one(&part)).collect(),
-        Err(_) => Ok(vec![one(index)?]),
+        Err(_) => Ok(one(index)?.map(|part| vec![part])),
     }
 }
 
-fn one(part: &Bound<'_, PyAny>) -> PyResult<Index> {
+fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
     if part.is_none() {
-        return Ok(Index::NewAxis);
+        return Ok(Some(Index::NewAxis));
     }
     if part.is_instance_of::<PyEllipsis>() {
-        return Ok(Index::Ellipsis);
+        return Ok(Some(Index::Ellipsis));
     }
     if let Ok(slice) = part.cast::<PySlice>() {
         let bound = |name: &str| -> PyResult<Option<i64>> {
@@ -35,19 +40,45 @@ fn one(part: &Bound<'_, PyAny>) -> PyResult<Index> {
         if step == Some(0) {
             return Err(PyValueError::new_err("slice step cannot be zero"));
         }
-        return Ok(Index::Range { start: bound("start")?, stop: bound("stop")?, step });
+        return Ok(Some(Index::Range { start: bound("start")?, stop: bound("stop")?, step }));
     }
-    let text = part.is_instance_of::<PyString>();
-    let advanced = part.is_instance_of::<PyBool>()
-        || !text
-            && part.hasattr("__len__")?
-            && part.getattr("ndim").and_then(|n| n.extract::<usize>()).map_or(true, |n| n > 0);
-    if advanced {
-        return Err(PyNotImplementedError::new_err(
-            "indexing with tensors, arrays, lists or bools is not there yet: use integers, slices, None and ..., or gather()",
-        ));
+    if is_advanced(part)? {
+        return Ok(None);
     }
-    part.extract().map(Index::At).map_err(|_| {
-        PyIndexError::new_err("only integers, slices (`:`), ellipsis (`...`) and None are valid indices here")
+    part.extract().map(Index::At).map(Some).map_err(|_| {
+        PyIndexError::new_err(format!(
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {})",
+            part.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())
+        ))
     })
+}
+
+/// Whether a part picks elements one by one. Integers do not, also as tensors and arrays of no dimension.
+fn is_advanced(part: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(tensor) = part.cast::<PyTensor>() {
+        let meta = tensor.get().read(part.py()).meta();
+        return Ok(meta.shape.rank() > 0 || matches!(meta.dtype, DType::Bool | DType::U8) || meta.dtype.is_float());
+    }
+    if data::is_array(part) {
+        return Ok(part.getattr("ndim")?.extract::<usize>()? > 0 || part.getattr("dtype")?.eq("bool")?);
+    }
+    let sequence = part.cast::<PySequence>().is_ok() || part.is_instance_of::<PyRange>();
+    Ok(part.is_instance_of::<PyBool>() || sequence && !part.is_instance_of::<PyString>())
+}
+
+/// A function of `gt._indexing`, where the other indices are resolved.
+fn function<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    cell.import(py, "gt._indexing", name).cloned()
+}
+
+/// `x[index]` for an index that picks elements one by one.
+pub fn advanced_get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    function(x.py(), &GET, "get")?.call1((x, index))
+}
+
+/// `x[index] = value` for such an index.
+pub fn advanced_set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    static SET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    function(x.py(), &SET, "set")?.call1((x, index, value)).map(drop)
 }

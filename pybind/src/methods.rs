@@ -279,14 +279,26 @@ impl PyTensor {
             .collect::<PyResult<Vec<_>>>()?;
         PyList::new(py, rows)?.try_iter()
     }
-    fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-        let parts = index::parts(index)?;
-        self.view_of(py, false, |g, v| build::index(g, v, &parts))
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        match index::parts(index)? {
+            Some(parts) => {
+                let view = slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?;
+                Ok(Bound::new(py, view)?.into_any())
+            }
+            None => index::advanced_get(slf, index),
+        }
     }
-    fn __setitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let parts = index::parts(index)?;
-        let this = self.snapshot(py)?;
-        this.check_in_place().or_raise()?;
+    fn __setitem__(slf: &Bound<'_, Self>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let Some(parts) = index::parts(index)? else { return index::advanced_set(slf, index, value) };
+        if slf.get().read(py).repeats_elements() {
+            // What repeats here may be there once in the part that is written.
+            let part = Bound::new(py, slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?)?;
+            return PyTensor::copy_(&part, value).map(drop);
+        }
+        let this = slf.get().snapshot(py)?;
+        slf.get().read(py).check_in_place().or_raise()?;
         let source = match operand(value)? {
             Some(Operand::Object(object)) => Ok(object.get().snapshot(py)?),
             Some(Operand::Made(tensor)) => Ok(tensor),
@@ -299,7 +311,7 @@ impl PyTensor {
             }
             Err(scalar) => this.apply(|g, v| build::set_index(g, v, &parts, Arg::Scalar(*scalar))),
         };
-        self.rebind(py, result.or_raise()?)
+        slf.get().rebind(py, result.or_raise()?)
     }
 
     /// The elements in another dtype.
@@ -409,6 +421,23 @@ impl PyTensor {
     fn expand_as(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
         let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
         self.view_of(py, false, |g, v| build::expand(g, v, &shape))
+    }
+    /// The diagonals of the matrices that two axes make, as the last axis; a positive offset is above the main one.
+    #[pyo3(signature = (offset=0, dim1=0, dim2=1))]
+    fn diagonal(&self, py: Python<'_>, offset: i64, dim1: i64, dim2: i64) -> PyResult<PyTensor> {
+        let (plan, strides) = {
+            let this = self.read(py);
+            let plan = this.plan_view(|g, v| build::diagonal(g, v, offset, dim1, dim2)).or_raise()?;
+            let (shape, own) = (this.meta().shape, this.strides());
+            let (a, b) = (shape.axis(dim1).or_raise()?, shape.axis(dim2).or_raise()?);
+            let mut strides = own;
+            let kept = (0..shape.rank()).filter(|axis| *axis != a && *axis != b).map(|axis| own[axis]);
+            for (to, stride) in strides.iter_mut().zip(kept.chain([own[a] + own[b]])) {
+                *to = stride;
+            }
+            (plan, strides)
+        };
+        Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan.with_strides(strides)))))
     }
     /// Several axes as one.
     #[pyo3(signature = (start_dim=0, end_dim=-1))]

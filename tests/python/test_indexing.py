@@ -77,14 +77,158 @@ def test_numpy_integers_and_scalar_tensors_are_integers() -> None:
     assert t[np.int64(2)].item() == t[gt.tensor(2)].item() == 2
 
 
-@pytest.mark.parametrize("index", [[0, 1], np.array([0]), True], ids=str)
-def test_what_cannot_index_yet_says_what_can(index: Any) -> None:
-    for part in (index, gt.tensor(index)) if index is not True else (index,):
-        with pytest.raises(NotImplementedError, match=r"gather\(\)"):
-            gt.arange(3)[part]
+# Elements picked one by one ---------------------------------------------------------------------------------------
+
+MASK = np.arange(24).reshape(2, 3, 4) % 5 > 2
+PICKS: list[Any] = [
+    [1, 0],
+    ([0, 1], [1, -1]),
+    (slice(None), [0, 2, 2]),
+    ([0, 1], slice(None), [0, 3]),
+    (..., [1, 2]),
+    (None, [1, 0]),
+    np.array([[0], [-1]]),
+    (np.array([[0], [1]]), [0, 2, 1]),
+    (slice(None), slice(2, None, -1), [3, 3]),
+    [],
+    range(2),
+    MASK,
+    MASK[:, :, 0],
+    MASK[0, 0, 0],
+    (slice(None), MASK[0]),
+    (..., MASK[0, 0]),
+    (MASK[:, :, 1], [2]),
+    ([True, False], [2]),
+    True,
+    False,
+]
 
 
-def test_gather_takes_the_place_of_index_tensors() -> None:
+def _of_tensors(index: Any) -> Any:
+    """The same index, its arrays and lists being tensors."""
+    if isinstance(index, tuple):
+        return tuple(map(_of_tensors, index))
+    if isinstance(index, list | np.ndarray | np.bool_ | bool):
+        return gt.tensor(np.array(index) if len(np.shape(index)) == 0 or len(index) else np.zeros(0, np.int64))
+    return index
+
+
+@pytest.mark.parametrize("index", PICKS, ids=str)
+def test_picking_is_numpy_s(index: Any) -> None:
+    array = np.arange(24.0).reshape(2, 3, 4)
+    t = gt.tensor(array)
+    assert_close(t[index], array[index])
+    assert_close(t[_of_tensors(index)], array[index])
+    # A view that is picked from is read where it is.
+    assert_close(t.transpose(0, 1).transpose(0, 1)[_of_tensors(index)], array[index])
+
+
+@pytest.mark.parametrize("index", PICKS, ids=str)
+def test_writing_to_what_is_picked_is_numpy_s(index: Any) -> None:
+    array = np.arange(24.0).reshape(2, 3, 4)
+    t = gt.tensor(array)
+    for value in (7.0, np.arange(array[index].size).reshape(array[index].shape) + 0.5, np.ones((1, 1, 1, 1))):
+        if np.ndim(value) and array[index].ndim < np.ndim(value):
+            value = np.reshape(value, value.shape[np.ndim(value) - array[index].ndim :])
+        array[index] = value
+        t[_of_tensors(index)] = gt.tensor(value) if isinstance(value, np.ndarray) else value
+        assert_close(t, array)
+    t[index] += 1
+    array[index] += 1
+    assert_close(t, array)
+
+
+def test_an_integer_beside_an_index_is_applied_first() -> None:
+    # As in PyTorch; NumPy would count it among the indices and put what they pick in front.
+    t = gt.arange(24).reshape(2, 3, 4)
+    assert t[0, :, [0, 1]].tolist() == [[0, 1], [4, 5], [8, 9]]
+    assert t[gt.tensor(1), :, gt.tensor([3])].tolist() == [[15], [19], [23]]
+
+
+def test_a_short_list_of_indices_is_a_tuple() -> None:
+    t = gt.arange(24).reshape(2, 3, 4)
+    assert t[[[0, 1], [1, 2]]].tolist() == t[[0, 1], [1, 2]].tolist()
+    assert t[[gt.tensor(0), gt.tensor(1)]].tolist() == t[0, 1].tolist()
+
+
+def test_writing_to_what_a_view_picks_writes_to_its_base() -> None:
+    t = gt.zeros(3, 4)
+    t.T[[0, 3]] = 1
+    t[1][gt.tensor([False, True, False, False])] = 2
+    t[:, 1:][[2, 2], [0, 1]] = gt.tensor([5.0, 6.0])
+    assert t.tolist() == [[1, 0, 0, 1], [1, 2, 0, 1], [1, 5, 6, 1]]
+
+
+def test_the_last_of_several_values_for_one_place_stays_and_index_put_can_add_them() -> None:
+    t = gt.zeros(3)
+    t[[1, 1]] = gt.tensor([1.0, 2.0])
+    assert t.tolist() == [0, 2, 0]
+    places = (gt.tensor([1, 1, 0]),)
+    assert t.index_put(places, gt.tensor(1.0), accumulate=True).tolist() == [1, 4, 0]
+    t.index_put_(places, gt.tensor([1.0, 2.0, 3.0]))
+    assert t.tolist() == [3, 2, 0]
+    flags = gt.zeros(2, dtype=gt.bool)
+    assert flags.index_put((gt.tensor([1, 1]),), gt.tensor(True), accumulate=True).tolist() == [False, True]
+
+
+def test_gradients_flow_through_what_is_picked() -> None:
+    x = gt.ones(3, requires_grad=True)
+    (x[[0, 0, 2]] * gt.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert x.grad.tolist() == [3, 0, 3]
+    x.grad = None
+    source = gt.ones(2, requires_grad=True)
+    y = x * 2
+    y[gt.tensor([0, 2])] = source * 3
+    y[gt.tensor([False, False, True])] = 7.0
+    (y * gt.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert x.grad.tolist() == [0, 4, 0]
+    assert source.grad.tolist() == [3, 0]
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        x[[0]] = 1
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ([5], "index 5 is out of bounds for dimension 0 with size 2"),
+        ((0, 0, [9]), "index 9 is out of bounds for dimension 0 with size 4"),
+        (([0, 1], [0, 1, 2]), r"could not be broadcast together with shapes \[2\], \[3\]"),
+        (gt.float32, "valid indices"),
+        ("a", "got str"),
+        (1.5, "got float"),
+        ([[0], [0], [0], [0]], "too many indices for tensor of dimension 3"),
+        ([0.5], "must be long, int, byte or bool tensors"),
+        ((slice(None), [True, False]), r"mask \[2\] at index 0 does not match .* \[2, 3, 4\] at index 1"),
+        (np.ones((2, 4), bool), r"mask \[2, 4\] at index 1 does not match .* \[2, 3, 4\] at index 1"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_an_index_is_refused_in_pytorch_s_words(index: Any, message: str) -> None:
+    t = gt.arange(24).reshape(2, 3, 4)
+    with pytest.raises(IndexError, match=message):
+        t[index]
+    with pytest.raises(IndexError, match=message):
+        t[index] = 0
+
+
+def test_what_cannot_be_written_is_refused_in_pytorch_s_words() -> None:
+    t = gt.zeros(2, 3)
+    with pytest.raises(RuntimeError, match=r"shape \[5\] cannot be broadcast to indexing result of shape \[2, 3\]"):
+        t[[0, 1]] = gt.ones(5)
+    with pytest.raises(RuntimeError, match="got Float for the destination and Long for the source"):
+        t[[0, 1]] = gt.ones(3, dtype=gt.int64)
+    assert t.sum().item() == 0
+
+
+def test_an_index_tensor_out_of_range_is_found_when_it_runs() -> None:
+    t = gt.zeros(2, 3)
+    for index in (gt.tensor([1, -3]), (gt.tensor([0]), gt.tensor([4])), (slice(None), gt.tensor([3]))):
+        with pytest.raises(IndexError, match=r"index (-3|4|3) is out of bounds for dimension [01] with size [23]"):
+            t[index].tolist()
+    assert t[gt.tensor([-2])].tolist() == [[0, 0, 0]]
+
+
+def test_gather_takes_single_elements() -> None:
     t = gt.arange(4, dtype=gt.float32)
     t.requires_grad = True
     chosen = t.gather(0, gt.tensor([0, 2, 2]))

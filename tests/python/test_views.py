@@ -231,6 +231,25 @@ def test_what_is_computed_is_contiguous() -> None:
 
 def test_repeated_elements_are_not_written() -> None:
     wide = gt.zeros(3, 1).expand(3, 4)
-    with pytest.raises(RuntimeError, match=r"single memory location|expand"):
+    with pytest.raises(RuntimeError, match="single memory location"):
         wide += 1
+    with pytest.raises(RuntimeError, match="single memory location"):
+        wide[0] = 1
     assert wide.sum().item() == 0
+
+
+def test_a_diagonal_is_a_view() -> None:
+    for offset in range(-4, 5):
+        for turned in (False, True):
+            t, array = base(), np.arange(12, dtype=np.float32).reshape(3, 4)
+            t2, array2 = (t.T, array.T) if turned else (t, array)
+            diagonal = t2.diagonal(offset)
+            assert_close(diagonal, array2.diagonal(offset))
+            diagonal += 100
+            np.fill_diagonal(array2[max(-offset, 0) :, max(offset, 0) :], array2.diagonal(offset) + 100)
+            assert_close(t, array)
+    batch = gt.arange(24).reshape(2, 3, 4)
+    assert batch.diagonal(1, 0, 2).tolist() == np.arange(24).reshape(2, 3, 4).diagonal(1, 0, 2).tolist()
+    assert batch.diagonal(0, 1, 2).stride() == (12, 5)
+    with pytest.raises(RuntimeError, match="identical 1, -2"):
+        batch.diagonal(0, 1, -2)

@@ -57,7 +57,6 @@ from gt._gt import (
     synchronize,
     tensor,
     uint8,
-    where,
     zeros,
     zeros_like,
 )
@@ -144,7 +143,6 @@ __all__ = [
     "tensor",
     "uint8",
     "utils",
-    "where",
     "zeros",
     "zeros_like",
     *_functions,

@@ -30,12 +30,13 @@ ALIASES = {
     "clip": "clamp",
     "moveaxis": "movedim",
     "swapdims": "transpose",
+    "row_stack": "vstack",
 }
 
 # Methods that are functions too.
 METHODS = """
     sum mean prod amax amin any all max min argmax argmin var std softmax log_softmax matmul clamp reshape transpose
-    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather scatter_add numel t
+    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather scatter_add numel t diagonal
 """.split()
 
 
@@ -169,6 +170,13 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return input.shape == other.shape and bool((input == other).all())
 
 
+def contains(self: Tensor, element: object) -> bool:
+    """Whether an element is equal to this number, or to that of a tensor at its place: `element in x`."""
+    if not isinstance(element, Tensor | bool | int | float):
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+    return bool((self == element).any())
+
+
 _rows: dict[str, Function] = {row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"}
 _docs = {row["name"]: row["doc"] for row in _gt.op_table()}
 _wrapped = {
@@ -195,18 +203,22 @@ def install(namespace: dict[str, Any]) -> list[str]:
         functions[name] = _of_method(name)
     for function in _composites.FUNCTIONS:
         functions[function.__name__] = function
+    for function in _composites.TENSOR_METHODS:
+        setattr(Tensor, function.__name__, function)
     for function in _composites.IN_PLACE:
         name = function.__name__ + "_"
         setattr(Tensor, name, _name(_in_place(function), name, f"`{function.__name__}`, in place."))
-    Tensor.repeat = _composites.places.repeat
     Tensor.ndimension = Tensor.dim
     for function in (flip, isclose, allclose, equal, *_composites.METHODS):
         functions[function.__name__] = function
         setattr(Tensor, function.__name__, function)
+    Tensor.__contains__ = contains
+    Tensor.__complex__ = lambda self: complex(self.item())
     Tensor.__reversed__ = lambda self: flip(self, 0)
     for alias, name in ALIASES.items():
         functions[alias] = functions[name]
-        setattr(Tensor, alias, getattr(Tensor, name))
+        if hasattr(Tensor, name):
+            setattr(Tensor, alias, getattr(Tensor, name))
         if hasattr(Tensor, name + "_"):
             setattr(Tensor, alias + "_", getattr(Tensor, name + "_"))
     namespace.update(functions)

@@ -1,14 +1,25 @@
 """Functions and methods that are a few lines of other operations, under PyTorch's names; their gradients follow.
 
-A module is about one theme. Of its functions, `METHODS` are functions and methods alike, `FUNCTIONS` functions alone,
-and those `IN_PLACE` have an in-place method too. `_ops.install` hands them out.
+A module is about one theme. Of its functions, `METHODS` are functions and methods alike, `TENSOR_METHODS` methods
+alone, `FUNCTIONS` functions alone, and those `IN_PLACE` have an in-place method too. `_ops.install` hands them out.
 """
 
 from __future__ import annotations
 
-from gt._composites import arithmetic, masks, places, products, reductions
+from gt._composites import (
+    arithmetic,
+    creation,
+    distances,
+    masks,
+    parts,
+    places,
+    products,
+    reductions,
+    sums,
+)
 
-_MODULES = (masks, places, arithmetic, reductions, products)
+_MODULES = (masks, parts, places, arithmetic, reductions, distances, products, sums, creation)
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)
+TENSOR_METHODS = tuple(function for module in _MODULES for function in getattr(module, "TENSOR_METHODS", ()))
 IN_PLACE = tuple(function for module in _MODULES for function in module.IN_PLACE)
 FUNCTIONS = tuple(function for module in _MODULES for function in module.FUNCTIONS)

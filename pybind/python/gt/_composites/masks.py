@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 import gt
 from gt import _gt
 from gt._gt import Tensor
@@ -46,14 +48,33 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex) -> Tensor:
     return _gt.where(mask, filling, input)
 
 
+def where(
+    condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """`input` where the bool `condition` is true, `other` elsewhere; alone, where that is: a vector for each axis."""
+    if input is None and other is None:
+        return tuple(_gt.tensor(places) for places in np.nonzero(np.atleast_1d(condition.numpy())))
+    if input is None or other is None:
+        raise TypeError("where() takes a condition alone, or with both of what to choose from")
+    return _gt.where(condition, input, other)
+
+
+def where_method(self: Tensor, condition: Tensor, other: Tensor | complex) -> Tensor:
+    """The elements where `condition` is true, those of `other` elsewhere."""
+    return _gt.where(condition, self, other)
+
+
+where_method.__name__ = "where"
+
 METHODS = (
     tril,
     triu,
     masked_fill,
 )
+TENSOR_METHODS = (where_method,)
 IN_PLACE = (
     tril,
     triu,
     masked_fill,
 )
-FUNCTIONS = ()
+FUNCTIONS = (where,)

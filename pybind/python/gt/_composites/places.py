@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
-from gt import _gt
+import numpy as np
+
+from gt import _gt, _indexing
 from gt._composites.common import axes_of, axis_of
+from gt._composites.parts import atleast_3d
 from gt._gt import Tensor
 
 
@@ -56,11 +60,117 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
+    if index.dtype not in (_gt.int64, _gt.int32):
+        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
     axis = axis_of(input, dim)
+    if input.ndim == 0:
+        return input.reshape(1).gather(0, index.long().reshape(1)).reshape(())
     shape = [1] * input.ndim
     shape[axis] = index.numel()
     wide = [*input.shape[:axis], index.numel(), *input.shape[axis + 1 :]]
     return input.gather(axis, index.long().reshape(shape).expand(wide))
+
+
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at these places of the flattened tensor, in the shape of the index.
+
+    Raises:
+        IndexError: An index is out of range; raised when the result is fetched.
+    """
+    if index.dtype != _gt.int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype}")
+    return _indexing.get(input.reshape(-1), index.reshape(-1)).reshape(index.shape)
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather`, where what is indexed and the indices broadcast but for the axis; without one, flattened."""
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.ndim != indices.ndim:
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        )
+    axis = axis_of(input, dim)
+    pairs = zip(input.shape, indices.shape, strict=True)
+    common = [own if other == 1 else other for own, other in pairs]
+    wide = input.expand([*common[:axis], input.shape[axis], *common[axis + 1 :]])
+    return wide.gather(axis, indices.expand([*common[:axis], indices.shape[axis], *common[axis + 1 :]]))
+
+
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor | None = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each part of an axis so many times in a row; without an axis, each element of the flattened tensor.
+
+    With a tensor alone, the positions that its elements repeat.
+    """
+    if repeats is None:
+        return _repeated_places(input)
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    axis = axis_of(input, dim)
+    size = input.shape[axis]
+    if not isinstance(repeats, int) and (repeats := _gt.as_tensor(repeats)).numel() == 1:
+        repeats = int(repeats.item())
+    if isinstance(repeats, int):
+        if repeats < 0:
+            raise RuntimeError("Repeats must be non-negative")
+        shape = [*input.shape[: axis + 1], repeats, *input.shape[axis + 1 :]]
+        result = input.unsqueeze(axis + 1).expand(shape).flatten(axis, axis + 1)
+        result = result.clone() if repeats == 1 else result
+    else:
+        if repeats.ndim != 1 or repeats.numel() != size:
+            raise RuntimeError(
+                "repeats must have the same size as input along dim, but got "
+                f"repeats.size(0) = {repeats.numel()} and input.size({axis}) = {size}"
+            )
+        result = index_select(input, axis, _repeated_places(repeats))
+    if output_size is not None and result.shape[axis] != output_size:
+        raise RuntimeError(
+            f"repeat_interleave: output_size is {output_size}, but the repeats make {result.shape[axis]}"
+        )
+    return result
+
+
+def _repeated_places(repeats: Tensor) -> Tensor:
+    if repeats.dtype not in (_gt.int64, _gt.int32):
+        raise RuntimeError("repeats has to be Long or Int tensor")
+    counts = repeats.numpy()
+    if (counts < 0).any():
+        raise RuntimeError("repeats can not be negative")
+    return _gt.tensor(np.repeat(np.arange(len(counts)), counts))
+
+
+def index_put(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with `copy[indices] = values`, or with the values added, each as often as its place is named."""
+    return _indexing.index_put(input, indices, values, accumulate)
+
+
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned by quarters of a circle in the plane of two axes, from the first to the second."""
+    first, second = axes_of(input, list(dims))
+    if first == second:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    if k % 4 == 1:
+        return input.flip(second).transpose(first, second)
+    if k % 4 == 2:
+        return input.flip([first, second])
+    return input.flip(first).transpose(first, second) if k % 4 else input.clone()
+
+
+def fliplr(input: Tensor) -> Tensor:
+    """The columns, axis 1, in reverse order."""
+    if input.ndim < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return input.flip(1)
+
+
+def flipud(input: Tensor) -> Tensor:
+    """The rows, axis 0, in reverse order."""
+    if input.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return input.flip(0)
 
 
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
@@ -89,6 +199,53 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return _gt.cat([t.reshape(1, -1) if t.ndim < 2 else t for t in tensors], 0)
 
 
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One behind the other: along axis 2, vectors being rows and matrices getting a last axis."""
+    return _gt.cat(list(atleast_3d(*tensors)) if len(tensors) > 1 else [atleast_3d(tensors[0])], 2)
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """`hstack`, where vectors are columns."""
+    return _gt.cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors], 1)
+
+
+def block_diag(*tensors: Tensor) -> Tensor:
+    """The matrix of zeros with these matrices along its diagonal."""
+    blocks = [t.reshape(1, -1) if t.ndim < 2 else t for t in tensors]
+    for i, block in enumerate(blocks):
+        if block.ndim > 2:
+            raise RuntimeError(
+                "torch.block_diag: Input tensors must have 2 or fewer dimensions. "
+                f"Input {i} has {block.ndim} dimensions"
+            )
+    width, left, rows = sum(block.shape[1] for block in blocks), 0, []
+    for block in blocks:
+        before = _gt.zeros(block.shape[0], left, dtype=block.dtype)
+        left += block.shape[1]
+        rows.append(_gt.cat([before, block, _gt.zeros(block.shape[0], width - left, dtype=block.dtype)], 1))
+    return _gt.cat(rows, 0) if rows else _gt.zeros(1, 0)
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """Every choice of one element from each vector, a row each."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return _gt.stack([grid.reshape(-1) for grid in meshgrid(*tensors)], 1)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Every choice of `r` elements of a vector in their order, a row each."""
+    if input.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return _gt.empty(0, dtype=input.dtype)
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = np.array(list(choose(range(input.numel()), r)), np.int64).reshape(-1, r)
+    return index_select(input, 0, _gt.tensor(places.reshape(-1))).reshape(places.shape)
+
+
 def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: one tensor for each vector, of the sizes of all; `"xy"` swaps the first two axes."""
     if indexing not in ("ij", "xy"):
@@ -111,12 +268,25 @@ METHODS = (
     roll,
     unbind,
     index_select,
+    take,
+    take_along_dim,
+    repeat_interleave,
+    index_put,
+    rot90,
+    fliplr,
+    flipud,
     movedim,
     broadcast_to,
 )
-IN_PLACE = ()
+TENSOR_METHODS = (repeat,)
+IN_PLACE = (index_put,)
 FUNCTIONS = (
     hstack,
     vstack,
+    dstack,
+    column_stack,
+    block_diag,
+    cartesian_prod,
+    combinations,
     meshgrid,
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from gt._composites.common import check_rank
+import gt
+from gt import _gt
+from gt._composites.common import axes_of, axis_of, check_floating, check_rank
 from gt._gt import Tensor
 
 
@@ -60,58 +63,177 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
     return _plus(input, bmm(batch1, batch2), beta, alpha)
 
 
-def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """Products summed over the letters that the output lacks: `einsum("bij,bjk->bik", x, y)`.
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (the sum of batch1 @ batch2 over the batch)`."""
+    return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
-    Operands are taken from left to right, each pair by one matrix product.
 
-    Raises:
-        NotImplementedError: `...`, or a letter twice in one operand.
-        RuntimeError: The letters do not fit the operands.
-    """
-    text = equation.replace(" ", "")
-    if "." in text:
-        raise NotImplementedError("einsum: '...' is not there: name every axis with a letter")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(operands):
-        raise RuntimeError(f"einsum(): {len(terms)} operands in {equation!r}, but {len(operands)} were given")
-    sizes: dict[str, int] = {}
-    for term, operand in zip(terms, operands, strict=True):
-        if len(term) != operand.ndim:
-            raise RuntimeError(f"einsum(): {term!r} names {len(term)} axes of an operand with {operand.ndim}")
-        if len(set(term)) != len(term):
-            raise NotImplementedError(f"einsum: a letter twice in one operand, {term!r}, is not there")
-        for letter, size in zip(term, operand.shape, strict=True):
-            if sizes.setdefault(letter, size) != size:
-                raise RuntimeError(f"einsum(): axis {letter!r} has sizes {sizes[letter]} and {size}")
-    if not arrow:
-        right = "".join(sorted(letter for letter in sizes if left.count(letter) == 1))
-    if len(set(right)) != len(right) or not set(right) <= set(sizes):
-        raise RuntimeError(f"einsum(): the output {right!r} names letters of the operands, each once")
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (mat @ vec)`; `input` is not looked at where `beta` is 0."""
+    return _plus(input, mv(mat, vec), beta, alpha)
 
-    def keep(t: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
-        """What nobody else wants, summed."""
-        axes = tuple(i for i, letter in enumerate(term) if letter not in wanted)
-        return (t.sum(axes) if axes else t), "".join(letter for letter in term if letter in wanted)
 
-    def arranged(t: Tensor, term: str, *groups: list[str]) -> Tensor:
-        """The axes in groups, each as one."""
-        order = [term.index(letter) for group in groups for letter in group]
-        return t.permute(order).reshape([math.prod(sizes[letter] for letter in group) for group in groups])
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * outer(vec1, vec2)`; `input` is not looked at where `beta` is 0."""
+    return _plus(input, outer(vec1, vec2), beta, alpha)
 
-    result, labels = keep(operands[0], terms[0], {*right, *"".join(terms[1:])})
-    for i in range(1, len(operands)):
-        later = {*right, *"".join(terms[i + 1 :])}
-        other, term = keep(operands[i], terms[i], {*later, *labels})
-        result, labels = keep(result, labels, {*later, *term})
-        shared = [letter for letter in labels if letter in term]
-        batch, summed = [c for c in shared if c in later], [c for c in shared if c not in later]
-        rows, columns = [c for c in labels if c not in term], [c for c in term if c not in labels]
-        product = arranged(result, labels, batch, rows, summed) @ arranged(other, term, batch, summed, columns)
-        labels = "".join([*batch, *rows, *columns])
-        result = product.reshape([sizes[letter] for letter in labels])
-    return result.permute([labels.index(letter) for letter in right]) if right else result
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of several matrices, in the order that takes the fewest multiplications."""
+    return multi_dot(list(matrices))
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of several matrices, in the order that takes the fewest multiplications; the ends may be vectors."""
+    if len(tensors) < 2:
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
+    chain = list(tensors)
+    row, column = chain[0].ndim == 1, chain[-1].ndim == 1
+    chain[0] = chain[0].unsqueeze(0) if row else chain[0]
+    chain[-1] = chain[-1].unsqueeze(1) if column else chain[-1]
+    for i, t in enumerate(chain):
+        if t.ndim != 2:
+            raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t.ndim}D")
+    sizes = [chain[0].shape[0], *(t.shape[1] for t in chain)]
+    # The cheapest way to have the product of a stretch: its cost, and where it is cut (Godbole 1973).
+    best = {(i, i): (0, i) for i in range(len(chain))}
+    for length in range(1, len(chain)):
+        for i in range(len(chain) - length):
+            j = i + length
+            best[i, j] = min(
+                (best[i, k][0] + best[k + 1, j][0] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)
+            )
+
+    def product(i: int, j: int) -> Tensor:
+        cut = best[i, j][1]
+        return chain[i] if i == j else product(i, cut) @ product(cut + 1, j)
+
+    result = product(0, len(chain) - 1)
+    result = result.squeeze(0) if row else result
+    return result.squeeze(-1) if column else result
+
+
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """The product of two vectors; there are no complex numbers to conjugate."""
+    return dot(input, other)
+
+
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """The products of vectors along an axis."""
+    return (x * y).sum(dim)
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """The products of vectors along the last axes, each of one tensor with each of the other."""
+    if input.ndim == 0 or other.ndim == 0:
+        return input * other
+    if input.shape[-1] != other.shape[-1]:
+        raise RuntimeError(
+            "inner() the last dimension must match on both input tensors but got shapes "
+            f"{list(input.shape)} and {list(other.shape)}"
+        )
+    return tensordot(input, other, ([-1], [-1]))
+
+
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
+    """Products summed over axes: the last so many of `a` with the first of `b`, or those that are listed for each."""
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.ndim, b.ndim):
+            raise RuntimeError(
+                f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims} of tensors with {a.ndim} and {b.ndim}"
+            )
+        left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    else:
+        left, right = axes_of(a, dims[0]), axes_of(b, dims[1])
+        if len(left) != len(right):
+            raise RuntimeError("both dimension lists should have same length")
+    for i, j in zip(left, right, strict=True):
+        if a.shape[i] != b.shape[j]:
+            raise RuntimeError(
+                f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} "
+                f"and second has size {b.shape[j]} in dim {j}"
+            )
+    rows = [axis for axis in range(a.ndim) if axis not in left]
+    columns = [axis for axis in range(b.ndim) if axis not in right]
+    summed = math.prod(a.shape[axis] for axis in left)
+    shape = [*(a.shape[axis] for axis in rows), *(b.shape[axis] for axis in columns)]
+    first = a.permute([*rows, *left]).reshape([math.prod(a.shape[axis] for axis in rows), summed])
+    second = b.permute([*right, *columns]).reshape([summed, math.prod(b.shape[axis] for axis in columns)])
+    return (first @ second).reshape(shape)
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product: each element of one tensor times the whole of the other."""
+    rank = max(input.ndim, other.ndim)
+    a = [1] * (rank - input.ndim) + list(input.shape)
+    b = [1] * (rank - other.ndim) + list(other.shape)
+    if rank > 4:
+        # Two axes for each would be more than a tensor has.
+        raise NotImplementedError(f"kron is there for up to 4 dimensions, but got {rank}")
+    apart = input.reshape([size for own in a for size in (own, 1)]) * other.reshape(
+        [size for own in b for size in (1, own)]
+    )
+    return apart.reshape([m * n for m, n in zip(a, b, strict=True)])
+
+
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The cross products of vectors of 3 along an axis: the first of that size unless given."""
+    if dim is None:
+        found = [axis for axis, size in enumerate(input.shape) if size == 3]
+        if not found:
+            raise RuntimeError("no dimension of size 3 in input")
+        dim = found[0]
+    if input.ndim != other.ndim:
+        raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
+    if input.shape[axis_of(input, dim)] != 3 or other.shape[axis_of(other, dim)] != 3:
+        raise RuntimeError(
+            f"linalg.cross: inputs dimension {dim} must have length 3. "
+            f"Got {input.shape[axis_of(input, dim)]} and {other.shape[axis_of(other, dim)]}"
+        )
+    return input.roll(-1, dim) * other.roll(-2, dim) - input.roll(-2, dim) * other.roll(-1, dim)
+
+
+def matrix_power(input: Tensor, n: int) -> Tensor:
+    """The product of a matrix with itself, `n` factors; those of the inverse if `n` is negative."""
+    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+        raise RuntimeError(
+            f"linalg.matrix_power: A must be batches of square matrices, but they are {list(input.shape)[-2:]} matrices"
+        )
+    if n < 0:
+        return matrix_power(gt.linalg.inv(input), -n)
+    result = None
+    while n:
+        if n & 1:
+            result = input if result is None else result @ input
+        n >>= 1
+        input = input @ input if n else input
+    if result is None:
+        return _gt.eye(input.shape[-1], dtype=input.dtype).expand(input.shape).clone()
+    return result.clone() if result is input else result
+
+
+def matrix_exp(input: Tensor) -> Tensor:
+    """The exponential of matrices: the series, of the matrices halved until it converges fast, and squared again."""
+    check_floating("matrix_exp", input)
+    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+        raise RuntimeError(
+            f"linalg.matrix_exp: A must be batches of square matrices, but they are {list(input.shape)[-2:]} matrices"
+        )
+    largest = input.detach().abs().sum(-1).amax().item() if input.numel() else 0.0
+    halvings = max(0, math.ceil(math.log2(largest)) + 2) if 0 < largest < math.inf else 0
+    small = input * 2.0**-halvings
+    identity = _gt.eye(input.shape[-1], dtype=input.dtype).expand(input.shape)
+    result = identity
+    # The rest after 1/16! of a matrix of norm 1/4 is below what float64 tells apart.
+    for k in range(15, 0, -1):
+        result = identity + small @ result / k
+    for _ in range(halvings):
+        result = result @ result
+    return result
 
 
 METHODS = (
@@ -121,7 +243,16 @@ METHODS = (
     mm,
     bmm,
     addmm,
+    addbmm,
+    addmv,
+    addr,
     baddbmm,
+    vdot,
+    inner,
+    kron,
+    cross,
+    matrix_power,
+    matrix_exp,
 )
-IN_PLACE = ()
-FUNCTIONS = (einsum,)
+IN_PLACE = (addmm, addbmm, addmv, addr, baddbmm)
+FUNCTIONS = (tensordot, chain_matmul)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from gt import _gt
-from gt._composites.common import axes_of
+from gt._composites.common import axes_of, check_floating
 from gt._gt import Tensor
+from gt._types import MinMax
 
 
 def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
@@ -37,8 +38,11 @@ def norm(
         return (input != 0).to(input.dtype).sum(dim, keepdim=keepdim)
     if p == 1:
         return input.abs().sum(dim, keepdim=keepdim)
-    total = (input * input if p == 2 else input.abs() ** p).sum(dim, keepdim=keepdim)
-    # A norm of 0 has no slope: PyTorch takes 0 for it.
+    return root((input * input if p == 2 else input.abs() ** p).sum(dim, keepdim=keepdim), p)
+
+
+def root(total: Tensor, p: float) -> Tensor:
+    """`total ** (1 / p)`, whose slope at 0, which there is none of, is 0 as in PyTorch."""
     zero = total == 0
     filled = _gt.where(zero, 1.0, total)
     return _gt.where(zero, 0.0, filled.sqrt() if p == 2 else filled ** (1 / p))
@@ -63,20 +67,88 @@ def std_mean(
     return input.std(dim, correction=correction, keepdim=keepdim), input.mean(dim, keepdim=keepdim)
 
 
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along an axis; lengths below `eps` count as `eps`."""
-    lengths = norm(x1, 2.0, dim).clamp(min=eps) * norm(x2, 2.0, dim).clamp(min=eps)
-    return (x1 * x2).sum(dim) / lengths
+def nansum(
+    input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: _gt.dtype | None = None
+) -> Tensor:
+    """The sum of all elements, or along axes, where NaN counts as 0."""
+    return _gt.where(input.isnan(), _gt.zeros((), dtype=input.dtype), input).sum(dim, keepdim, dtype=dtype)
+
+
+def nanmean(
+    input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: _gt.dtype | None = None
+) -> Tensor:
+    """The mean of what is not NaN: of all elements, or along axes."""
+    check_floating("nanmean", input)
+    return nansum(input, dim, keepdim, dtype=dtype) / (~input.isnan()).sum(dim, keepdim)
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """The smallest and the largest element: of all, or along an axis."""
+    return MinMax(input.amin(dim, keepdim=keepdim), input.amax(dim, keepdim=keepdim))
+
+
+def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
+    """The sum along the axes that broadcasting this size to the tensor's would repeat."""
+    wanted = list(size[0]) if len(size) == 1 and not isinstance(size[0], int) else list(size)
+    lead = input.ndim - len(wanted)
+    if lead < 0 or any(new not in (1, own) for own, new in zip(input.shape[lead:], wanted, strict=True)):
+        raise RuntimeError(f"size {{{wanted}}} is not expandable to size {{{list(input.shape)}}}.")
+    axes = [*range(lead), *(lead + i for i, new in enumerate(wanted) if new == 1 and input.shape[lead + i] != 1)]
+    return input.sum(axes, keepdim=True).reshape(wanted) if axes else input
+
+
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
+    """The covariance matrix of variables, a row each, from observations, a column each."""
+    if input.ndim > 2:
+        raise RuntimeError(
+            f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions"
+        )
+    rows = input.reshape(1, -1) if input.ndim < 2 else input
+    rows = rows if rows.is_floating_point() else rows.float()
+    weights = fweights
+    if aweights is not None:
+        weights = aweights if fweights is None else fweights * aweights
+    if weights is None:
+        total = count = rows.shape[1]
+        mean = rows.mean(1, keepdim=True)
+        centred = rows - mean
+        product = centred @ centred.mT
+        norm_factor = max(count - correction, 0)
+        result = product / norm_factor
+    else:
+        weights = weights.to(rows.dtype)
+        total = weights.sum()
+        centred = rows - (rows * weights).sum(1, keepdim=True) / total
+        lost = correction * (total if aweights is None else (weights * aweights).sum() / total)
+        divisor = total - correction if aweights is None else total - lost
+        result = (centred * weights) @ centred.mT / divisor.clamp(min=0)
+    return result.squeeze() if input.ndim < 2 else result
+
+
+def corrcoef(input: Tensor) -> Tensor:
+    """The matrix of correlations of variables, a row each."""
+    matrix = cov(input)
+    if matrix.ndim == 0:
+        return matrix / matrix
+    spread = matrix.diagonal().sqrt()
+    return (matrix / spread.unsqueeze(1) / spread).clamp(-1, 1)
 
 
 METHODS = (
     logsumexp,
     norm,
     count_nonzero,
+    nansum,
+    nanmean,
+    aminmax,
+    cov,
+    corrcoef,
 )
+TENSOR_METHODS = (sum_to_size,)
 IN_PLACE = ()
 FUNCTIONS = (
     var_mean,
     std_mean,
-    cosine_similarity,
 )

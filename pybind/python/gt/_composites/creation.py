@@ -1,0 +1,90 @@
+"""Tensors made of numbers, or like another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gt import _gt
+from gt._composites.common import check_rank
+from gt._gt import Tensor
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: _gt.dtype | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers from `base ** start` to `base ** end`, evenly apart in their logarithms."""
+    exponents = _gt.linspace(float(start), float(end), steps, dtype=_gt.float64)
+    return (_gt.full((), base, dtype=_gt.float64) ** exponents).to(dtype or _gt.float32).requires_grad_(requires_grad)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: _gt.dtype = _gt.int64) -> Tensor:
+    """The places on and below a diagonal of a matrix: their rows, and their columns."""
+    return _gt.tensor(np.stack(np.tril_indices(row, offset, col)), dtype=dtype)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: _gt.dtype = _gt.int64) -> Tensor:
+    """The places on and above a diagonal of a matrix: their rows, and their columns."""
+    return _gt.tensor(np.stack(np.triu_indices(row, offset, col)), dtype=dtype)
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """The powers of a vector's elements, a column each, falling unless `increasing`."""
+    check_rank("vander", x=(x, 1))
+    count = x.numel() if N is None else N
+    if count < 0:
+        raise RuntimeError("N must be non-negative.")
+    powers = _gt.arange(count) if increasing else _gt.arange(count - 1, -1, -1) if count else _gt.arange(0)
+    return x.unsqueeze(1) ** powers
+
+
+def new_tensor(self: Tensor, data: Any, *, dtype: _gt.dtype | None = None, requires_grad: bool = False) -> Tensor:
+    """`tensor` of this one's dtype unless another is given."""
+    return _gt.tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+def new_empty(
+    self: Tensor, *size: int | Sequence[int], dtype: _gt.dtype | None = None, requires_grad: bool = False
+) -> Tensor:
+    """`empty` of this one's dtype unless another is given."""
+    return _gt.empty(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+def new_zeros(
+    self: Tensor, *size: int | Sequence[int], dtype: _gt.dtype | None = None, requires_grad: bool = False
+) -> Tensor:
+    """`zeros` of this one's dtype unless another is given."""
+    return _gt.zeros(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+def new_ones(
+    self: Tensor, *size: int | Sequence[int], dtype: _gt.dtype | None = None, requires_grad: bool = False
+) -> Tensor:
+    """`ones` of this one's dtype unless another is given."""
+    return _gt.ones(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+def new_full(
+    self: Tensor,
+    size: Sequence[int],
+    fill_value: complex,
+    *,
+    dtype: _gt.dtype | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`full` of this one's dtype unless another is given."""
+    return _gt.full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+METHODS = ()
+TENSOR_METHODS = (new_tensor, new_empty, new_zeros, new_ones, new_full)
+IN_PLACE = ()
+FUNCTIONS = (logspace, tril_indices, triu_indices, vander)

@@ -1,0 +1,280 @@
+"""Parts of a tensor, mostly views, and copies with a part replaced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from gt import _gt
+from gt._composites.common import axis_of
+from gt._gt import Tensor
+
+
+def _along(input: Tensor, axis: int, part: int | slice) -> Tensor:
+    """`input[:, …, part]` with the part at an axis."""
+    return input[(slice(None),) * axis + (part,)]
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """What is at one position of an axis, without the axis."""
+    axis = _real_axis("select", input, dim)
+    size = input.shape[axis]
+    if not -size <= index < size:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
+        )
+    return _along(input, axis, index)
+
+
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis as several of these sizes, of which one may be -1."""
+    axis = _real_axis("unflatten", input, dim)
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    size, known = input.shape[axis], math.prod(part for part in sizes if part != -1)
+    complete = [size // known if part == -1 and known else part for part in sizes]
+    if math.prod(complete) != size or list(sizes).count(-1) > 1:
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} ({size}) in the "
+            "input tensor"
+        )
+    return input.view([*input.shape[:axis], *complete, *input.shape[axis + 1 :]])
+
+
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """The windows of `size` positions along an axis, `step` apart, a window along a new last axis.
+
+    Windows that overlap are a copy, unlike PyTorch's view: writing to them is not seen in `input`.
+    """
+    axis = axis_of(input, dimension)
+    if input.ndim == 0:
+        input = input.reshape(1)
+    extent = input.shape[axis]
+    if size > extent:
+        raise RuntimeError(
+            f"maximum size for tensor at dimension {dimension} is {extent} but size is {size}",
+        )
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    count = (extent - size) // step + 1
+    if size <= step and count * step <= extent:
+        blocks = unflatten(input.narrow(axis, 0, count * step), axis, (count, step))
+        return blocks.narrow(axis + 1, 0, size).movedim(axis + 1, -1)
+    places = (_gt.arange(count) * step).unsqueeze(1) + _gt.arange(size)
+    return input.index_select(axis, places.reshape(-1)).unflatten(axis, (count, size)).movedim(axis + 1, -1)
+
+
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """The elements of a contiguous tensor at an offset and at distances along new axes: a copy, unlike PyTorch's view.
+
+    Raises:
+        NotImplementedError: A tensor with gaps between its elements, whose memory GT does not show.
+    """
+    if not input.is_contiguous():
+        raise NotImplementedError("as_strided is there for contiguous tensors: call contiguous() first")
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    places = _gt.full([1] * len(size), storage_offset or 0, dtype=_gt.int64)
+    last = storage_offset or 0
+    for axis, (extent, distance) in enumerate(zip(size, stride, strict=True)):
+        if distance < 0:
+            raise RuntimeError(
+                f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
+            )
+        shape = [1] * len(size)
+        shape[axis] = extent
+        places = places + (_gt.arange(extent) * distance).reshape(shape)
+        last += max(extent - 1, 0) * distance
+    if last >= input.numel() and places.numel():
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {storage_offset or 0} are out of "
+            f"bounds for {input.numel()} elements"
+        )
+    return input.reshape(-1).gather(0, places.reshape(-1)).reshape(size)
+
+
+def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of an axis cut into so many parts, the first ones longer by one if need be, or cut at these positions."""
+    if input.ndim == 0:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    axis = axis_of(input, dim)
+    size = input.shape[axis]
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, int):
+        if indices_or_sections <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")
+        short, longer = divmod(size, indices_or_sections)
+        cuts = [i * short + min(i, longer) for i in range(1, indices_or_sections)]
+    else:
+        cuts = list(indices_or_sections)
+    ends = zip([0, *cuts], [*cuts, None], strict=True)
+    return tuple(_along(input, axis, slice(start, end)) for start, end in ends)
+
+
+def _split_evenly(name: str, input: Tensor, parts: int | Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    if isinstance(parts, int) and (parts <= 0 or input.shape[axis] % parts):
+        raise RuntimeError(
+            f"torch.{name} attempted to split along dimension {axis}, but the size of the dimension "
+            f"{input.shape[axis]} is not divisible by the split_size {parts}!"
+        )
+    return tensor_split(input, parts, axis)
+
+
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along the columns: axis 1, or 0 of a vector; into equal parts."""
+    if input.ndim < 1:
+        raise RuntimeError(
+            "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!"
+        )
+    return _split_evenly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
+
+
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along the rows, axis 0, into equal parts."""
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
+        )
+    return _split_evenly("vsplit", input, indices_or_sections, 0)
+
+
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along axis 2 into equal parts."""
+    if input.ndim < 3:
+        raise RuntimeError(
+            f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with {input.ndim} dimensions!"
+        )
+    return _split_evenly("dsplit", input, indices_or_sections, 2)
+
+
+def _each(
+    tensors: tuple[Tensor | Sequence[Tensor], ...], shaped: Callable[[Tensor], Tensor]
+) -> Tensor | tuple[Tensor, ...]:
+    if len(tensors) == 1 and isinstance(tensors[0], Tensor):
+        return shaped(tensors[0])
+    many = tensors[0] if len(tensors) == 1 else tensors
+    return tuple(shaped(t) for t in many)
+
+
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """Views with at least one axis, of one tensor or of several."""
+    return _each(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
+
+
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """Views with at least two axes, vectors being rows, of one tensor or of several."""
+    return _each(tensors, lambda t: t.reshape(1, -1) if t.ndim < 2 else t)
+
+
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """Views with at least three axes, matrices getting a last one, of one tensor or of several."""
+    return _each(tensors, lambda t: t.reshape(1, -1, 1) if t.ndim < 2 else t.unsqueeze(-1) if t.ndim == 2 else t)
+
+
+# Diagonals --------------------------------------------------------------------------------------------------------
+
+
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices of zeros with the last axis as their diagonals, at two axes of the result."""
+    size = input.shape[-1] + abs(offset) if input.ndim else 0
+    first, second = (_axis(dim, input.ndim + 1) for dim in (dim1, dim2))
+    if first == second:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    shape = list(input.shape[:-1])
+    for axis in sorted((first, second)):
+        shape.insert(axis, size)
+    matrices = _gt.zeros(shape, dtype=input.dtype)
+    matrices.diagonal(offset, first, second).copy_(input)
+    return matrices
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrix with a vector as its diagonal, or a copy of the diagonal of a matrix."""
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.ndim == 2:
+        return input.diagonal(diagonal).clone()
+    raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+
+
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """The matrix with all elements as its diagonal."""
+    return diag_embed(input.reshape(-1), offset)
+
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of the diagonal of a matrix."""
+    if input.ndim != 2:
+        raise RuntimeError("trace: expected a matrix")
+    return input.diagonal().sum()
+
+
+# Copies with a part replaced --------------------------------------------------------------------------------------
+
+
+def _replaced(copy: Tensor, part: Tensor, src: Tensor) -> Tensor:
+    if part.shape != src.shape:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+            f"slice size = {list(part.shape)}"
+        )
+    part.copy_(src)
+    return copy
+
+
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A copy with the diagonal replaced."""
+    copy = input.clone()
+    return _replaced(copy, copy.diagonal(offset, dim1, dim2), src)
+
+
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy with what is at one position of an axis replaced."""
+    copy = input.clone()
+    return _replaced(copy, select(copy, dim, index), src)
+
+
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """A copy with a stretch of an axis replaced."""
+    copy = input.clone()
+    return _replaced(copy, _along(copy, axis_of(copy, dim), slice(start, end, step)), src)
+
+
+def _axis(dim: int, rank: int) -> int:
+    if not -rank <= dim < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+    return dim % rank
+
+
+def _real_axis(name: str, input: Tensor, dim: int) -> int:
+    if input.ndim == 0:
+        raise IndexError(f"{name}() cannot be applied to a 0-dim tensor.")
+    return _axis(dim, input.ndim)
+
+
+METHODS = (
+    select,
+    unflatten,
+    as_strided,
+    tensor_split,
+    hsplit,
+    vsplit,
+    dsplit,
+    diag_embed,
+    diag,
+    diagflat,
+    trace,
+    diagonal_scatter,
+    select_scatter,
+    slice_scatter,
+)
+TENSOR_METHODS = (unfold,)
+IN_PLACE = ()
+FUNCTIONS = (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+)

@@ -1,0 +1,124 @@
+"""Sums of products by the letters of their axes: `einsum`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gt._gt import Tensor
+
+
+def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
+    """Products summed over the letters that the output lacks: `einsum("bij,bjk->bik", x, y)`.
+
+    Operands are taken from left to right, each pair by one matrix product. `...` stands for axes that broadcast, and a
+    letter twice in one operand for its diagonal.
+
+    Raises:
+        RuntimeError: The letters do not fit the operands.
+    """
+    if not isinstance(equation, str):
+        raise NotImplementedError("einsum: lists of axes are not there: write the equation with letters")
+    tensors = list(operands[0]) if len(operands) == 1 and not isinstance(operands[0], Tensor) else list(operands)
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        more = "more" if len(terms) < len(tensors) else "fewer"
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
+    terms, dots = _without_dots(terms, tensors)
+    for i, term in enumerate(terms):
+        tensors[i], terms[i] = _without_repeats(i, tensors[i], term)
+    sizes: dict[str, int] = {}
+    for term, operand in zip(terms, tensors, strict=True):
+        for letter, size in zip(term, operand.shape, strict=True):
+            if sizes.get(letter, 1) not in (1, size) and size != 1:
+                raise RuntimeError(
+                    f"einsum(): operands do not broadcast with remapped shapes: axis {letter!r} has sizes "
+                    f"{sizes[letter]} and {size}"
+                )
+            sizes[letter] = size if sizes.get(letter, 1) == 1 else sizes[letter]
+    if arrow:
+        right = right.replace("...", dots)
+    else:
+        right = dots + "".join(sorted(c for c in sizes if "".join(terms).count(c) == 1 and c not in dots))
+    for letter in right:
+        if letter not in sizes:
+            raise RuntimeError(
+                f"einsum(): output subscript {letter} does not appear in the equation for any input operand"
+            )
+        if right.count(letter) > 1:
+            raise RuntimeError(f"einsum(): output subscript {letter} appears more than once in the output")
+    for i, term in enumerate(terms):
+        # An axis of size 1 that others have larger is every one of theirs.
+        narrow = [axis for axis, letter in enumerate(term) if tensors[i].shape[axis] != sizes[letter]]
+        tensors[i] = tensors[i].squeeze(tuple(narrow)) if narrow else tensors[i]
+        terms[i] = "".join(letter for axis, letter in enumerate(term) if axis not in narrow)
+
+    def keep(t: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
+        """What nobody else wants, summed."""
+        axes = tuple(i for i, letter in enumerate(term) if letter not in wanted)
+        return (t.sum(axes) if axes else t), "".join(letter for letter in term if letter in wanted)
+
+    def arranged(t: Tensor, term: str, *groups: list[str]) -> Tensor:
+        """The axes in groups, each as one."""
+        order = [term.index(letter) for group in groups for letter in group]
+        return t.permute(order).reshape([math.prod(sizes[letter] for letter in group) for group in groups])
+
+    result, labels = keep(tensors[0], terms[0], {*right, *"".join(terms[1:])})
+    for i in range(1, len(tensors)):
+        later = {*right, *"".join(terms[i + 1 :])}
+        other, term = keep(tensors[i], terms[i], {*later, *labels})
+        result, labels = keep(result, labels, {*later, *term})
+        shared = [letter for letter in labels if letter in term]
+        batch, summed = [c for c in shared if c in later], [c for c in shared if c not in later]
+        rows, columns = [c for c in labels if c not in term], [c for c in term if c not in labels]
+        product = arranged(result, labels, batch, rows, summed) @ arranged(other, term, batch, summed, columns)
+        labels = "".join([*batch, *rows, *columns])
+        result = product.reshape([sizes[letter] for letter in labels])
+    return result.permute([labels.index(letter) for letter in right]) if right else result
+
+
+def _without_dots(terms: list[str], tensors: list[Tensor]) -> tuple[list[str], str]:
+    """The terms with letters that nobody uses for what `...` stands for, and these letters."""
+    free = [chr(code) for code in range(0x3B1, 0x3B1 + 8)]
+    named, longest = [], ""
+    for i, (term, operand) in enumerate(zip(terms, tensors, strict=True)):
+        letters = term.replace("...", "", 1)
+        if any(not ("a" <= letter.lower() <= "z") for letter in letters):
+            raise RuntimeError(
+                f"einsum(): invalid subscript given at index {i} in the equation string, subscripts must be in [a-zA-Z]"
+            )
+        extra = operand.ndim - len(letters)
+        if extra < 0 or (extra > 0 and "..." not in term):
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in the equation ({len(letters)}) does not match the number of "
+                f"dimensions ({operand.ndim}) for operand {i} and no ellipsis was given"
+                if "..." not in term
+                else f"einsum(): the number of subscripts in the equation ({len(letters)}) is more than the number of "
+                f"dimensions ({operand.ndim}) for operand {i}"
+            )
+        dots = "".join(free[8 - extra :]) if extra else ""
+        longest = max(longest, dots, key=len)
+        named.append(term.replace("...", dots))
+    return named, longest
+
+
+def _without_repeats(i: int, t: Tensor, term: str) -> tuple[Tensor, str]:
+    """The diagonal for a letter that one operand has twice."""
+    for letter in term:
+        while term.count(letter) > 1:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            if t.shape[first] != t.shape[second]:
+                raise RuntimeError(
+                    f"einsum(): subscript {letter} is repeated for operand {i} but the sizes don't match, "
+                    f"{t.shape[second]} != {t.shape[first]}"
+                )
+            t = t.diagonal(0, first, second)
+            term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
+    return t, term
+
+
+METHODS = ()
+IN_PLACE = ()
+FUNCTIONS = (einsum,)

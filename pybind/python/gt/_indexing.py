@@ -1,0 +1,281 @@
+"""`x[…]` where a part picks elements one by one: index tensors, arrays, lists and masks, among slices and the like.
+
+`get` and `set` are what the extension calls for such an index. Its other parts are applied first and give a view. The
+axes that are picked from then become one, with the places that were picked along it as one int64 vector: reading is a
+gather along that axis, writing a scatter, and both have their gradients from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import gt
+from gt import _gt
+from gt._gt import Tensor
+
+# An index or a mask, before it is looked at: NumPy's if its elements are known here.
+Part = Tensor | np.ndarray
+
+
+class Picked(NamedTuple):
+    """A view whose picked axes were made one, and the places picked along it."""
+
+    flat: Tensor
+    axis: int
+    places: Tensor
+    # What the result has where `flat` has the axis.
+    shape: tuple[int, ...]
+    # The view's sizes and axes in the order they have in `flat`.
+    sizes: list[int]
+    order: list[int]
+
+    def result_shape(self) -> list[int]:
+        return [*self.flat.shape[: self.axis], *self.shape, *self.flat.shape[self.axis + 1 :]]
+
+    def index(self) -> Tensor:
+        """The places, as wide as what they pick."""
+        lead, trail = self.flat.shape[: self.axis], self.flat.shape[self.axis + 1 :]
+        count = self.places.numel()
+        return self.places.reshape([1] * len(lead) + [count] + [1] * len(trail)).expand([*lead, count, *trail])
+
+    def back(self, flat: Tensor) -> Tensor:
+        """What has `flat`'s shape, as the view has it."""
+        return flat.reshape(self.sizes).permute([self.order.index(axis) for axis in range(len(self.order))])
+
+
+def get(x: Tensor, index: Any) -> Tensor:
+    """`x[index]`: a copy."""
+    view, parts = _split(x, index)
+    if not parts:
+        return view
+    picked = _pick(view, parts)
+    return picked.flat.gather(picked.axis, picked.index()).reshape(picked.result_shape())
+
+
+def set(x: Tensor, index: Any, value: Any) -> None:
+    """`x[index] = value`, written to what `x` is a view of, too."""
+    view, parts = _split(x, index)
+    if isinstance(value, Tensor):
+        source = value
+    elif isinstance(value, int | float):
+        source = _gt.full((), value, dtype=view.dtype)
+    else:
+        source = _gt.as_tensor(value, dtype=view.dtype)
+    if parts:
+        view._rebind(_put(view, parts, source))
+    else:
+        view.copy_(source)
+
+
+def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with `copy[indices] = values`, or with the values added, each as often as its place is named."""
+    view, parts = _split(input, tuple(slice(None) if part is None else part for part in indices))
+    return _put(view, parts, values, accumulate)
+
+
+def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate: bool = False) -> Tensor:
+    masked = len(parts) == 1 and _is_mask(parts[0][1]) and not accumulate
+    if masked and source.numel() == 1:
+        source = source.to(view.dtype)
+    if source.dtype != view.dtype:
+        names = [t.type().removeprefix("gt.").removesuffix("Tensor") for t in (view, source)]
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, "
+            f"got {names[0]} for the destination and {names[1]} for the source."
+        )
+    if masked:
+        axis, mask = parts[0]
+        trail = list(view.shape[axis + mask.ndim :])
+        # Where the source is the same at every place, none is counted.
+        if source.numel() == 1 or source.ndim <= len(trail):
+            _check_mask(view, axis, mask)
+            wide = _gt.as_tensor(mask).reshape([*mask.shape] + [1] * len(trail))
+            return _gt.where(wide, source.reshape(()) if source.numel() == 1 else _fitted(source, trail), view)
+    picked = _pick(view, parts)
+    source = _fitted(source, picked.result_shape()).reshape(picked.index().shape)
+    if not accumulate:
+        return picked.back(_overwritten(picked, source))
+    if view.dtype == gt.bool:
+        return picked.back(picked.flat.byte().scatter_add(picked.axis, picked.index(), source.byte())).bool()
+    return picked.back(picked.flat.scatter_add(picked.axis, picked.index(), source))
+
+
+def _fitted(source: Tensor, shape: list[int]) -> Tensor:
+    """The source, broadcast to what is written."""
+    sizes = list(source.shape)
+    while len(sizes) > len(shape) and sizes[0] == 1:
+        del sizes[0]
+    if len(sizes) > len(shape) or any(
+        own not in (1, size) for own, size in zip(reversed(sizes), reversed(shape), strict=False)
+    ):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(source.shape)} cannot be broadcast to indexing result of "
+            f"shape {shape}"
+        )
+    return source.reshape(sizes).expand(shape)
+
+
+def _overwritten(picked: Picked, source: Tensor) -> Tensor:
+    """`flat` with the source at the places; the last of several at one place stays."""
+    flat, axis, places = picked.flat, picked.axis, picked.places.numpy()
+    size = flat.shape[axis]
+    _check_range(places, size, axis)
+    came_from = np.full(size, -1)
+    came_from[places] = np.arange(len(places))
+    shape = [1] * axis + [size] + [1] * (flat.ndim - axis - 1)
+    wide = _gt.tensor(np.maximum(came_from, 0).reshape(shape)).expand(flat.shape)
+    if not len(places):
+        return flat
+    return _gt.where(_gt.tensor(came_from.reshape(shape) >= 0), source.gather(axis, wide), flat)
+
+
+# What an index means --------------------------------------------------------------------------------------------
+
+
+def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
+    """The view that the other parts give, and those that pick from it, each with its first axis there."""
+    if isinstance(index, list) and len(index) < 32 and not all(np.isscalar(part) for part in index):
+        # As PyTorch, which takes a short list with anything but numbers in it for a tuple.
+        index = tuple(index)
+    parts = [_part(part) for part in (index if isinstance(index, tuple) else (index,))]
+    free = x.ndim - sum(_axes_of(part) for part in parts)
+    if free < 0:
+        raise IndexError(f"too many indices for tensor of dimension {x.ndim}")
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    selected: list[Any] = []
+    picks: list[tuple[int, Part]] = []
+    axis = 0
+    for part in parts:
+        if isinstance(part, Tensor | np.ndarray):
+            if part.ndim == 0:
+                # One bool: a new axis, there or not.
+                selected.append(None)
+                picks.append((axis, part.reshape(1)))
+                axis += 1
+            else:
+                selected += [slice(None)] * _axes_of(part)
+                picks.append((axis, part))
+                axis += _axes_of(part)
+        else:
+            selected.append(part)
+            axis += free if part is Ellipsis else 0 if isinstance(part, int) else 1
+    whole = all(part is Ellipsis or (isinstance(part, slice) and part == slice(None)) for part in selected)
+    return x if whole else x[tuple(selected)], picks
+
+
+def _part(part: Any) -> int | slice | EllipsisType | Part | None:
+    """One part: what selects a box, an integer among it, as it is, the others as index or mask."""
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return part
+    if isinstance(part, bool | np.bool_):
+        return np.array(part)
+    if isinstance(part, Tensor):
+        if part.dtype == gt.uint8:
+            return part.bool()
+        if part.dtype not in (gt.int64, gt.int32, gt.bool):
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        return part if part.ndim or part.dtype == gt.bool else int(part)
+    if isinstance(part, np.ndarray | list | tuple | range):
+        array = part if isinstance(part, np.ndarray) else _array(part)
+        if array.dtype.kind not in "iub":
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        return array if array.ndim or array.dtype == bool else int(array)
+    return part.__index__()
+
+
+def _array(part: list[Any] | tuple[Any, ...] | range) -> np.ndarray:
+    if any(isinstance(item, Tensor) for item in part):
+        return _gt.tensor(part).numpy()
+    array = np.array(part)
+    return array if array.size else array.astype(np.int64)
+
+
+def _is_mask(part: Part) -> bool:
+    return part.dtype in (gt.bool, np.bool_)
+
+
+def _axes_of(part: Any) -> int:
+    """How many of the tensor's axes a part takes."""
+    if isinstance(part, Tensor | np.ndarray):
+        return part.ndim if _is_mask(part) else 1
+    return 0 if part is None or part is Ellipsis else 1
+
+
+# Which elements it picks ----------------------------------------------------------------------------------------
+
+
+def _pick(view: Tensor, parts: list[tuple[int, Part]]) -> Picked:
+    axes = [axis + i for axis, part in parts for i in range(_axes_of(part))]
+    sizes = [math.prod(view.shape[axis : axis + _axes_of(part)]) for axis, part in parts]
+    places = [_places(view, axis, part) for axis, part in parts]
+    shape = _broadcast([tuple(part.shape) for part in places])
+    if len(places) == 1:
+        (joined,) = places
+    else:
+        joined = _gt.zeros(shape, dtype=gt.int64)
+        stride = math.prod(sizes)
+        for (axis, part), size, place in zip(parts, sizes, places, strict=True):
+            stride //= max(size, 1)
+            joined = joined + _checked(place, size, axis, isinstance(part, Tensor) and not _is_mask(part)) * stride
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    lead = list(range(axes[0])) if together else []
+    order = [*lead, *axes, *(axis for axis in range(view.ndim) if axis not in axes and axis not in lead)]
+    moved = view.permute(order) if order != list(range(view.ndim)) else view
+    flat = moved.reshape([*moved.shape[: len(lead)], math.prod(sizes), *moved.shape[len(lead) + len(axes) :]])
+    return Picked(flat, len(lead), joined.reshape(-1), shape, list(moved.shape), order)
+
+
+def _places(view: Tensor, axis: int, part: Part) -> Tensor:
+    """The places that a part picks along its axes taken as one, counted from the front."""
+    if _is_mask(part):
+        _check_mask(view, axis, part)
+        return _gt.tensor(np.flatnonzero(part.numpy() if isinstance(part, Tensor) else part))
+    size = view.shape[axis]
+    if size == 0 and math.prod(part.shape):
+        raise IndexError("index is out of bounds for dimension with size 0")
+    if isinstance(part, Tensor):
+        part = part.long()
+        return _gt.where((part < 0) & (part >= -size), part + size, part)
+    part = part.astype(np.int64)
+    _check_range(part, size, axis, low=-size)
+    return _gt.tensor(np.where(part < 0, part + size, part))
+
+
+def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
+    for i, (own, size) in enumerate(zip(mask.shape, view.shape[axis:], strict=False)):
+        if own != size:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {i} does not match the shape of the indexed "
+                f"tensor {list(view.shape)} at index {axis + i}"
+            )
+
+
+def _check_range(places: np.ndarray, size: int, axis: int, low: int = 0) -> None:
+    outside = places[(places < low) | (places >= size)]
+    if outside.size:
+        raise IndexError(f"index {outside.flat[0]} is out of bounds for dimension {axis} with size {size}")
+
+
+def _checked(places: Tensor, size: int, axis: int, unknown: bool) -> Tensor:
+    """The places themselves; those that are known to the daemon alone are looked up, which finds what is outside."""
+    if not unknown:
+        return places
+    lead = [1] * axis
+    table = _gt.arange(size).reshape([*lead, size])
+    return table.gather(axis, places.reshape([*lead, places.numel()])).reshape(places.shape)
+
+
+def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise IndexError(
+            "shape mismatch: indexing tensors could not be broadcast together with shapes "
+            + ", ".join(str(list(shape)) for shape in shapes)
+        ) from None
