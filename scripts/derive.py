@@ -143,6 +143,7 @@ DTYPE_SETS = {
     ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"): "all but bool",
     ("bool", "uint8", "int8", "int16", "int32", "int64"): "bool, integers",
     ("float16", "bfloat16", "float32", "float64"): "floats",
+    ("bool",): "bool",
 }
 PROMOTION = {"float": "; others become float32", "sum": "; bools and integers become int64"}
 RESULT = {"bool": "bool", "int64": "int64", "same": "the operands'", "given": "as asked"}
@@ -161,7 +162,12 @@ CLASSES = {
     "concatenation": "`stack` is built on it.",
     "contraction": "`a @ b` of vectors, matrices and batches of them.",
     "gather": "Elements chosen by an index tensor.",
-    "scatter": "Elements added where an index tensor says.",
+    "scatter": "Elements put, added or otherwise joined where an index tensor says along an axis; `scatter_reduce`, "
+    "`index_add` and their like are built on these.",
+    "scan": "Each element from all up to it along a `dim`; `cummax` and `cummin` are built on the positions.",
+    "sort": "The order of the elements along a `dim`; `sort`, `topk` and their like are built on it.",
+    "search": "Where elements belong among sorted ones.",
+    "positions": "Where the elements of a mask are true; `nonzero` counts them first.",
     "creation": "`zeros`, `ones`, `linspace` and `eye` are built on these.",
     "random": "Counter-based: the same seed gives the same numbers on any worker.",
 }

@@ -769,28 +769,50 @@ pub fn random(g: G<'_>, op: Op, bounds: &[Arg], shape: Shape, dtype: DType) -> R
     g.emit(op, bounds, Attrs::Random { shape, dtype, seed, stream })
 }
 
+/// An op with an axis: a gather, a scatter, a scan or a sort. Scalars count as vectors of one element.
+///
+/// # Errors
+/// An axis out of range; ranks or sizes that do not fit; an index that is not int64.
+pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
+    let Some(&first) = operands.first() else {
+        return Err(OpError::type_(format!("{}(): expected a Tensor", op.name())));
+    };
+    let meta = g.meta(first);
+    let axis = normalize_axis(axis, meta.shape.rank())? as u8;
+    let widened = op.row().promotion == Promotion::Sum && !meta.dtype.is_float();
+    let first = if widened { cast(g, first, DType::I64)? } else { first };
+    let mut args: Vec<Arg> = operands.iter().map(|v| Arg::Val(*v)).collect();
+    args[0] = first.into();
+    let scalar = meta.shape.rank() == 0;
+    for arg in args.iter_mut().filter(|_| scalar) {
+        if let Arg::Val(v) = *arg
+            && g.meta(v).shape.rank() == 0
+        {
+            *arg = reshape(g, v, &[1])?.into();
+        }
+    }
+    let result = g.emit(op, &args, Attrs::Axis(axis))?;
+    // What a gather takes from a scalar by a vector is a vector.
+    let index_rank = operands.get(1).map_or(0, |v| g.meta(*v).shape.rank());
+    let stays = scalar && !(op.row().class == crate::table::Class::Gather && index_rank > 0);
+    if stays { reshape(g, result, &[]) } else { Ok(result) }
+}
+
 /// Elements chosen along `axis` by an index tensor of the same rank.
 ///
 /// # Errors
 /// Ranks or sizes that do not fit, an index that is not int64.
 pub fn gather(g: G<'_>, v: Val, axis: i64, index: Val) -> Result<Val> {
-    let meta = g.meta(v);
-    let axis = normalize_axis(axis, meta.shape.rank())?;
-    if meta.shape.rank() == 0 {
-        let (source, at) = (reshape(g, v, &[1])?, reshape(g, index, &[1])?);
-        let taken = g.emit(Op::Gather, &[source.into(), at.into()], Attrs::Axis(0))?;
-        return reshape(g, taken, &[]);
-    }
-    g.emit(Op::Gather, &[v.into(), index.into()], Attrs::Axis(axis as u8))
+    along(g, Op::Gather, axis, &[v, index])
 }
 
-/// A copy of `v` to which `source`'s elements are added where `index` says along `axis`.
+/// The positions of the true elements of a mask, of which there are `count`: a row each.
 ///
 /// # Errors
-/// Ranks or sizes that do not fit, an index that is not int64.
-pub fn scatter_add(g: G<'_>, v: Val, axis: i64, index: Val, source: Val) -> Result<Val> {
-    let axis = normalize_axis(axis, g.meta(v).shape.rank())?;
-    g.emit(Op::ScatterAdd, &[v.into(), index.into(), source.into()], Attrs::Axis(axis as u8))
+/// A mask that is not bool.
+pub fn nonzero(g: G<'_>, mask: Val, count: usize) -> Result<Val> {
+    let shape = Shape::new(&[count, g.meta(mask).shape.rank()])?;
+    g.emit(Op::Nonzero, &[mask.into()], Attrs::Shape(shape))
 }
 
 /// The largest (or smallest) elements along `axis` and where they are.

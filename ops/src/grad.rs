@@ -126,6 +126,20 @@ impl dyn Graph + '_ {
     fn zeros(&mut self, meta: Meta) -> Result<Val> {
         self.emit(Op::Full, &[0.0.into()], Attrs::Create { shape: meta.shape, dtype: meta.dtype })
     }
+    /// The elements of an axis in reverse order.
+    fn flipped(&mut self, v: Val, axis: u8) -> Result<Val> {
+        let sizes = self.meta(v).shape;
+        let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes };
+        spec.start[axis as usize] = (sizes.dims()[axis as usize] as i64 - 1).max(0);
+        spec.step[axis as usize] = -1;
+        self.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))
+    }
+    /// A scan that starts at the end.
+    fn scan_back(&mut self, op: Op, v: Val, axis: u8) -> Result<Val> {
+        let turned = self.flipped(v, axis)?;
+        let scanned = self.emit(op, &[turned.into()], Attrs::Axis(axis))?;
+        self.flipped(scanned, axis)
+    }
     /// All axes but the last as one.
     fn as_rows(&mut self, v: Val) -> Result<Val> {
         let shape = self.meta(v).shape;
@@ -538,19 +552,154 @@ gradients! {
         c.each(g, |g, i| match i {
             0 => Ok(Some(c.grad)),
             1 => Ok(None),
-            _ => {
-                let taken = g.emit(Op::Gather, &[c.grad.into(), c.arg(1)?], c.attrs.clone())?;
-                let (source, index) = (c.meta(g, 2), g.meta(taken).shape);
-                if source.shape == index {
-                    return Ok(Some(taken));
+            _ => taken(g, c, c.grad).map(Some),
+        })
+    }
+    /// g with the places that were written cleared, and g taken from there
+    scatter(g, c) {
+        c.each(g, |g, i| match i {
+            0 => {
+                let index = c.val(1)?;
+                let zeros = g.zeros(Meta::new(g.meta(index).shape, g.meta(c.grad).dtype))?;
+                g.emit(Op::Scatter, &[c.grad.into(), index.into(), zeros.into()], c.attrs.clone()).map(Some)
+            }
+            1 => Ok(None),
+            _ => taken(g, c, c.grad).map(Some),
+        })
+    }
+    /// g times the product of the other factors, right for any number of zeros
+    scatter_prod(g, c) {
+        let (base, index, source) = (c.val(0)?, c.val(1)?, boxed(g, c.val(2)?, c)?);
+        let dtype = g.meta(base).dtype;
+        let mut parts = Vec::with_capacity(2);
+        for v in [base, source] {
+            let zero = g.op2(Op::Eq, v, 0.0)?;
+            let nonzero = g.select(zero, 1.0, v, dtype)?;
+            let zeros = g.emit(Op::Cast, &[zero.into()], Attrs::DType(dtype))?;
+            parts.push((nonzero, zeros));
+        }
+        let join = |g: &mut dyn Graph, op, a: Val, b: Val| {
+            g.emit(op, &[a.into(), index.into(), b.into()], c.attrs.clone())
+        };
+        let product = join(g, Op::ScatterProd, parts[0].0, parts[1].0)?;
+        let count = join(g, Op::ScatterAdd, parts[0].1, parts[1].1)?;
+        c.each(g, |g, i| {
+            if i == 1 {
+                return Ok(None);
+            }
+            let (nonzero, zeros) = parts[i / 2];
+            let mut at = [product, count, c.grad];
+            if i == 2 {
+                for v in &mut at {
+                    *v = g.emit(Op::Gather, &[(*v).into(), index.into()], c.attrs.clone())?;
                 }
-                // Elements of the source beyond the index's shape were not added anywhere.
-                let zeros = g.zeros(source)?;
-                let spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: index };
-                g.emit(Op::SliceScatter, &[zeros.into(), taken.into()], Attrs::Slice(Box::new(spec))).map(Some)
+            }
+            let [product, count, grad] = at;
+            let others = g.sub(count, zeros)?;
+            let clear = g.op2(Op::Eq, others, 0.0)?;
+            let rest = g.div(product, nonzero)?;
+            let slope = g.mask(clear, rest)?;
+            let grad = g.mul(grad, slope)?;
+            if i == 2 { unboxed(g, grad, c).map(Some) } else { Ok(Some(grad)) }
+        })
+    }
+    /// g shared equally among the elements equal to the extreme
+    scatter_extreme(g, c) {
+        let (base, index, source, out) = (c.val(0)?, c.val(1)?, boxed(g, c.val(2)?, c)?, c.out()?);
+        let dtype = g.meta(base).dtype;
+        let take = |g: &mut dyn Graph, v: Val| g.emit(Op::Gather, &[v.into(), index.into()], c.attrs.clone());
+        let chosen = take(g, out)?;
+        let mut hits = Vec::with_capacity(2);
+        for (v, best) in [(base, out), (source, chosen)] {
+            let equal = g.op2(Op::Eq, v, best)?;
+            hits.push(g.emit(Op::Cast, &[equal.into()], Attrs::DType(dtype))?);
+        }
+        let count = g.emit(Op::ScatterAdd, &[hits[0].into(), index.into(), hits[1].into()], c.attrs.clone())?;
+        let share = g.div(c.grad, count)?;
+        c.each(g, |g, i| match i {
+            0 => g.mul(share, hits[0]).map(Some),
+            1 => Ok(None),
+            _ => {
+                let share = take(g, share)?;
+                let grad = g.mul(share, hits[1])?;
+                unboxed(g, grad, c).map(Some)
             }
         })
     }
+    /// g summed up from the end
+    cumsum(g, c) {
+        let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
+        one(g.scan_back(Op::Cumsum, c.grad, axis))
+    }
+    /// g out summed up from the end, by a; at the first zero, where that is no number, with a 1 in its place; 0 past it
+    cumprod(g, c) {
+        let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
+        let (a, out) = (c.val(0)?, c.out()?);
+        let dtype = g.meta(a).dtype;
+        let zero = g.op2(Op::Eq, a, 0.0)?;
+        let wide = g.emit(Op::Cast, &[zero.into()], Attrs::DType(crate::DType::I64))?;
+        let zeros = g.emit(Op::Cumsum, &[wide.into()], Attrs::Axis(axis))?;
+        let before = g.op2(Op::Eq, zeros, 0i64)?;
+        let one_zero = g.op2(Op::Eq, zeros, 1i64)?;
+        let first = g.op2(Op::LogicalAnd, zero, one_zero)?;
+        let weighted = g.mul(c.grad, out)?;
+        let sums = g.scan_back(Op::Cumsum, weighted, axis)?;
+        let divisor = g.select(zero, 1.0, a, dtype)?;
+        let plain = g.div(sums, divisor)?;
+        let filled = g.select(first, 1.0, a, dtype)?;
+        let product = g.emit(Op::Cumprod, &[filled.into()], Attrs::Axis(axis))?;
+        let weighted = g.mul(c.grad, product)?;
+        let at_zero = g.scan_back(Op::Cumsum, weighted, axis)?;
+        let later = g.mask(first, at_zero)?;
+        one(g.select(before, plain, later, dtype))
+    }
+    /// exp(a) times the sum of g exp(-out) from each on, in logarithms: of positive g less of negative
+    logcumsumexp(g, c) {
+        let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
+        let (a, out) = (c.val(0)?, c.out()?);
+        let dtype = g.meta(a).dtype;
+        let negated = g.op1(Op::Neg, c.grad)?;
+        let mut halves = Vec::with_capacity(2);
+        for side in [c.grad, negated] {
+            let positive = g.op2(Op::Gt, side, 0.0)?;
+            let safe = g.select(positive, side, 1.0, dtype)?;
+            let log = g.op1(Op::Log, safe)?;
+            let log = g.sub(log, out)?;
+            let log = g.select(positive, log, f64::NEG_INFINITY, dtype)?;
+            let sums = g.scan_back(Op::Logcumsumexp, log, axis)?;
+            let shifted = g.add(sums, a)?;
+            halves.push(g.op1(Op::Exp, shifted)?);
+        }
+        one(g.sub(halves[0], halves[1]))
+    }
+}
+
+/// `v`, of the result's shape, at the places of a scatter, in the source's shape: elements of the source beyond the
+/// index's shape went nowhere.
+fn taken(g: &mut dyn Graph, c: &GradCtx<'_>, v: Val) -> Result<Val> {
+    let taken = g.emit(Op::Gather, &[v.into(), c.arg(1)?], c.attrs.clone())?;
+    unboxed(g, taken, c)
+}
+
+/// The part of a scatter's source that went somewhere.
+fn boxed(g: &mut dyn Graph, source: Val, c: &GradCtx<'_>) -> Result<Val> {
+    let sizes = c.meta(g, 1).shape;
+    if g.meta(source).shape == sizes {
+        return Ok(source);
+    }
+    let spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes };
+    g.emit(Op::Slice, &[source.into()], Attrs::Slice(Box::new(spec)))
+}
+
+/// What [`boxed`] undoes: among zeros where the source went nowhere.
+fn unboxed(g: &mut dyn Graph, part: Val, c: &GradCtx<'_>) -> Result<Val> {
+    let (source, sizes) = (c.meta(g, 2), g.meta(part).shape);
+    if source.shape == sizes {
+        return Ok(part);
+    }
+    let zeros = g.zeros(source)?;
+    let spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes };
+    g.emit(Op::SliceScatter, &[zeros.into(), part.into()], Attrs::Slice(Box::new(spec)))
 }
 
 fn extreme(g: &mut dyn Graph, c: &GradCtx<'_>, loses: Op) -> Result<Vec<Option<Val>>> {

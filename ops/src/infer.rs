@@ -146,6 +146,37 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             }
             Ok(*base)
         }
+        (Class::Scan | Class::Sort, Attrs::Axis(axis)) => {
+            let meta = tensor(row, inputs, 0)?;
+            accept(row, meta.dtype)?;
+            if *axis as usize >= meta.shape.rank() {
+                return Err(OpError::index(format!("{name}: no axis {axis} in shape {}", meta.shape)));
+            }
+            Ok(Meta::new(meta.shape, result_dtype(row, meta.dtype)))
+        }
+        (Class::Search, Attrs::None) => {
+            let (sorted, wanted) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
+            common_dtype(row, inputs)?;
+            let Some((_, lead)) = sorted.shape.dims().split_last() else {
+                return Err(OpError::runtime(format!("{name}: the sorted elements need an axis")));
+            };
+            if !lead.is_empty() && wanted.shape.dims().split_last().is_none_or(|(_, own)| own != lead) {
+                return Err(OpError::runtime(format!(
+                    "{name}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor \
+                     and input value tensor must match, but we got boundaries tensor {} and input value tensor {}",
+                    sorted.shape, wanted.shape
+                )));
+            }
+            Ok(Meta::new(wanted.shape, DType::I64))
+        }
+        (Class::Positions, Attrs::Shape(shape)) => {
+            let mask = tensor(row, inputs, 0)?;
+            accept(row, mask.dtype)?;
+            if shape.rank() != 2 || shape.dims()[1] != mask.shape.rank() || shape.dims()[0] > mask.shape.numel() {
+                return Err(OpError::runtime(format!("{name}: no {shape} positions in shape {}", mask.shape)));
+            }
+            Ok(Meta::new(*shape, DType::I64))
+        }
         (Class::Creation, Attrs::Create { shape, dtype }) | (Class::Random, Attrs::Random { shape, dtype, .. }) => {
             if inputs.iter().any(|i| i.tensor().is_some()) {
                 return Err(OpError::type_(format!("{name}: takes numbers, not tensors")));

@@ -31,8 +31,16 @@ pub enum Class {
     Contraction,
     /// Elements chosen by an index tensor.
     Gather,
-    /// Elements added where an index tensor says.
+    /// Elements put, added or otherwise joined where an index tensor says.
     Scatter,
+    /// Each element from all up to it along an axis.
+    Scan,
+    /// The order of the elements along an axis.
+    Sort,
+    /// Where elements belong among sorted ones.
+    Search,
+    /// Where the elements of a mask are true.
+    Positions,
     /// A new tensor from numbers.
     Creation,
     /// A new tensor of random numbers.
@@ -54,6 +62,10 @@ impl Class {
             Class::Contraction => "contraction",
             Class::Gather => "gather",
             Class::Scatter => "scatter",
+            Class::Scan => "scan",
+            Class::Sort => "sort",
+            Class::Search => "search",
+            Class::Positions => "positions",
             Class::Creation => "creation",
             Class::Random => "random",
         }
@@ -456,6 +468,18 @@ op_table! { $
         ScatterAdd = 177, "scatter_add", "A copy of the first operand to which the third's elements are added where the second says along an axis.",
             { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None, grad: Some(grad::scatter_add),
               saves: Saves::inputs(2), reference: "scatter_add(a, b, c, axis)" };
+        Scatter = 178, "scatter", "A copy of the first operand in which the third's elements stand where the second says along an axis; the last of several in one place stays.",
+            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter),
+              saves: Saves::inputs(2), reference: "scatter(a, b, c, axis)" };
+        ScatterProd = 179, "scatter_prod", "A copy of the first operand whose elements are multiplied by the third's where the second says along an axis.",
+            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None, grad: Some(grad::scatter_prod),
+              saves: Saves::inputs(7), reference: "scatter_prod(a, b, c, axis)" };
+        ScatterAmax = 180, "scatter_amax", "A copy of the first operand with the larger of its element and the third's where the second says along an axis; NaN if either is.",
+            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter_extreme),
+              saves: Saves { inputs: 7, output: true }, reference: "scatter_amax(a, b, c, axis)" };
+        ScatterAmin = 181, "scatter_amin", "A copy of the first operand with the smaller of its element and the third's where the second says along an axis; NaN if either is.",
+            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter_extreme),
+              saves: Saves { inputs: 7, output: true }, reference: "scatter_amin(a, b, c, axis)" };
         Full = 192, "full", "A tensor of one number.",
             { class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, reference: "np.full(shape, a)" };
         Arange = 193, "arange", "a + i * b for i = 0, 1, …",
@@ -467,6 +491,31 @@ op_table! { $
             { class: Class::Random, operands: 0, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 40 };
         Randint = 202, "randint", "Uniform integers from a up to but without b, by Philox4x32-10.",
             { class: Class::Random, operands: 2, attrs: AttrKind::Random, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 20 };
+        Cumsum = 208, "cumsum", "The sum of the elements up to each along an axis.",
+            { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::cumsum),
+              reference: "np.cumsum(a, axis)" };
+        Cumprod = 209, "cumprod", "The product of the elements up to each along an axis.",
+            { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::cumprod),
+              saves: Saves { inputs: 1, output: true }, reference: "np.cumprod(a, axis)" };
+        Logcumsumexp = 210, "logcumsumexp", "The logarithm of the sum of the exponentials of the elements up to each along an axis.",
+            { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::FLOAT, grad: Some(grad::logcumsumexp), cost_flops: 16,
+              saves: Saves { inputs: 1, output: true }, reference: "np.logaddexp.accumulate(a, axis)" };
+        Cumargmax = 211, "cumargmax", "The position of the last largest element up to each along an axis; of the last NaN, if there is one.",
+            { class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 2, reference: "cumargmax(a, axis)" };
+        Cumargmin = 212, "cumargmin", "The position of the last smallest element up to each along an axis; of the last NaN, if there is one.",
+            { class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 2, reference: "cumargmin(a, axis)" };
+        Argsort = 216, "argsort", "The positions of the elements along an axis in rising order, equal ones in theirs, NaN last.",
+            { class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 32, reference: "np.argsort(a, axis, stable=True)" };
+        ArgsortDescending = 217, "argsort_descending", "The positions of the elements along an axis in falling order, equal ones in theirs, NaN first.",
+            { class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 32,
+              reference: "a.shape[axis] - 1 - np.flip(np.argsort(np.flip(a, axis), axis, stable=True), axis)" };
+        Searchsorted = 218, "searchsorted", "How many elements of the first operand, sorted along its last axis, are below each of the second's; those of a vector for all.",
+            { class: Class::Search, operands: 2, result: ResultDType::Index, cost_flops: 16, reference: "np.searchsorted(a, b)" };
+        SearchsortedRight = 219, "searchsorted_right", "How many elements of the first operand, sorted along its last axis, are not above each of the second's; those of a vector for all.",
+            { class: Class::Search, operands: 2, result: ResultDType::Index, cost_flops: 16, reference: "np.searchsorted(a, b, 'right')" };
+        Nonzero = 213, "nonzero", "The positions of the true elements of a mask, a row each, in row-major order; as many as the shape asks for, rows of zeros after the last.",
+            { class: Class::Positions, attrs: AttrKind::Shape, accepts: DTypeSet::BOOL, promotion: Promotion::None, result: ResultDType::Index, cost_flops: 2,
+              reference: "np.argwhere(a)" };
     }
 }
 

@@ -8,7 +8,8 @@ use crate::index;
 use crate::operators;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
-use gt_ops::{Arg, DType, Op, OpError, Val, build};
+use gt_ops::table::AttrKind;
+use gt_ops::{Arg, Attrs, DType, Op, OpError, Val, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -623,19 +624,6 @@ impl PyTensor {
             .or_raise()
             .map(PyTensor::wrap)
     }
-    /// A copy to which a source's elements are added where an index tensor says along an axis.
-    fn scatter_add(
-        slf: &Bound<'_, Self>,
-        dim: i64,
-        index: &Bound<'_, PyTensor>,
-        src: &Bound<'_, PyTensor>,
-    ) -> PyResult<PyTensor> {
-        let py = slf.py();
-        let (a, b, c) = (slf.get().read(py), index.get().read(py), src.get().read(py));
-        build_from(&[&a, &b, &c], |g, v| build::scatter_add(g, v[0], dim, v[1], v[2]), |s, v| s.tensor(v))
-            .or_raise()
-            .map(PyTensor::wrap)
-    }
     /// The tensor cut along an axis into pieces of a size, or of these sizes.
     #[pyo3(signature = (split_size, dim=0))]
     fn split<'py>(&self, py: Python<'py>, split_size: &Bound<'py, PyAny>, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
@@ -819,10 +807,45 @@ fn where_(
         .map(PyTensor::wrap)
 }
 
+/// A row of the op table that has an axis, on tensors.
+#[pyfunction]
+#[pyo3(signature = (op, dim, *tensors))]
+fn along_axis(py: Python<'_>, op: &str, dim: i64, tensors: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+    let row = Op::from_name(op).map(Op::row).filter(|row| row.attrs == AttrKind::Axis && row.op != Op::Cat);
+    let row = row.ok_or_else(|| PyTypeError::new_err(format!("{op} is no op with an axis")))?;
+    let all = snapshots(py, tensors.as_any())?;
+    let refs: Vec<&Tensor> = all.iter().collect();
+    build_from(&refs, |g, v| build::along(g, row.op, dim, v), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
+}
+
+/// The positions of the true elements of a mask, of which there are `count`.
+#[pyfunction]
+fn positions(py: Python<'_>, mask: &Bound<'_, PyTensor>, count: usize) -> PyResult<PyTensor> {
+    mask.get().build(py, |g, v| build::nonzero(g, v, count))
+}
+
+/// How many elements of sorted rows are below each other element, or at most it.
+#[pyfunction]
+fn search_sorted(
+    py: Python<'_>,
+    sorted: &Bound<'_, PyTensor>,
+    wanted: &Bound<'_, PyTensor>,
+    right: bool,
+) -> PyResult<PyTensor> {
+    let op = if right { Op::SearchsortedRight } else { Op::Searchsorted };
+    let (a, b) = (sorted.get().snapshot(py)?, wanted.get().snapshot(py)?);
+    build_from(&[&a, &b], |g, v| g.emit(op, &[v[0].into(), v[1].into()], Attrs::None), |s, v| s.tensor(v))
+        .or_raise()
+        .map(PyTensor::wrap)
+}
+
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
     module.add_function(wrap_pyfunction!(cat, module)?)?;
     module.add_function(wrap_pyfunction!(stack, module)?)?;
+    module.add_function(wrap_pyfunction!(along_axis, module)?)?;
+    module.add_function(wrap_pyfunction!(positions, module)?)?;
+    module.add_function(wrap_pyfunction!(search_sorted, module)?)?;
     module.add_function(wrap_pyfunction!(where_, module)?)
 }

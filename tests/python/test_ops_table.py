@@ -19,6 +19,7 @@ import scipy.special
 from support import DTYPES, FLOATS, TOLERANCE, assert_close, draw, dtype_of, name_of, quantized, slope, to_gt, to_numpy
 
 import gt
+from gt._gt import along_axis
 
 ROWS = {row["name"]: row for row in gt._gt.op_table()}
 
@@ -417,12 +418,21 @@ def test_slice_scatter_values(row: dict[str, Any], dtype: str) -> None:
         assert_close(before, a, dtype, 0.0)
 
 
-def _scatter_add(a: np.ndarray, index: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "scatter": lambda _, new: new,
+    "scatter_add": lambda old, new: old + new,
+    "scatter_prod": lambda old, new: old * new,
+    "scatter_amax": np.maximum,
+    "scatter_amin": np.minimum,
+}
+
+
+def _scattered(name: str, a: np.ndarray, index: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
     result = a.copy()
     for place in np.ndindex(index.shape):
         to = list(place)
         to[axis] = index[place]
-        result[tuple(to)] += b[place]
+        result[tuple(to)] = JOINS[name](result[tuple(to)], b[place])
     return result
 
 
@@ -439,9 +449,60 @@ def test_gather_and_scatter_values(row: dict[str, Any], dtype: str) -> None:
             assert_close(got, np.take_along_axis(a, index, axis), dtype, 0.0)
         else:
             b = draw(rng, tuple(index_shape), dtype)
-            wanted = _scatter_add(_exact(a), index, _exact(b), axis)
-            got = getattr(gt, row["name"])(to_gt(a, dtype), axis, gt.tensor(index), to_gt(b, dtype))
+            wanted = _scattered(row["name"], _exact(a), index, _exact(b), axis)
+            got = along_axis(row["name"], axis, to_gt(a, dtype), gt.tensor(index), to_gt(b, dtype))
             assert_close(got, wanted if dtype in FLOATS else wanted.astype(dtype), dtype)
+
+
+def _cumargmax(a: np.ndarray, axis: int) -> np.ndarray:
+    places = np.where(a >= np.maximum.accumulate(a, axis), np.indices(a.shape)[axis], 0)
+    return np.maximum.accumulate(places, axis)
+
+
+def _cumargmin(a: np.ndarray, axis: int) -> np.ndarray:
+    return _cumargmax(-a.astype(np.float64), axis)
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("scan", "sort"))
+def test_scan_and_sort_values(row: dict[str, Any], dtype: str) -> None:
+    result = _result_dtype(row, dtype)
+    for layout in LAYOUTS:
+        ((array, view),) = _operands(row, layout, dtype)
+        if row["name"] == "cumprod" and dtype in FLOATS:
+            array = np.sign(array) + (array == 0)
+        if row["class"] == "sort":
+            array = np.round(array * 2) if dtype in FLOATS else array  # so that some are equal
+        t, seen = view(to_gt(array, dtype)), view(quantized(array, dtype))
+        for axis in {*range(seen.ndim), -1}:
+            if seen.ndim == 0:
+                continue
+            got = along_axis(row["name"], axis, t)
+            wide = _exact(seen) if row["class"] == "scan" else seen.astype(np.float64)
+            wanted = _reference(row, [wide], axis=axis, cumargmax=_cumargmax, cumargmin=_cumargmin)
+            if result not in FLOATS:
+                assert_close(got, wanted.astype(result), result)
+                continue
+            scale = 3.0 * seen.shape[axis] if row["name"] == "cumsum" else 3.0
+            near = TOLERANCE[result]
+            np.testing.assert_allclose(to_numpy(got), wanted, rtol=near, atol=near * max(scale, 1.0) * 0.1)
+            assert name_of(got.dtype) == result
+
+
+@pytest.mark.parametrize(("row", "dtype"), _cases("search"))
+def test_search_values(row: dict[str, Any], dtype: str) -> None:
+    rng = np.random.default_rng(14)
+    for count, shape in [(5, (7,)), (5, (2, 3)), (0, (3,)), (4, ()), (400, (1000,))]:
+        a, b = np.sort(draw(rng, (count,), dtype)), draw(rng, shape, dtype)
+        got = gt._gt.search_sorted(to_gt(a, dtype), to_gt(b, dtype), "right" in row["name"])
+        assert_close(got, _reference(row, [a, b]), "int64")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row["class"] == "positions"])
+def test_positions_values(row: dict[str, Any]) -> None:
+    for layout in LAYOUTS:
+        ((array, view),) = _operands(row, layout, "bool")
+        wanted = _reference(row, [view(array)])
+        assert_close(gt._gt.positions(view(to_gt(array, "bool")), len(wanted)), wanted, "int64")
 
 
 # Gradients --------------------------------------------------------------------------------------------------------
@@ -567,6 +628,9 @@ def test_slice_scatter_gradients(row: dict[str, Any]) -> None:
 def test_gather_and_scatter_gradients(row: dict[str, Any]) -> None:
     rng = np.random.default_rng(13)
     index = rng.integers(0, 4, (4, 2))
+    if row["name"] == "scatter":
+        # Of several elements in one place each is given the place's gradient, as in PyTorch: none here.
+        index = np.argsort(rng.uniform(size=(4, 2)), 0)
     at = gt.tensor(index)
     arrays = [rng.standard_normal((4, 3))]
     if row["class"] == "gather":
@@ -577,9 +641,34 @@ def test_gather_and_scatter_gradients(row: dict[str, Any]) -> None:
         )
     else:
         arrays.append(rng.standard_normal((4, 2)))
+        call = lambda t, s: along_axis(row["name"], 0, t, at, s)  # noqa: E731
+        _check_gradients(call, lambda a, b: _scattered(row["name"], a, index, b, 0), arrays)
+
+
+def test_products_by_index_have_gradients_at_zeros() -> None:
+    for zeros in [(0,), (0, 2), (1, 3)]:
+        a, b, index = np.array([2.0, 0.0, 3.0]), np.array([1.5, 0.5, -1.0, 2.0]), np.array([0, 0, 1, 0])
+        b[list(zeros)] = 0
         _check_gradients(
-            lambda t, s: getattr(gt, row["name"])(t, 0, at, s), lambda a, b: _scatter_add(a, index, b, 0), arrays
+            lambda t, s: along_axis("scatter_prod", 0, t, gt.tensor(index), s),
+            lambda x, y: _scattered("scatter_prod", x, index, y, 0),
+            [a, b],
         )
+
+
+@pytest.mark.parametrize("row", _differentiable("scan"))
+def test_scan_gradients(row: dict[str, Any]) -> None:
+    rng = np.random.default_rng(15)
+    arrays = [rng.standard_normal(shape) for shape in [(5,), (3, 4), (2, 3, 2), (1,)]]
+    if row["name"] == "cumprod":
+        for zeros in [(1,), (0, 3), (4,)]:
+            arrays.append(rng.standard_normal(5))
+            arrays[-1][list(zeros)] = 0
+    for array in arrays:
+        for axis in range(array.ndim):
+            _check_gradients(
+                lambda t: along_axis(row["name"], axis, t), lambda a: _reference(row, [a], axis=axis), [array]
+            )
 
 
 # Second derivatives: of these the first is more than a constant.
@@ -615,7 +704,7 @@ def test_gradients_of_gradients(name: str) -> None:
 def test_every_row_is_tested_here() -> None:
     tested = {
         "elementwise", "select", "cast", "reduction", "arg-reduction", "movement", "slice-scatter", "concatenation",
-        "contraction", "gather", "scatter",
+        "contraction", "gather", "scatter", "scan", "sort", "search", "positions",
     }  # fmt: skip
     elsewhere = {"creation", "random"}  # test_creation.py
     assert {row["class"] for row in ROWS.values()} <= tested | elsewhere

@@ -1,12 +1,12 @@
-//! Ops that look up or choose single elements: gather, scatter_add, argmax, argmin.
+//! Ops that look up or choose single elements: gather, the scatters, argmax, argmin.
 
 use crate::elementwise::{TILE, Tile};
 use crate::kernels::{Kernel, Level};
 use crate::loops::Loops;
 use crate::strided::copy_run;
 use gt_backend::ExecError;
-use gt_ops::DType;
 use gt_ops::math::{Int, Truth};
+use gt_ops::{DType, Op};
 use half::{bf16, f16};
 use std::slice;
 
@@ -31,6 +31,7 @@ macro_rules! with_type {
 /// An element that can be added and compared.
 trait Number: Copy {
     fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
     /// Whether `self` is a more extreme element than `best`, NaN being the most.
     fn beats<const MAX: bool>(self, best: Self) -> bool;
     /// Whether both are one number, or both NaN.
@@ -43,6 +44,10 @@ macro_rules! int_number {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 Int::wrapping_add(self, other)
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                Int::wrapping_mul(self, other)
             }
             #[inline(always)]
             fn beats<const MAX: bool>(self, best: Self) -> bool {
@@ -58,12 +63,17 @@ macro_rules! int_number {
 int_number!(Truth u8 i8 i16 i32 i64);
 
 macro_rules! float_number {
-    ($($t:ty, |$a:ident, $b:ident| $plus:expr;)*) => {$(
+    ($($t:ty, |$a:ident, $b:ident| $plus:expr, $times:expr;)*) => {$(
         impl Number for $t {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 let ($a, $b) = (self, other);
                 $plus
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                let ($a, $b) = (self, other);
+                $times
             }
             #[inline(always)]
             fn beats<const MAX: bool>(self, best: Self) -> bool {
@@ -77,10 +87,10 @@ macro_rules! float_number {
     )*};
 }
 float_number! {
-    f16, |a, b| f16::from_f32(a.to_f32() + b.to_f32());
-    bf16, |a, b| bf16::from_f32(a.to_f32() + b.to_f32());
-    f32, |a, b| a + b;
-    f64, |a, b| a + b;
+    f16, |a, b| f16::from_f32(a.to_f32() + b.to_f32()), f16::from_f32(a.to_f32() * b.to_f32());
+    bf16, |a, b| bf16::from_f32(a.to_f32() + b.to_f32()), bf16::from_f32(a.to_f32() * b.to_f32());
+    f32, |a, b| a + b, a * b;
+    f64, |a, b| a + b, a * b;
 }
 
 /// How elements of one type are searched.
@@ -364,6 +374,21 @@ impl Lookup {
         let mut result = Ok(());
         let steps = loops.inner_strides();
         loops.for_runs(first, last, |run| {
+            if steps[0] == 0 {
+                // One index for the whole stretch: what follows each other there is copied together.
+                // SAFETY: the caller's promise, and the index is in range.
+                unsafe {
+                    match self.offset(index.wrapping_offset(run.offsets[0]).cast::<i64>().read()) {
+                        Ok(offset) => {
+                            let from = from.wrapping_offset(run.offsets[1] + offset);
+                            copy_run(out.add(run.at * size), size as isize, from, steps[1], run.len, size);
+                        }
+                        Err(error) if result.is_ok() => result = Err(error),
+                        Err(_) => {}
+                    }
+                }
+                return;
+            }
             for i in 0..run.len {
                 // SAFETY: the caller's promise, and the index is in range.
                 unsafe {
@@ -391,53 +416,91 @@ impl Lookup {
         result
     }
 
-    /// `out[.., index[i], ..] += from[i]` for all elements in order, `loops` walking index, source and result, whose
-    /// stride along the axis is 0.
+    /// `out[.., index[i], ..]` joined with `from[i]` for all elements in order, `loops` walking index, source and
+    /// result, whose stride along the axis is 0.
     ///
     /// # Safety
     /// The places are valid for all elements.
-    pub unsafe fn scatter_add(
+    pub unsafe fn scatter(
         &self,
+        op: Op,
         loops: &Loops<3>,
         dtype: DType,
         index: *const u8,
         from: *const u8,
         out: *mut u8,
     ) -> Result<(), ExecError> {
-        /// # Safety
-        /// As [`Lookup::scatter_add`].
-        unsafe fn typed<T: Number>(
-            lookup: &Lookup,
-            loops: &Loops<3>,
-            index: *const u8,
-            from: *const u8,
-            out: *mut u8,
-        ) -> Result<(), ExecError> {
-            let mut result = Ok(());
-            let steps = loops.inner_strides();
-            loops.for_runs(0, loops.numel(), |run| {
-                for i in 0..run.len as isize {
-                    // SAFETY: the caller's promise, and the index is in range.
-                    unsafe {
-                        let at = index.wrapping_offset(run.offsets[0] + i * steps[0]).cast::<i64>().read();
-                        match lookup.offset(at) {
-                            Ok(offset) => {
-                                let x = from.wrapping_offset(run.offsets[1] + i * steps[1]).cast::<T>().read();
-                                let to = out.wrapping_offset(run.offsets[2] + i * steps[2] + offset).cast::<T>();
-                                to.write(to.read().plus(x));
-                            }
-                            Err(error) => {
-                                if result.is_ok() {
-                                    result = Err(error);
-                                }
-                            }
-                        }
-                    }
-                }
-            });
-            result
-        }
+        let places = Places { lookup: self, loops, index, from, out };
         // SAFETY: the caller's promise.
-        unsafe { with_type!(dtype, typed(self, loops, index, from, out)) }
+        unsafe {
+            match op {
+                Op::Scatter => match dtype.size() {
+                    1 => places.each(|_, x: u8| x),
+                    2 => places.each(|_, x: u16| x),
+                    4 => places.each(|_, x: u32| x),
+                    _ => places.each(|_, x: u64| x),
+                },
+                _ => with_type!(dtype, joined(op, &places)),
+            }
+        }
+    }
+}
+
+/// What a scatter walks.
+struct Places<'a> {
+    lookup: &'a Lookup,
+    loops: &'a Loops<3>,
+    index: *const u8,
+    from: *const u8,
+    out: *mut u8,
+}
+
+impl Places<'_> {
+    /// # Safety
+    /// As [`Lookup::scatter`], for elements of type `T`.
+    #[inline(always)]
+    unsafe fn each<T: Copy>(&self, join: impl Fn(T, T) -> T) -> Result<(), ExecError> {
+        let mut result = Ok(());
+        let [across, step, to_step] = self.loops.inner_strides();
+        self.loops.for_runs(0, self.loops.numel(), |run| {
+            let index = |i: isize| {
+                // SAFETY: the caller's promise.
+                unsafe { self.index.wrapping_offset(run.offsets[0] + i * across).cast::<i64>().read() }
+            };
+            let put = |i: isize, offset: isize| {
+                // SAFETY: the caller's promise, and the index is in range.
+                unsafe {
+                    let x = self.from.wrapping_offset(run.offsets[1] + i * step).cast::<T>().read();
+                    let to = self.out.wrapping_offset(run.offsets[2] + i * to_step + offset).cast::<T>();
+                    to.write(join(to.read(), x));
+                }
+            };
+            // One index may stand for the whole stretch.
+            let once = if across == 0 { Some(self.lookup.offset(index(0))) } else { None };
+            for i in 0..run.len as isize {
+                match once.clone().unwrap_or_else(|| self.lookup.offset(index(i))) {
+                    Ok(offset) => put(i, offset),
+                    Err(error) if result.is_ok() => result = Err(error),
+                    Err(_) => {}
+                }
+            }
+        });
+        result
+    }
+}
+
+/// # Safety
+/// As [`Places::each`].
+unsafe fn joined<T: Number>(op: Op, places: &Places<'_>) -> Result<(), ExecError> {
+    let extreme = |beats: bool, old: T, x: T| if beats { x } else { old };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match op {
+            Op::ScatterAdd => places.each(T::plus),
+            Op::ScatterProd => places.each(T::times),
+            Op::ScatterAmax => places.each(|old: T, x: T| extreme(x.beats::<true>(old), old, x)),
+            Op::ScatterAmin => places.each(|old: T, x: T| extreme(x.beats::<false>(old), old, x)),
+            _ => Err(ExecError::internal(format!("{} scatters nothing", op.name()))),
+        }
     }
 }

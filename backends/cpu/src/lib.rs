@@ -2,8 +2,8 @@
 //!
 //! This crate must not know sessions, clients or tensor ids. Start at [`CpuBackend`]; an instruction's way leads from
 //! `execute` here to the file of its class: `elementwise` over the inner loops of `kernels`, `reduce`, `matmul`,
-//! `index`, `create`, and `strided` for copies. Movement makes views and copies nothing. `memory` is the caching
-//! allocator, `pool` the threads.
+//! `index`, `scan`, `sort`, `search`, `create`, and `strided` for copies. Movement makes views and copies nothing.
+//! `memory` is the caching allocator, `pool` the threads.
 
 mod create;
 mod elementwise;
@@ -14,6 +14,9 @@ mod matmul;
 mod memory;
 mod pool;
 mod reduce;
+mod scan;
+mod search;
+mod sort;
 mod strided;
 mod tensor;
 
@@ -510,14 +513,8 @@ impl CpuBackend {
         }
     }
 
-    fn scatter_add(
-        &mut self,
-        base: &Tensor,
-        index: &Tensor,
-        source: &Tensor,
-        axis: usize,
-        last_use: u8,
-    ) -> Result<Tensor> {
+    fn scatter(&mut self, op: Op, operands: [&Tensor; 3], axis: usize, last_use: u8) -> Result<Tensor> {
+        let [base, index, source] = operands;
         let out = self.private_copy(base, last_use & 1 == 1)?;
         if index.numel() == 0 {
             return Ok(out);
@@ -527,7 +524,7 @@ impl CpuBackend {
         let loops = Loops::new(&index.meta.shape, [&index.strides, &source.strides, &others]);
         let lookup = Lookup { axis, size: out.meta.shape.dims()[axis], step: out.strides[axis] };
         // SAFETY: source and, off the axis, result are at least as large as the index; the result is ours alone.
-        unsafe { lookup.scatter_add(&loops, out.meta.dtype, index.ptr(), source.ptr(), out.ptr())? };
+        unsafe { lookup.scatter(op, &loops, out.meta.dtype, index.ptr(), source.ptr(), out.ptr())? };
         Ok(out)
     }
 
@@ -803,8 +800,12 @@ impl CpuBackend {
             (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
             (Class::Gather, Attrs::Axis(axis)) => self.gather(operand(0)?, operand(1)?, *axis as usize, out),
             (Class::Scatter, Attrs::Axis(axis)) => {
-                self.scatter_add(operand(0)?, operand(1)?, operand(2)?, *axis as usize, last_use)
+                self.scatter(op, [operand(0)?, operand(1)?, operand(2)?], *axis as usize, last_use)
             }
+            (Class::Scan, Attrs::Axis(axis)) => self.scan(op, operand(0)?, *axis as usize, out),
+            (Class::Sort, Attrs::Axis(axis)) => self.sort(op, operand(0)?, *axis as usize, out),
+            (Class::Search, _) => self.search(op, operand(0)?, operand(1)?, out),
+            (Class::Positions, _) => self.positions(operand(0)?, out),
             (Class::Creation | Class::Random, _) => self.create(op, inputs, attrs, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", row.name))),
         }

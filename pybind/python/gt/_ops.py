@@ -36,7 +36,7 @@ ALIASES = {
 # Methods that are functions too.
 METHODS = """
     sum mean prod amax amin any all max min argmax argmin var std softmax log_softmax matmul clamp reshape transpose
-    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather scatter_add numel t diagonal
+    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather numel t diagonal
 """.split()
 
 

@@ -25,7 +25,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!($make;
             elementwise, elementwise_large, elementwise_edges, operands_given_up, casts, selections, reductions,
             reductions_large, arg_reductions, movements, slice_scatters, concatenations, matmuls, gathers, scatters,
-            creations, randoms, transfers, divisions_by_zero, memory_limit
+            scans, sorts, searches, positions, creations, randoms, transfers, divisions_by_zero, memory_limit
         );
     };
     ($make:expr; $($name:ident),*) => {
@@ -805,6 +805,111 @@ pub fn scatters<B: Backend>(backend: &mut B) {
             let index = Host::ints(Meta::new(shape(&[3]), DType::I64), [0, bad, 9]);
             let inputs = [host(&[5]), Operand::Tensor(index), host(&[3])];
             check(backend, row.op, &inputs, &Attrs::Axis(0), &[Layout::Plain], |_, _| EXACT);
+        }
+    }
+}
+
+const LINES: [(&[usize], u8); 7] =
+    [(&[7], 0), (&[0], 0), (&[3, 0], 0), (&[4, 5], 0), (&[4, 5], 1), (&[2, 70, 3], 1), (&[3, 900], 1)];
+
+/// Moderate numbers, many of them equal, and in floats NaN, infinities and zeros of both signs if `wild`.
+fn uneven(numbers: &mut Numbers, meta: Meta, wild: bool) -> Host {
+    let low = if meta.dtype == DType::U8 || meta.dtype == DType::Bool { 0 } else { -3 };
+    let high = if meta.dtype == DType::Bool { 1 } else { 3 };
+    let n = meta.shape.numel();
+    if !meta.dtype.is_float() {
+        return Host::ints(meta, (0..n).map(|_| numbers.whole(low, high)));
+    }
+    Host::floats(
+        meta,
+        (0..n).map(|_| match numbers.whole(0, if wild { 40 } else { 3 }) {
+            40 => f64::NAN,
+            39 => f64::INFINITY,
+            38 => f64::NEG_INFINITY,
+            37 => -0.0,
+            i if i < 20 => numbers.whole(low, high) as f64,
+            _ => numbers.unit() * 6.0 - 3.0,
+        }),
+    )
+}
+
+/// Scans along every axis, and of elements of all kinds.
+pub fn scans<B: Backend>(backend: &mut B) {
+    let mut numbers = Numbers::new();
+    for row in rows(Class::Scan) {
+        for dtype in row.accepts.iter() {
+            for (dims, axis) in LINES {
+                for layout in LAYOUTS {
+                    let positions = row.result == gt_ops::table::ResultDType::Index;
+                    let mut from = uneven(&mut numbers, Meta::new(shape(dims), dtype), positions);
+                    if row.op == Op::Cumprod && dtype.is_float() {
+                        let sign = |i: usize| if from.float(i) < 0.0 { -1.0 } else { 1.0 };
+                        from = Host::floats(from.meta, (0..from.len()).map(sign).collect::<Vec<_>>());
+                    }
+                    let scale = if row.op == Op::Cumsum { 3.0 * dims[axis as usize] as f64 } else { 8.0 };
+                    let absolute = compute_epsilon(dtype) * scale;
+                    let tolerance = |_: &Host, _: usize| Tolerance { own: 2.0, absolute };
+                    check(backend, row.op, &[Operand::Tensor(from)], &Attrs::Axis(axis), &[layout], tolerance);
+                }
+            }
+        }
+    }
+}
+
+/// The order along every axis, of elements that are equal, NaN and infinite.
+pub fn sorts<B: Backend>(backend: &mut B) {
+    let mut numbers = Numbers::new();
+    for row in rows(Class::Sort) {
+        for dtype in row.accepts.iter() {
+            for (dims, axis) in LINES {
+                for layout in LAYOUTS {
+                    let from = uneven(&mut numbers, Meta::new(shape(dims), dtype), true);
+                    let inputs = [Operand::Tensor(from)];
+                    check(backend, row.op, &inputs, &Attrs::Axis(axis), &[layout], |_, _| EXACT);
+                }
+            }
+        }
+    }
+}
+
+/// Places among sorted elements: of one row for all, and of a row each.
+pub fn searches<B: Backend>(backend: &mut B) {
+    let mut numbers = Numbers::new();
+    let shapes: [(&[usize], &[usize]); 6] =
+        [(&[5], &[7]), (&[5], &[2, 3]), (&[4], &[]), (&[0], &[3]), (&[3, 6], &[3, 4]), (&[300], &[5000])];
+    for row in rows(Class::Search) {
+        for dtype in row.accepts.iter() {
+            for (sorted, wanted) in shapes {
+                let from = uneven(&mut numbers, Meta::new(shape(sorted), dtype), true);
+                let from = Operand::Tensor(from);
+                let axis = Attrs::Axis(sorted.len() as u8 - 1);
+                let order_meta = Meta::new(shape(sorted), DType::I64);
+                let order = interpret(Op::Argsort, std::slice::from_ref(&from), &axis, &order_meta).expect("an order");
+                let meta = from.tensor().meta;
+                let sorted = interpret(Op::Gather, &[from, Operand::Tensor(order)], &axis, &meta).expect("elements");
+                let wanted = uneven(&mut numbers, Meta::new(shape(wanted), dtype), true);
+                let inputs = [Operand::Tensor(sorted), Operand::Tensor(wanted)];
+                for layout in LAYOUTS {
+                    check(backend, row.op, &inputs, &Attrs::None, &[layout], |_, _| EXACT);
+                }
+            }
+        }
+    }
+}
+
+/// The positions of true elements: all of them, fewer, and more than there are.
+pub fn positions<B: Backend>(backend: &mut B) {
+    let mut numbers = Numbers::new();
+    for row in rows(Class::Positions) {
+        for dims in [&[][..], &[9], &[0, 2], &[3, 4, 5], &[70_000], &[300, 400]] {
+            let mask = numbers.host(Meta::new(shape(dims), DType::Bool), (0.0, 1.0), false);
+            let (count, rank) = ((0..mask.len()).filter(|i| mask.int(*i) != 0).count(), dims.len());
+            for rows in [count, count / 2, (count + 2).min(mask.len())] {
+                for layout in LAYOUTS {
+                    let attrs = Attrs::Shape(shape(&[rows, rank]));
+                    check(backend, row.op, &[Operand::Tensor(mask.clone())], &attrs, &[layout], |_, _| EXACT);
+                }
+            }
         }
     }
 }

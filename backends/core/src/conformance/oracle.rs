@@ -214,11 +214,71 @@ pub fn interpret(op: Op, inputs: &[Operand], attrs: &Attrs, out: &Meta) -> Resul
                 let from = position_of(&source.meta.shape, &place);
                 let to = looked_up(&result, *axis as usize, index.int(i), place)?;
                 match &mut result.data {
-                    Data::Float(x) => x[to] = round(out.dtype, x[to] + source.float(from)),
-                    Data::Int(x) => x[to] = wrap(out.dtype, x[to].wrapping_add(source.int(from))),
+                    Data::Float(x) => {
+                        let (old, new) = (x[to], source.float(from));
+                        let joined = match op {
+                            Op::Scatter => new,
+                            Op::ScatterAdd => old + new,
+                            Op::ScatterProd => old * new,
+                            _ if old.is_nan() || new.is_nan() => f64::NAN,
+                            Op::ScatterAmax => old.max(new),
+                            Op::ScatterAmin => old.min(new),
+                            _ => panic!("teach the interpreter to {}", op.name()),
+                        };
+                        x[to] = round(out.dtype, joined);
+                    }
+                    Data::Int(x) => {
+                        let (old, new) = (x[to], source.int(from));
+                        let joined = match op {
+                            Op::Scatter => new,
+                            Op::ScatterAdd => old.wrapping_add(new),
+                            Op::ScatterProd => old.wrapping_mul(new),
+                            Op::ScatterAmax => old.max(new),
+                            Op::ScatterAmin => old.min(new),
+                            _ => panic!("teach the interpreter to {}", op.name()),
+                        };
+                        x[to] = wrap(out.dtype, joined);
+                    }
                 }
             }
             Ok(result)
+        }
+        (Class::Scan, Attrs::Axis(axis)) => Ok(scan(op, inputs[0].tensor(), *axis, out)),
+        (Class::Sort, Attrs::Axis(axis)) => {
+            let from = inputs[0].tensor();
+            let mut result = Host::ints(*out, vec![0; n]);
+            for line in lines(from, *axis) {
+                let mut order: Vec<usize> = (0..line.len()).collect();
+                order.sort_by(|a, b| {
+                    let rising = ordering(from, line[*a], line[*b]);
+                    if op == Op::Argsort { rising } else { rising.reverse() }
+                });
+                for (place, i) in line.iter().zip(order) {
+                    set(&mut result, *place, &Host::scalar(Scalar::Int(i as i64), DType::I64), 0);
+                }
+            }
+            Ok(result)
+        }
+        (Class::Search, _) => {
+            let (sorted, wanted) = (inputs[0].tensor(), inputs[1].tensor());
+            let count = sorted.meta.shape.dims()[sorted.meta.shape.rank() - 1];
+            let row = if sorted.meta.shape.rank() == 1 { n } else { out.shape.dims()[out.shape.rank() - 1] };
+            Ok(Host::ints(
+                *out,
+                (0..n).map(|i| {
+                    let (first, x) = (i / row * count, wanted.float(i));
+                    let passed =
+                        |y: f64| if op == Op::Searchsorted { y < x || x.is_nan() } else { y <= x || x.is_nan() };
+                    (first..first + count).take_while(|at| passed(sorted.float(*at))).count() as i64
+                }),
+            ))
+        }
+        (Class::Positions, _) => {
+            let mask = inputs[0].tensor();
+            let found = (0..mask.len()).filter(|i| mask.int(*i) != 0);
+            let mut places: Vec<i64> = found.flat_map(|i| index_of(&mask.meta.shape, i)).map(|i| i as i64).collect();
+            places.resize(n, 0);
+            Ok(Host::ints(*out, places))
         }
         (Class::Creation, _) => Ok(match op {
             Op::Full => Host::scalar(inputs[0].number(), out.dtype).picked(*out, |_| 0),
@@ -235,6 +295,81 @@ pub fn interpret(op: Op, inputs: &[Operand], attrs: &Attrs, out: &Meta) -> Resul
         (Class::Random, Attrs::Random { seed, stream, .. }) => Ok(random(op, inputs, *seed, *stream, out)),
         _ => panic!("{} with attributes {attrs:?}", row.name),
     }
+}
+
+/// For each line along the axis, the positions of its elements.
+fn lines(of: &Host, axis: u8) -> Vec<Vec<usize>> {
+    let shape = of.meta.shape;
+    if of.is_empty() {
+        return Vec::new();
+    }
+    let reduced = Meta::new(shape.with_dim(axis as usize, 1), of.meta.dtype);
+    groups(of, 1 << axis, &reduced)
+}
+
+/// The order of two elements, NaN being the largest.
+fn ordering(of: &Host, a: usize, b: usize) -> std::cmp::Ordering {
+    if !of.meta.dtype.is_float() {
+        return of.int(a).cmp(&of.int(b));
+    }
+    let (a, b) = (of.float(a), of.float(b));
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+fn scan(op: Op, from: &Host, axis: u8, out: &Meta) -> Host {
+    let mut result = if out.dtype.is_float() {
+        Host::floats(*out, vec![0.0; from.len()])
+    } else {
+        Host::ints(*out, vec![0; from.len()])
+    };
+    for line in lines(from, axis) {
+        let mut best = 0;
+        for (i, at) in line.iter().enumerate() {
+            let seen = &line[..=i];
+            match op {
+                Op::Cumargmax | Op::Cumargmin => {
+                    let order = ordering(from, *at, line[best]);
+                    // NaN is the most extreme of both; of equals the last counts.
+                    let is_nan = |at: usize| from.meta.dtype.is_float() && from.float(at).is_nan();
+                    let better = match op {
+                        _ if is_nan(*at) => true,
+                        _ if is_nan(line[best]) => false,
+                        Op::Cumargmax => order.is_ge(),
+                        _ => order.is_le(),
+                    };
+                    best = if better { i } else { best };
+                    if let Data::Int(x) = &mut result.data {
+                        x[*at] = best as i64;
+                    }
+                }
+                _ => match &mut result.data {
+                    Data::Float(x) => {
+                        let mut terms = seen.iter().map(|at| from.float(*at));
+                        x[*at] = match op {
+                            Op::Cumsum => terms.sum(),
+                            Op::Cumprod => terms.product(),
+                            _ => {
+                                let most = terms.clone().fold(f64::NEG_INFINITY, f64::max);
+                                let finite = if most.is_infinite() { 0.0 } else { most };
+                                finite + terms.by_ref().map(|x| (x - finite).exp()).sum::<f64>().ln()
+                            }
+                        };
+                        x[*at] = round(out.dtype, x[*at]);
+                    }
+                    Data::Int(x) => {
+                        let terms = seen.iter().map(|at| from.int(*at));
+                        let total = if op == Op::Cumsum {
+                            terms.fold(0, i64::wrapping_add)
+                        } else {
+                            terms.fold(1, i64::wrapping_mul)
+                        };
+                        x[*at] = wrap(out.dtype, total);
+                    }
+                },
+            }
+        }
+    }
+    result
 }
 
 fn set(to: &mut Host, at: usize, from: &Host, i: usize) {

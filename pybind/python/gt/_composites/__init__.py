@@ -15,10 +15,12 @@ from gt._composites import (
     places,
     products,
     reductions,
+    scattering,
+    selection,
     sums,
 )
 
-_MODULES = (masks, parts, places, arithmetic, reductions, distances, products, sums, creation)
+_MODULES = (masks, parts, places, arithmetic, reductions, distances, products, sums, creation, selection, scattering)
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)
 TENSOR_METHODS = tuple(function for module in _MODULES for function in getattr(module, "TENSOR_METHODS", ()))
 IN_PLACE = tuple(function for module in _MODULES for function in module.IN_PLACE)

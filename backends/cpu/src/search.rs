@@ -1,0 +1,131 @@
+//! Ops that find positions: of true elements, and among sorted ones.
+
+use crate::strided::{Shared, in_chunks, run_or_not};
+use crate::tensor::Tensor;
+use crate::{CpuBackend, Result};
+use gt_ops::{DType, Meta, Op, RANK_MAX};
+use half::{bf16, f16};
+use std::slice;
+
+/// Elements of a mask that one thread looks at before it takes more.
+const CHUNK_ELEMENTS: usize = 64 << 10;
+
+/// Of sorted elements, how many are below `x`, or not above it. NaN comes last, and all are below it.
+fn rank_of<T: PartialOrd + Copy, const RIGHT: bool>(sorted: &[T], x: T) -> usize {
+    #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
+    let last = x != x;
+    sorted.partition_point(|y| last || if RIGHT { *y <= x } else { *y < x })
+}
+
+impl CpuBackend {
+    /// Where each element of `wanted` belongs among the sorted ones of its row.
+    pub(crate) fn search(&mut self, op: Op, sorted: &Tensor, wanted: &Tensor, out: &Meta) -> Result<Tensor> {
+        let (sorted, wanted) = (self.contiguous(sorted)?, self.contiguous(wanted)?);
+        let result = self.new_tensor(out)?;
+        let elements = out.shape.numel();
+        if elements == 0 {
+            return Ok(result);
+        }
+        let count = sorted.meta.shape.dims()[sorted.meta.shape.rank() - 1];
+        // Elements of `wanted` to a row of sorted ones.
+        let row = if sorted.meta.shape.rank() == 1 { elements } else { out.shape.dims()[out.shape.rank() - 1] };
+        let (from, at, to) =
+            (Shared::new(sorted.ptr()), Shared::new(wanted.ptr()), Shared::new(result.ptr().cast::<i64>()));
+        /// # Safety
+        /// As below.
+        unsafe fn range<T: PartialOrd + Copy>(
+            op: Op,
+            (from, at, to): (*const u8, *const u8, *mut i64),
+            (row, count): (usize, usize),
+            (first, last): (usize, usize),
+        ) {
+            for i in first..last {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    // Without elements there is no place for them either.
+                    let sorted = if count == 0 {
+                        &[][..]
+                    } else {
+                        slice::from_raw_parts(from.cast::<T>().add(i / row * count), count)
+                    };
+                    let x = at.cast::<T>().add(i).read();
+                    let rank = match op {
+                        Op::SearchsortedRight => rank_of::<T, true>(sorted, x),
+                        _ => rank_of::<T, false>(sorted, x),
+                    };
+                    to.add(i).write(rank as i64);
+                }
+            }
+        }
+        in_chunks(&mut self.pool, elements, 64, |first, last| {
+            let (places, sizes, range_) =
+                ((from.get().cast_const(), at.get().cast_const(), to.get()), (row, count), (first, last));
+            // SAFETY: all are contiguous, of these sizes; the result is new, and chunks are disjoint.
+            unsafe {
+                match sorted.meta.dtype {
+                    DType::Bool | DType::U8 => range::<u8>(op, places, sizes, range_),
+                    DType::I8 => range::<i8>(op, places, sizes, range_),
+                    DType::I16 => range::<i16>(op, places, sizes, range_),
+                    DType::I32 => range::<i32>(op, places, sizes, range_),
+                    DType::I64 => range::<i64>(op, places, sizes, range_),
+                    DType::F16 => range::<f16>(op, places, sizes, range_),
+                    DType::BF16 => range::<bf16>(op, places, sizes, range_),
+                    DType::F32 => range::<f32>(op, places, sizes, range_),
+                    DType::F64 => range::<f64>(op, places, sizes, range_),
+                }
+            }
+        })?;
+        Ok(result)
+    }
+
+    /// The positions of a mask's true elements, as many as the result has rows; zeros where there are fewer.
+    pub(crate) fn positions(&mut self, mask: &Tensor, out: &Meta) -> Result<Tensor> {
+        let mask = self.contiguous(mask)?;
+        let result = self.new_tensor(out)?;
+        let (rows, elements, shape) = (out.shape.dims()[0], mask.numel(), mask.meta.shape);
+        if rows == 0 || shape.rank() == 0 {
+            return Ok(result);
+        }
+        let (from, to) = (Shared::new(mask.ptr()), Shared::new(result.ptr().cast::<i64>()));
+        let chunks = elements.div_ceil(CHUNK_ELEMENTS);
+        let mut starts = vec![0usize; chunks];
+        let counts = Shared::new(starts.as_mut_ptr());
+        let part = |i: usize| {
+            let (first, last) = (i * CHUNK_ELEMENTS, ((i + 1) * CHUNK_ELEMENTS).min(elements));
+            // SAFETY: the mask is contiguous, and its bytes are 0 or 1.
+            (first, unsafe { slice::from_raw_parts(from.get().cast_const().add(first), last - first) })
+        };
+        run_or_not(&mut self.pool, elements, chunks, &|i| {
+            let count: usize = part(i).1.chunks(128).map(|bytes| bytes.iter().sum::<u8>() as usize).sum();
+            // SAFETY: there is one count a chunk.
+            unsafe { counts.get().add(i).write(count) };
+        })?;
+        let mut total = 0;
+        for start in &mut starts {
+            total += std::mem::replace(start, total);
+        }
+        run_or_not(&mut self.pool, elements * 8, chunks, &|i| {
+            let (first, bytes) = part(i);
+            let mut row = starts[i];
+            for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+                if row >= rows {
+                    return;
+                }
+                let mut index = [0i64; RANK_MAX];
+                let mut rest = first + at;
+                for (axis, size) in shape.dims().iter().enumerate().rev() {
+                    index[axis] = (rest % size) as i64;
+                    rest /= size;
+                }
+                // SAFETY: the row is in the result, which is new; each has its own.
+                unsafe { to.get().add(row * shape.rank()).copy_from_nonoverlapping(index.as_ptr(), shape.rank()) };
+                row += 1;
+            }
+        })?;
+        for row in total.min(rows)..rows {
+            // SAFETY: as above.
+            unsafe { to.get().add(row * shape.rank()).write_bytes(0, shape.rank()) };
+        }
+        Ok(result)
+    }
+}

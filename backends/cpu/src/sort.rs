@@ -1,0 +1,165 @@
+//! The order of elements along an axis, by their keys: unsigned integers in the same order.
+
+use crate::loops::Loops;
+use crate::strided::Shared;
+use crate::tensor::Tensor;
+use crate::{CpuBackend, Result};
+use gt_ops::{DType, Meta, Op, Shape};
+use half::{bf16, f16};
+use std::slice;
+
+/// Fewer elements are sorted by comparing.
+const RADIX_ELEMENTS_MIN: usize = 512;
+/// Bits of the key that one pass looks at.
+const DIGIT_BITS: u32 = 11;
+const DIGITS: usize = 1 << DIGIT_BITS;
+
+/// An element with a key.
+trait Keyed: Copy {
+    /// An unsigned integer of at most [`Keyed::BITS`] bits that grows with the element; NaN has the largest.
+    fn key(self) -> u64;
+    const BITS: u32;
+}
+
+macro_rules! keyed_ints {
+    ($($t:ty, $bits:literal;)*) => {$(
+        impl Keyed for $t {
+            fn key(self) -> u64 { (self as i64).wrapping_sub(<$t>::MIN as i64) as u64 }
+            const BITS: u32 = $bits;
+        }
+    )*};
+}
+keyed_ints! { u8, 8; i8, 8; i16, 16; i32, 32; i64, 64; }
+
+macro_rules! keyed_floats {
+    ($($t:ty, $unsigned:ty, $zero:expr;)*) => {$(
+        impl Keyed for $t {
+            fn key(self) -> u64 {
+                // Both zeros are one number, and all NaNs the last.
+                let bits = if self == $zero { 0 } else { self.to_bits() };
+                let sign = 1 << (<$unsigned>::BITS - 1);
+                let turned = if bits & sign == 0 { bits | sign } else { !bits };
+                (if self.is_nan() { <$unsigned>::MAX } else { turned }) as u64
+            }
+            const BITS: u32 = <$unsigned>::BITS;
+        }
+    )*};
+}
+keyed_floats! { f16, u16, f16::ZERO; bf16, u16, bf16::ZERO; f32, u32, 0.0; f64, u64, 0.0; }
+
+/// Sorts along one axis, each on its own.
+struct Sort {
+    from: Shared<u8>,
+    to: Shared<u8>,
+    kept: Loops<2>,
+    step: [isize; 2],
+    count: usize,
+    descending: bool,
+}
+
+impl Sort {
+    /// Sort `at`: `items` and `spare` have room for two words an element.
+    ///
+    /// # Safety
+    /// Both places are valid for all elements; nobody else writes this result.
+    unsafe fn one<T: Keyed>(&self, at: usize, items: &mut [(u64, u64)], spare: &mut [(u64, u64)]) {
+        let mut offsets = [0; 2];
+        self.kept.for_runs(at, at + 1, |run| offsets = run.offsets);
+        let from = self.from.get().wrapping_offset(offsets[0]);
+        let largest = if T::BITS == 64 { u64::MAX } else { (1 << T::BITS) - 1 };
+        for (i, item) in items.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            let key = unsafe { from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read() }.key();
+            *item = (if self.descending { largest - key } else { key }, i as u64);
+        }
+        let sorted = if items.len() < RADIX_ELEMENTS_MIN {
+            items.sort_unstable();
+            items
+        } else {
+            by_digits(items, spare, T::BITS)
+        };
+        let to = self.to.get().wrapping_offset(offsets[1]);
+        for (i, (_, place)) in sorted.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { to.wrapping_offset(i as isize * self.step[1]).cast::<i64>().write(*place as i64) };
+        }
+    }
+}
+
+/// Sorts by one digit of the key after the other, the lowest first, each pass keeping the order of equals.
+fn by_digits<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits: u32) -> &'a mut [(u64, u64)] {
+    let (mut from, mut to) = (items, spare);
+    for shift in (0..bits).step_by(DIGIT_BITS as usize) {
+        let digit = |key: u64| (key >> shift) as usize & (DIGITS - 1);
+        let mut starts = [0usize; DIGITS];
+        for (key, _) in from.iter() {
+            starts[digit(*key)] += 1;
+        }
+        if starts[digit(from[0].0)] == from.len() {
+            continue;
+        }
+        let mut total = 0;
+        for start in &mut starts {
+            total += std::mem::replace(start, total);
+        }
+        for item in from.iter() {
+            let start = &mut starts[digit(item.0)];
+            to[*start] = *item;
+            *start += 1;
+        }
+        std::mem::swap(&mut from, &mut to);
+    }
+    from
+}
+
+impl CpuBackend {
+    /// The positions of the elements along an axis, in order.
+    pub(crate) fn sort(&mut self, op: Op, t: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+        let result = self.new_tensor(out)?;
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let (dtype, count) = (t.meta.dtype, out.shape.dims()[axis]);
+        let sorts = out.shape.numel() / count;
+        let sort = Sort {
+            from: Shared::new(t.ptr()),
+            to: Shared::new(result.ptr()),
+            kept: Loops::new(&out.shape.with_dim(axis, 1), [&t.strides, &result.strides]),
+            step: [t.strides[axis], result.strides[axis]],
+            count,
+            descending: op == Op::ArgsortDescending,
+        };
+        // Each part of the work has room for two words an element, twice.
+        let parts = sorts.min(self.pool.threads());
+        let room = Shape::new(&[parts, 4, count]).map_err(|e| gt_backend::ExecError::internal(e.to_string()))?;
+        let scratch = self.new_tensor(&Meta::new(room, DType::I64))?;
+        let words = Shared::new(scratch.ptr().cast::<(u64, u64)>());
+        let share = sorts.div_ceil(parts);
+        self.pool.run(parts, &|part| {
+            // SAFETY: the scratch tensor is new, large enough and aligned; parts are disjoint. It is written before it
+            // is read, and any bits are integers.
+            let (items, spare) = unsafe {
+                let all = words.get().add(part * 2 * sort.count);
+                std::ptr::write_bytes(all, 0, 2 * sort.count);
+                slice::from_raw_parts_mut(all, 2 * sort.count).split_at_mut(sort.count)
+            };
+            for at in part * share..((part + 1) * share).min(sorts) {
+                // SAFETY: the axes are those of the tensors, of one shape; the result is new, and parts are disjoint.
+                unsafe {
+                    match dtype {
+                        DType::Bool | DType::U8 => sort.one::<u8>(at, items, spare),
+                        DType::I8 => sort.one::<i8>(at, items, spare),
+                        DType::I16 => sort.one::<i16>(at, items, spare),
+                        DType::I32 => sort.one::<i32>(at, items, spare),
+                        DType::I64 => sort.one::<i64>(at, items, spare),
+                        DType::F16 => sort.one::<f16>(at, items, spare),
+                        DType::BF16 => sort.one::<bf16>(at, items, spare),
+                        DType::F32 => sort.one::<f32>(at, items, spare),
+                        DType::F64 => sort.one::<f64>(at, items, spare),
+                    }
+                }
+            }
+        })?;
+        Ok(result)
+    }
+}
