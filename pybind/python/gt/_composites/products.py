@@ -201,7 +201,8 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     """The product of a matrix with itself, `n` factors; those of the inverse if `n` is negative."""
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
         raise RuntimeError(
-            f"linalg.matrix_power: A must be batches of square matrices, but they are {list(input.shape)[-2:]} matrices"
+            "linalg.matrix_power: A must be batches of square matrices, "
+            f"but they are {' by '.join(map(str, input.shape[-2:]))} matrices"
         )
     if n < 0:
         return matrix_power(gt.linalg.inv(input), -n)
@@ -221,7 +222,8 @@ def matrix_exp(input: Tensor) -> Tensor:
     check_floating("matrix_exp", input)
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
         raise RuntimeError(
-            f"linalg.matrix_exp: A must be batches of square matrices, but they are {list(input.shape)[-2:]} matrices"
+            "linalg.matrix_exp: A must be batches of square matrices, "
+            f"but they are {' by '.join(map(str, input.shape[-2:]))} matrices"
         )
     largest = input.detach().abs().sum(-1).amax().item() if input.numel() else 0.0
     halvings = max(0, math.ceil(math.log2(largest)) + 2) if 0 < largest < math.inf else 0

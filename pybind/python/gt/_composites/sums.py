@@ -26,21 +26,20 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
         more = "more" if len(terms) < len(tensors) else "fewer"
         raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
     terms, dots = _without_dots(terms, tensors)
+    once = sorted(c for c in {*"".join(terms)} - {*dots} if "".join(terms).count(c) == 1)
     for i, term in enumerate(terms):
         tensors[i], terms[i] = _without_repeats(i, tensors[i], term)
     sizes: dict[str, int] = {}
-    for term, operand in zip(terms, tensors, strict=True):
+    for i, (term, operand) in enumerate(zip(terms, tensors, strict=True)):
         for letter, size in zip(term, operand.shape, strict=True):
-            if sizes.get(letter, 1) not in (1, size) and size != 1:
+            seen = sizes.get(letter, 1)
+            if 1 not in (seen, size) and seen != size:
                 raise RuntimeError(
-                    f"einsum(): operands do not broadcast with remapped shapes: axis {letter!r} has sizes "
-                    f"{sizes[letter]} and {size}"
+                    f"einsum(): subscript {letter} has size {size} for operand {i} which does not broadcast with "
+                    f"previously seen size {seen}"
                 )
-            sizes[letter] = size if sizes.get(letter, 1) == 1 else sizes[letter]
-    if arrow:
-        right = right.replace("...", dots)
-    else:
-        right = dots + "".join(sorted(c for c in sizes if "".join(terms).count(c) == 1 and c not in dots))
+            sizes[letter] = max(seen, size) if size else 0
+    right = right.replace("...", dots) if arrow else dots + "".join(once)
     for letter in right:
         if letter not in sizes:
             raise RuntimeError(
