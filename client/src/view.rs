@@ -10,7 +10,7 @@ use crate::session::Value;
 use crate::storage::{Place, Storage};
 use crate::tape::{self, Node};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Arg, Attrs, Graph, Meta, Op, OpError, RANK_MAX, Shape, Val};
+use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, RANK_MAX, Shape, Val};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One movement op of a view's recipe.
@@ -107,11 +107,22 @@ impl View {
     /// # Errors
     /// A view in which one element of the base is seen several times.
     pub(crate) fn put(&self, new: (Arc<Value>, Option<Arc<Node>>)) -> Result<(Arc<Value>, Option<Arc<Node>>)> {
+        if repeats_elements(&self.meta.shape, &self.strides) {
+            return Err(OpError::runtime(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory \
+                 location. Please clone() the tensor before performing the operation.",
+            )
+            .into());
+        }
         let base = self.base.read().0;
         let mut scope = Scope::new(base.session());
         let first = scope.push(base, self.place.node());
         let mut v = scope.push(new.0, new.1);
         let outcome = (|| {
+            if self.steps.iter().any(|(op, _)| *op == Op::Expand) {
+                v = self.scatter(&mut scope, first, v)?;
+                return Ok(());
+            }
             let mut parents = vec![first];
             for (op, attrs) in &self.steps[..self.steps.len().saturating_sub(1)] {
                 let parent = parents[parents.len() - 1];
@@ -124,6 +135,22 @@ impl View {
         })();
         scope.finish(outcome, |scope, ()| scope.parts(v))
     }
+
+    /// `base` with `new` where the recipe takes its elements from, looked up by following it with their positions:
+    /// of what an expansion repeats, the rest of the recipe keeps one.
+    fn scatter(&self, scope: &mut Scope, base: Val, new: Val) -> gt_ops::error::Result<Val> {
+        let shape = scope.meta(base).shape;
+        let flat = |v: Val, scope: &mut Scope| gt_ops::build::reshape(scope, v, &[-1]);
+        let create = Attrs::Create { shape: Shape::new(&[shape.numel()])?, dtype: DType::I64 };
+        let counted = scope.emit(Op::Arange, &[0i64.into(), 1i64.into()], create)?;
+        let mut places = scope.emit(Op::Reshape, &[counted.into()], Attrs::Shape(shape))?;
+        for (op, attrs) in self.steps.iter() {
+            places = scope.emit(*op, &[places.into()], attrs.clone())?;
+        }
+        let operands = [flat(base, scope)?.into(), flat(places, scope)?.into(), flat(new, scope)?.into()];
+        let written = scope.emit(Op::Scatter, &operands, Attrs::Axis(0))?;
+        scope.emit(Op::Reshape, &[written.into()], Attrs::Shape(shape))
+    }
 }
 
 /// `parent` with what the step took from it replaced by `v`.
@@ -135,10 +162,6 @@ fn put_back(scope: &mut Scope, op: Op, attrs: &Attrs, parent: Val, v: Val) -> gt
             let inverse = gt_ops::grad::inverse_permutation(permutation, shape.rank());
             scope.emit(Op::Permute, &[v.into()], Attrs::Permutation(inverse))
         }
-        (Op::Expand, _) if scope.meta(v).shape.numel() != shape.numel() => Err(OpError::runtime(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
-             Please clone() the tensor before performing the operation.",
-        )),
         _ => scope.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)),
     }
 }

@@ -201,7 +201,7 @@ def test_edges() -> None:
         (lambda a: gt.einsum("ij,jk", a), RuntimeError, "fewer operands were provided"),
         (lambda a: gt.einsum("i", a), RuntimeError, "no ellipsis was given"),
         (lambda a: gt.einsum("ij->k", a), RuntimeError, "does not appear in the equation"),
-        (lambda a: gt.einsum("ij,ik", a, gt.ones(3, 2)), RuntimeError, "sizes 2 and 3"),
+        (lambda a: gt.einsum("ij,ik", a, gt.ones(3, 2)), RuntimeError, "does not broadcast with"),
     ],
 )
 def test_what_is_refused(call: Callable[[gt.Tensor], Any], error: type[Exception], message: str) -> None:

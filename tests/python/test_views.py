@@ -238,6 +238,21 @@ def test_repeated_elements_are_not_written() -> None:
     assert wide.sum().item() == 0
 
 
+def test_what_is_seen_once_of_an_expansion_is_written() -> None:
+    t = gt.zeros(3)
+    wide = t.expand(2, 3)
+    wide[0] = 1
+    wide[1][gt.tensor([0, 2])] = 5
+    wide[0, 1:] += gt.tensor([1.0, 2.0])
+    assert t.tolist() == [5, 2, 7]
+    assert wide.tolist() == [[5, 2, 7]] * 2
+    x = gt.ones(3, requires_grad=True)
+    y = x * 2
+    y.expand(2, 3)[1].mul_(3)
+    y.sum().backward()
+    assert x.grad.tolist() == [6, 6, 6]
+
+
 def test_a_diagonal_is_a_view() -> None:
     for offset in range(-4, 5):
         for turned in (False, True):

@@ -16,6 +16,7 @@ import numpy as np
 
 import gt
 from gt import _gt
+from gt._composites.selection import from_the_front, nonzero
 from gt._gt import Tensor
 
 # An index or a mask, before it is looked at: NumPy's if its elements are known here.
@@ -98,11 +99,10 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
             return _gt.where(wide, source.reshape(()) if source.numel() == 1 else _fitted(source, trail), view)
     picked = _pick(view, parts)
     source = _fitted(source, picked.result_shape()).reshape(picked.index().shape)
-    if not accumulate:
-        return picked.back(_overwritten(picked, source))
-    if view.dtype == gt.bool:
+    if accumulate and view.dtype == gt.bool:
         return picked.back(picked.flat.byte().scatter_add(picked.axis, picked.index(), source.byte())).bool()
-    return picked.back(picked.flat.scatter_add(picked.axis, picked.index(), source))
+    row = "scatter_add" if accumulate else "scatter"
+    return picked.back(_gt.along_axis(row, picked.axis, picked.flat, picked.index(), source))
 
 
 def _fitted(source: Tensor, shape: list[int]) -> Tensor:
@@ -118,20 +118,6 @@ def _fitted(source: Tensor, shape: list[int]) -> Tensor:
             f"shape {shape}"
         )
     return source.reshape(sizes).expand(shape)
-
-
-def _overwritten(picked: Picked, source: Tensor) -> Tensor:
-    """`flat` with the source at the places; the last of several at one place stays."""
-    flat, axis, places = picked.flat, picked.axis, picked.places.numpy()
-    size = flat.shape[axis]
-    _check_range(places, size, axis)
-    came_from = np.full(size, -1)
-    came_from[places] = np.arange(len(places))
-    shape = [1] * axis + [size] + [1] * (flat.ndim - axis - 1)
-    wide = _gt.tensor(np.maximum(came_from, 0).reshape(shape)).expand(flat.shape)
-    if not len(places):
-        return flat
-    return _gt.where(_gt.tensor(came_from.reshape(shape) >= 0), source.gather(axis, wide), flat)
 
 
 # What an index means --------------------------------------------------------------------------------------------
@@ -235,15 +221,16 @@ def _places(view: Tensor, axis: int, part: Part) -> Tensor:
     """The places that a part picks along its axes taken as one, counted from the front."""
     if _is_mask(part):
         _check_mask(view, axis, part)
-        return _gt.tensor(np.flatnonzero(part.numpy() if isinstance(part, Tensor) else part))
+        return nonzero(part.flatten()).squeeze(1) if isinstance(part, Tensor) else _gt.tensor(np.flatnonzero(part))
     size = view.shape[axis]
     if size == 0 and math.prod(part.shape):
         raise IndexError("index is out of bounds for dimension with size 0")
     if isinstance(part, Tensor):
-        part = part.long()
-        return _gt.where((part < 0) & (part >= -size), part + size, part)
+        return from_the_front(part.long(), size)
     part = part.astype(np.int64)
-    _check_range(part, size, axis, low=-size)
+    outside = part[(part < -size) | (part >= size)]
+    if outside.size:
+        raise IndexError(f"index {outside.flat[0]} is out of bounds for dimension {axis} with size {size}")
     return _gt.tensor(np.where(part < 0, part + size, part))
 
 
@@ -254,12 +241,6 @@ def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
                 f"The shape of the mask {list(mask.shape)} at index {i} does not match the shape of the indexed "
                 f"tensor {list(view.shape)} at index {axis + i}"
             )
-
-
-def _check_range(places: np.ndarray, size: int, axis: int, low: int = 0) -> None:
-    outside = places[(places < low) | (places >= size)]
-    if outside.size:
-        raise IndexError(f"index {outside.flat[0]} is out of bounds for dimension {axis} with size {size}")
 
 
 def _checked(places: Tensor, size: int, axis: int, unknown: bool) -> Tensor:

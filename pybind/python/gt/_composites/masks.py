@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 import gt
 from gt import _gt
+from gt._composites.selection import nonzero
 from gt._gt import Tensor
 
 
@@ -53,7 +52,7 @@ def where(
 ) -> Tensor | tuple[Tensor, ...]:
     """`input` where the bool `condition` is true, `other` elsewhere; alone, where that is: a vector for each axis."""
     if input is None and other is None:
-        return tuple(_gt.tensor(places) for places in np.nonzero(np.atleast_1d(condition.numpy())))
+        return nonzero(condition, as_tuple=True)
     if input is None or other is None:
         raise TypeError("where() takes a condition alone, or with both of what to choose from")
     return _gt.where(condition, input, other)

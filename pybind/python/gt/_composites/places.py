@@ -10,6 +10,7 @@ import numpy as np
 from gt import _gt, _indexing
 from gt._composites.common import axes_of, axis_of
 from gt._composites.parts import atleast_3d
+from gt._composites.selection import from_the_front
 from gt._gt import Tensor
 
 
@@ -85,7 +86,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where what is indexed and the indices broadcast but for the axis; without one, flattened."""
     if dim is None:
-        return input.reshape(-1).gather(0, indices.reshape(-1))
+        return take_along_dim(input.reshape(-1), indices.reshape(-1), 0)
     if input.ndim != indices.ndim:
         raise RuntimeError(
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "
@@ -95,7 +96,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     pairs = zip(input.shape, indices.shape, strict=True)
     common = [own if other == 1 else other for own, other in pairs]
     wide = input.expand([*common[:axis], input.shape[axis], *common[axis + 1 :]])
-    return wide.gather(axis, indices.expand([*common[:axis], indices.shape[axis], *common[axis + 1 :]]))
+    index = from_the_front(indices, input.shape[axis])
+    return wide.gather(axis, index.expand([*common[:axis], indices.shape[axis], *common[axis + 1 :]]))
 
 
 def repeat_interleave(

@@ -59,7 +59,8 @@ def from_the_front(index: Tensor, size: int) -> Tensor:
     """Positions of which the negative ones count from the end."""
     if index.dtype != gt.int64:
         raise RuntimeError(f"expected an index of dtype int64, but got {index.dtype}")
-    return _gt.where(index < 0, index + size, index)
+    # What is out of range stays as it is, for the op that finds it to name it.
+    return _gt.where((index < 0) & (index >= -size), index + size, index)
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
