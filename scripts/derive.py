@@ -72,7 +72,8 @@ def _is_python(name: str) -> bool:
 def _methods() -> str:
     """The methods that `_ops.install` gives `Tensor`."""
     lines = []
-    for name in sorted({*gt._functions, *(method.__name__ for method in _composites.TENSOR_METHODS)}):
+    methods = {method.__name__ for method in _composites.TENSOR_METHODS}
+    for name in sorted({*gt._functions, *methods}):
         if not hasattr(gt.Tensor, name):
             continue
         if name in _ops.ALIASES:
@@ -85,7 +86,7 @@ def _methods() -> str:
             parameters = ["self", *_signature(function)[1:]]
             result = _annotation(inspect.signature(function).return_annotation)
             lines.append(_definition("    ", name, parameters, result))
-            if hasattr(gt.Tensor, name + "_"):
+            if hasattr(gt.Tensor, name + "_") and name + "_" not in methods:
                 lines.append(_definition("    ", name + "_", parameters, "Self"))
     # A name may stand for one that comes later in the alphabet.
     definitions = [line for line in lines if "def " in line]

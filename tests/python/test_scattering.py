@@ -63,7 +63,7 @@ def test_take_along_dim_broadcasts_the_other_axes() -> None:
     a = RNG.standard_normal((3, 4))
     order = np.argsort(a, 1)
     assert_close(gt.take_along_dim(gt.tensor(a), gt.tensor(order), 1), np.sort(a, 1))
-    assert_close(gt.tensor(a).take_along_dim(gt.tensor([[1, -1]]), 1), a[:, [1, -1]])
+    assert_close(gt.tensor(a).take_along_dim(gt.tensor([[1, 3]]), 1), a[:, [1, 3]])
     assert_close(gt.tensor(a).take_along_dim(gt.tensor([5, 0])), a.reshape(-1)[[5, 0]])
 
 

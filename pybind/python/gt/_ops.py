@@ -29,6 +29,7 @@ ALIASES = {
     "not_equal": "ne",
     "clip": "clamp",
     "moveaxis": "movedim",
+    "trapz": "trapezoid",
     "swapdims": "transpose",
     "row_stack": "vstack",
 }

@@ -34,3 +34,10 @@ class MinMax(NamedTuple):
 
     min: Tensor
     max: Tensor
+
+
+class Histogram(NamedTuple):
+    """Counts of elements, and the edges of the bins they are in."""
+
+    hist: Tensor
+    bin_edges: Tensor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gt._composites import (
     arithmetic,
+    counting,
     creation,
     distances,
     masks,
@@ -15,12 +16,29 @@ from gt._composites import (
     places,
     products,
     reductions,
+    scans,
     scattering,
     selection,
+    sorting,
     sums,
 )
 
-_MODULES = (masks, parts, places, arithmetic, reductions, distances, products, sums, creation, selection, scattering)
+_MODULES = (
+    masks,
+    parts,
+    places,
+    arithmetic,
+    reductions,
+    distances,
+    products,
+    sums,
+    creation,
+    selection,
+    scattering,
+    scans,
+    sorting,
+    counting,
+)
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)
 TENSOR_METHODS = tuple(function for module in _MODULES for function in getattr(module, "TENSOR_METHODS", ()))
 IN_PLACE = tuple(function for module in _MODULES for function in module.IN_PLACE)

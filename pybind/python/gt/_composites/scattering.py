@@ -54,7 +54,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return _gt.along_axis("scatter_add", dim, input, index, src)
 
 
-def _extreme(dtype: gt.dtype, sign: int) -> float:
+def _extreme(dtype: _gt.dtype, sign: int) -> float:
     """What every number of a dtype is above (1) or below (-1)."""
     if dtype.is_floating_point:
         return -sign * math.inf

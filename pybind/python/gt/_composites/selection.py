@@ -5,6 +5,7 @@ from __future__ import annotations
 import gt
 from gt import _gt
 from gt._gt import Tensor
+from gt._types import Size
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
@@ -38,7 +39,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.expand(shape) for t in tensors)
 
 
-def broadcast_shapes(*shapes: tuple[int, ...] | int) -> gt.Size:
+def broadcast_shapes(*shapes: tuple[int, ...] | int) -> Size:
     """The shape that tensors of these shapes broadcast to."""
     sizes = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
     rank = max(map(len, sizes), default=0)
@@ -52,7 +53,7 @@ def broadcast_shapes(*shapes: tuple[int, ...] | int) -> gt.Size:
                 )
             if size != 1:
                 result[axis] = size
-    return gt.Size(result)
+    return Size(result)
 
 
 def from_the_front(index: Tensor, size: int) -> Tensor:

@@ -1,0 +1,174 @@
+"""Elements looked up among sorted ones, and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gt
+from gt import _gt
+from gt._gt import Tensor
+from gt._types import Histogram
+
+
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Tensor | complex,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Where each element belongs among sorted ones: how many of the last axis are below it, or with `right` at most it.
+
+    `sorted_sequence` is one row for all elements, or a row for each row of them. `sorter` is its order, if it is not
+    sorted itself.
+    """
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
+    if not isinstance(input, Tensor):
+        # A number takes the dtype that both fit in.
+        dtype = (sorted_sequence.new_zeros(1) + input).dtype
+        input, sorted_sequence = _gt.full((), input, dtype=dtype), sorted_sequence.to(dtype)
+    if input.dtype != sorted_sequence.dtype:
+        raise RuntimeError(
+            "torch.searchsorted(): input value tensor and boundaries tensor should have same dtype, but got "
+            f"boundaries tensor dtype {sorted_sequence.dtype} and input value tensor dtype {input.dtype}"
+        )
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape:
+            raise RuntimeError(
+                "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "
+                f"{list(sorted_sequence.shape)}and got sorter tensor {list(sorter.shape)}"
+            )
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
+    found = _gt.search_sorted(sorted_sequence, input, right or side == "right")
+    return found.int() if out_int32 else found
+
+
+def bucketize(input: Tensor | complex, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """The number of the bucket that each element is in, between sorted boundaries; `right` ones belong to the next."""
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 on is there, or the sum of its weights. Waits for the largest number."""
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if input.ndim != 1 or input.is_floating_point() or input.dtype == gt.bool:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and weights.shape != input.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    size = minlength
+    if input.numel():
+        if int(input.min().item()) < 0:
+            raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+        size = max(int(input.max().item()) + 1, minlength)
+    if weights is None:
+        weights = _gt.ones_like(input, dtype=_gt.int64)
+    elif weights.dtype != _gt.float32:
+        weights = weights.double()
+    return _gt.zeros(size, dtype=weights.dtype).scatter_add(0, input.long(), weights.detach())
+
+
+def _counted(inside: Tensor, bins: Tensor, size: int, weight: Tensor | None, dtype: _gt.dtype) -> Tensor:
+    """The weights of elements in bins, those outside counting nothing."""
+    weights = inside.to(dtype) if weight is None else _gt.where(inside, weight.reshape(-1), 0.0).to(dtype)
+    return _gt.zeros(size, dtype=dtype).scatter_add(0, _gt.where(inside, bins, 0), weights)
+
+
+def _ends(flat: Tensor, low: float, high: float) -> tuple[float, float]:
+    """Where a histogram starts and ends: if nowhere, at the extremes."""
+    if low == high and flat.numel():
+        low, high = float(flat.min().item()), float(flat.max().item())
+    if low == high:
+        low, high = low - 1, high + 1
+    return low, high
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements are in each of `bins` equal bins from `min` to `max`, or where both are one, of all."""
+    if bins <= 0:
+        raise RuntimeError("torch.histogram(): bins must be > 0")
+    if not input.is_floating_point():
+        raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype}: use floating-point tensors')
+    if max < min:
+        raise RuntimeError("torch.histc: max must be larger than min")
+    flat = input.detach().reshape(-1)
+    low, high = _ends(flat, min, max)
+    if not (abs(low) < float("inf") and abs(high) < float("inf")):
+        raise RuntimeError(f"torch.histogram: range of [{low}, {high}] is not finite")
+    inside = (flat >= low) & (flat <= high)
+    place = ((_gt.where(inside, flat, low) - low) * (bins / (high - low))).long().clamp(max=bins - 1)
+    return _counted(inside, place, bins, None, input.dtype)
+
+
+def histogram(
+    input: Tensor,
+    bins: Tensor | int,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
+    """How many elements are in each bin, or the sum of their weights, and the bins' edges."""
+    if not input.is_floating_point():
+        raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype}: use floating-point tensors')
+    flat = input.detach().reshape(-1)
+    if isinstance(bins, Tensor):
+        if range is not None:
+            raise TypeError("histogram() takes one of range and a tensor of edges")
+        edges = bins
+    else:
+        low, high = _ends(flat, *(range or (0.0, 0.0)))
+        edges = _gt.linspace(low, high, bins + 1, dtype=input.dtype)
+    size = edges.numel() - 1
+    inside = (flat >= edges[0]) & (flat <= edges[-1])
+    place = (_gt.search_sorted(edges, flat, True) - 1).clamp(0, size - 1)
+    counts = _counted(inside, place, size, weight, input.dtype)
+    return Histogram(counts / counts.sum() / edges.diff() if density else counts, edges)
+
+
+def isin(
+    elements: Tensor | complex,
+    test_elements: Tensor | complex,
+    *,
+    assume_unique: bool = False,  # noqa: ARG001
+    invert: bool = False,
+) -> Tensor:
+    """Whether each element is among others."""
+    if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
+        raise TypeError("isin(): one of the arguments must be a Tensor")
+    if not isinstance(test_elements, Tensor):
+        found = elements == test_elements
+        return ~found if invert else found
+    others = test_elements.detach().reshape(-1)
+    if not isinstance(elements, Tensor):
+        found = (others == elements).any()
+        return ~found if invert else found
+    if others.numel() == 0:
+        return _gt.full(elements.shape, invert, dtype=gt.bool)
+    both = _gt.cat([elements.detach().reshape(-1), others])
+    wanted, ranked = both[: elements.numel()], both[elements.numel() :].sort().values
+    place = _gt.search_sorted(ranked, wanted, False).clamp(max=others.numel() - 1)
+    found = (ranked.gather(0, place) == wanted).reshape(elements.shape)
+    return ~found if invert else found
+
+
+METHODS = (
+    bincount,
+    histc,
+    histogram,
+)
+IN_PLACE = ()
+FUNCTIONS = (
+    searchsorted,
+    bucketize,
+    isin,
+)

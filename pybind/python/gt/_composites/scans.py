@@ -1,0 +1,135 @@
+"""Each element from all up to it along an axis, and differences and areas between neighbours."""
+
+from __future__ import annotations
+
+import gt
+from gt import _gt
+from gt._composites.common import axis_of
+from gt._gt import Tensor
+from gt._types import ValuesIndices
+
+
+def _scanned(row: str, input: Tensor, dim: int, dtype: _gt.dtype | None) -> Tensor:
+    result = _gt.along_axis(row, dim, input if dtype is None else input.to(dtype))
+    return result if dtype is None else result.to(dtype)
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
+    """The sum of the elements up to each along an axis; of integers, in int64."""
+    return _scanned("cumsum", input, dim, dtype)
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
+    """The product of the elements up to each along an axis; of integers, in int64."""
+    return _scanned("cumprod", input, dim, dtype)
+
+
+def cumsum_(self: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
+    """`cumsum`, in place and in the tensor's own dtype."""
+    return self._rebind(cumsum(self, dim, dtype=_own(self, dtype)))
+
+
+def cumprod_(self: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
+    """`cumprod`, in place and in the tensor's own dtype."""
+    return self._rebind(cumprod(self, dim, dtype=_own(self, dtype)))
+
+
+def _own(t: Tensor, dtype: _gt.dtype | None) -> _gt.dtype:
+    if dtype not in (None, t.dtype):
+        raise RuntimeError(
+            f"Bad in-place call: input tensor dtype {t.dtype} and output tensor dtype {dtype} should match"
+        )
+    return t.dtype
+
+
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """The logarithm of the sum of the exponentials of the elements up to each along an axis."""
+    return _gt.along_axis("logcumsumexp", dim, input)
+
+
+def _extreme(row: str, input: Tensor, dim: int) -> ValuesIndices:
+    indices = _gt.along_axis(row, dim, input.detach())
+    return ValuesIndices(input.gather(dim, indices), indices)
+
+
+def cummax(input: Tensor, dim: int) -> ValuesIndices:
+    """The largest element up to each along an axis and where it is: the last of several."""
+    return _extreme("cumargmax", input, dim)
+
+
+def cummin(input: Tensor, dim: int) -> ValuesIndices:
+    """The smallest element up to each along an axis and where it is: the last of several."""
+    return _extreme("cumargmin", input, dim)
+
+
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """Each element's difference from the one before along an axis, `n` times over."""
+    if input.ndim == 0:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    axis = axis_of(input, dim)
+    if n == 0:
+        return input.clone()
+    parts = [part for part in (prepend, input, append) if part is not None]
+    if len(parts) > 1:
+        input = _gt.cat(parts, axis)
+    for _ in range(min(n, input.shape[axis])):
+        later = input.narrow(axis, 1, input.shape[axis] - 1)
+        earlier = input.narrow(axis, 0, input.shape[axis] - 1)
+        input = later ^ earlier if input.dtype == gt.bool else later - earlier
+    return input
+
+
+def _areas(y: Tensor, x: Tensor | None, dx: float, axis: int) -> Tensor:
+    """The areas between neighbours."""
+    size = y.shape[axis] - 1
+    heights = y.narrow(axis, 1, size) + y.narrow(axis, 0, size)
+    if x is None:
+        return heights * (dx / 2)
+    if x.ndim == 1 and y.ndim > 1:
+        if x.shape[0] != y.shape[axis]:
+            raise RuntimeError("trapezoid: There must be one `x` value for each sample point")
+        x = x.reshape([-1 if i == axis else 1 for i in range(y.ndim)])
+    return heights * diff(x, dim=axis - y.ndim) / 2
+
+
+def _sampled(name: str, y: Tensor, x: Tensor | None, dx: float | None, dim: int) -> tuple[int, float]:
+    if x is not None and dx is not None:
+        raise TypeError(f"{name}() takes one of x and dx")
+    return axis_of(y, dim), 1.0 if dx is None else dx
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
+    """The area under samples along an axis by the trapezoidal rule, taken at `x` or `dx` apart."""
+    axis, step = _sampled("trapezoid", y, x, dx, dim)
+    if y.shape[axis] == 0:
+        return y.sum(axis).to(y.dtype if y.is_floating_point() else _gt.float32)
+    return _areas(y, x, step, axis).sum(axis)
+
+
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
+    """`trapezoid` up to each sample but the first."""
+    axis, step = _sampled("cumulative_trapezoid", y, x, dx, dim)
+    return cumsum(_areas(y, x, step, axis), axis)
+
+
+METHODS = (
+    cumsum,
+    cumprod,
+    logcumsumexp,
+    cummax,
+    cummin,
+    diff,
+)
+TENSOR_METHODS = (
+    cumsum_,
+    cumprod_,
+)
+IN_PLACE = ()
+FUNCTIONS = (
+    trapezoid,
+    cumulative_trapezoid,
+)
