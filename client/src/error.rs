@@ -26,7 +26,7 @@ pub enum Error {
     /// There is no daemon and none could be started.
     #[error("{0}")]
     Launch(String),
-    /// A signal came while waiting; the caller knows which.
+    /// A signal came while waiting, or a hook of the caller's failed; the caller knows which.
     #[error("interrupted")]
     Interrupted,
 }

@@ -4,11 +4,13 @@
 //! users, nor devices, which are the daemon's.
 //!
 //! Start at [`session`]: how instructions get into the ring, ids are given out and completions come back. [`tensor`]
-//! is what users hold, [`scope`] how ops are emitted and recorded, [`tape`] the backward pass, [`transfer`] how bytes
-//! get in and out, and [`launch`] how a private daemon is found and started.
+//! is what users hold, [`scope`] how ops are emitted and recorded, [`tape`] the record and [`backward`] the pass over
+//! it, [`transfer`] how bytes get in and out, and [`launch`] how a private daemon is found and started.
 
+pub mod backward;
 pub mod blocking;
 pub mod error;
+mod history;
 pub mod launch;
 pub mod lock;
 pub mod scope;

@@ -14,6 +14,10 @@ use std::sync::Arc;
 pub struct Scope {
     session: Arc<Session>,
     tensors: Vec<(Arc<Value>, Option<Arc<Node>>)>,
+    /// Which of them were not made here, by their bits; the first 64 can be.
+    given: u64,
+    /// What the tape saved and an in-place operation has replaced since: using it is an error.
+    stale: Vec<(Val, String)>,
     /// Why `emit` failed, when it was not for its arguments.
     error: Option<Error>,
     /// What was emitted and the shape it gave, if somebody asked for it.
@@ -23,7 +27,14 @@ pub struct Scope {
 impl Scope {
     /// An empty scope in `session`.
     pub fn new(session: &Arc<Session>) -> Scope {
-        Scope { session: session.clone(), tensors: Vec::with_capacity(8), error: None, trail: None }
+        Scope {
+            session: session.clone(),
+            tensors: Vec::with_capacity(8),
+            given: 0,
+            stale: Vec::new(),
+            error: None,
+            trail: None,
+        }
     }
 
     /// `tensor` as an operand.
@@ -37,7 +48,19 @@ impl Scope {
             let ended = !self.session.is_open();
             return Err(foreign(if ended { &self.session } else { value.session() }));
         }
-        Ok(self.push(value, node))
+        let val = self.push(value, node);
+        if val.0 < 64 {
+            self.given |= 1 << val.0;
+        }
+        Ok(val)
+    }
+
+    /// What place `number` of the tape saved: the result of `maker`, if that was recorded.
+    pub(crate) fn push_saved(&mut self, value: Arc<Value>, maker: Option<Arc<Node>>, number: u64) -> Val {
+        let stale = value.history().is_stale(number).then(|| stale_text(&value, maker.as_deref()));
+        let val = self.push(value, maker);
+        self.stale.extend(stale.map(|text| (val, text)));
+        val
     }
 
     pub(crate) fn push(&mut self, value: Arc<Value>, node: Option<Arc<Node>>) -> Val {
@@ -48,6 +71,9 @@ impl Scope {
     /// The tensor that `val` stands for.
     pub fn tensor(&self, val: Val) -> Tensor {
         let (value, node) = &self.tensors[val.0 as usize];
+        if val.0 < 64 && self.given >> val.0 & 1 == 1 {
+            value.history().share();
+        }
         Tensor::new(value.clone(), node.clone())
     }
 
@@ -101,6 +127,23 @@ impl Scope {
     }
 }
 
+/// PyTorch's error of a gradient that needs what was replaced.
+fn stale_text(value: &Value, maker: Option<&Node>) -> String {
+    let maker = maker.filter(|node| !node.is_leaf());
+    let (maker, comma) =
+        maker.map_or((String::new(), ""), |node| (format!(", which is output 0 of {}", node.backward_name()), ","));
+    let (meta, version) = (value.meta(), value.history().version());
+    format!(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: [gt.{}Tensor \
+         {}]{maker}{comma} is at version {}; expected version {version} instead. Hint: clone() what is changed in place, \
+         or enable anomaly detection to find the operation that failed to compute its gradient, with \
+         gt.autograd.set_detect_anomaly(True).",
+        meta.dtype.scalar_type_name(),
+        meta.shape,
+        version + 1,
+    )
+}
+
 /// The error of mixing sessions.
 fn foreign(session: &Session) -> Error {
     if session.is_open() {
@@ -118,6 +161,9 @@ fn foreign(session: &Session) -> Error {
 
 impl Graph for Scope {
     fn emit(&mut self, op: Op, inputs: &[Arg], attrs: Attrs) -> OpResult<Val> {
+        if let Some((_, text)) = self.stale.iter().find(|(val, _)| inputs.contains(&Arg::Val(*val))) {
+            return Err(OpError::runtime(text.clone()));
+        }
         let mut metas = [InputMeta::Scalar(gt_ops::Scalar::Bool(false)); 4];
         let mut operands = Inputs::new();
         let mut spilled = Vec::new();
@@ -166,7 +212,10 @@ impl Graph for Scope {
 
     fn detach(&mut self, v: Val) -> OpResult<Val> {
         let value = self.tensors[v.0 as usize].0.clone();
-        Ok(self.push(value, None))
+        let text = self.stale.iter().find(|(val, _)| *val == v).map(|(_, text)| text.clone());
+        let val = self.push(value, None);
+        self.stale.extend(text.map(|text| (val, text)));
+        Ok(val)
     }
 
     fn next_random(&mut self) -> (u64, u64) {

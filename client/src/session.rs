@@ -2,6 +2,7 @@
 
 use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{Error, Result, bytes_text};
+use crate::history::History;
 use crate::launch::{Daemon, PrivateDaemon};
 use crate::lock::{BriefGuard, BriefLock};
 use gt_ops::cost::Cost;
@@ -696,11 +697,17 @@ pub struct Value {
     id: TensorId,
     meta: Meta,
     session: Arc<Session>,
+    history: History,
 }
 
 impl Value {
     pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<Session>) -> Arc<Value> {
-        Arc::new(Value { id, meta, session: session.clone() })
+        Arc::new(Value { id, meta, session: session.clone(), history: History::default() })
+    }
+    /// What in-place operations did before it and after it.
+    #[inline]
+    pub(crate) fn history(&self) -> &History {
+        &self.history
     }
     /// Its name in the session.
     #[inline]

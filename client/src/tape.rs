@@ -1,15 +1,12 @@
-//! The tape: what was computed from what, and the backward pass over it.
+//! The tape: what was computed from what. [`crate::backward`] walks it.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lock::BriefLock;
-use crate::scope::Scope;
-use crate::session::{Session, Value};
+use crate::session::Value;
 use crate::tensor::Tensor;
-use gt_ops::grad::{GradCtx, Saved, to_operand};
-use gt_ops::{Attrs, Meta, Op, OpError, Scalar};
+use gt_ops::{Attrs, Meta, Op, Scalar};
 use smallvec::SmallVec;
 use std::cell::Cell;
-use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -65,21 +62,81 @@ pub struct Node {
     grad: Mutex<Option<Tensor>>,
     /// Keep the gradient although this is no leaf.
     retain: AtomicBool,
+    extras: Mutex<Option<Box<Extras>>>,
     /// Where it is listed.
     place: AtomicU32,
 }
 
 #[expect(clippy::large_enum_variant, reason = "leaves are few; recorded ops are what is allocated all the time")]
-enum Kind {
+pub(crate) enum Kind {
     Leaf,
-    Op { op: Op, attrs: Attrs, edges: Mutex<Edges> },
+    Op {
+        op: Op,
+        attrs: Attrs,
+        edges: Mutex<Edges>,
+    },
+    /// A function of the host language's, with a backward of its own; its results are its `Part`s.
+    Custom(Box<Custom>),
+    /// One result of a `Custom`.
+    Part {
+        /// None only while it is dropped.
+        of: Option<Arc<Node>>,
+        index: usize,
+    },
 }
 
-struct Edges {
-    inputs: SmallVec<[Edge; 2]>,
-    output: Option<Arc<Value>>,
+pub(crate) struct Edges {
+    pub(crate) inputs: SmallVec<[Edge; 2]>,
+    pub(crate) output: Option<Arc<Value>>,
     /// A backward pass has let go of what was saved.
-    released: bool,
+    pub(crate) released: bool,
+}
+
+/// A function of the host language's on the tape.
+pub(crate) struct Custom {
+    pub(crate) name: String,
+    pub(crate) inputs: Vec<Option<Arc<Node>>>,
+    pub(crate) results: usize,
+    pub(crate) backward: Backward,
+}
+
+/// The backward of a function of the host language's: its place, the gradients of its results and whether another pass
+/// may come give those of its inputs.
+pub type Backward = Box<dyn Fn(&Arc<Node>, Vec<Option<Tensor>>, bool) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
+/// What a tensor's hook makes of its gradient: another one, or nothing.
+pub type GradHook = Arc<dyn Fn(Tensor) -> Result<Option<Tensor>> + Send + Sync>;
+/// What a leaf's hook does once its gradient was collected.
+pub type CollectedHook = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// What few places on the tape have.
+#[derive(Default)]
+struct Extras {
+    hooks: Vec<(u64, GradHook)>,
+    collected: Vec<(u64, CollectedHook)>,
+    /// The line of the host language that recorded the op, under anomaly detection.
+    origin: Option<String>,
+}
+
+/// Whether ops remember their lines, and whether gradients are looked at for NaNs.
+static ANOMALY: AtomicU32 = AtomicU32::new(0);
+const ANOMALY_ORIGINS: u32 = 1;
+const ANOMALY_NAN: u32 = 2;
+
+/// Turns anomaly detection on or off: ops remember where they were recorded and, with `check_nan`, a backward pass ends
+/// at the op that gives a NaN.
+pub fn set_anomaly(on: bool, check_nan: bool) {
+    let mode = if on { ANOMALY_ORIGINS | if check_nan { ANOMALY_NAN } else { 0 } } else { 0 };
+    ANOMALY.store(mode, Relaxed);
+}
+/// Whether anomaly detection is on, and whether it looks for NaNs.
+pub fn anomaly() -> (bool, bool) {
+    let mode = ANOMALY.load(Relaxed);
+    (mode & ANOMALY_ORIGINS != 0, mode & ANOMALY_NAN != 0)
+}
+
+/// The number of the next place on the tape.
+pub fn clock() -> u64 {
+    NUMBER.load(Relaxed)
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -114,7 +171,7 @@ impl Registry {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -127,6 +184,7 @@ impl Node {
             kind,
             grad: Mutex::new(None),
             retain: AtomicBool::new(false),
+            extras: Mutex::new(None),
             place: AtomicU32::new(0),
         });
         let place = NODES.lock().enter(Arc::as_ptr(&node));
@@ -146,6 +204,75 @@ impl Node {
         meta: Meta,
     ) -> Arc<Node> {
         Node::new(meta, Kind::Op { op, attrs, edges: Mutex::new(Edges { inputs, output, released: false }) })
+            .mark_origin()
+    }
+
+    /// A function of the host language's, with `results` results.
+    pub fn custom(
+        name: String,
+        inputs: Vec<Option<Arc<Node>>>,
+        results: usize,
+        meta: Meta,
+        backward: Backward,
+    ) -> Arc<Node> {
+        Node::new(meta, Kind::Custom(Box::new(Custom { name, inputs, results, backward }))).mark_origin()
+    }
+
+    /// The place of one result of a function of the host language's.
+    pub fn part(of: &Arc<Node>, index: usize, meta: Meta) -> Arc<Node> {
+        Node::new(meta, Kind::Part { of: Some(of.clone()), index })
+    }
+
+    /// The function that it is a result of, and which; itself and 0 for all others.
+    pub fn function(self: &Arc<Node>) -> (Arc<Node>, usize) {
+        match &self.kind {
+            Kind::Part { of: Some(of), index } => (of.clone(), *index),
+            _ => (self.clone(), 0),
+        }
+    }
+
+    fn with_extras<R>(&self, change: impl FnOnce(&mut Extras) -> R) -> R {
+        change(lock(&self.extras).get_or_insert_with(Box::default))
+    }
+    /// Under anomaly detection, the line is remembered.
+    fn mark_origin(self: Arc<Node>) -> Arc<Node> {
+        if anomaly().0 {
+            let origin = origin_of_call();
+            self.with_extras(|extras| extras.origin = origin);
+        }
+        self
+    }
+    /// Adds a hook on the gradient of this tensor; returns its key.
+    pub fn add_hook(&self, hook: GradHook) -> u64 {
+        let key = NUMBER.fetch_add(1, Relaxed);
+        self.with_extras(|extras| extras.hooks.push((key, hook)));
+        key
+    }
+    /// Adds a hook for when this leaf has collected a gradient; returns its key.
+    pub fn add_collected_hook(&self, hook: CollectedHook) -> u64 {
+        let key = NUMBER.fetch_add(1, Relaxed);
+        self.with_extras(|extras| extras.collected.push((key, hook)));
+        key
+    }
+    /// Removes a hook of either kind.
+    pub fn remove_hook(&self, key: u64) {
+        // What a hook holds may be a tensor, and dropping one may wait: not under the lock.
+        let old = self.with_extras(|extras| (take_key(&mut extras.hooks, key), take_key(&mut extras.collected, key)));
+        drop(old);
+    }
+    pub(crate) fn hooks(&self) -> Vec<GradHook> {
+        lock(&self.extras).as_ref().map_or_else(Vec::new, |e| e.hooks.iter().map(|(_, hook)| hook.clone()).collect())
+    }
+    fn collected_hooks(&self) -> Vec<CollectedHook> {
+        let extras = lock(&self.extras);
+        extras.as_ref().map_or_else(Vec::new, |e| e.collected.iter().map(|(_, hook)| hook.clone()).collect())
+    }
+    /// Where it was recorded, under anomaly detection.
+    pub fn origin(&self) -> Option<String> {
+        lock(&self.extras).as_ref().and_then(|e| e.origin.clone())
+    }
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
     }
 
     /// Whether it collects a gradient for a user's tensor.
@@ -160,12 +287,27 @@ impl Node {
     pub fn meta(&self) -> Meta {
         self.meta
     }
-    /// The op it records; none for a leaf.
-    pub fn recorded_op(&self) -> Option<Op> {
+    /// What it records: the name of an op, or of a function of the host language's; `leaf` for a leaf.
+    pub fn name(&self) -> &str {
         match &self.kind {
-            Kind::Leaf => None,
-            Kind::Op { op, .. } => Some(*op),
+            Kind::Leaf => "leaf",
+            Kind::Op { op, .. } => op.name(),
+            Kind::Custom(custom) => &custom.name,
+            Kind::Part { of, .. } => of.as_ref().map_or("", |of| of.name()),
         }
+    }
+    /// What PyTorch calls its gradient: `AddBackward0` for `add`.
+    pub fn backward_name(&self) -> String {
+        let op = match &self.kind {
+            Kind::Leaf => return "AccumulateGrad".into(),
+            Kind::Custom(_) | Kind::Part { .. } => return self.name().into(),
+            Kind::Op { op, .. } => op,
+        };
+        let words = op.name().split('_').map(|word| {
+            let mut letters = word.chars();
+            letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
+        });
+        words.collect::<String>() + "Backward0"
     }
     /// The places on the tape of its operands, none for those without.
     pub fn inputs(&self) -> Vec<Option<Arc<Node>>> {
@@ -174,6 +316,8 @@ impl Node {
     fn each_input<T>(&self, look: impl Fn(Option<&Arc<Node>>) -> Option<T>) -> Vec<Option<T>> {
         match &self.kind {
             Kind::Leaf => Vec::new(),
+            Kind::Custom(custom) => custom.inputs.iter().map(|node| look(node.as_ref())).collect(),
+            Kind::Part { of, .. } => vec![look(of.as_ref())],
             Kind::Op { edges, .. } => lock(edges)
                 .inputs
                 .iter()
@@ -185,7 +329,7 @@ impl Node {
         }
     }
     /// Whether it is another tensor with its last two axes exchanged.
-    fn is_transposition(&self) -> bool {
+    pub(crate) fn is_transposition(&self) -> bool {
         matches!(&self.kind, Kind::Op { attrs: Attrs::Permutation(p), .. }
             if gt_ops::grad::exchanges_last(p, self.meta.shape.rank()))
     }
@@ -205,17 +349,24 @@ impl Node {
         drop(old);
     }
 
-    /// Adds `grad` to what was collected.
-    fn accumulate(&self, grad: Tensor) -> Result<()> {
+    /// Adds `grad` to what was collected, and tells the hooks.
+    pub(crate) fn accumulate(&self, grad: Tensor) -> Result<()> {
         // An op may wait, and nobody waits under a lock.
-        let Some(mut total) = self.grad() else {
-            self.set_grad(Some(grad));
-            return Ok(());
-        };
-        let plan = total.plan_rebind(total.binary(Op::Add, &grad)?)?;
-        drop(total.rebind(plan));
-        Ok(())
+        match self.grad() {
+            None => self.set_grad(Some(grad)),
+            Some(total) if grad_enabled() => self.set_grad(Some(total.binary(Op::Add, &grad)?)),
+            Some(mut total) => {
+                let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None)?;
+                drop(total.rebind(plan));
+            }
+        }
+        self.collected_hooks().iter().try_for_each(|hook| hook())
     }
+}
+
+fn take_key<T>(list: &mut Vec<(u64, T)>, key: u64) -> Option<T> {
+    let at = list.iter().position(|(own, _)| *own == key)?;
+    Some(list.remove(at).1)
 }
 
 impl Drop for Node {
@@ -223,8 +374,9 @@ impl Drop for Node {
         NODES.lock().leave(self.place.load(Relaxed));
         // A long chain would otherwise be dropped by as deep a recursion.
         let mut doomed = Vec::new();
-        let take = |node: &mut Node, doomed: &mut Vec<Arc<Node>>| {
-            if let Kind::Op { edges, .. } = &mut node.kind {
+        let take = |node: &mut Node, doomed: &mut Vec<Arc<Node>>| match &mut node.kind {
+            Kind::Leaf => {}
+            Kind::Op { edges, .. } => {
                 let edges = edges.get_mut().unwrap_or_else(PoisonError::into_inner);
                 for edge in edges.inputs.drain(..) {
                     if let Edge::Tensor { node: Some(node), .. } = edge {
@@ -232,6 +384,8 @@ impl Drop for Node {
                     }
                 }
             }
+            Kind::Custom(custom) => doomed.extend(custom.inputs.drain(..).flatten()),
+            Kind::Part { of, .. } => doomed.extend(of.take()),
         };
         take(self, &mut doomed);
         while let Some(node) = doomed.pop() {
@@ -247,8 +401,10 @@ impl Drop for Node {
 pub struct Entry {
     /// Its number: larger than those of its inputs.
     pub number: u64,
-    /// The op it records; none for a leaf.
-    pub op: Option<Op>,
+    /// What it records: see [`Node::name`].
+    pub name: String,
+    /// Whether gradients end in it.
+    pub leaf: bool,
     /// The shape and dtype of its tensor.
     pub meta: Meta,
     /// The numbers of the places that its operands have on the tape.
@@ -266,225 +422,10 @@ pub fn entries() -> Vec<Entry> {
             // SAFETY: a node is listed until its drop has taken the lock that we hold.
             let node = unsafe { &**node };
             let inputs = node.each_input(|n| n.map(|n| n.number)).into_iter().flatten().collect();
-            Entry { number: node.number, op: node.recorded_op(), meta: node.meta, inputs }
+            Entry { number: node.number, name: node.name().into(), leaf: node.is_leaf(), meta: node.meta, inputs }
         })
         .collect();
     drop(nodes);
     entries.sort_by_key(|entry| entry.number);
     entries
-}
-
-/// Puts recording back to what it was.
-struct RecordingGuard(bool);
-impl Drop for RecordingGuard {
-    fn drop(&mut self) {
-        set_grad_enabled(self.0);
-    }
-}
-
-/// Ready nodes, latest first: everything computed from a node comes before it.
-struct Ready(Arc<Node>);
-impl PartialEq for Ready {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.number == other.0.number
-    }
-}
-impl Eq for Ready {}
-impl PartialOrd for Ready {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Ready {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.number.cmp(&other.0.number)
-    }
-}
-
-/// How a backward pass treats the tape.
-#[derive(Clone, Copy, Debug)]
-pub struct BackwardOptions {
-    /// Keep what was saved, for another pass.
-    pub retain_graph: bool,
-    /// Record the pass itself, for gradients of gradients.
-    pub create_graph: bool,
-}
-
-/// The gradient that a pass starts from: `gradient`, or 1 for a scalar.
-fn seed_gradient(root: &Tensor, gradient: Option<&Tensor>) -> Result<Tensor> {
-    let meta = root.meta();
-    if let Some(gradient) = gradient {
-        let given = gradient.meta();
-        if given.shape != meta.shape {
-            return Err(OpError::runtime(format!(
-                "Mismatch in shape: grad_output[0] has a shape of {} and output[0] has a shape of {}.",
-                given.shape, meta.shape
-            ))
-            .into());
-        }
-        return gradient.apply(|g, v| gt_ops::build::cast(g, v, meta.dtype));
-    }
-    if meta.shape.numel() != 1 {
-        return Err(OpError::runtime("grad can be implicitly created only for scalar outputs").into());
-    }
-    let mut scope = Scope::new(&root.session());
-    let outcome = gt_ops::build::full(&mut scope, meta.shape, Scalar::Float(1.0), meta.dtype);
-    scope.finish(outcome, |s, v| s.tensor(v))
-}
-
-/// Walks the tape from `root` back, collecting gradients in the leaves.
-///
-/// # Errors
-/// A root outside the tape, one with many elements and no gradient, a tape already walked.
-pub fn backward(root: &Tensor, gradient: Option<&Tensor>, options: BackwardOptions) -> Result<()> {
-    walk(&[(root, gradient)], None, options).map(drop)
-}
-
-/// The gradients of `outputs` with respect to `inputs`, collected nowhere else; none where none flows.
-///
-/// # Errors
-/// As [`backward`]; an input outside the tape.
-pub fn grad(
-    outputs: &[(&Tensor, Option<&Tensor>)],
-    inputs: &[&Tensor],
-    options: BackwardOptions,
-) -> Result<Vec<Option<Tensor>>> {
-    let wanted = inputs
-        .iter()
-        .map(|t| {
-            t.node()
-                .ok_or_else(|| Error::from(OpError::runtime("One of the differentiated Tensors does not require grad")))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    walk(outputs, Some(&wanted), options)
-}
-
-fn walk(
-    roots: &[(&Tensor, Option<&Tensor>)],
-    wanted: Option<&[Arc<Node>]>,
-    options: BackwardOptions,
-) -> Result<Vec<Option<Tensor>>> {
-    let _guard = RecordingGuard(set_grad_enabled(options.create_graph));
-    let mut grads: HashMap<u64, Tensor> = HashMap::new();
-    let mut heap = BinaryHeap::new();
-    for (root, gradient) in roots {
-        let node = root.node().ok_or_else(|| {
-            OpError::runtime("element 0 of tensors does not require grad and does not have a grad_fn")
-        })?;
-        let seed = seed_gradient(root, *gradient)?;
-        arrive(&mut grads, &mut heap, &node, seed)?;
-    }
-    let mut found: HashMap<u64, Tensor> = HashMap::new();
-    while let Some(Ready(node)) = heap.pop() {
-        let Some(mut grad) = grads.remove(&node.number) else { continue };
-        match wanted {
-            Some(wanted) if wanted.iter().any(|w| w.number == node.number) => {
-                found.insert(node.number, grad.same());
-            }
-            None if node.is_leaf() || node.retains_grad() => node.accumulate(grad.same())?,
-            _ => {}
-        }
-        if let Kind::Op { op, attrs, edges } = &node.kind {
-            for (to, grad) in op_gradients(&node, *op, attrs, edges, &grad, options)? {
-                arrive(&mut grads, &mut heap, &to, grad)?;
-            }
-        }
-    }
-    Ok(wanted.unwrap_or_default().iter().map(|w| found.get_mut(&w.number).map(Tensor::same)).collect())
-}
-
-/// A gradient reaches `node`: it joins those that already have.
-fn arrive(
-    grads: &mut HashMap<u64, Tensor>,
-    heap: &mut BinaryHeap<Ready>,
-    node: &Arc<Node>,
-    grad: Tensor,
-) -> Result<()> {
-    match grads.remove(&node.number) {
-        Some(earlier) => {
-            grads.insert(node.number, earlier.binary(Op::Add, &grad)?);
-        }
-        None => {
-            grads.insert(node.number, grad);
-            heap.push(Ready(node.clone()));
-        }
-    }
-    Ok(())
-}
-
-fn op_gradients(
-    node: &Arc<Node>,
-    op: Op,
-    attrs: &Attrs,
-    edges: &Mutex<Edges>,
-    grad: &Tensor,
-    options: BackwardOptions,
-) -> Result<Vec<(Arc<Node>, Tensor)>> {
-    let row = op.row();
-    let Some(gradient) = row.grad else { return Ok(Vec::new()) };
-    let session: Arc<Session> = grad.session();
-    let mut scope = Scope::new(&session);
-    let grad_val = scope.add(grad)?;
-    let mut targets: Vec<Option<(Arc<Node>, Meta)>>;
-    let inputs: Vec<Saved>;
-    let output;
-    let mut released: SmallVec<[Arc<Value>; 3]> = SmallVec::new();
-    {
-        let mut edges = lock(edges);
-        if edges.released && (row.saves.inputs != 0 || row.saves.output) {
-            return Err(OpError::runtime(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). \
-                 Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). \
-                 Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors after calling backward.",
-            )
-            .into());
-        }
-        targets = Vec::with_capacity(edges.inputs.len());
-        inputs = edges
-            .inputs
-            .iter()
-            .map(|edge| match edge {
-                Edge::Scalar(s) => {
-                    targets.push(None);
-                    Saved::Scalar(*s)
-                }
-                Edge::Tensor { meta, node, saved } => {
-                    targets.push(node.clone().map(|n| (n, *meta)));
-                    match saved {
-                        Some(value) => Saved::Val(scope.push(value.clone(), node.clone())),
-                        None => Saved::Meta(*meta),
-                    }
-                }
-            })
-            .collect();
-        output = match &edges.output {
-            Some(value) => Saved::Val(scope.push(value.clone(), Some(node.clone()))),
-            None => Saved::Meta(node.meta),
-        };
-        if !options.retain_graph {
-            edges.released = true;
-            released.extend(edges.output.take());
-            for edge in &mut edges.inputs {
-                if let Edge::Tensor { saved, .. } = edge {
-                    released.extend(saved.take());
-                }
-            }
-        }
-    }
-    // Freeing a tensor may wait: not under the lock.
-    drop(released);
-    let needs: SmallVec<[bool; 4]> = targets.iter().map(Option::is_some).collect();
-    let transposed: SmallVec<[bool; 4]> =
-        targets.iter().map(|target| target.as_ref().is_some_and(|(node, _)| node.is_transposition())).collect();
-    let ctx = GradCtx { attrs, inputs: &inputs, output, grad: grad_val, needs: &needs, transposed: &transposed };
-    let outcome = gradient(&mut scope, &ctx).and_then(|grads| {
-        let mut fitted = Vec::with_capacity(grads.len());
-        for (grad, target) in grads.into_iter().zip(&targets) {
-            if let (Some(grad), Some((node, meta))) = (grad, target) {
-                fitted.push((node.clone(), to_operand(&mut scope, grad, *meta)?));
-            }
-        }
-        Ok(fitted)
-    });
-    scope.finish(outcome, |scope, fitted| fitted.into_iter().map(|(node, val)| (node, scope.tensor(val))).collect())
 }

@@ -126,7 +126,7 @@ impl Tensor {
             Binding::Shared(_, place) => place.replace(node),
             Binding::View(view) => {
                 // A leaf, or off the tape, all by itself.
-                let mut apart = view.detached();
+                let mut apart = view.detached(view.place.silent);
                 apart.leaf = node;
                 let old = std::mem::replace(&mut **view, apart);
                 old.seen().node
@@ -158,11 +158,12 @@ impl Tensor {
         Ok(self.set_node(on.then(|| Node::leaf(meta))))
     }
 
-    /// Another handle on the same value, with a place on the tape of its own, where there is nothing.
-    pub fn alias(&mut self) -> Tensor {
+    /// Another handle on the same value, with a place on the tape of its own, where there is nothing. A backward pass
+    /// does not mind what is done in place through a `silent` one.
+    pub fn alias(&mut self, silent: bool) -> Tensor {
         let binding = match &self.binding {
-            Binding::View(view) => Binding::View(Box::new(view.detached())),
-            _ => Binding::Shared(self.share().0, Place::new(None)),
+            Binding::View(view) => Binding::View(Box::new(view.detached(silent))),
+            _ => Binding::Shared(self.share().0, Place::apart(silent)),
         };
         Tensor { binding }
     }
@@ -191,6 +192,7 @@ impl Tensor {
     pub fn copied(&self) -> Result<Tensor> {
         let (value, node) = self.resolve()?;
         let meta = *value.meta();
+        value.history().share();
         let node = node.filter(|_| tape::grad_enabled()).map(|node| {
             let edge = Edge::Tensor { meta, node: Some(node), saved: None };
             Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta)
@@ -281,6 +283,7 @@ impl Tensor {
         };
         let steps: Arc<[Step]> = before.into_iter().chain(steps).collect();
         let (base, place) = self.share();
+        value.history().view_of(base.epoch());
         let seen = Seen { value, node, version };
         Tensor { binding: Binding::View(Box::new(View::new(base, place, steps, strides, seen))) }
     }
@@ -309,12 +312,13 @@ impl Tensor {
         Ok(())
     }
 
-    /// Prepares binding the handle to the result of an in-place operation: everything that may wait.
+    /// Prepares binding the handle to the result of an in-place operation: everything that may wait. The operation
+    /// began when the tape had come to `since`; by default it is the op that made the result.
     ///
     /// # Errors
     /// A result of another shape, or of a dtype that does not convert to the tensor's; what [`Tensor::check_in_place`]
     /// refuses; a view in which one element is seen several times.
-    pub fn plan_rebind(&self, result: Tensor) -> Result<PlannedRebind> {
+    pub fn plan_rebind(&self, result: Tensor, since: Option<u64>) -> Result<PlannedRebind> {
         self.check_in_place()?;
         let (old, new) = (self.meta(), result.meta());
         if old.shape != new.shape {
@@ -332,39 +336,57 @@ impl Tensor {
             ))
             .into());
         }
+        let since = since.unwrap_or_else(|| result.node().map_or_else(tape::clock, |node| node.number()));
         let result = if new.dtype == old.dtype { result } else { result.apply(|g, v| build::cast(g, v, old.dtype))? };
         let (mut value, mut node) = result.resolve()?;
         if let Binding::View(view) = &self.binding {
             (value, node) = view.put((value, node))?;
         }
-        Ok(PlannedRebind { value, node, recorded: tape::grad_enabled() })
+        Ok(PlannedRebind { value, node, recorded: tape::grad_enabled(), since })
     }
 
     /// Binds the handle, and all that share its binding, to what was planned.
     pub fn rebind(&mut self, plan: PlannedRebind) -> Replaced {
-        let PlannedRebind { value, node, recorded } = plan;
+        let PlannedRebind { value, node, recorded, since } = plan;
+        let replace = |storage: &Storage, place: &Place| {
+            let since = (!place.silent).then_some(since);
+            storage.with_value(|old| old.history().replace(value.history(), since));
+            storage.replace(value.clone(), since)
+        };
         let (old, old_node) = match &mut self.binding {
             Binding::Own(own, own_node) => {
+                own.history().replace(value.history(), Some(since));
                 let old = std::mem::replace(own, value);
                 (old, if recorded { std::mem::replace(own_node, node) } else { node })
             }
             Binding::Shared(storage, place) => {
-                let old = storage.replace(value);
+                let old = replace(storage, place);
                 (old, if recorded { place.replace(node) } else { node })
             }
             Binding::View(view) => {
-                let old = view.base.replace(value);
+                let old = replace(&view.base, &view.place);
                 (old, if recorded { view.place.replace(node) } else { node })
             }
         };
         Replaced { _value: Some(old), _node: old_node }
     }
 
+    /// A handle of its own on the present value, at this place on the tape.
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`].
+    pub fn at(&self, node: Option<Arc<Node>>) -> Result<Tensor> {
+        let value = self.value()?;
+        value.history().share();
+        Ok(Tensor::new(value, node))
+    }
+
     /// Takes over another tensor's value, shape and dtype, as `t.data = u` does.
     pub fn set_data(&mut self, value: Arc<Value>) -> Replaced {
+        value.history().share();
         let old = match &mut self.binding {
             Binding::Own(own, _) => std::mem::replace(own, value),
-            Binding::Shared(storage, _) => storage.replace(value),
+            Binding::Shared(storage, _) => storage.replace(value, None),
             Binding::View(_) => {
                 let old = std::mem::replace(&mut self.binding, Binding::Own(value, None));
                 let Binding::View(view) = old else { return Replaced { _value: None, _node: None } };
@@ -372,6 +394,17 @@ impl Tensor {
             }
         };
         Replaced { _value: Some(old), _node: None }
+    }
+
+    /// How many in-place operations led to the value.
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`].
+    pub fn version(&self) -> Result<u32> {
+        Ok(match &self.binding {
+            Binding::View(view) => view.base.with_value(|value| value.history().version()),
+            _ => self.value()?.history().version(),
+        })
     }
 
     /// The accumulated gradient, the same handle each time.
@@ -510,6 +543,7 @@ pub struct PlannedRebind {
     value: Arc<Value>,
     node: Option<Arc<Node>>,
     recorded: bool,
+    since: u64,
 }
 
 /// An operand of [`Tensor::elementwise`].

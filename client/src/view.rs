@@ -52,10 +52,10 @@ impl View {
     }
 
     /// The same view with a place on the tape of its own, where there is nothing.
-    pub(crate) fn detached(&self) -> View {
+    pub(crate) fn detached(&self, silent: bool) -> View {
         let seen = Seen { node: None, ..self.seen() };
         let (base, steps) = (self.base.clone(), self.steps.clone());
-        View::new(base, Place::new(None), steps, self.strides, seen)
+        View::new(base, Place::apart(silent), steps, self.strides, seen)
     }
 
     /// Another handle on the same view.
@@ -75,10 +75,12 @@ impl View {
         let (value, version) = self.base.read();
         if seen.version != version {
             // Whoever reads next may want the gradient that this reader does not.
+            let epoch = self.base.epoch();
             let recording = tape::set_grad_enabled(true);
             let replayed = self.replay(value, version);
             tape::set_grad_enabled(recording);
             seen = replayed?;
+            seen.value.history().view_of(epoch);
             let old = std::mem::replace(&mut *self.lock(), seen.clone());
             // Freeing a tensor may wait: not under the lock.
             drop(old);

@@ -66,13 +66,18 @@ impl<T> Drop for Reading<'_, T> {
 }
 
 thread_local! {
-    /// The exception of the signal that ended a wait.
+    /// The exception of the signal that ended a wait, or of Python code that a backward pass called.
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// The exception that ended the wait that has just returned `Interrupted`.
+/// The exception that ended the call that has just returned `Interrupted`.
 pub fn take_interrupt() -> PyErr {
     INTERRUPT.take().unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
+}
+
+/// Keeps the exception that ends a call into the client, which returns `Interrupted`.
+pub fn keep_interrupt(error: PyErr) {
+    INTERRUPT.set(Some(error));
 }
 
 /// Lets the client wait without the lock, and find the line that issued an instruction.
@@ -83,7 +88,7 @@ pub fn install_hooks() {
             if !signals {
                 return Ok(());
             }
-            py.check_signals().map_err(|error| INTERRUPT.set(Some(error)))
+            py.check_signals().map_err(keep_interrupt)
         })
         .unwrap_or(Ok(()))
     });

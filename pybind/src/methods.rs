@@ -312,7 +312,7 @@ impl PyTensor {
             }
             Err(scalar) => this.apply(|g, v| build::set_index(g, v, &parts, Arg::Scalar(*scalar))),
         };
-        slf.get().rebind(py, result.or_raise()?)
+        slf.get().rebind(py, result.or_raise()?, None)
     }
 
     /// The elements in another dtype.
@@ -656,7 +656,7 @@ impl PyTensor {
                 build::expand(g, v, &sizes)
             })
             .or_raise()?;
-        slf.get().rebind(py, copied)?;
+        slf.get().rebind(py, copied, None)?;
         Ok(slf.clone())
     }
     /// Every element made one number.
@@ -668,18 +668,24 @@ impl PyTensor {
         slf.get().read(py).check_in_place().or_raise()?;
         let meta = slf.get().read(py).meta();
         let full = slf.get().read(py).apply(|g, _| build::full(g, meta.shape, scalar, meta.dtype)).or_raise()?;
-        slf.get().rebind(py, full)?;
+        slf.get().rebind(py, full, None)?;
         Ok(slf.clone())
     }
     /// Every element made 0.
     fn zero_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         PyTensor::fill_(slf, &0i64.into_pyobject(slf.py())?.into_any())
     }
-    /// Binds this object to another's value: the last step of the in-place methods.
-    fn _rebind<'py>(slf: &Bound<'py, Self>, result: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
+    /// Binds this object to another's value: the last step of the in-place methods, which say where the tape was when
+    /// they began if they take several steps.
+    #[pyo3(signature = (result, since=None))]
+    fn _rebind<'py>(
+        slf: &Bound<'py, Self>,
+        result: &Bound<'py, PyTensor>,
+        since: Option<u64>,
+    ) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
         let result = result.get().snapshot(py)?;
-        slf.get().rebind(py, result)?;
+        slf.get().rebind(py, result, since)?;
         Ok(slf.clone())
     }
 }

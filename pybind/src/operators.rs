@@ -44,8 +44,9 @@ fn answer(py: Python<'_>, result: Option<Tensor>) -> PyResult<Py<PyAny>> {
 fn in_place(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     slf.get().read(py).check_in_place().or_raise()?;
+    let since = gt_client::tape::clock();
     match binary(py, op, slf.get(), other, false)? {
-        Some(result) => slf.get().rebind(py, result),
+        Some(result) => slf.get().rebind(py, result, Some(since)),
         None => Err(PyTypeError::new_err(format!(
             "unsupported operand type(s) for {} in place: 'Tensor' and '{}'",
             op.name(),

@@ -80,9 +80,9 @@ impl PyTensor {
         Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan))))
     }
 
-    /// Binds the object to the result of an in-place operation.
-    pub fn rebind(&self, py: Python<'_>, result: Tensor) -> PyResult<()> {
-        let plan = self.read(py).plan_rebind(result).or_raise()?;
+    /// Binds the object to the result of an in-place operation that began when the tape had come to `since`.
+    pub fn rebind(&self, py: Python<'_>, result: Tensor, since: Option<u64>) -> PyResult<()> {
+        let plan = self.read(py).plan_rebind(result, since).or_raise()?;
         drop(self.write(py, |tensor| tensor.rebind(plan)));
         Ok(())
     }

@@ -64,7 +64,8 @@ def _of_row(row: dict[str, Any]) -> Function:
 
 def _in_place(function: Function) -> Function:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self._rebind(function(self, *args, **kwargs))
+        since = _gt.tape_clock()
+        return self._rebind(function(self, *args, **kwargs), since)
 
     return method
 

@@ -1,0 +1,292 @@
+"""Hooks, `autograd.grad` and `backward` in full, functions with gradients of their own, and checks of gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import gt
+from gt import autograd
+from gt.autograd.function import once_differentiable
+
+
+def leaf(*values: float) -> gt.Tensor:
+    return gt.tensor(values, dtype=gt.float64, requires_grad=True)
+
+
+# grad and backward ----------------------------------------------------------------------------------------------
+
+
+def test_grad_weighs_its_outputs_and_adds_them_up() -> None:
+    x = leaf(1.0, 2.0)
+    (found,) = autograd.grad((x * 2, x.sum()), x, (gt.tensor([1.0, 10.0], dtype=gt.float64), None))
+    assert found.tolist() == [3, 21]
+    assert x.grad is None
+
+
+def test_grad_goes_to_what_lies_between_and_no_further() -> None:
+    x = leaf(2.0)
+    y = x * x
+    z = y * 3
+    assert autograd.grad(z, y, retain_graph=True)[0].tolist() == [3]
+    # What lies before y was not walked, so it can still be.
+    y.backward()
+    assert x.grad.tolist() == [4]
+
+
+def test_an_input_that_was_not_used() -> None:
+    x, y = leaf(1.0), leaf(1.0)
+    with pytest.raises(RuntimeError, match="appears to not have been used in the graph. Set allow_unused=True"):
+        autograd.grad(x * 2, (x, y))
+    assert autograd.grad(x * 2, (x, y), allow_unused=True)[1] is None
+    assert autograd.grad(x * 2, (x, y), materialize_grads=True)[1].tolist() == [0]
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        autograd.grad(x * 2, gt.ones(1))
+    with pytest.raises(NotImplementedError, match="is_grads_batched"):
+        autograd.grad(x, x, is_grads_batched=True)
+
+
+def test_backward_of_several_tensors_into_some_leaves() -> None:
+    x, y = leaf(1.0), leaf(2.0)
+    autograd.backward((x * y, x.sum()), (gt.ones(1, dtype=gt.float64), None), inputs=[x])
+    assert x.grad.tolist() == [3]
+    assert y.grad is None
+    (x * y).backward(inputs=y)
+    assert y.grad.tolist() == [1]
+    with pytest.raises(RuntimeError, match="got 2 tensors and 1 gradients"):
+        autograd.backward((x * y, x), (None,))
+    with pytest.raises(RuntimeError, match="element 1 of tensors does not require grad"):
+        autograd.backward((x.sum(), gt.ones(1)))
+
+
+# Hooks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_sees_the_gradient_and_may_replace_it() -> None:
+    x = leaf(1.0)
+    y = x * 2
+    seen = []
+    y.register_hook(lambda grad: seen.append(grad.tolist()))
+    handle = y.register_hook(lambda grad: grad * 10)
+    y.retain_grad()
+    y.sum().backward(retain_graph=True)
+    assert (seen, y.grad.tolist(), x.grad.tolist()) == ([[1.0]], [10], [20])
+    handle.remove()
+    y.sum().backward()
+    assert x.grad.tolist() == [22]
+
+
+def test_what_a_hook_raises_ends_the_pass() -> None:
+    def refuse(grad: gt.Tensor) -> None:
+        raise ValueError("enough")
+
+    x = leaf(1.0)
+    x.register_hook(refuse)
+    with pytest.raises(ValueError, match="enough"):
+        (x * 2).backward()
+    assert x.grad is None
+    with pytest.raises(RuntimeError, match="cannot register a hook on a tensor that doesn't require gradient"):
+        gt.ones(1).register_hook(print)
+
+
+def test_a_leaf_tells_when_it_has_collected_a_gradient() -> None:
+    x = leaf(1.0)
+    seen = []
+    x.register_post_accumulate_grad_hook(lambda t: seen.append((t is x, t.grad.tolist())))
+    (x * 2).backward()
+    (x * 3).backward()
+    assert seen == [(True, [2]), (True, [5])]
+    with pytest.raises(RuntimeError, match="cannot be registered on non-leaf tensors"):
+        (x * 2).register_post_accumulate_grad_hook(print)
+
+
+def test_the_graph_can_be_read_from_grad_fn() -> None:
+    x = leaf(1.0)
+    y = (x * 2).exp()
+    assert y.grad_fn == y.grad_fn
+    (before, number), *_ = y.grad_fn.next_functions
+    assert (before.name(), number) == ("MulBackward0", 0)
+    assert before.next_functions[0][0].name() == "AccumulateGrad"
+
+
+# Function -------------------------------------------------------------------------------------------------------
+
+
+class Exp(autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: gt.Tensor) -> gt.Tensor:
+        result = x.exp()
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+        (result,) = ctx.saved_tensors
+        return grad * result
+
+
+class Scale(autograd.Function):
+    """`x * factor`, and the same again as a result that is not differentiated."""
+
+    @staticmethod
+    def forward(x: gt.Tensor, factor: float) -> tuple[gt.Tensor, gt.Tensor, str]:
+        return x * factor, x * factor, "no tensor"
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.factor = inputs[1]
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: gt.Tensor, _fixed: Any, _text: Any) -> tuple[gt.Tensor, None]:
+        return grad * ctx.factor, None
+
+
+def test_a_function_has_the_gradient_it_says() -> None:
+    x = leaf(0.5, 1.0)
+    y = Exp.apply(x)
+    assert y.grad_fn.name() == "ExpBackward"
+    y.sum().backward()
+    assert x.grad.tolist() == y.tolist()
+    assert not Exp.apply(x.detach()).requires_grad
+    assert autograd.gradcheck(Exp.apply, leaf(0.5, 1.0))
+    assert autograd.gradgradcheck(Exp.apply, leaf(0.5, 1.0))
+
+
+def test_a_function_of_several_inputs_and_results() -> None:
+    x = leaf(3.0)
+    y, fixed, text = Scale.apply(x, 4.0)
+    assert (y.requires_grad, fixed.requires_grad, text) == (True, False, "no tensor")
+    y.backward()
+    assert x.grad.tolist() == [4]
+
+
+def test_a_function_s_saved_tensors_are_freed_and_checked() -> None:
+    x = leaf(1.0)
+    y = Exp.apply(x)
+    y.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward()
+
+    class Square(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: gt.Tensor) -> gt.Tensor:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+            return grad * 2 * ctx.saved_tensors[0]
+
+    a = x * 1
+    z = Square.apply(a)
+    a.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.backward()
+
+
+def test_a_function_that_says_too_little_or_too_much() -> None:
+    class Wrong(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: gt.Tensor, y: gt.Tensor) -> gt.Tensor:
+            return x + y
+
+        @staticmethod
+        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+            return grad
+
+    with pytest.raises(RuntimeError, match=r"incorrect number of gradients \(expected 2, got 1\)"):
+        Wrong.apply(leaf(1.0), leaf(1.0)).backward()
+
+    class Misshapen(Wrong):
+        @staticmethod
+        def backward(ctx: Any, grad: gt.Tensor) -> tuple[gt.Tensor, gt.Tensor]:
+            return gt.ones(3), grad
+
+    with pytest.raises(RuntimeError, match="returned an invalid gradient at index 0"):
+        Misshapen.apply(leaf(1.0, 2.0), leaf(1.0, 2.0)).sum().backward()
+
+
+def test_a_function_may_change_its_input() -> None:
+    class Double(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: gt.Tensor) -> gt.Tensor:
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+            return grad * 2
+
+    x = leaf(3.0)
+    y = x * 1
+    assert Double.apply(y) is y
+    y.sum().backward()
+    assert (y.tolist(), x.grad.tolist()) == ([6], [2])
+
+
+def test_once_differentiable_means_it() -> None:
+    class Cube(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: gt.Tensor) -> gt.Tensor:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+            return grad * 3 * ctx.saved_tensors[0] ** 2
+
+    x = leaf(2.0)
+    (slope,) = autograd.grad(Cube.apply(x), x, gt.ones(1, dtype=gt.float64, requires_grad=True), create_graph=True)
+    assert slope.tolist() == [12]
+    with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
+        slope.backward()
+
+
+# Whole derivatives, and checks ------------------------------------------------------------------------------------
+
+
+def test_jacobian_and_hessian() -> None:
+    x = gt.tensor([1.0, 2.0])
+    assert autograd.functional.jacobian(lambda a: a * a, x).tolist() == [[2, 0], [0, 4]]
+    assert autograd.functional.hessian(lambda a: (a**3).sum(), x).tolist() == [[6, 0], [0, 12]]
+    by_x, by_y = autograd.functional.jacobian(lambda a, b: (a * b).sum(), (x, x + 1))
+    assert (by_x.tolist(), by_y.tolist()) == ([2, 3], [1, 2])
+    mixed = autograd.functional.hessian(lambda a, b: (a * b).sum(), (x, x + 1))
+    assert mixed[0][1].tolist() == [[1, 0], [0, 1]]
+    assert mixed[0][0].tolist() == [[0, 0], [0, 0]]
+
+
+def test_products_with_derivatives() -> None:
+    x, v = gt.tensor([1.0, 2.0]), gt.tensor([1.0, 10.0])
+    value, left = autograd.functional.vjp(lambda a: a.prod() * a, x, v)
+    _, right = autograd.functional.jvp(lambda a: a.prod() * a, x, v)
+    # The Jacobian of (x²y, xy²) at (1, 2) is [[4, 1], [4, 4]].
+    assert (value.tolist(), left.tolist(), right.tolist()) == ([2, 4], [44, 41], [14, 44])
+    assert autograd.functional.hvp(lambda a: (a**3).sum(), x, v)[1].tolist() == [6, 120]
+
+
+def test_gradcheck_finds_a_wrong_gradient() -> None:
+    class Wrong(Exp):
+        @staticmethod
+        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+            return grad * 2
+
+    assert autograd.gradcheck(lambda a, b: a.sin() * b, (leaf(1.0, 2.0), leaf(3.0, 4.0)))
+    with pytest.raises(autograd.GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0"):
+        autograd.gradcheck(Wrong.apply, leaf(1.0))
+    assert not autograd.gradcheck(Wrong.apply, leaf(1.0), raise_exception=False)
+
+
+def test_anomaly_detection_names_the_operation_and_its_line() -> None:
+    x = leaf(-1.0)
+    with autograd.detect_anomaly():
+        root = x.sqrt()
+        with pytest.raises(RuntimeError, match=r"Function 'SqrtBackward0' returned nan.*test_autograd_api\.py:\d+"):
+            root.sum().backward()
+    x.sqrt().sum().backward()
+    assert math.isnan(x.grad.item())
