@@ -38,7 +38,7 @@ def test_grad_goes_to_what_lies_between_and_no_further() -> None:
 
 def test_an_input_that_was_not_used() -> None:
     x, y = leaf(1.0), leaf(1.0)
-    with pytest.raises(RuntimeError, match="appears to not have been used in the graph. Set allow_unused=True"):
+    with pytest.raises(RuntimeError, match="appears to not have been used in the graph"):
         autograd.grad(x * 2, (x, y))
     assert autograd.grad(x * 2, (x, y), allow_unused=True)[1] is None
     assert autograd.grad(x * 2, (x, y), materialize_grads=True)[1].tolist() == [0]
@@ -79,7 +79,7 @@ def test_a_hook_sees_the_gradient_and_may_replace_it() -> None:
 
 
 def test_what_a_hook_raises_ends_the_pass() -> None:
-    def refuse(grad: gt.Tensor) -> None:
+    def refuse(_: gt.Tensor) -> None:
         raise ValueError("enough")
 
     x = leaf(1.0)
@@ -190,11 +190,11 @@ def test_a_function_s_saved_tensors_are_freed_and_checked() -> None:
 def test_a_function_that_says_too_little_or_too_much() -> None:
     class Wrong(autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: gt.Tensor, y: gt.Tensor) -> gt.Tensor:
+        def forward(_ctx: Any, x: gt.Tensor, y: gt.Tensor) -> gt.Tensor:
             return x + y
 
         @staticmethod
-        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+        def backward(_ctx: Any, grad: gt.Tensor) -> gt.Tensor:
             return grad
 
     with pytest.raises(RuntimeError, match=r"incorrect number of gradients \(expected 2, got 1\)"):
@@ -202,7 +202,7 @@ def test_a_function_that_says_too_little_or_too_much() -> None:
 
     class Misshapen(Wrong):
         @staticmethod
-        def backward(ctx: Any, grad: gt.Tensor) -> tuple[gt.Tensor, gt.Tensor]:
+        def backward(_ctx: Any, grad: gt.Tensor) -> tuple[gt.Tensor, gt.Tensor]:
             return gt.ones(3), grad
 
     with pytest.raises(RuntimeError, match="returned an invalid gradient at index 0"):
@@ -218,7 +218,7 @@ def test_a_function_may_change_its_input() -> None:
             return x
 
         @staticmethod
-        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+        def backward(_ctx: Any, grad: gt.Tensor) -> gt.Tensor:
             return grad * 2
 
     x = leaf(3.0)
@@ -273,7 +273,7 @@ def test_products_with_derivatives() -> None:
 def test_gradcheck_finds_a_wrong_gradient() -> None:
     class Wrong(Exp):
         @staticmethod
-        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+        def backward(_ctx: Any, grad: gt.Tensor) -> gt.Tensor:
             return grad * 2
 
     assert autograd.gradcheck(lambda a, b: a.sin() * b, (leaf(1.0, 2.0), leaf(3.0, 4.0)))
