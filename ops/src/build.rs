@@ -501,6 +501,8 @@ fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
                 let place = |i: i64| (if i < 0 { i.saturating_add(size) } else { i }).clamp(low, high);
                 let start = start.map_or(if step > 0 { low } else { high }, place);
                 let stop = stop.map_or(if step > 0 { high } else { low }, place);
+                // A step past the end is as good as one of the whole size.
+                let step = step.clamp(-size.max(1), size.max(1));
                 let span = if step > 0 { stop - start } else { start - stop };
                 let count = if span <= 0 { 0 } else { (span as u64).div_ceil(step.unsigned_abs()) as usize };
                 spec.start[axis] = if count == 0 { 0 } else { start };

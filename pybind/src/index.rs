@@ -7,7 +7,7 @@ use gt_ops::build::Index;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyEllipsis, PyRange, PySequence, PySlice, PyString, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PyInt, PyRange, PySequence, PySlice, PyString, PyTuple};
 
 /// The parts of an index that selects a strided box; none if a part picks elements one by one: a tensor, an array, a
 /// sequence or a bool, for which there are [`advanced_get`] and [`advanced_set`].
@@ -31,10 +31,13 @@ fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
             if value.is_none() {
                 return Ok(None);
             }
-            value
-                .extract()
-                .map(Some)
-                .map_err(|_| PyTypeError::new_err("slice indices must be integers or None or have an __index__ method"))
+            value.extract().map(Some).or_else(|_| match value.cast::<PyInt>() {
+                // Farther than any tensor reaches, as with Python's lists.
+                Ok(far) => Ok(Some(if far.lt(0)? { i64::MIN } else { i64::MAX })),
+                Err(_) => {
+                    Err(PyTypeError::new_err("slice indices must be integers or None or have an __index__ method"))
+                }
+            })
         };
         let step = bound("step")?;
         if step == Some(0) {
