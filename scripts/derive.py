@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _composites, _gt, _ops
+from gt import _composites, _forms, _gt, _ops
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pybind" / "python" / "gt"
@@ -109,6 +109,9 @@ def _functions() -> str:
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 lines += ["@overload" for decorator in node.decorator_list if ast.unparse(decorator) == "overload"]
                 node.args.args[0] = ast.arg("input", ast.Name("Tensor"))
+                if name in _forms.OUT:
+                    node.args.kwonlyargs.append(ast.arg("out", ast.Name("Any")))
+                    node.args.kw_defaults.append(ast.Constant(None))
                 parameters = _split(ast.unparse(node.args))
                 lines.append(_definition("", name, parameters, ast.unparse(node.returns or ast.Constant(None))))
     lines += ["", *(f"{alias} = {name}" for alias, name in sorted(_ops.ALIASES.items()))]

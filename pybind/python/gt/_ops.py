@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt import _composites, _gt
+from gt import _composites, _forms, _gt
 from gt._gt import Tensor
 from gt._gt import elementwise as _elementwise
 
@@ -48,6 +48,12 @@ def _of_row(row: dict[str, Any]) -> Function:
 
         def function(input: Tensor) -> Tensor:
             return _elementwise(op, input)
+
+    elif row["name"] in _forms.TENSORS_ONLY:
+
+        def function(input: Tensor, other: Tensor) -> Tensor:
+            _forms.check_tensor(row["name"], "other", 2, other)
+            return _elementwise(op, input, other)
 
     elif row["operands"] == 2:
 
@@ -224,4 +230,6 @@ def install(namespace: dict[str, Any]) -> list[str]:
         if hasattr(Tensor, name + "_"):
             setattr(Tensor, alias + "_", getattr(Tensor, name + "_"))
     namespace.update(functions)
+    for name in _forms.OUT & namespace.keys():
+        namespace[name] = _forms.function_form(name, namespace[name])
     return list(functions)

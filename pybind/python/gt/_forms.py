@@ -1,0 +1,90 @@
+"""What `gt.name(x, …)` has beyond `x.name(…)`: its first argument is checked, and it may write to `out=`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gt._gt import Tensor
+
+Function = Callable[..., Any]
+
+# The functions that PyTorch gives an `out=`.
+OUT = frozenset(
+    """
+    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos arccosh arcsin
+    arcsinh arctan arctan2 arctanh argmax argmin asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_left_shift
+    bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil clamp clamp_max clamp_min clip
+    column_stack concat concatenate copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div
+    divide dot dstack eq erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather
+    gcd ge greater greater_equal gt heaviside histc hstack hypot i0 igamma igammac index_add index_copy index_reduce
+    index_select inner isin isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log log10 log1p
+    log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logsumexp lt
+    masked_select matmul max maximum mean min minimum mm mode msort mul multinomial multiply mv mvlgamma nan_to_num
+    nanmean nanmedian nanquantile nansum narrow_copy ne neg negative nextafter nonzero norm not_equal outer polygamma
+    pow prod quantile rad2deg reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce
+    searchsorted sgn sigmoid sign signbit sin sinc sinh softmax sort sqrt square stack std sub subtract sum
+    take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var vdot vstack where xlogy
+    """.split()
+)
+# Those whose first argument may be a number instead.
+_NUMBER_FIRST = frozenset(
+    """
+    add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power floor_divide
+    ldexp mul multiply pow remainder sub subtract true_divide where xlogy
+    """.split()
+)
+# Those of two tensors; the others take a number for the second.
+TENSORS_ONLY = frozenset(
+    """
+    atan2 fmax fmin gcd hypot lcm logaddexp logaddexp2 logical_and logical_or logical_xor maximum minimum nextafter
+    """.split()
+)
+
+
+def check_tensor(name: str, word: str, position: int, value: object) -> None:
+    """Refuses what is no tensor, in PyTorch's words."""
+    if not isinstance(value, Tensor):
+        kind = type(value).__name__
+        raise TypeError(f"{name}(): argument '{word}' (position {position}) must be Tensor, not {kind}")
+
+
+def write(name: str, out: Any, result: Any) -> Any:
+    """Writes a result to `out`, or several to as many; an `out` of another size takes the result's."""
+    if not isinstance(result, Tensor):
+        if not isinstance(out, Sequence) or len(out) != len(result):
+            raise TypeError(f"{name}(): argument 'out' must be tuple of Tensors, not {type(out).__name__}")
+        return type(result)(*(write(name, *pair) for pair in zip(out, result, strict=True)))
+    check_tensor(name, "out", 0, out)
+    if result.requires_grad or out.requires_grad:
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad."
+        )
+    if out.shape != result.shape:
+        resized = out.new_empty(result.shape)
+        resized._rebind(result)
+        out.data = resized
+        return out
+    return out._rebind(result)
+
+
+def function_form(name: str, function: Function) -> Function:
+    """The function `gt.name` with an `out`; where it is a method too, its first argument is a tensor."""
+    of_tensor = hasattr(Tensor, name) and name not in _NUMBER_FIRST
+
+    @functools.wraps(function)
+    def form(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if of_tensor and args and not isinstance(args[0], Tensor):
+            check_tensor(name, "input", 1, args[0])
+        result = function(*args, **kwargs)
+        return result if out is None else write(name, out, result)
+
+    signature = inspect.signature(function)
+    parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+    parameters = list(signature.parameters.values())
+    place = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    form.__signature__ = signature.replace(parameters=[*parameters[:place], parameter, *parameters[place:]])
+    return form

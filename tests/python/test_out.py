@@ -1,0 +1,56 @@
+"""`out=`: the result of a function, written to a tensor that the caller has."""
+
+from __future__ import annotations
+
+import pytest
+
+import gt
+
+
+def test_the_result_is_the_tensor_that_was_given():
+    out = gt.zeros(3)
+    assert gt.add(gt.ones(3), 2, out=out) is out
+    assert out.tolist() == [3, 3, 3]
+
+
+def test_who_shares_memory_with_it_sees_the_result():
+    base = gt.zeros(2, 3)
+    gt.exp(gt.zeros(3), out=base[1])
+    assert base.tolist() == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_it_may_have_a_wider_dtype_but_no_narrower_kind():
+    out = gt.zeros(2, dtype=gt.float64)
+    gt.mul(gt.tensor([1, 2]), 3, out=out)
+    assert out.dtype == gt.float64
+    assert out.tolist() == [3, 6]
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
+        gt.sqrt(gt.ones(2), out=gt.zeros(2, dtype=gt.int64))
+
+
+def test_one_of_another_size_takes_the_size_of_the_result():
+    out = gt.empty(0, dtype=gt.float64)
+    gt.cat([gt.ones(2), gt.zeros(1)], out=out)
+    assert out.dtype == gt.float64
+    assert out.tolist() == [1, 1, 0]
+
+
+def test_several_results_go_to_as_many_tensors():
+    values, indices = gt.empty(2), gt.empty(2, dtype=gt.int64)
+    result = gt.max(gt.tensor([[1.0, 5.0], [7.0, 2.0]]), 1, out=(values, indices))
+    assert result.values is values
+    assert values.tolist() == [5, 7]
+    assert indices.tolist() == [1, 0]
+
+
+def test_it_is_nothing_for_autograd():
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        gt.exp(gt.ones(1, requires_grad=True), out=gt.zeros(1))
+
+
+def test_functions_refuse_numbers_where_pytorch_takes_tensors():
+    with pytest.raises(TypeError, match=r"eq\(\): argument 'input' \(position 1\) must be Tensor, not int"):
+        gt.eq(2, gt.ones(2))
+    with pytest.raises(TypeError, match=r"maximum\(\): argument 'other' \(position 2\) must be Tensor, not float"):
+        gt.maximum(gt.ones(2), 1.0)
+    assert gt.sub(2, gt.ones(1)).tolist() == [1]
