@@ -79,7 +79,7 @@ concat = concatenate = cat
 __getattr__ = _absent.getter(__name__)
 
 # The modules that PyTorch's users find under the package. They come last: they use what is above.
-from gt import accelerator, autograd, backends, cuda, debug, nn, optim, utils  # noqa: E402
+from gt import accelerator, autograd, backends, cuda, debug, linalg, nn, optim, utils  # noqa: E402
 
 __all__ = [
     "DisconnectedError",
@@ -121,6 +121,7 @@ __all__ = [
     "int32",
     "int64",
     "is_grad_enabled",
+    "linalg",
     "linspace",
     "load",
     "long",

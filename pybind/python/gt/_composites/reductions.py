@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import gt
 from gt import _gt
 from gt._composites.common import axes_of, check_floating
 from gt._gt import Tensor
@@ -23,13 +24,15 @@ def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) ->
 def norm(
     input: Tensor, p: float | str = "fro", dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The norm of order `p` of all elements, or along axes: a number, `inf`, `-inf`, or `"fro"`, which is 2."""
+    """The norm of all elements, or along axes, of order `p`: a number, `inf`, `-inf`, `"fro"`, which is 2, `"nuc"`."""
     if not input.is_floating_point():
         raise RuntimeError(f"linalg.vector_norm: Expected a floating point tensor as input. Got {input.dtype}")
     if p == "fro":
         p = 2.0
+    if p == "nuc":
+        return gt.linalg.matrix_norm(input, "nuc", (0, 1) if dim is None else dim, keepdim)
     if isinstance(p, str):
-        raise RuntimeError(f"norm: order {p!r} is not there: use a number, inf, -inf or 'fro'")
+        raise RuntimeError(f"norm: order {p!r} is not there: use a number, inf, -inf, 'fro' or 'nuc'")
     if p == math.inf:
         return input.abs().amax(dim, keepdim=keepdim)
     if p == -math.inf:

@@ -1,0 +1,85 @@
+"""Linear algebra, under PyTorch's path.
+
+Norms are composed of other operations. What needs LAPACK is computed by NumPy: the elements are fetched, and the result
+brought back; its gradient is again made of operations of GT's.
+"""
+
+from __future__ import annotations
+
+from gt import _absent
+from gt._composites.products import cross as _cross
+from gt._composites.products import matrix_exp, matrix_power, multi_dot, vecdot
+from gt._gt import Tensor
+from gt.linalg.decompositions import (
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    lstsq,
+    lu,
+    matrix_rank,
+    pinv,
+    qr,
+    svd,
+    svdvals,
+)
+from gt.linalg.lapack import LinAlgError
+from gt.linalg.norms import cond, matrix_norm, norm, vector_norm
+from gt.linalg.solving import (
+    cholesky,
+    det,
+    inv,
+    slogdet,
+    solve,
+    solve_triangular,
+)
+
+
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The cross products of vectors of 3 along an axis."""
+    return _cross(input, other, dim)
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """`gt.matmul`."""
+    return input @ other
+
+
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """The diagonals of matrices, the last two axes: a view."""
+    return A.diagonal(offset, dim1, dim2)
+
+
+__getattr__ = _absent.getter(__name__)
+
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "lu",
+    "matmul",
+    "matrix_exp",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "vecdot",
+    "vector_norm",
+]

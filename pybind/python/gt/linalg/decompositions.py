@@ -1,0 +1,273 @@
+"""Matrices as products of simpler ones: QR, LU, eigenvectors, singular values; what is computed from these."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from gt import _gt
+from gt._gt import Tensor
+from gt._types import QR
+from gt.autograd import Function
+from gt.linalg import lapack
+from gt.linalg.solving import solve_triangular
+
+CONVERGENCE = "The algorithm failed to converge."
+
+
+class LU(NamedTuple):
+    """A permutation, a lower triangle with ones on its diagonal, and an upper triangle."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class Eigen(NamedTuple):
+    """Eigenvalues in rising order, and the eigenvectors, a column each."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class SVD(NamedTuple):
+    """Left singular vectors, a column each, singular values in falling order, and right ones, a row each."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class LeastSquares(NamedTuple):
+    """A least-squares solution, and the rank of the matrix; the other two are empty, as PyTorch's are by default."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+def _differences(values: Tensor) -> Tensor:
+    """`values[j] - values[i]` for `i` and `j`, with ones on the diagonal."""
+    return values.unsqueeze(-2) - values.unsqueeze(-1) + _gt.eye(values.shape[-1], dtype=values.dtype)
+
+
+class _QR(Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+        q, r = lapack.run("qr", CONVERGENCE, lambda x: tuple(np.linalg.qr(x)), a)
+        ctx.save_for_backward(q, r)
+        return q, r
+
+    @staticmethod
+    def backward(ctx: Any, of_q: Tensor, of_r: Tensor) -> Tensor:
+        # As by Walter, Lehmann and Lamour (2012).
+        q, r = ctx.saved_tensors
+        inner = r @ of_r.mT - of_q.mT @ q
+        symmetric = inner.tril() + inner.tril(-1).mT
+        return solve_triangular(r.mT, of_q + q @ symmetric, upper=False, left=False)
+
+
+def qr(A: Tensor, mode: str = "reduced") -> QR:  # noqa: N803 (PyTorch's name)
+    """Matrices as products of orthonormal columns and an upper triangle.
+
+    Raises:
+        NotImplementedError: A gradient is needed of `"complete"`, of `"r"`, or of more columns than rows.
+    """
+    lapack.check("qr", A)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+        )
+    if mode == "reduced" and A.shape[-2] >= A.shape[-1]:
+        return QR(*_QR.apply(A))
+    _no_gradient("qr", A, "of mode 'reduced' and at least as many rows as columns")
+    if mode == "r":
+        return QR(_gt.empty(0, dtype=A.dtype), lapack.run("qr", CONVERGENCE, np.linalg.qr, A, mode="r"))
+    return QR(*lapack.run("qr", CONVERGENCE, lambda x: tuple(np.linalg.qr(x, mode)), A))
+
+
+def _no_gradient(name: str, matrix: Tensor, where: str) -> None:
+    if matrix.requires_grad and _gt.is_grad_enabled():
+        raise NotImplementedError(f"linalg.{name} has a gradient only {where}: detach() the matrix, or use that")
+
+
+def _pivoted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One matrix by Gaussian elimination with row exchanges."""
+    (rows, columns), upper = a.shape, a.copy()
+    count = min(rows, columns)
+    order, lower = np.arange(rows), np.zeros((rows, count), a.dtype)
+    for k in range(count):
+        pivot = k + int(np.argmax(np.abs(upper[k:, k])))
+        for matrix in (upper, lower, order):
+            matrix[[k, pivot]] = matrix[[pivot, k]]
+        lower[k, k] = 1
+        if upper[k, k] != 0:
+            lower[k + 1 :, k] = upper[k + 1 :, k] / upper[k, k]
+            upper[k + 1 :] -= np.outer(lower[k + 1 :, k], upper[k])
+    permutation = np.zeros((rows, rows), a.dtype)
+    permutation[order, np.arange(rows)] = 1
+    return permutation, lower, np.triu(upper[:count])
+
+
+def _lu_of_batch(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    parts = [_pivoted(matrix) for matrix in a.reshape(-1, *a.shape[-2:])]
+    return tuple(np.stack(part).reshape(*a.shape[:-2], *part[0].shape) for part in zip(*parts, strict=True))
+
+
+class _LU(Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        p, lower, upper = lapack.run("lu", CONVERGENCE, _lu_of_batch, a)
+        ctx.save_for_backward(p, lower, upper)
+        ctx.mark_non_differentiable(p)
+        return p, lower, upper
+
+    @staticmethod
+    def backward(ctx: Any, _p: Tensor, of_lower: Tensor, of_upper: Tensor) -> Tensor:
+        p, lower, upper = ctx.saved_tensors
+        inner = (lower.mT @ of_lower).tril(-1) + (of_upper @ upper.mT).triu()
+        half = solve_triangular(upper.mT, inner, upper=False, left=False)
+        return p @ solve_triangular(lower.mT, half, upper=True, unitriangular=True)
+
+
+def lu(A: Tensor) -> LU:  # noqa: N803 (PyTorch's name)
+    """Matrices as `P @ L @ U`, by Gaussian elimination with row exchanges.
+
+    Raises:
+        NotImplementedError: A gradient is needed of matrices that are not square.
+    """
+    lapack.check("lu", A)
+    if A.shape[-1] != A.shape[-2]:
+        _no_gradient("lu", A, "of square matrices")
+        return LU(*lapack.run("lu", CONVERGENCE, _lu_of_batch, A))
+    return LU(*_LU.apply(A))
+
+
+class _Eigen(Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, triangle: str) -> tuple[Tensor, Tensor]:
+        values, vectors = lapack.run("eigh", CONVERGENCE, lambda x: tuple(np.linalg.eigh(x, triangle)), a)
+        ctx.save_for_backward(values, vectors)
+        return values, vectors
+
+    @staticmethod
+    def backward(ctx: Any, of_values: Tensor, of_vectors: Tensor) -> tuple[Tensor, None]:
+        values, vectors = ctx.saved_tensors
+        turned = vectors.mT @ of_vectors
+        inner = (turned - turned.diagonal(0, -2, -1).diag_embed()) / _differences(values)
+        result = vectors @ (inner + of_values.diag_embed()) @ vectors.mT
+        return (result + result.mT) / 2, None
+
+
+def eigh(A: Tensor, UPLO: str = "L") -> Eigen:  # noqa: N803 (PyTorch's names)
+    """The eigenvalues and eigenvectors of symmetric matrices, of which one triangle is looked at."""
+    lapack.check("eigh", A, square=True)
+    if UPLO.upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    return Eigen(*_Eigen.apply(A, UPLO.upper()))
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803 (PyTorch's names)
+    """The eigenvalues of symmetric matrices."""
+    return eigh(A, UPLO).eigenvalues
+
+
+def eig(A: Tensor) -> NoReturn:  # noqa: N803 (PyTorch's name)
+    """Not there: the eigenvalues of a matrix that is not symmetric are complex numbers."""
+    raise NotImplementedError(
+        "linalg.eig and eigvals give complex numbers, which GT has not: use eigh for symmetric matrices, or "
+        "numpy.linalg.eig(A.numpy())"
+    )
+
+
+eigvals = eig
+
+
+class _SVD(Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        u, s, vh = lapack.run("svd", CONVERGENCE, lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a)
+        ctx.save_for_backward(u, s, vh)
+        return u, s, vh
+
+    @staticmethod
+    def backward(ctx: Any, of_u: Tensor, of_s: Tensor, of_vh: Tensor) -> Tensor:
+        # As by Townsend (2016).
+        u, s, vh = ctx.saved_tensors
+        of_v, row, column = of_vh.mT, s.unsqueeze(-2), s.unsqueeze(-1)
+        differences = _differences(s * s)
+        left, right = u.mT @ of_u, vh @ of_v
+        inner = (left - left.mT) / differences * row + column * ((right - right.mT) / differences)
+        result = u @ (inner + of_s.diag_embed()) @ vh
+        if u.shape[-2] > u.shape[-1]:
+            result = result + ((of_u - u @ left) / row) @ vh
+        if vh.shape[-1] > vh.shape[-2]:
+            result = result + (u / row) @ (of_vh - right.mT @ vh)
+        return result
+
+
+def svd(A: Tensor, full_matrices: bool = True) -> SVD:  # noqa: N803 (PyTorch's name)
+    """Matrices as products of singular vectors and values.
+
+    Raises:
+        NotImplementedError: A gradient is needed with `full_matrices`.
+    """
+    lapack.check("svd", A)
+    if full_matrices and A.shape[-1] != A.shape[-2]:
+        _no_gradient("svd", A, "with full_matrices=False")
+        return SVD(*lapack.run("svd", CONVERGENCE, lambda x: tuple(np.linalg.svd(x)), A))
+    return SVD(*_SVD.apply(A))
+
+
+def svdvals(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """The singular values of matrices, in falling order."""
+    return svd(A, full_matrices=False).S
+
+
+class _PseudoInverse(Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, rcond: Any) -> Tensor:
+        inverse = lapack.run("pinv", CONVERGENCE, np.linalg.pinv, a, rcond=rcond)
+        ctx.save_for_backward(a, inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        # As by Golub and Pereyra (1973).
+        a, p = ctx.saved_tensors
+        beside = grad.mT @ p @ p.mT
+        above = p.mT @ p @ grad.mT
+        return beside - a @ (p @ beside) + above - above @ p @ a - p.mT @ grad @ p.mT, None
+
+
+def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """The pseudo-inverses of matrices, singular values of at most `max(atol, rtol * the largest)` counting as 0."""
+    lapack.check("pinv", A)
+    if atol is not None:
+        largest = svdvals(A.detach()).amax(-1).numpy()
+        rcond: Any = np.maximum(atol / np.maximum(largest, np.finfo(largest.dtype).tiny), rtol or 0.0)
+    else:
+        rcond = max(A.shape[-2:]) * np.finfo(str(A.dtype).removeprefix("gt.")).eps if rtol is None else rtol
+    return _PseudoInverse.apply(A, rcond)
+
+
+def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:  # noqa: N803
+    """How many singular values of matrices are above `max(atol, rtol * the largest)`."""
+    lapack.check("matrix_rank", A)
+    values = svdvals(A.detach())
+    if rtol is None:
+        eps = float(np.finfo(str(A.dtype).removeprefix("gt.")).eps)
+        rtol = max(A.shape[-2:]) * eps if not atol else 0.0
+    return (values > (values.amax(-1, keepdim=True) * rtol).clamp(min=atol or 0.0)).sum(-1)
+
+
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LeastSquares:  # noqa: N803 (PyTorch's names)
+    """The solution of `A @ X = B` of the smallest squares of what is left over, and the smallest such one."""
+    lapack.check("lstsq", A)
+    vector = A.ndim - 1 == B.ndim
+    targets = B.unsqueeze(-1) if vector else B
+    solution = pinv(A, rtol=rcond) @ targets
+    empty = _gt.empty(0, dtype=A.dtype)
+    return LeastSquares(solution.squeeze(-1) if vector else solution, empty, matrix_rank(A, rtol=rcond), empty)

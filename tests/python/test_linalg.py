@@ -1,0 +1,156 @@
+"""`gt.linalg` against NumPy, and its gradients against differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support import assert_close, to_numpy
+
+import gt
+from gt.autograd import gradcheck, gradgradcheck
+
+RNG = np.random.default_rng(5)
+SQUARE = RNG.standard_normal((2, 3, 3))
+TALL = RNG.standard_normal((4, 3))
+WIDE = RNG.standard_normal((2, 4))
+POSITIVE = SQUARE @ SQUARE.transpose(0, 2, 1) + np.eye(3)
+SIDES = RNG.standard_normal((3, 2))
+
+
+@pytest.mark.parametrize("order", [None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf])
+def test_norms_of_matrices(order: Any) -> None:
+    assert_close(gt.linalg.norm(gt.tensor(TALL), order), np.linalg.norm(TALL, order))
+    if order is not None:
+        batch = np.stack([TALL, 2 * TALL])
+        wanted = np.linalg.norm(batch, order, axis=(1, 2))
+        assert_close(gt.linalg.matrix_norm(gt.tensor(batch), order), wanted)
+        moved = gt.tensor(np.moveaxis(batch, 0, 1).copy())
+        kept = gt.linalg.matrix_norm(moved, order, dim=(0, 2), keepdim=True)
+        assert_close(kept, wanted.reshape(1, 2, 1))
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 2.5, math.inf, -math.inf])
+def test_norms_of_vectors(order: float) -> None:
+    assert_close(gt.linalg.vector_norm(gt.tensor(TALL), order, 1), np.linalg.norm(TALL, order, axis=1))
+    assert_close(gt.linalg.norm(gt.tensor(TALL[0]), order), np.linalg.norm(TALL[0], order))
+    assert_close(gt.linalg.vector_norm(gt.tensor(TALL), order), np.linalg.norm(TALL.reshape(-1), order))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inverses_determinants_and_solutions(dtype: str) -> None:
+    a, b = SQUARE.astype(dtype), SIDES.astype(dtype)
+    t, s = gt.tensor(a), gt.tensor(b)
+    assert_close(gt.linalg.inv(t), np.linalg.inv(a), dtype)
+    assert_close(gt.det(t), np.linalg.det(a), dtype)
+    sign, logarithm = gt.linalg.slogdet(t[0])
+    assert_close(sign, np.linalg.slogdet(a[0])[0], dtype)
+    assert_close(logarithm, np.linalg.slogdet(a[0])[1], dtype)
+    assert sign.shape == ()
+    assert_close(gt.linalg.solve(t, s), np.linalg.solve(a, b), dtype)
+    assert_close(gt.linalg.solve(t[0], s[:, 0]), np.linalg.solve(a[0], b[:, 0]), dtype)
+    assert_close(gt.linalg.solve(t[0], s.T, left=False) @ t[0], b.T, dtype)
+    assert_close(gt.linalg.solve_triangular(t, s, upper=True), np.linalg.solve(np.triu(a), b), dtype)
+    unit = np.tril(a, -1) + np.eye(3, dtype=dtype)
+    solved = gt.linalg.solve_triangular(t, s, upper=False, unitriangular=True)
+    assert_close(solved, np.linalg.solve(unit, b), dtype)
+
+
+def test_factors_give_the_matrix_back() -> None:
+    for a in (SQUARE, TALL, WIDE):
+        t = gt.tensor(a)
+        q, r = gt.linalg.qr(t)
+        assert_close(q @ r, a)
+        assert_close(q.mT @ q, np.broadcast_to(np.eye(q.shape[-1]), (*a.shape[:-2], q.shape[-1], q.shape[-1])))
+        assert_close(r, np.triu(to_numpy(r)))
+        p, lower, upper = gt.linalg.lu(t)
+        assert_close(p @ lower @ upper, a)
+        assert np.abs(to_numpy(lower)).max() <= 1
+        u, s, vh = gt.linalg.svd(t, full_matrices=False)
+        assert_close((u * s.unsqueeze(-2)) @ vh, a)
+        assert_close(gt.linalg.svdvals(t), np.linalg.svd(a, compute_uv=False))
+        assert_close(gt.linalg.pinv(t), np.linalg.pinv(a))
+        assert_close(gt.linalg.matrix_rank(t), np.linalg.matrix_rank(a), "int64")
+    symmetric = gt.tensor(POSITIVE)
+    values, vectors = gt.linalg.eigh(symmetric)
+    assert_close((vectors * values.unsqueeze(-2)) @ vectors.mT, POSITIVE)
+    factor = gt.linalg.cholesky(symmetric)
+    assert_close(factor, np.linalg.cholesky(POSITIVE))
+    assert_close(gt.cholesky_solve(gt.tensor(SIDES), factor), np.linalg.solve(POSITIVE, SIDES))
+    assert_close(gt.cholesky_inverse(factor), np.linalg.inv(POSITIVE))
+
+
+def test_least_squares_and_powers() -> None:
+    solution = gt.linalg.lstsq(gt.tensor(TALL), gt.tensor(TALL[:, :2] * 2)).solution
+    assert_close(solution, np.linalg.lstsq(TALL, TALL[:, :2] * 2, rcond=None)[0])
+    t = gt.tensor(SQUARE)
+    assert_close(gt.linalg.matrix_power(t, 3), np.linalg.matrix_power(SQUARE, 3))
+    assert_close(gt.linalg.matrix_power(t, -2), np.linalg.matrix_power(SQUARE, -2))
+    assert_close(gt.linalg.matrix_power(t, 0), np.broadcast_to(np.eye(3), (2, 3, 3)))
+    values, vectors = np.linalg.eigh(POSITIVE[0])
+    assert_close(gt.linalg.matrix_exp(gt.tensor(POSITIVE[0])), (vectors * np.exp(values)) @ vectors.T)
+    parts = [RNG.standard_normal(shape) for shape in ((2, 5), (5, 3), (3, 4), (4,))]
+    assert_close(gt.linalg.multi_dot([gt.tensor(part) for part in parts]), np.linalg.multi_dot(parts))
+    assert_close(gt.linalg.cond(t), np.linalg.cond(SQUARE))
+    assert_close(gt.linalg.cond(t[0], 1), np.linalg.cond(SQUARE[0], 1))
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays"),
+    [
+        (gt.linalg.inv, [SQUARE]),
+        (gt.linalg.det, [SQUARE]),
+        (lambda a: gt.linalg.slogdet(a).logabsdet, [SQUARE]),
+        (gt.linalg.solve, [SQUARE, SIDES]),
+        (lambda a, b: gt.linalg.solve_triangular(a, b, upper=False), [SQUARE[0] + 3 * np.eye(3), SIDES]),
+        (lambda a: gt.linalg.cholesky(a @ a.mT + gt.eye(3, dtype=gt.float64)), [SQUARE]),
+        (gt.linalg.qr, [TALL]),
+        (lambda a: gt.linalg.lu(a)[1:], [SQUARE]),
+        (lambda a: gt.linalg.eigvalsh(a + a.mT), [SQUARE]),
+        (lambda a: gt.linalg.eigh(a + a.mT).eigenvectors.abs(), [SQUARE[0]]),
+        (gt.linalg.svdvals, [TALL]),
+        (lambda a: [part.abs() for part in gt.linalg.svd(a, full_matrices=False)], [TALL]),
+        (gt.linalg.pinv, [TALL]),
+        (gt.linalg.pinv, [WIDE]),
+        (lambda a: gt.linalg.matrix_norm(a, "nuc"), [WIDE]),
+        (gt.linalg.matrix_exp, [SQUARE[0]]),
+    ],
+)
+def test_gradients_are_those_of_differences(function: Callable[..., Any], arrays: list[np.ndarray]) -> None:
+    tensors = [gt.tensor(array, requires_grad=True) for array in arrays]
+
+    def outputs(*inputs: gt.Tensor) -> Any:
+        made = function(*inputs)
+        return made if isinstance(made, gt.Tensor) else tuple(made)
+
+    assert gradcheck(outputs, tensors)
+
+
+@pytest.mark.parametrize("function", [gt.linalg.inv, gt.linalg.det, gt.linalg.svdvals, gt.linalg.pinv])
+def test_gradients_of_gradients_are_those_of_differences(function: Callable[[gt.Tensor], gt.Tensor]) -> None:
+    assert gradgradcheck(function, [gt.tensor(SQUARE[0], requires_grad=True)])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: gt.linalg.inv(gt.zeros(2, 2)), gt.linalg.LinAlgError, "linalg.inv: .* singular"),
+        (lambda: gt.linalg.solve(gt.zeros(2, 2), gt.ones(2)), gt.linalg.LinAlgError, "linalg.solve: .* singular"),
+        (lambda: gt.linalg.cholesky(-gt.eye(2)), gt.linalg.LinAlgError, "not positive-definite"),
+        (lambda: gt.linalg.inv(gt.ones(2, 3)), RuntimeError, "square matrices, but they are 2 by 3 matrices"),
+        (lambda: gt.linalg.det(gt.ones(3)), RuntimeError, "at least 2 dimensions"),
+        (lambda: gt.linalg.inv(gt.eye(2, dtype=gt.int64)), NotImplementedError, "floating point .* Got Long"),
+        (lambda: gt.linalg.inv(gt.eye(2).half()), RuntimeError, "Low precision dtypes not supported. Got Half"),
+        (lambda: gt.linalg.eig(gt.eye(2)), NotImplementedError, "numpy.linalg.eig"),
+        (lambda: gt.linalg.svd(gt.ones(2, 3, requires_grad=True)), NotImplementedError, "full_matrices=False"),
+        (lambda: gt.linalg.matrix_norm(gt.eye(2), 3), RuntimeError, "Order 3 not supported"),
+        (lambda: gt.linalg.solve(gt.eye(2), gt.ones(3, 1)), RuntimeError, "Incompatible shapes"),
+        (lambda: gt.linalg.ldl_factor, AttributeError, "ldl_factor"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
