@@ -93,7 +93,7 @@ def test_registering_what_does_not_fit_is_refused() -> None:
     net = Net()
     with pytest.raises(TypeError, match="cannot assign 'str' as parameter 'scale'"):
         net.scale = "wide"
-    with pytest.raises(KeyError, match="without dots"):
+    with pytest.raises(KeyError, match="module name can"):
         net.add_module("a.b", nn.ReLU())
     with pytest.raises(TypeError, match="is not a Module subclass"):
         net.add_module("x", 5)
@@ -207,8 +207,8 @@ def test_state_that_does_not_fit_is_refused_whole() -> None:
         net.load_state_dict(state)
     assert str(caught.value) == (
         "Error(s) in loading state_dict for Net:\n"
-        '\tUnexpected key(s) in state_dict: "extra". \n'
         '\tMissing key(s) in state_dict: "scale". \n'
+        '\tUnexpected key(s) in state_dict: "extra". \n'
         "\tsize mismatch for fc.weight: copying a param with shape gt.Size([9, 9]) from checkpoint, "
         "the shape in current model is gt.Size([3, 2])."
     )

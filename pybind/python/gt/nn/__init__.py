@@ -6,7 +6,7 @@ Written on tensor operations alone; knows neither the tape nor the daemon. Start
 from gt import _absent
 from gt.nn import functional, init, utils
 from gt.nn.activation import ELU, LeakyReLU, LogSigmoid, SiLU, Softplus
-from gt.nn.containers import ModuleDict, ParameterList
+from gt.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from gt.nn.embedding import Embedding
 from gt.nn.functional import (
     binary_cross_entropy,
@@ -24,9 +24,7 @@ from gt.nn.layers import (
     Identity,
     Linear,
     LogSoftmax,
-    ModuleList,
     ReLU,
-    Sequential,
     Sigmoid,
     Softmax,
     Tanh,
@@ -76,6 +74,7 @@ __all__ = [
     "ModuleList",
     "NLLLoss",
     "Parameter",
+    "ParameterDict",
     "ParameterList",
     "ReLU",
     "Sequential",

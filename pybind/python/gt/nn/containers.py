@@ -1,21 +1,142 @@
-"""Containers by name, and of parameters: what `layers.py` has for lists of modules."""
+"""Containers: modules and parameters in lists, in dicts, and one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any
+from typing import Any, TypeVar
 
 from gt._gt import Tensor
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+L = TypeVar("L", bound="_Modules")
+
+
+class _Modules(Module):
+    """Modules under their numbers."""
+
+    def append(self: L, module: Module) -> L:
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self: L, modules: Iterable[Module]) -> L:
+        """Adds modules at the end."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Adds a module before another."""
+        modules = list(self._modules.values())
+        modules.insert(index, module)
+        self._renumber(modules)
+
+    def pop(self, index: int = -1) -> Module:
+        """Removes a module and returns it."""
+        module = self[index]
+        del self[index]
+        return module
+
+    def _renumber(self, modules: Iterable[Module | None]) -> None:
+        modules = list(modules)
+        self._modules.clear()
+        self._modules.update({str(i): module for i, module in enumerate(modules)})
+
+    def _key(self, index: int) -> str:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} is out of range")
+        return list(self._modules)[index]
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._of(list(self._modules.items())[index])
+        return self._modules[self._key(index)]
+
+    def _of(self, named: list[tuple[str, Module]]) -> Any:
+        return type(self)([module for _, module in named])
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, self._key(index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
+        self._renumber([module for key, module in self._modules.items() if key not in keys])
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __contains__(self, module: object) -> bool:
+        return any(module is own for own in self._modules.values())
+
+    def __iadd__(self: L, modules: Iterable[Module]) -> L:
+        return self.extend(modules)
+
+
+class Sequential(_Modules):
+    """Modules one after the other: `Sequential(Linear(4, 8), ReLU(), Linear(8, 2))`, or a dict that names them."""
+
+    def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            for name, module in modules[0].items():
+                self.add_module(name, module)
+        else:
+            for i, module in enumerate(modules):
+                self.add_module(str(i), module)
+
+    def forward(self, input: Any) -> Any:
+        """What the last module makes of what the others made."""
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+    def _of(self, named: list[tuple[str, Module]]) -> Any:
+        return type(self)(dict(named))
+
+    def __add__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return Sequential(*self, *other)
+
+
+class ModuleList(_Modules):
+    """A list of modules that registers them."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return f"{self._get_name()}()"
+        # Equal neighbours are told once, with their numbers.
+        runs: list[tuple[int, int, str]] = []
+        for i, module in enumerate(self):
+            text = repr(module)
+            if runs and runs[-1][2] == text:
+                runs[-1] = (runs[-1][0], i, text)
+            else:
+                runs.append((i, i, text))
+        lines = [
+            f"({first}): {text}" if first == last else f"({first}-{last}): {last - first + 1} x {text}"
+            for first, last, text in runs
+        ]
+        return f"{self._get_name()}(\n  " + "\n  ".join(line.replace("\n", "\n  ") for line in lines) + "\n)"
+
 
 class ModuleDict(Module):
     """A dict of modules that registers them, in order."""
 
-    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
-        self.update(modules)
+        self.update(modules or {})
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Adds or replaces modules."""
@@ -61,20 +182,29 @@ class ModuleDict(Module):
         return len(self._modules)
 
 
+def _described(name: str, value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"({name}): Object of type: {type(value).__name__}"
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    return f"({name}): {kind} containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]"
+
+
 class ParameterList(Module):
-    """A list of parameters that registers them; a plain tensor becomes one."""
+    """A list of parameters that registers them; a plain tensor becomes one, anything else stays what it is."""
 
-    def __init__(self, values: Iterable[Tensor] = ()) -> None:
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
-        self.extend(values)
+        self._size = 0
+        self.extend(values or ())
 
-    def append(self, value: Tensor) -> ParameterList:
-        """Adds a parameter at the end."""
-        self[len(self)] = value
+    def append(self, value: Any) -> ParameterList:
+        """Adds a value at the end."""
+        self._size += 1
+        self[self._size - 1] = value
         return self
 
-    def extend(self, values: Iterable[Tensor]) -> ParameterList:
-        """Adds parameters at the end."""
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Adds values at the end."""
         for value in values:
             self.append(value)
         return self
@@ -87,14 +217,97 @@ class ParameterList(Module):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        return self._parameters[self._name(index)]
+        return getattr(self, self._name(index))
 
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        name = str(index) if index == len(self) else self._name(index)
-        self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value))
+    def __setitem__(self, index: int, value: Any) -> None:
+        if isinstance(value, Tensor) and not isinstance(value, Parameter):
+            value = Parameter(value)
+        setattr(self, self._name(index), value)
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self._parameters.values())
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return self._size
+
+    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
+        return self.extend(values)
+
+    def extra_repr(self) -> str:
+        """The values, a line each."""
+        return "\n".join(_described(str(i), value) for i, value in enumerate(self))
+
+
+class ParameterDict(Module):
+    """A dict of parameters that registers them, in order; a plain tensor becomes one."""
+
+    def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+        super().__init__()
+        self._keys: dict[str, None] = {}
+        self.update(parameters or {})
+
+    def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Adds or replaces values."""
+        for name, value in parameters.items() if isinstance(parameters, Mapping | ParameterDict) else parameters:
+            self[name] = value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value, or `default` where there is none."""
+        return getattr(self, key) if key in self._keys else default
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value, after making it `default` where there was none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str) -> Any:
+        """Removes a value and returns it."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def clear(self) -> None:
+        """Removes all."""
+        for key in list(self._keys):
+            del self[key]
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._keys.keys()
+
+    def values(self) -> Iterator[Any]:
+        """The values."""
+        return (self[key] for key in self._keys)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names and values."""
+        return ((key, self[key]) for key in self._keys)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if isinstance(value, Tensor) and not isinstance(value, Parameter):
+            value = Parameter(value)
+        self._keys[key] = None
+        setattr(self, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        del self._keys[key]
+        delattr(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def extra_repr(self) -> str:
+        """The values, a line each."""
+        return "\n".join(_described(name, value) for name, value in self.items())

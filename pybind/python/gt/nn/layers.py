@@ -1,9 +1,9 @@
-"""The layers: `Linear`, activations, and the containers that hold layers."""
+"""The layers: `Linear`, activations, dropout and changes of shape."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gt
@@ -184,63 +184,3 @@ class Dropout(Module):
     def extra_repr(self) -> str:
         """The probability."""
         return f"p={self.p}, inplace={self.inplace}"
-
-
-class Sequential(Module):
-    """Modules one after the other: `Sequential(Linear(4, 8), ReLU(), Linear(8, 2))`, or a dict that names them."""
-
-    def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
-        super().__init__()
-        for i, module in enumerate(modules):
-            if isinstance(module, Mapping):
-                for name, named in module.items():
-                    self.add_module(name, named)
-            else:
-                self.add_module(str(i), module)
-
-    def forward(self, input: Any) -> Any:
-        """What the last module makes of what the others made."""
-        for module in self._modules.values():
-            input = module(input)
-        return input
-
-    def append(self, module: Module) -> Sequential:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
-    def __getitem__(self, index: int | slice) -> Module:
-        if isinstance(index, slice):
-            return type(self)(dict(list(self._modules.items())[index]))
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} is out of range")
-        return list(self._modules.values())[index]
-
-
-class ModuleList(Module):
-    """A list of modules that registers them."""
-
-    def __init__(self, modules: Any = ()) -> None:
-        super().__init__()
-        for module in modules:
-            self.append(module)
-
-    def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
-    def __getitem__(self, index: int) -> Module:
-        return list(self._modules.values())[index]

@@ -1,64 +1,77 @@
 """`Module`: a function with parameters.
 
 An attribute that is a `Parameter` or a `Module` is registered by being assigned; everything else here walks over what
-was registered. Start at `Module.__setattr__`, then `Module.named_modules`.
+was registered. Start at `Module.__setattr__`, then `Module.named_modules`; hooks are in `_hooks.py`, `state_dict` and
+`load_state_dict` in `_state.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import gt
-from gt._autograd import no_grad
 from gt._gt import Tensor
+from gt.nn import _hooks
+from gt.nn._hooks import Hooked
+from gt.nn._state import Stateful
 from gt.nn.parameter import Parameter
 
 M = TypeVar("M", bound="Module")
 
 
-class LoadResult(NamedTuple):
-    """What `load_state_dict` did not find, and what it found no use for."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return f"LoadResult(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+# What is registered, by the kind of thing that errors speak of.
+_KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
 
-class Module:
+def _type_of(value: Any) -> str:
+    return value.type() if isinstance(value, Tensor) else type(value).__name__
+
+
+class Module(Hooked, Stateful):
     """The base of every layer and model: subclass it, assign layers in `__init__`, compute in `forward`."""
 
     training: bool
 
     def __init__(self) -> None:
-        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={}, _transient=set())
+        self.__dict__.update(
+            training=True,
+            _parameters={},
+            _buffers={},
+            _modules={},
+            _non_persistent_buffers_set=set(),
+        )
+        self._init_hooks()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What calling the module computes; a subclass says."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls `forward`."""
+        """Calls `forward`, and hooks if there are any."""
+        own = self.__dict__
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            return _hooks.call(self, args, kwargs)
         return self.forward(*args, **kwargs)
 
     # Registration -----------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Tensor) and isinstance(value, Parameter):
-            self.register_parameter(name, value)
+        if isinstance(value, Tensor) and value._is_parameter:
+            self._assign("_parameters", name, value)
         elif isinstance(value, Module):
-            self.add_module(name, value)
-        elif name in self.__dict__.get("_parameters", ()) and value is not None:
-            raise TypeError(
-                f"cannot assign '{type(value).__name__}' as parameter '{name}' (gt.nn.Parameter or None expected)"
-            )
+            self._assign("_modules", name, value)
         else:
-            for registry in ("_parameters", "_buffers", "_modules"):
+            for registry, kind, wanted in (
+                ("_parameters", "parameter", "gt.nn.Parameter"),
+                ("_modules", "child module", "gt.nn.Module"),
+                ("_buffers", "buffer", "gt.Tensor"),
+            ):
                 if name in self.__dict__.get(registry, ()):
+                    if value is not None and not (registry == "_buffers" and isinstance(value, Tensor)):
+                        raise TypeError(
+                            f"cannot assign '{_type_of(value)}' as {kind} '{name}' ({wanted} or None expected)"
+                        )
                     self.__dict__[registry][name] = value
                     return
             object.__setattr__(self, name, value)
@@ -75,7 +88,7 @@ class Module:
         for registry in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(registry, ()):
                 del self.__dict__[registry][name]
-                self._transient.discard(name)
+                self._non_persistent_buffers_set.discard(name)
                 return
         object.__delattr__(self, name)
 
@@ -83,25 +96,37 @@ class Module:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def _register(self, registry: str, name: str, value: Any) -> None:
+        kind = _KINDS[registry]
         if registry not in self.__dict__:
-            kind = {"_parameters": "parameters", "_buffers": "buffers", "_modules": "module"}[registry]
             raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
-        if not isinstance(name, str) or "." in name or not name:
-            raise KeyError(f"the name of a parameter, buffer or module is a word without dots, but got {name!r}")
-        for other in ("_parameters", "_buffers", "_modules"):
+        if not isinstance(name, str):
+            raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{kind} name can\'t contain "."' + (f", got: {name}" if kind == "module" else ""))
+        if not name:
+            raise KeyError(f'{kind} name can\'t be empty string ""')
+        if hasattr(self, name) and name not in self.__dict__[registry]:
+            raise KeyError(f"attribute '{name}' already exists")
+        self.__dict__[registry][name] = value
+
+    def _assign(self, registry: str, name: str, value: Any) -> None:
+        """Registers what is assigned to an attribute, which may have been something else."""
+        if registry not in self.__dict__:
+            what = "module" if registry == "_modules" else registry[1:]
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        for other in _KINDS:
             if other != registry:
                 self.__dict__[other].pop(name, None)
         self.__dict__.pop(name, None)
         self.__dict__[registry][name] = value
 
-    def register_parameter(self, name: str, parameter: Tensor | None) -> None:
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Registers a `Parameter`, or a place for one (`None`)."""
-        if parameter is not None and not isinstance(parameter, Parameter):
+        if param is not None and not isinstance(param, Parameter):
             raise TypeError(
-                f"cannot assign '{type(parameter).__name__}' object to parameter '{name}' "
-                "(gt.nn.Parameter or None required)"
+                f"cannot assign '{_type_of(param)}' object to parameter '{name}' (gt.nn.Parameter or None required)"
             )
-        self._register("_parameters", name, parameter)
+        self._register("_parameters", name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Registers a tensor that is state but not trained; it is in `state_dict` if `persistent`."""
@@ -110,7 +135,8 @@ class Module:
                 f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (gt Tensor or None required)"
             )
         self._register("_buffers", name, tensor)
-        (self._transient.discard if persistent else self._transient.add)(name)
+        transient = self._non_persistent_buffers_set
+        (transient.discard if persistent else transient.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Registers a submodule under a name that need not be an identifier (`"0"`)."""
@@ -134,45 +160,96 @@ class Module:
         """The submodules directly inside."""
         return (module for _, module in self.named_children())
 
-    def named_modules(self, memo: set[Module] | None = None, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with dotted names, each once."""
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, with dotted names, each once unless duplicates are wanted."""
         memo = set() if memo is None else memo
         if self in memo:
             return
-        memo.add(self)
+        if remove_duplicate:
+            memo.add(self)
         yield prefix, self
         for name, module in self._modules.items():
             if module is not None:
-                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name)
+                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all below it."""
-        return (module for _, module in self.named_modules())
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
-    def _named(self, registry: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Tensor]]:
+    def _named(self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Tensor]]:
         # Tensors compare by value, so what was seen is told by identity.
         seen = set()
-        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in modules:
             for name, tensor in module.__dict__[registry].items():
                 if tensor is not None and id(tensor) not in seen:
-                    seen.add(id(tensor))
+                    if remove_duplicate:
+                        seen.add(id(tensor))
                     yield f"{path}.{name}" if path else name, tensor
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Every parameter with its dotted name; one that is shared, once."""
-        return self._named("_parameters", prefix, recurse)
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
         """Every parameter, as an optimizer wants them."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Every buffer with its dotted name."""
-        return self._named("_buffers", prefix, recurse)
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Every buffer."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> Module:
+        """The module under a dotted name; itself under `""`.
+
+        Raises:
+            AttributeError: There is no such module.
+        """
+        module: Any = self
+        for name in target.split(".") if target else ():
+            if not hasattr(module, name):
+                raise AttributeError(f"{type(module).__name__} has no attribute `{name}`")
+            module = getattr(module, name)
+            if not isinstance(module, Module):
+                raise AttributeError(f"`{name}` is not an nn.Module")
+        return module
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Puts a module under a dotted name; `strict`, only where one is."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{type(parent).__name__} has no attribute `{name}`")
+        setattr(parent, name, module)
+
+    def _get(self, target: str, registry: str, what: str) -> Tensor:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if not hasattr(module, name):
+            raise AttributeError(f"{type(module).__name__} has no attribute `{name}`")
+        if name not in module.__dict__[registry]:
+            raise AttributeError(f"`{name}` is not {what}")
+        return module.__dict__[registry][name]
+
+    def get_parameter(self, target: str) -> Tensor:
+        """The parameter under a dotted name."""
+        return self._get(target, "_parameters", "an nn.Parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer under a dotted name."""
+        return self._get(target, "_buffers", "a buffer")
 
     # Changing all at once ---------------------------------------------------------------------------------------
 
@@ -209,82 +286,79 @@ class Module:
             parameter.requires_grad_(requires_grad)
         return self
 
-    def to(self: M, dtype: Any) -> M:
-        """Converts floating parameters and buffers to a floating `dtype`, in place: optimizers keep them."""
-        if not dtype.is_floating_point:
-            raise TypeError(f"nn.Module.to only accepts floating point dtypes, but got desired dtype={dtype}")
-        for tensor in (*self.parameters(), *self.buffers()):
-            if tensor.dtype.is_floating_point:
-                tensor.data = tensor.detach().to(dtype)
-                if tensor.grad is not None:
-                    tensor.grad = tensor.grad.to(dtype)
+    def _apply(self: M, function: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
+        """Replaces the value of every parameter, gradient and buffer: optimizers keep them."""
+        for tensor in (*self.parameters(recurse), *self.buffers(recurse)):
+            value = function(tensor.detach())
+            grad = tensor.grad
+            tensor.data = value
+            if grad is not None:
+                tensor.grad = function(grad)
         return self
 
-    def float(self: M) -> M:
-        """`to(gt.float32)`."""
-        return self.to(gt.float32)
+    def _cast(self: M, dtype: Any) -> M:
+        return self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
 
-    def double(self: M) -> M:
-        """`to(gt.float64)`."""
-        return self.to(gt.float64)
-
-    def half(self: M) -> M:
-        """`to(gt.float16)`."""
-        return self.to(gt.float16)
-
-    def bfloat16(self: M) -> M:
-        """`to(gt.bfloat16)`."""
-        return self.to(gt.bfloat16)
-
-    # State ------------------------------------------------------------------------------------------------------
-
-    def _state(self) -> Iterator[tuple[str, Tensor]]:
-        """What `state_dict` saves. Unlike `named_parameters`, a shared tensor under each of its names."""
-
-        def visit(module: Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
-            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-                if tensor is not None and name not in module._transient:
-                    yield prefix + name, tensor
-            for name, child in module._modules.items():
-                if child is not None:
-                    yield from visit(child, f"{prefix}{name}.")
-
-        return visit(self, "")
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Every parameter and persistent buffer by dotted name.
-
-        They share their elements with the module, as in PyTorch: `clone()` what later training must not change.
-        """
-        return {name: tensor.detach() for name, tensor in self._state()}
-
-    @no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> LoadResult:
-        """Takes over the values of a `state_dict`, converted to the dtypes here.
+    def to(self: M, *args: Any, **kwargs: Any) -> M:
+        """To a device, to a floating dtype, or to both those of a tensor; parameters stay the objects they are.
 
         Raises:
-            RuntimeError: A size does not fit, or, if `strict`, the names are not the same. Nothing was loaded then.
+            TypeError: The dtype is not floating.
         """
-        own = dict(self._state())
-        missing = [name for name in own if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in own]
-        errors = []
-        if strict and unexpected:
-            errors.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
-        if strict and missing:
-            errors.append(f"Missing key(s) in state_dict: {_quoted(missing)}. ")
-        values = {name: gt.as_tensor(state_dict[name]) for name in own if name in state_dict}
-        errors += [
-            f"size mismatch for {name}: copying a param with shape {value.shape} from checkpoint, "
-            f"the shape in current model is {own[name].shape}."
-            for name, value in values.items()
-            if value.shape != own[name].shape
-        ]
-        if errors:
-            raise RuntimeError("\n\t".join([f"Error(s) in loading state_dict for {type(self).__name__}:", *errors]))
-        for name, value in values.items():
-            own[name].copy_(value)
-        return LoadResult(missing, unexpected)
+        words = {"dtype": None, "device": None, "non_blocking": False, "memory_format": None, "copy": False}
+        if unknown := set(kwargs) - set(words):
+            raise TypeError(f"to() got an unexpected keyword argument '{min(unknown)}'")
+        words |= kwargs
+        for arg in args:
+            if isinstance(arg, Tensor):
+                words["dtype"] = arg.dtype
+            elif isinstance(arg, gt.dtype):
+                words["dtype"] = arg
+            elif not isinstance(arg, bool) and arg is not None:
+                words["device"] = arg
+        dtype, device = words["dtype"], words["device"]
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
+        if device is not None:
+            self._apply(lambda t: t.to(device))
+        return self if dtype is None else self._cast(dtype)
+
+    def type(self: M, dst_type: Any) -> M:
+        """Converts every parameter and buffer to a dtype."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def float(self: M) -> M:
+        """Floating parameters and buffers as float32."""
+        return self._cast(gt.float32)
+
+    def double(self: M) -> M:
+        """Floating parameters and buffers as float64."""
+        return self._cast(gt.float64)
+
+    def half(self: M) -> M:
+        """Floating parameters and buffers as float16."""
+        return self._cast(gt.float16)
+
+    def bfloat16(self: M) -> M:
+        """Floating parameters and buffers as bfloat16."""
+        return self._cast(gt.bfloat16)
+
+    def cpu(self: M) -> M:
+        """To the CPU."""
+        return self.to("cpu")
+
+    def cuda(self: M, device: Any = None) -> M:
+        """To a CUDA device, if the daemon has one."""
+        return self.to("cuda" if device is None else device)
+
+    def compile(self, *_args: Any, **_kwargs: Any) -> None:
+        """Leaves the module as it is: the daemon sees every instruction anyway."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Module.__init__(self)
+        self.__dict__.update(state)
 
     # Printing ---------------------------------------------------------------------------------------------------
 
@@ -292,13 +366,13 @@ class Module:
         """What stands between the parentheses of a layer's `repr`."""
         return ""
 
+    def _get_name(self) -> str:
+        return type(self).__name__
+
     def __repr__(self) -> str:
-        head = self.extra_repr()
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
         children = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._modules.items()]
-        if not children:
-            return f"{type(self).__name__}({head})"
-        return "\n  ".join([f"{type(self).__name__}({head}", *children]) + "\n)"
-
-
-def _quoted(names: list[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
+        if len(lines) + len(children) == 0 or (len(lines) == 1 and not children):
+            return f"{self._get_name()}({extra})"
+        return "\n  ".join([f"{self._get_name()}(", *lines, *children]) + "\n)"

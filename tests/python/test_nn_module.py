@@ -1,0 +1,184 @@
+"""Modules in full: hooks, state, look-up by name, containers."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import gt
+from gt import nn
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 3)
+        self.scale = nn.Parameter(gt.ones(1))
+        self.register_buffer("seen", gt.zeros(1))
+        self.register_buffer("cache", gt.zeros(1), persistent=False)
+
+    def forward(self, x: gt.Tensor, *, shift: float = 0.0) -> gt.Tensor:
+        return self.fc(x) * self.scale + shift
+
+
+def test_forward_hooks_see_and_replace() -> None:
+    net, x = Net(), gt.ones(1, 2)
+    plain = net(x)
+    before = net.register_forward_pre_hook(lambda _, args: (args[0] * 2,))
+    twice = net(x)
+    before.remove()
+    after = net.register_forward_hook(lambda _module, _args, output: output * 0)
+    assert net(x).tolist() == [[0, 0, 0]]
+    after.remove()
+    net.register_forward_pre_hook(lambda _, args, kwargs: (args, {**kwargs, "shift": 1.0}), with_kwargs=True)
+    assert gt.allclose(net(x), plain + 1)
+    assert not gt.allclose(twice, plain)
+
+
+def test_a_hook_that_is_always_called_sees_a_failure() -> None:
+    seen = []
+    net = Net()
+    net.register_forward_hook(lambda *_: seen.append("tidy"), always_call=True)
+    with pytest.raises(RuntimeError):
+        net(gt.ones(1, 5))
+    assert seen == ["tidy"]
+
+
+def test_backward_hooks_see_and_replace() -> None:
+    seen: list[Any] = []
+    layer = nn.Linear(2, 1, bias=False)
+    nn.init.ones_(layer.weight)
+
+    def look(module: nn.Module, grad_input: Any, grad_output: Any) -> tuple[gt.Tensor]:
+        seen.append((module is layer, grad_input[0].tolist(), grad_output[0].tolist()))
+        return (grad_input[0] * 10,)
+
+    layer.register_full_backward_hook(look)
+    layer.register_full_backward_pre_hook(lambda _, grads: (grads[0] * 2,))
+    x = gt.ones(1, 2, requires_grad=True)
+    layer(x).sum().backward()
+    assert seen == [(True, [[2, 2]], [[2]])]
+    assert x.grad.tolist() == [[20, 20]]
+    assert layer.weight.grad.tolist() == [[2, 2]]
+    with pytest.raises(NotImplementedError, match="register_full_backward_hook"):
+        layer.register_backward_hook(look)
+
+
+def test_a_backward_hook_of_a_module_whose_input_needs_no_gradient() -> None:
+    seen = []
+    layer = nn.Linear(2, 1)
+    layer.register_full_backward_hook(lambda _, grad_input, grad_output: seen.append((grad_input, len(grad_output))))
+    layer(gt.ones(1, 2)).sum().backward()
+    assert seen == [((None,), 1)]
+
+
+def test_modules_and_parameters_are_found_by_name() -> None:
+    net = nn.Sequential(Net())
+    assert net.get_submodule("0.fc") is net[0].fc
+    assert net.get_parameter("0.fc.weight") is net[0].fc.weight
+    assert net.get_buffer("0.seen") is net[0].seen
+    with pytest.raises(AttributeError, match="Linear has no attribute `x`"):
+        net.get_submodule("0.fc.x")
+    with pytest.raises(AttributeError, match=r"`scale` is not an nn.Module"):
+        net.get_submodule("0.scale")
+    with pytest.raises(AttributeError, match=r"`fc` is not an nn.Parameter"):
+        net.get_parameter("0.fc")
+    net.set_submodule("0.fc", nn.Identity())
+    assert isinstance(net[0].fc, nn.Identity)
+
+
+def test_a_shared_module_is_named_once_or_as_often_as_it_is_there() -> None:
+    layer = nn.Linear(1, 1)
+    net = nn.Sequential(layer, layer)
+    assert [name for name, _ in net.named_parameters()] == ["0.weight", "0.bias"]
+    assert len(list(net.named_parameters(remove_duplicate=False))) == 4
+
+
+def test_state_takes_hooks_prefixes_and_extra_state() -> None:
+    class Counting(nn.Linear):
+        calls = 3
+
+        def get_extra_state(self) -> int:
+            return self.calls
+
+        def set_extra_state(self, state: int) -> None:
+            self.calls = state
+
+    net = nn.ModuleDict({"a": Counting(1, 1)})
+    net["a"].calls = 7
+    state = net.state_dict(prefix="net.")
+    assert list(state) == ["net.a.weight", "net.a.bias", "net.a._extra_state"]
+    other = nn.ModuleDict({"a": Counting(1, 1)})
+
+    def rename(state: dict[str, Any], *_: Any) -> None:
+        for key in list(state):
+            state[key.removeprefix("net.")] = state.pop(key)
+
+    other._register_load_state_dict_pre_hook(rename)
+    assert repr(other.load_state_dict(state)) == "<All keys matched successfully>"
+    assert other["a"].calls == 7
+    assert next(iter(state)) == "net.a.weight"
+
+
+def test_assigning_a_state_takes_its_tensors_as_they_are() -> None:
+    net = Net()
+    state = {name: t.double() for name, t in net.state_dict().items()}
+    net.load_state_dict(state)
+    assert net.fc.weight.dtype == gt.float32
+    net.load_state_dict(state, assign=True)
+    assert net.fc.weight.dtype == gt.float64
+    assert isinstance(net.fc.weight, nn.Parameter)
+    assert net.fc.weight.requires_grad
+
+
+def test_state_that_is_no_state_is_refused() -> None:
+    net = Net()
+    with pytest.raises(TypeError, match="Expected state_dict to be dict-like, got <class 'list'>"):
+        net.load_state_dict([1])
+    with pytest.raises(RuntimeError, match='While copying the parameter named "scale", expected'):
+        net.load_state_dict({**net.state_dict(), "scale": 5})
+
+
+def test_what_may_not_be_assigned() -> None:
+    net = Net()
+    with pytest.raises(TypeError, match="cannot assign 'int' as child module 'fc'"):
+        net.fc = 3
+    with pytest.raises(TypeError, match=r"cannot assign 'gt.FloatTensor' as parameter 'scale'"):
+        net.scale = gt.ones(1)
+    with pytest.raises(KeyError, match="attribute 'fc' already exists"):
+        net.register_buffer("fc", None)
+    with pytest.raises(AttributeError, match="'Net' object has no attribute 'nothing'"):
+        _ = net.nothing
+
+
+def test_copies_and_pickles_are_modules_of_their_own() -> None:
+    net = Net()
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert other.fc.weight is not net.fc.weight
+        assert other.fc.weight.tolist() == net.fc.weight.tolist()
+        assert list(other.state_dict()) == ["scale", "seen", "fc.weight", "fc.bias"]
+
+
+def test_lists_of_modules_are_lists() -> None:
+    layers = nn.ModuleList([nn.Linear(1, 1), nn.ReLU()])
+    layers.insert(1, nn.Tanh())
+    layers += [nn.ReLU()]
+    assert [type(m).__name__ for m in layers] == ["Linear", "Tanh", "ReLU", "ReLU"]
+    assert isinstance(layers.pop(), nn.ReLU)
+    del layers[0]
+    layers[0] = nn.Sigmoid()
+    assert [name for name, _ in layers.named_children()] == ["0", "1"]
+    assert len(layers[:1] + nn.ModuleList([nn.ReLU()])) == 2
+    assert repr(nn.ModuleList([nn.ReLU(), nn.ReLU()])) == "ModuleList(\n  (0-1): 2 x ReLU()\n)"
+
+
+def test_parameters_in_lists_and_dicts_are_trained() -> None:
+    many = nn.ParameterDict({"a": gt.ones(2), "b": nn.Parameter(gt.ones(3), requires_grad=False)})
+    assert {name: p.requires_grad for name, p in many.named_parameters()} == {"a": True, "b": False}
+    assert many.pop("b").shape == (3,)
+    assert list(many) == ["a"]
+    some = nn.ParameterList([gt.ones(1), "text"])
+    assert ([name for name, _ in some.named_parameters()], some[1]) == (["0"], "text")
