@@ -279,11 +279,13 @@ impl Session {
         }
     }
 
-    /// Polls for room in the ring for a while, with growing naps: the daemon drains it more slowly than that.
+    /// Polls for room in the ring for a while, with growing naps: the daemon drains it more slowly than that. An eighth
+    /// of the ring, so that the daemon keeps both its core and plenty to do while this thread sleeps.
     fn wait_for_room(&self) {
+        let room = (self.submit.lock().submitter.capacity() / 8).max(2 * SLOTS_MAX as u32);
         let mut nap = Duration::from_micros(20);
         let mut waited = Duration::ZERO;
-        while self.submit.lock().submitter.free_slots() < 2 * SLOTS_MAX as u32 && waited < WAIT_SLICE {
+        while self.submit.lock().submitter.free_slots() < room && waited < WAIT_SLICE {
             std::thread::sleep(nap);
             waited += nap;
             nap = (nap * 2).min(Duration::from_millis(1));

@@ -193,7 +193,9 @@ pub fn to_operand(g: &mut dyn Graph, grad: Val, operand: Meta) -> Result<Val> {
             }
         }
         if mask != 0 {
-            grad = g.emit(Op::Sum, &[grad.into()], Attrs::Axes { mask, keepdim: true })?;
+            // Where only new leading axes are summed, what is left is the operand's shape.
+            let keepdim = mask != ((1u16 << lead) - 1) as u8;
+            grad = g.emit(Op::Sum, &[grad.into()], Attrs::Axes { mask, keepdim })?;
         }
         grad = g.reshaped(grad, operand.shape)?;
     }
@@ -230,10 +232,14 @@ gradients! {
     abs(g, c) { let s = g.op1(Op::Sign, c.val(0)?)?; one(g.mul(c.grad, s)) }
     /// g, but 0 where the result is; NaN lets it through
     relu(g, c) {
-        let out = c.out()?;
-        let flat = g.op2(Op::Le, out, 0.0)?;
-        let dtype = g.meta(c.grad).dtype;
-        one(g.select(flat, 0.0, c.grad, dtype))
+        one(g.op2(Op::ReluBackward, c.grad, c.out()?))
+    }
+    /// As relu, for the gradient; 0 for the result, whose slope is 0 on either side
+    relu_backward(g, c) {
+        c.each(g, |g, i| {
+            let meta = c.meta(g, i);
+            if i == 0 { g.op2(Op::ReluBackward, c.grad, c.val(1)?) } else { g.zeros(meta) }.map(Some)
+        })
     }
     /// g * out
     exp(g, c) { one(g.mul(c.grad, c.out()?)) }

@@ -336,6 +336,9 @@ op_table! { $
             { grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20, domain: [(-1.2, 1.2); 3], reference: "np.tan(a)" };
     }
     real2 {
+        ReluBackward = 120, "relu_backward", "The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it through.",
+            |a, b| if b <= R::ZERO { R::ZERO } else { a },
+            { grad: Some(grad::relu_backward), saves: Saves::inputs(2), reference: "np.where(b <= 0, 0, a)" };
         Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
             { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b" };
     }

@@ -399,6 +399,12 @@ impl Submitter {
         self.sq.free_slots()
     }
 
+    /// Slots of the ring.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        self.sq.capacity()
+    }
+
     /// Publishes, then waits until `slots` slots are free, for at most `timeout`. True if they are.
     ///
     /// Polls with growing sleeps, from 20 µs to 1 ms, so that the daemon need not look for waiters

@@ -41,6 +41,10 @@ use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not, stream_bytes};
 const IN_PLACE_WASTE_MAX: usize = 2;
 /// Products with fewer rows read a transposed right operand once, as it is.
 const TURNED_ROWS_MIN: usize = 4;
+/// A product of so few rows with a transposed operand of so few bytes, which stays in L2, is made with the rows in the
+/// vector registers: a row's elements are broadcast from where they are, and nothing is turned or packed.
+const FEW_ROWS_MAX: usize = 32;
+const FEW_ROWS_OPERAND_BYTES_MAX: usize = 1 << 20;
 /// Smaller transposed operands are walked as they are.
 const TURNED_ELEMENTS_MIN: usize = 4 << 10;
 /// Elements that one thread searches before it takes more.
@@ -431,7 +435,9 @@ impl CpuBackend {
             let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;
             return self.cast(&product, out, 0);
         }
-        if by_columns(b) && out.shape.dims()[out.shape.rank() - 2] >= TURNED_ROWS_MIN {
+        let few_rows = a.numel() / a.meta.shape.dims().last().map_or(1, |k| *k).max(1) <= FEW_ROWS_MAX
+            && b.meta.bytes() <= FEW_ROWS_OPERAND_BYTES_MAX;
+        if by_columns(b) && !few_rows && out.shape.dims()[out.shape.rank() - 2] >= TURNED_ROWS_MIN {
             // Turning it once takes less than the product's own packing does across its columns.
             let turned = self.contiguous(b)?;
             return self.matmul(a, &turned, out);
@@ -476,7 +482,8 @@ impl CpuBackend {
             let moved = |m: Matrix, offset: isize| Matrix { ptr: m.ptr.wrapping_offset(offset), ..m };
             [moved(to, offsets[0]), moved(left, offsets[1]), moved(right, offsets[2])]
         };
-        let product = Product { dtype: out.dtype, m, n, k, batches, matrices: &matrices };
+        let rows_in_registers = few_rows && by_columns(b);
+        let product = Product { dtype: out.dtype, m, n, k, batches, rows_in_registers, matrices: &matrices };
         // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
         unsafe { product.run(&mut self.pool)? };
         Ok(result)

@@ -48,6 +48,8 @@ pub struct Product<'a> {
     pub n: usize,
     /// How many.
     pub batches: usize,
+    /// The vector registers hold several rows of the result, rather than several columns.
+    pub rows_in_registers: bool,
     /// The three matrices of each batch: result, a, b.
     pub matrices: &'a (dyn Fn(usize) -> [Matrix; 3] + Sync),
 }
@@ -61,18 +63,19 @@ impl Product<'_> {
     /// # Safety
     /// The matrices are valid for their elements; results overlap nothing.
     pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
-        let &Product { m, n, k, batches, dtype, .. } = self;
+        let &Product { m, n, k, batches, dtype, rows_in_registers, .. } = self;
+        // SAFETY: the caller's promise.
+        let one = |m, n, matrices| unsafe { one(dtype, m, n, k, rows_in_registers, matrices) };
         let products = m.saturating_mul(n).saturating_mul(k.max(1));
         let threads = pool.threads();
         let rate = if dtype.is_float() { FLOATS_PER_NS } else { INTEGERS_PER_NS };
         if !pool.pays(products.saturating_mul(batches) / rate) {
-            // SAFETY: the caller's promise.
-            (0..batches).for_each(|i| unsafe { one(dtype, m, n, k, (self.matrices)(i)) });
+            (0..batches).for_each(|i| one(m, n, (self.matrices)(i)));
             return Ok(());
         }
         if batches >= 2 * threads {
-            // SAFETY: the caller's promise; batches are disjoint.
-            return pool.run(batches, &|i| unsafe { one(dtype, m, n, k, (self.matrices)(i)) });
+            // Batches are disjoint.
+            return pool.run(batches, &|i| one(m, n, (self.matrices)(i)));
         }
         // The longer side of the result is shared out: the operand of the other side is packed by each thread.
         let by_rows = m > n;
@@ -84,13 +87,11 @@ impl Product<'_> {
             let first = i % pieces * piece;
             let len = piece.min(side - first);
             let size = dtype.size();
-            // SAFETY: the caller's promise; pieces are disjoint.
-            unsafe {
-                if by_rows {
-                    one(dtype, len, n, k, [out.at(first, 0, size), a.at(first, 0, size), b]);
-                } else {
-                    one(dtype, m, len, k, [out.at(0, first, size), a, b.at(0, first, size)]);
-                }
+            // Pieces are disjoint.
+            if by_rows {
+                one(len, n, [out.at(first, 0, size), a.at(first, 0, size), b]);
+            } else {
+                one(m, len, [out.at(0, first, size), a, b.at(0, first, size)]);
             }
         })
     }
@@ -98,10 +99,14 @@ impl Product<'_> {
 
 /// # Safety
 /// As [`Product::run`].
-unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, matrices: [Matrix; 3]) {
-    // The float kernels prefer results whose columns are contiguous: the transposed product.
-    let [out, right, left] = matrices.map(Matrix::transposed);
-    let (m, n) = (n, m);
+unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, rows_in_registers: bool, matrices: [Matrix; 3]) {
+    // The float kernels' registers hold several elements of a column: those of the transposed product, a row.
+    let ([out, left, right], m, n) = if rows_in_registers {
+        (matrices, m, n)
+    } else {
+        let [out, right, left] = matrices.map(Matrix::transposed);
+        ([out, left, right], n, m)
+    };
     macro_rules! gemm {
         ($t:ty, $f:path) => {
             // SAFETY: the caller's promise.
