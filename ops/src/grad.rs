@@ -238,7 +238,7 @@ gradients! {
     relu_backward(g, c) {
         c.each(g, |g, i| {
             let meta = c.meta(g, i);
-            if i == 0 { g.op2(Op::ReluBackward, c.grad, c.val(1)?) } else { g.zeros(meta) }.map(Some)
+            if i == 0 { g.op2(Op::ReluBackward, c.grad, c.arg(1)?) } else { g.zeros(meta) }.map(Some)
         })
     }
     /// g * out
