@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from gt import _gt
 from gt._composites.common import axis_of
@@ -172,6 +173,21 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
     return _each(tensors, lambda t: t.reshape(1, -1, 1) if t.ndim < 2 else t.unsqueeze(-1) if t.ndim == 2 else t)
 
 
+def resize_(self: Tensor, *sizes: int | Sequence[int]) -> NoReturn:
+    """Not there: GT shows no memory that another shape could be laid over."""
+    raise NotImplementedError(
+        f"resize_({', '.join(map(str, sizes))}): a tensor keeps its number of elements. Use reshape(), or new_empty() "
+        "for one of another size"
+    )
+
+
+def set_(self: Tensor, source: Tensor | None = None, *args: Any) -> NoReturn:
+    """Not there: GT shows no memory that two tensors could be told to share."""
+    raise NotImplementedError(
+        "set_(): GT shows no memory to share. Use x.data = y to give a tensor another's elements, or a view"
+    )
+
+
 # Diagonals --------------------------------------------------------------------------------------------------------
 
 
@@ -271,7 +287,7 @@ METHODS = (
     select_scatter,
     slice_scatter,
 )
-TENSOR_METHODS = (unfold,)
+TENSOR_METHODS = (unfold, resize_, set_)
 IN_PLACE = ()
 FUNCTIONS = (
     atleast_1d,
