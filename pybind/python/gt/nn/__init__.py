@@ -44,11 +44,23 @@ from gt.nn.loss import (
 from gt.nn.module import Module
 from gt.nn.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
 from gt.nn.parameter import Parameter
+from gt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from gt.nn.transformer import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from gt.optim import SGD, Adam
 
 __all__ = [
     "ELU",
     "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SGD",
     "Adam",
     "BCELoss",
@@ -59,10 +71,12 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "HuberLoss",
     "Identity",
     "KLDivLoss",
     "L1Loss",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -72,10 +86,12 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "NLLLoss",
     "Parameter",
     "ParameterDict",
     "ParameterList",
+    "RNNCell",
     "ReLU",
     "Sequential",
     "SiLU",
@@ -84,6 +100,11 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",

@@ -1,5 +1,6 @@
 """What is done to the gradients and values of many parameters at once."""
 
+from gt.nn.utils import rnn
 from gt.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, get_total_norm
 from gt.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 
@@ -8,5 +9,6 @@ __all__ = [
     "clip_grad_value_",
     "get_total_norm",
     "parameters_to_vector",
+    "rnn",
     "vector_to_parameters",
 ]

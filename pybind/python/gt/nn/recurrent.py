@@ -1,0 +1,420 @@
+"""Recurrent layers: `RNN`, `LSTM` and `GRU` over sequences, and their cells for one step.
+
+What the inputs add is computed for all steps at once; a step is then one product with the state and a few elementwise
+operations. Start at the steps, `_lstm` and its like, then `_RNN._layer`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gt
+from gt._gt import Tensor
+from gt.nn import functional, init
+from gt.nn.module import Module
+from gt.nn.parameter import Parameter
+from gt.nn.utils.rnn import PackedSequence
+
+State = tuple[Tensor, ...]
+
+
+class _Weights:
+    """What one direction of one layer is computed with, prepared once for all steps."""
+
+    def __init__(self, gates: int, ih: Tensor, hh: Tensor, biases: Sequence[Tensor], hr: Tensor | None) -> None:
+        self.ih, self.hh, self.hr = ih, hh.T, None if hr is None else hr.T
+        self.bias: Tensor | None = None
+        self.new_bias: Tensor | None = None
+        if biases:
+            self.bias = biases[0] + biases[1]
+            if gates == 3:  # the reset gate comes between the state's part of the new value and its bias
+                size = hh.shape[0] // 3
+                self.new_bias = biases[1][2 * size :]
+                self.bias = gt.cat([self.bias[: 2 * size], biases[0][2 * size :]])
+
+
+Step = Callable[[Tensor, State, _Weights], State]
+
+
+def _tanh(x: Tensor, state: State, w: _Weights) -> State:
+    return ((x + state[0] @ w.hh).tanh(),)
+
+
+def _relu(x: Tensor, state: State, w: _Weights) -> State:
+    return ((x + state[0] @ w.hh).relu(),)
+
+
+def _lstm(x: Tensor, state: State, w: _Weights) -> State:
+    h, c = state
+    gates = x + h @ w.hh
+    size = c.shape[-1]
+    # In PyTorch's order: in, forget, new, out.
+    opened = gates.sigmoid()
+    new = gates.narrow(-1, 2 * size, size).tanh()
+    c = gt.addcmul(opened.narrow(-1, size, size) * c, opened.narrow(-1, 0, size), new)
+    h = opened.narrow(-1, 3 * size, size) * c.tanh()
+    return (h if w.hr is None else h @ w.hr), c
+
+
+def _gru(x: Tensor, state: State, w: _Weights) -> State:
+    (h,) = state
+    size = h.shape[-1]
+    inner = h @ w.hh
+    # In PyTorch's order: reset, update, new.
+    opened = (x.narrow(-1, 0, 2 * size) + inner.narrow(-1, 0, 2 * size)).sigmoid()
+    kept = inner.narrow(-1, 2 * size, size)
+    if w.new_bias is not None:
+        kept = kept + w.new_bias
+    new = gt.addcmul(x.narrow(-1, 2 * size, size), opened.narrow(-1, 0, size), kept).tanh()
+    return (gt.addcmul(new, opened.narrow(-1, size, size), h - new),)
+
+
+# By PyTorch's names: the number of gates, and the step.
+_MODES: dict[str, tuple[int, Step]] = {
+    "RNN_TANH": (1, _tanh),
+    "RNN_RELU": (1, _relu),
+    "LSTM": (4, _lstm),
+    "GRU": (3, _gru),
+}
+
+
+def _made(size: Sequence[int], device: Any, dtype: Any) -> Tensor:
+    value = gt.empty(*size, dtype=dtype)
+    return Parameter(value if device is None else value.to(device))
+
+
+def _check_sizes(shape: Sequence[int], wanted: Sequence[int], what: str) -> None:
+    if tuple(shape) != tuple(wanted):
+        raise RuntimeError(f"Expected {what} size {tuple(wanted)}, got {list(shape)}")
+
+
+class _RNN(Module):
+    """What the three layers share. Subclasses say the mode."""
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= dropout <= 1 or isinstance(dropout, bool):
+            raise ValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+            )
+        if hidden_size <= 0:
+            raise ValueError("hidden_size must be greater than zero")
+        if num_layers <= 0:
+            raise ValueError("num_layers must be greater than zero")
+        if proj_size < 0:
+            raise ValueError("proj_size should be a positive integer or zero to disable projections")
+        if proj_size >= hidden_size:
+            raise ValueError("proj_size has to be smaller than hidden_size")
+        if proj_size and mode != "LSTM":
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        rows = _MODES[mode][0] * hidden_size
+        out = proj_size or hidden_size
+        for layer in range(num_layers):
+            columns = input_size if layer == 0 else out * (2 if bidirectional else 1)
+            for end in self._ends(layer):
+                sizes = {"weight_ih": (rows, columns), "weight_hh": (rows, out)}
+                if bias:
+                    sizes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                if proj_size:
+                    sizes["weight_hr"] = (proj_size, hidden_size)
+                for name, size in sizes.items():
+                    self.register_parameter(name + end, _made(size, device, dtype))
+        self.reset_parameters()
+
+    def _ends(self, layer: int) -> list[str]:
+        """How the names of a layer's parameters end, by direction."""
+        return [f"_l{layer}", f"_l{layer}_reverse"] if self.bidirectional else [f"_l{layer}"]
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, uniform within ±1/√hidden_size."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: parameters need not lie side by side."""
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each direction of each layer."""
+        return [self._own(end) for layer in range(self.num_layers) for end in self._ends(layer)]
+
+    def _own(self, end: str) -> list[Tensor]:
+        return [p for name, p in self._parameters.items() if name.partition("_l")[2] == end[2:]]
+
+    def _weights(self, end: str) -> _Weights:
+        biases = [getattr(self, name + end) for name in ("bias_ih", "bias_hh")] if self.bias else []
+        ih, hh = (getattr(self, name + end) for name in ("weight_ih", "weight_hh"))
+        return _Weights(_MODES[self.mode][0], ih, hh, biases, getattr(self, f"weight_hr{end}", None))
+
+    def _layer(self, x: Tensor, running: list[int], state: State, end: str, backwards: bool) -> tuple[Tensor, State]:
+        """All steps of one direction: `x` has a row for each sequence that runs at each step, in order."""
+        step, w = _MODES[self.mode][1], self._weights(end)
+        x = functional.linear(x, w.ih, w.bias)
+        starts = [0]
+        for count in running:
+            starts.append(starts[-1] + count)
+        whole, ended, outputs = state, [], []
+        constant = running[0] == running[-1]
+        if backwards:
+            state = tuple(s[: running[-1]] for s in state) if not constant else state
+        for t in range(len(running) - 1, -1, -1) if backwards else range(len(running)):
+            count, now = running[t], state[0].shape[0]
+            if count > now:  # going back, sequences that are longer have begun: the others begin here
+                state = tuple(gt.cat([s, first[now:count]]) for s, first in zip(state, whole, strict=True))
+            elif count < now:  # going on, the shortest have ended
+                ended.append(tuple(s[count:] for s in state))
+                state = tuple(s[:count] for s in state)
+            state = step(x.narrow(0, starts[t], count), state, w)
+            outputs.append(state[0])
+        if ended:
+            state = tuple(gt.cat(parts) for parts in zip(*[state, *reversed(ended)], strict=True))
+        return gt.cat(outputs[::-1] if backwards else outputs), state
+
+    def _states(self) -> int:
+        """How many tensors a state is."""
+        return 2 if self.mode == "LSTM" else 1
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """The state after each step in the last layer, and after the last step in every layer.
+
+        Args:
+            input: `(length, batch, input_size)`, or `(batch, length, input_size)` if `batch_first`, or without the
+                axis of the batch; or a `PackedSequence`.
+            hx: The state before, `(layers · directions, batch, hidden_size)`, zeros if not given; of an `LSTM` a pair.
+
+        Returns:
+            The output, of the form of the input, and the state.
+        """
+        packed = input if isinstance(input, PackedSequence) else None
+        single = packed is None and input.ndim == 2
+        if packed is not None:
+            rows, running = packed.data, packed.batch_sizes.tolist()
+            batch = running[0]
+        else:
+            if input.ndim not in (2, 3):
+                raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {input.ndim}D instead")
+            x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
+            length, batch = x.shape[:2]
+            if length == 0:
+                raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+            rows, running = x.reshape(length * batch, x.shape[2]), [batch] * length
+        if rows.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {rows.shape[-1]}"
+            )
+        state = self._start(hx, batch, rows.dtype, single, packed)
+        finals: list[State] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                rows = functional.dropout(rows, self.dropout, self.training)
+            outputs = []
+            for direction, end in enumerate(self._ends(layer)):
+                own = tuple(s[len(finals)] for s in state)
+                output, final = self._layer(rows, running, own, end, direction == 1)
+                outputs.append(output)
+                finals.append(final)
+            rows = outputs[0] if len(outputs) == 1 else gt.cat(outputs, -1)
+        last = tuple(gt.stack(parts) for parts in zip(*finals, strict=True))
+        if packed is not None:
+            if packed.unsorted_indices is not None:
+                last = tuple(s.index_select(1, packed.unsorted_indices) for s in last)
+            output = packed._with(rows)
+        else:
+            output = rows.reshape(length, batch, rows.shape[-1])
+            if single:
+                output, last = output.squeeze(1), tuple(s.squeeze(1) for s in last)
+            elif self.batch_first:
+                output = output.transpose(0, 1)
+        return output, last if self._states() == 2 else last[0]
+
+    def _start(self, hx: Any, batch: int, dtype: Any, single: bool, packed: PackedSequence | None) -> State:
+        """The state before the first step, checked."""
+        count = self.num_layers * (2 if self.bidirectional else 1)
+        sizes = [self.proj_size or self.hidden_size, self.hidden_size][: self._states()]
+        if hx is None:
+            return tuple(gt.zeros(count, batch, size, dtype=dtype) for size in sizes)
+        given = tuple(hx) if self._states() == 2 else (hx,)
+        if single:
+            if any(s.ndim != 2 for s in given):
+                raise RuntimeError(f"For unbatched 2-D input, hx should also be 2-D but got {given[0].ndim}-D tensor")
+            given = tuple(s.unsqueeze(1) for s in given)
+        elif any(s.ndim != 3 for s in given):
+            raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {given[0].ndim}-D tensor")
+        names = ("hidden[0]", "hidden[1]") if self._states() == 2 else ("hidden",)
+        for s, size, name in zip(given, sizes, names, strict=True):
+            _check_sizes(s.shape, (count, batch, size), name)
+        if packed is not None and packed.sorted_indices is not None:
+            given = tuple(s.index_select(1, packed.sorted_indices) for s in given)
+        return given
+
+    def extra_repr(self) -> str:
+        """The sizes and options."""
+        words = [str(self.input_size), str(self.hidden_size)]
+        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        usual["bidirectional"] = False
+        words += [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join(words)
+
+
+class RNN(_RNN):
+    """`h = tanh(W_ih x + b_ih + W_hh h + b_hh)` at each step, in layers; or with `relu`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        options = (num_layers, bias, batch_first, dropout, bidirectional)
+        mode = f"RNN_{nonlinearity.upper()}"
+        super().__init__(mode, input_size, hidden_size, *options, device=device, dtype=dtype)
+        self.nonlinearity = nonlinearity
+
+
+class LSTM(_RNN):
+    """Long short-term memory: a state `h` and a memory `c`, which gates let in, keep and let out."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes `input_size`, `hidden_size`, and `_RNN`'s options under PyTorch's names."""
+        super().__init__("LSTM", *args, **kwargs)
+
+
+class GRU(_RNN):
+    """Gated recurrent units: a state of which one gate says how much is kept, another what the new value sees of it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes `input_size`, `hidden_size`, and `_RNN`'s options under PyTorch's names."""
+        super().__init__("GRU", *args, **kwargs)
+
+
+class _Cell(Module):
+    """One step. Subclasses say the mode."""
+
+    def __init__(
+        self, mode: str, input_size: int, hidden_size: int, bias: bool, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        rows = _MODES[mode][0] * hidden_size
+        self.weight_ih = _made((rows, input_size), device, dtype)
+        self.weight_hh = _made((rows, hidden_size), device, dtype)
+        self.register_parameter("bias_ih", _made((rows,), device, dtype) if bias else None)
+        self.register_parameter("bias_hh", _made((rows,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, uniform within ±1/√hidden_size."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def _next(self, input: Tensor, state: State | None) -> State:
+        if input.ndim not in (1, 2):
+            raise ValueError(f"{self._get_name()}: Expected input to be 1D or 2D, got {input.ndim}D instead")
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(f"input has inconsistent input_size: got {input.shape[-1]} expected {self.input_size}")
+        single = input.ndim == 1
+        x = input.unsqueeze(0) if single else input
+        gates, step = _MODES[self.mode]
+        if state is None:
+            zeros = gt.zeros(x.shape[0], self.hidden_size, dtype=x.dtype)
+            state = (zeros,) * (2 if self.mode == "LSTM" else 1)
+        elif single:
+            state = tuple(s.unsqueeze(0) for s in state)
+        for s in state:
+            _check_sizes(s.shape, (x.shape[0], self.hidden_size), "hidden")
+        biases = [self.bias_ih, self.bias_hh] if self.bias else []
+        w = _Weights(gates, self.weight_ih, self.weight_hh, biases, None)
+        found = step(functional.linear(x, w.ih, w.bias), state, w)
+        return tuple(s.squeeze(0) for s in found) if single else found
+
+    def extra_repr(self) -> str:
+        """The sizes and options."""
+        words = f"{self.input_size}, {self.hidden_size}"
+        return words if self.bias else f"{words}, bias=False"
+
+
+class RNNCell(_Cell):
+    """One step of an `RNN`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise RuntimeError(f"Unknown nonlinearity: {nonlinearity}")
+        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The next state, `(batch, hidden_size)`."""
+        return self._next(input, None if hx is None else (hx,))[0]
+
+
+class LSTMCell(_Cell):
+    """One step of an `LSTM`."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """The next state and memory, `(batch, hidden_size)` each."""
+        h, c = self._next(input, None if hx is None else tuple(hx))
+        return h, c
+
+
+class GRUCell(_Cell):
+    """One step of a `GRU`."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The next state, `(batch, hidden_size)`."""
+        return self._next(input, None if hx is None else (hx,))[0]

@@ -1,0 +1,503 @@
+"""Attention with several heads, and the transformer's layers (Vaswani et al. 2017) built of it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gt
+from gt._gt import Tensor
+from gt.nn import functional, init
+from gt.nn.containers import ModuleList
+from gt.nn.layers import Dropout, Linear
+from gt.nn.module import Module
+from gt.nn.normalization import LayerNorm
+from gt.nn.parameter import Parameter
+
+
+def _bias_of(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
+    """A mask as what is added to the scores: `-inf` where a bool one is true."""
+    if mask is None:
+        return None
+    if mask.dtype == gt.bool:
+        return gt.zeros(*mask.shape, dtype=dtype).masked_fill(mask, -math.inf)
+    if not mask.dtype.is_floating_point:
+        raise AssertionError(f"only bool and floating types of {name} are supported")
+    return mask.to(dtype)
+
+
+class MultiheadAttention(Module):
+    """Each target's mean of the values, weighed by how well its query fits the keys: in several projections at once."""
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """Takes the sizes and options.
+
+        Args:
+            embed_dim: Features of queries and results.
+            num_heads: How many projections; `embed_dim` is a multiple of it.
+            dropout: The probability of dropping a weight.
+            bias: Whether the projections have biases.
+            add_bias_kv: Whether a learnt key and value are added to those given.
+            add_zero_attn: Whether a key and value of zeros are added.
+            kdim: Features of the keys, if others.
+            vdim: Features of the values, if others.
+            batch_first: `(batch, length, features)` rather than `(length, batch, features)`.
+            device: Where the parameters are.
+            dtype: Their dtype.
+        """
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} "
+                "instead"
+            )
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.batch_first = batch_first
+        self.head_dim = embed_dim // num_heads
+        if self.head_dim * num_heads != embed_dim:
+            raise AssertionError("embed_dim must be divisible by num_heads")
+        self.add_zero_attn = add_zero_attn
+
+        def made(*size: int) -> Tensor:
+            value = gt.empty(*size, dtype=dtype)
+            return Parameter(value if device is None else value.to(device))
+
+        joint = self._qkv_same_embed_dim
+        self.register_parameter("q_proj_weight", None if joint else made(embed_dim, embed_dim))
+        self.register_parameter("k_proj_weight", None if joint else made(embed_dim, self.kdim))
+        self.register_parameter("v_proj_weight", None if joint else made(embed_dim, self.vdim))
+        self.register_parameter("in_proj_weight", made(3 * embed_dim, embed_dim) if joint else None)
+        self.register_parameter("in_proj_bias", made(3 * embed_dim) if bias else None)
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        self.register_parameter("bias_k", made(1, 1, embed_dim) if add_bias_kv else None)
+        self.register_parameter("bias_v", made(1, 1, embed_dim) if add_bias_kv else None)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for weight in (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight, self.in_proj_weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                init.xavier_normal_(bias)
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        bias = self.in_proj_bias
+        if self._qkv_same_embed_dim and query is key and key is value:
+            q, k, v = functional.linear(query, self.in_proj_weight, bias).chunk(3, -1)
+            return q, k, v
+        if self._qkv_same_embed_dim:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None, None, None) if bias is None else bias.chunk(3)
+        pairs = zip((query, key, value), weights, biases, strict=True)
+        q, k, v = (functional.linear(*three) for three in pairs)
+        return q, k, v
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends.
+
+        Args:
+            query: `(targets, batch, embed_dim)`, or without the batch.
+            key: `(sources, batch, kdim)`.
+            value: `(sources, batch, vdim)`.
+            key_padding_mask: `(batch, sources)`: true, or `-inf`, where a source is padding.
+            need_weights: Whether the weights are returned too; without them it is faster.
+            attn_mask: `(targets, sources)` or `(batch · heads, targets, sources)`: true, or `-inf`, where a source is
+                not attended to; other numbers are added to the scores.
+            average_attn_weights: The mean of the heads' weights rather than each head's.
+            is_causal: That `attn_mask` hides from each target the sources after it.
+
+        Returns:
+            The results, of the form of `query`, and the weights, `(batch, targets, sources)`, or `None`.
+        """
+        if query.ndim not in (2, 3):
+            raise AssertionError(
+                f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D tensor"
+            )
+        if is_causal and attn_mask is None:
+            raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+        if query.shape[-1] != self.embed_dim:
+            raise AssertionError(f"was expecting embedding dimension of {self.embed_dim}, but got {query.shape[-1]}")
+        single = query.ndim == 2
+        same = query is key and key is value
+        axis = 0 if single else 1
+
+        def batch_in_front(t: Tensor) -> Tensor:
+            return t.unsqueeze(0) if single else t if self.batch_first else t.transpose(0, axis)
+
+        query = batch_in_front(query)
+        key, value = (query, query) if same else (batch_in_front(key), batch_in_front(value))
+        if single and key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+        q, k, v = self._projected(query, key, value)
+        batch, targets, _ = q.shape
+        if self.bias_k is not None:
+            k = gt.cat([k, self.bias_k.expand(batch, 1, -1)], 1)
+            v = gt.cat([v, self.bias_v.expand(batch, 1, -1)], 1)
+        if self.add_zero_attn:
+            zeros = gt.zeros(batch, 1, self.embed_dim, dtype=k.dtype)
+            k, v = gt.cat([k, zeros], 1), gt.cat([v, zeros], 1)
+        sources = k.shape[1]
+        q, k, v = (t.reshape(batch, t.shape[1], self.num_heads, self.head_dim).transpose(1, 2) for t in (q, k, v))
+        dropout = self.dropout if self.training else 0.0
+        if is_causal and key_padding_mask is None and not need_weights and sources == key.shape[1]:
+            mask = None
+        else:
+            is_causal = False
+            mask = self._mask(attn_mask, key_padding_mask, batch, sources - key.shape[1], q.dtype)
+        weights = None
+        if need_weights:
+            scores = (q * (1 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
+            weights = (scores if mask is None else scores + mask).softmax(-1)
+            weights = functional.dropout(weights, dropout, training=True)
+            result = weights @ v
+        else:
+            result = functional.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
+        result = self.out_proj(result.transpose(1, 2).reshape(batch, targets, self.embed_dim))
+        if single:
+            result = result.squeeze(0)
+        elif not self.batch_first:
+            result = result.transpose(0, 1)
+        if weights is not None:
+            weights = weights.mean(1) if average_attn_weights else weights
+            weights = weights.squeeze(0) if single else weights
+        return result, weights
+
+    def _mask(
+        self, attn_mask: Tensor | None, padding: Tensor | None, batch: int, added: int, dtype: Any
+    ) -> Tensor | None:
+        """Both masks as one that is added to scores `(batch, heads, targets, sources)`."""
+        own, pads = _bias_of(attn_mask, "attn_mask", dtype), _bias_of(padding, "key_padding_mask", dtype)
+        if own is not None:
+            if own.ndim == 3 and own.shape[0] == batch * self.num_heads:
+                own = own.reshape(batch, self.num_heads, *own.shape[1:])
+            elif own.ndim != 2:
+                raise RuntimeError(f"attn_mask's dimension {own.ndim} is not supported")
+        if pads is not None:
+            pads = pads.reshape(batch, 1, 1, pads.shape[-1])
+        found = own if pads is None else pads if own is None else own + pads
+        if found is None or not added:
+            return found
+        return gt.cat([found, gt.zeros(*found.shape[:-1], added, dtype=dtype)], -1)
+
+
+def _activation_of(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if callable(activation):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return getattr(functional, activation)
+
+
+class _Layer(Module):
+    """What the layers of encoder and decoder share: attention to themselves, and two linear layers."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = functional.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """Takes the sizes and options.
+
+        Args:
+            d_model: Features.
+            nhead: Heads of the attention.
+            dim_feedforward: Features between the two linear layers.
+            dropout: The probability of dropping, everywhere.
+            activation: Between the two linear layers: `"relu"`, `"gelu"` or a function.
+            layer_norm_eps: Of the normalizations.
+            batch_first: `(batch, length, d_model)` rather than `(length, batch, d_model)`.
+            norm_first: Normalize before each part rather than after it.
+            bias: Whether linear layers and normalizations have biases.
+            device: Where the parameters are.
+            dtype: Their dtype.
+        """
+        super().__init__()
+        attention = {"dropout": dropout, "bias": bias, "batch_first": batch_first, "device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, **attention)
+        crosses = len(self._norms()) == 3
+        if crosses:
+            self.multihead_attn = MultiheadAttention(d_model, nhead, **attention)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
+        self.norm_first = norm_first
+        for name in self._norms():
+            setattr(self, name, LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype))
+        for i in range(len(self._norms())):
+            setattr(self, f"dropout{i + 1}", Dropout(dropout))
+        self.activation = _activation_of(activation)
+        if device is not None:
+            self.to(device)
+
+    def _norms(self) -> tuple[str, ...]:
+        return ("norm1", "norm2")
+
+    def _residual(self, x: Tensor, norm: Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        return x + part(norm(x)) if self.norm_first else norm(x + part(x))
+
+    def _attends(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
+        found, _ = self.self_attn(
+            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
+        )
+        return self.dropout1(found)
+
+    def _fed_forward(self, x: Tensor, dropout: Module) -> Tensor:
+        return dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention of a sequence to itself, then two linear layers; each with a residual and a normalization."""
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """The same shape; masks as `MultiheadAttention` takes them."""
+        x = self._residual(src, self.norm1, lambda x: self._attends(x, src_mask, src_key_padding_mask, is_causal))
+        return self._residual(x, self.norm2, lambda x: self._fed_forward(x, self.dropout2))
+
+
+class TransformerDecoderLayer(_Layer):
+    """As the encoder's layer, with attention to a memory between its two parts."""
+
+    def _norms(self) -> tuple[str, ...]:
+        return ("norm1", "norm2", "norm3")
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """The shape of `tgt`; masks as `MultiheadAttention` takes them."""
+
+        def recalls(x: Tensor) -> Tensor:
+            found, _ = self.multihead_attn(
+                x,
+                memory,
+                memory,
+                attn_mask=memory_mask,
+                key_padding_mask=memory_key_padding_mask,
+                need_weights=False,
+                is_causal=memory_is_causal,
+            )
+            return self.dropout2(found)
+
+        x = self._residual(tgt, self.norm1, lambda x: self._attends(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
+        x = self._residual(x, self.norm2, recalls)
+        return self._residual(x, self.norm3, lambda x: self._fed_forward(x, self.dropout3))
+
+
+def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
+    """What is said of a mask; what is not said is not looked for, which would wait."""
+    return bool(is_causal) and mask is not None
+
+
+class _Stack(Module):
+    """Copies of a layer, one after the other, and a normalization after the last."""
+
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def _finished(self, x: Tensor) -> Tensor:
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(_Stack):
+    """Copies of an encoder layer."""
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        """Takes a layer to copy. `enable_nested_tensor` and `mask_check` are a matter of speed in PyTorch alone."""
+        super().__init__(encoder_layer, num_layers, norm)
+        self.enable_nested_tensor = enable_nested_tensor
+        self.mask_check = mask_check
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        """The same shape; masks as `MultiheadAttention` takes them."""
+        causal = _is_causal(mask, is_causal)
+        for layer in self.layers:
+            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal)
+        return self._finished(src)
+
+
+class TransformerDecoder(_Stack):
+    """Copies of a decoder layer."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__(decoder_layer, num_layers, norm)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """The shape of `tgt`; masks as `MultiheadAttention` takes them."""
+        for layer in self.layers:
+            tgt = layer(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=_is_causal(tgt_mask, tgt_is_causal),
+                memory_is_causal=memory_is_causal,
+            )
+        return self._finished(tgt)
+
+
+class Transformer(Module):
+    """An encoder of a source sequence, and a decoder of a target sequence that sees what the encoder made."""
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = functional.relu,
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """Takes how many layers there are, and what each layer takes."""
+        super().__init__()
+        options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+
+        def norm() -> Module:
+            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
+
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*options, dtype=dtype), num_encoder_layers, norm()
+        )
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*options, dtype=dtype), num_decoder_layers, norm()
+        )
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
+        if device is not None:
+            self.to(device)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """The shape of `tgt`; masks as `MultiheadAttention` takes them."""
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError("the feature number of src and tgt must be equal to d_model")
+        axis = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[axis] != tgt.shape[axis]:
+            raise RuntimeError("the batch number of src and tgt must be equal")
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal,
+            memory_is_causal,
+        )
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+        """What hides later positions: `-inf` above the diagonal, 0 elsewhere."""
+        mask = gt.full((sz, sz), -math.inf, dtype=dtype).triu(1)
+        return mask if device is None else mask.to(device)

@@ -1,0 +1,186 @@
+"""Sequences of different lengths as one tensor: padded, `(length, batch, …)`, or packed without the padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from gt import _absent, _gt
+from gt._gt import Tensor
+
+__all__ = [
+    "PackedSequence",
+    "invert_permutation",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpack_sequence",
+    "unpad_sequence",
+]
+
+__getattr__ = _absent.getter(__name__)
+
+
+class _Packed(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+
+
+class PackedSequence(_Packed):
+    """The steps of several sequences one after the other: all first elements, all second ones, and so on.
+
+    The sequences are sorted by falling length; `batch_sizes` says how many still run at each step, `sorted_indices`
+    which sequence is where.
+    """
+
+    def __new__(
+        cls,
+        data: Tensor,
+        batch_sizes: Tensor,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> PackedSequence:
+        """From its parts; `unsorted_indices` follow from `sorted_indices`."""
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def _with(self, data: Tensor) -> PackedSequence:
+        return PackedSequence(data, *self[1:])
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """With its elements elsewhere, or in another dtype."""
+        return self._with(self.data.to(*args, **kwargs))
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the elements are on a CUDA device."""
+        return getattr(self.data, "is_cuda", False)
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """What undoes a permutation."""
+    if permutation is None:
+        return None
+    return _of([index for _, index in sorted((to, index) for index, to in enumerate(permutation.tolist()))])
+
+
+def _of(numbers: Iterable[int]) -> Tensor:
+    return _gt.tensor(list(numbers), dtype=_gt.int64)
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Packs `(length, batch, …)`, of which each sequence is as long as `lengths` say.
+
+    Args:
+        input: The padded sequences; `(batch, length, …)` if `batch_first`.
+        lengths: The length of each.
+        batch_first: Which axis is which.
+        enforce_sorted: Refuse sequences that are not sorted by falling length, rather than sort them.
+    """
+    sizes = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    if batch_first:
+        input = input.transpose(0, 1)
+    if len(sizes) != input.shape[1]:
+        raise RuntimeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={input.shape[1]})"
+        )
+    if any(size <= 0 for size in sizes):
+        raise RuntimeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
+    order: Tensor | None = None
+    if enforce_sorted:
+        if sizes != sorted(sizes, reverse=True):
+            raise RuntimeError(
+                "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+                "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if "
+                "you do not need ONNX exportability."
+            )
+    else:
+        places = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+        order = _of(places)
+        input, sizes = input.index_select(1, order), [sizes[i] for i in places]
+    if sizes[0] > input.shape[0]:
+        raise RuntimeError(f"Expected sequences of at most {input.shape[0]} elements, but one has {sizes[0]}")
+    running = [sum(size > step for size in sizes) for step in range(sizes[0])]
+    data = _gt.cat([input[step, :count] for step, count in enumerate(running)])
+    return PackedSequence(data, _of(running), order)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The padded sequences, and their lengths."""
+    running = sequence.batch_sizes.tolist()
+    length = len(running)
+    if total_length is not None:
+        if total_length < length:
+            raise ValueError(
+                "Expected total_length to be at least the length of the longest sequence in input, but got "
+                f"total_length={total_length} and max sequence length being {length}"
+            )
+        length = total_length
+    sizes = [sum(count > i for count in running) for i in range(running[0])]
+    padding = _gt.full((1, *sequence.data.shape[1:]), padding_value, dtype=sequence.data.dtype)
+    starts = [sum(running[:step]) for step in range(len(running))]
+    last = sequence.data.shape[0]
+    index = [
+        starts[step] + i if step < len(running) and i < running[step] else last
+        for step in range(length)
+        for i in range(running[0])
+    ]
+    rows = _gt.cat([sequence.data, padding]).index_select(0, _of(index))
+    padded = rows.reshape(length, running[0], *sequence.data.shape[1:])
+    if sequence.unsorted_indices is not None:
+        places = sequence.unsorted_indices.tolist()
+        padded, sizes = padded.index_select(1, sequence.unsorted_indices), [sizes[i] for i in places]
+    return (padded.transpose(0, 1) if batch_first else padded), _of(sizes)
+
+
+def pad_sequence(
+    sequences: Tensor | Sequence[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """Sequences `(length, …)` of different lengths as `(longest, batch, …)`, filled up with a value."""
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    parts = list(sequences)
+    if not parts:
+        raise RuntimeError("received an empty list of sequences")
+    longest = max(part.shape[0] for part in parts)
+    padded = []
+    for part in parts:
+        if missing := longest - part.shape[0]:
+            filling = _gt.full((missing, *part.shape[1:]), padding_value, dtype=part.dtype)
+            part = _gt.cat([part, filling] if padding_side == "right" else [filling, part])
+        padded.append(part)
+    return _gt.stack(padded, 0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
+    """The sequences, each of its length."""
+    if not batch_first:
+        padded_sequences = padded_sequences.transpose(0, 1)
+    return [padded_sequences[i, :size] for i, size in enumerate(lengths.tolist())]
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Packs sequences of different lengths."""
+    lengths = [sequence.shape[0] for sequence in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences, each of its length."""
+    return unpad_sequence(*pad_packed_sequence(packed_sequences))

@@ -1,0 +1,177 @@
+"""Recurrent layers against their definition, step by step; sequences of different lengths against each alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import assert_close
+
+import gt
+from gt import nn
+from gt.nn.utils import rnn
+
+
+def fill(module: nn.Module) -> nn.Module:
+    """Parameters that are easy to make anywhere."""
+    with gt.no_grad():
+        for i, p in enumerate(module.parameters()):
+            values = np.sin(np.arange(p.numel(), dtype=np.float64) + i) * 0.3
+            p.copy_(gt.tensor(values.reshape(tuple(p.shape))))
+    return module
+
+
+def cosines(*shape: int) -> gt.Tensor:
+    return gt.tensor(np.cos(np.arange(np.prod(shape), dtype=np.float64)).reshape(shape))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def one_layer(mode: str, module: nn.Module, x: np.ndarray) -> np.ndarray:
+    """One layer in one direction, as the definition has it."""
+    w = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    size = module.hidden_size
+    h, c, outputs = np.zeros((x.shape[1], size)), np.zeros((x.shape[1], size)), []
+    for row in x:
+        a, b = row @ w["weight_ih_l0"].T + w["bias_ih_l0"], h @ w["weight_hh_l0"].T + w["bias_hh_l0"]
+        if mode == "RNN":
+            h = np.tanh(a + b)
+        elif mode == "LSTM":
+            i, f, g, o = np.split(a + b, 4, axis=1)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+        else:
+            (ra, za, na), (rb, zb, nb) = np.split(a, 3, axis=1), np.split(b, 3, axis=1)
+            z = sigmoid(za + zb)
+            h = (1 - z) * np.tanh(na + sigmoid(ra + rb) * nb) + z * h
+        outputs.append(h)
+    return np.stack(outputs)
+
+
+MODES = ("RNN", "LSTM", "GRU")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_layer_is_what_its_definition_says(mode: str) -> None:
+    module = fill(getattr(nn, mode)(4, 3, dtype=gt.float64))
+    x = cosines(5, 2, 4)
+    output, state = module(x)
+    wanted = one_layer(mode, module, x.numpy())
+    assert_close(output, wanted)
+    assert_close((state[0] if mode == "LSTM" else state)[0], wanted[-1])
+
+
+# The first six elements of what PyTorch 2.15 computes.
+OF_PYTORCH = {
+    "LSTM": [
+        -0.08481057796312,
+        -0.11443281123744,
+        -0.04872091677397,
+        0.17267512107431,
+        0.10986952421284,
+        -0.09706582706544,
+    ],
+    "GRU": [
+        -0.06495794316267,
+        -0.11556680641423,
+        -0.05402732762706,
+        0.41088635582592,
+        0.25707834769095,
+        -0.05956185969581,
+    ],
+    "RNN": [
+        -0.45980648755323,
+        -0.51590588614317,
+        -0.20875178302536,
+        0.32341471248218,
+        -0.01693866087500,
+        -0.41784816521849,
+    ],
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_layers_and_directions_are_pytorch_s(mode: str) -> None:
+    module = fill(getattr(nn, mode)(4, 3, 2, bidirectional=True, dtype=gt.float64))
+    output, _ = module(cosines(3, 2, 4))
+    assert_close(output.flatten()[:6], OF_PYTORCH[mode])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_flow_through_all_steps(mode: str) -> None:
+    module = fill(getattr(nn, mode)(2, 2, 2, bidirectional=True, dtype=gt.float64))
+    x = cosines(3, 1, 2).requires_grad_()
+    assert gt.autograd.gradcheck(lambda t: module(t)[0], x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_a_packed_sequence_is_each_sequence_alone(mode: str, options: dict[str, Any]) -> None:
+    module = fill(getattr(nn, mode)(4, 3, **options, dtype=gt.float64))
+    parts = [cosines(length, 4) + length for length in (2, 5, 3)]
+    output, state = module(rnn.pack_sequence(parts, enforce_sorted=False))
+    for i, (part, found) in enumerate(zip(parts, rnn.unpack_sequence(output), strict=True)):
+        wanted, last = module(part)
+        assert_close(found, wanted.detach().numpy())
+        pair = (state, last) if mode != "LSTM" else (state[1], last[1])
+        assert_close(pair[0][:, i], pair[1].detach().numpy())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_cell_is_one_step(mode: str) -> None:
+    module = fill(getattr(nn, mode)(4, 3, dtype=gt.float64))
+    cell = getattr(nn, f"{mode}Cell")(4, 3, dtype=gt.float64)
+    cell.load_state_dict({name.removesuffix("_l0"): p for name, p in module.state_dict().items()})
+    x = cosines(2, 2, 4)
+    output, _ = module(x)
+    first = cell(x[0])
+    second = cell(x[1], first)
+    assert_close(second[0] if mode == "LSTM" else second, output[1].detach().numpy())
+    assert (cell(x[0, 0])[0] if mode == "LSTM" else cell(x[0, 0])).shape == (3,)
+
+
+def test_the_batch_may_come_first_and_the_state_be_given() -> None:
+    module = fill(nn.LSTM(4, 3, batch_first=True, proj_size=2, dtype=gt.float64))
+    x = cosines(2, 6, 4)
+    whole, _ = module(x)
+    first, state = module(x[:, :4])
+    second, _ = module(x[:, 4:], state)
+    assert_close(gt.cat([first, second], 1), whole.detach().numpy())
+    assert (state[0].shape, state[1].shape) == ((1, 2, 2), (1, 2, 3))
+
+
+def test_dropout_lies_between_layers_and_in_training_alone() -> None:
+    module = nn.GRU(4, 3, 2, dropout=1.0)
+    x = gt.ones(2, 1, 4)
+    assert module(x)[0].tolist() != module.eval()(x)[0].tolist()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    module = nn.LSTM(4, 3)
+    with pytest.raises(RuntimeError, match=r"input.size\(-1\) must be equal to input_size. Expected 4, got 5"):
+        module(gt.ones(2, 1, 5))
+    with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 1, 3\), got \[2, 1, 3\]"):
+        module(gt.ones(2, 1, 4), (gt.ones(2, 1, 3), gt.ones(2, 1, 3)))
+    with pytest.raises(ValueError, match="proj_size argument is only supported for LSTM"):
+        nn.recurrent._RNN("GRU", 4, 3, proj_size=2)
+    with pytest.raises(RuntimeError, match="must be sorted in decreasing order when `enforce_sorted` is True"):
+        rnn.pack_padded_sequence(gt.ones(3, 2, 1), [1, 3])
+
+
+def test_padding_and_back() -> None:
+    parts = [gt.tensor([1, 2]), gt.tensor([3])]
+    assert rnn.pad_sequence(parts, batch_first=True, padding_value=-1).tolist() == [[1, 2], [3, -1]]
+    assert rnn.pad_sequence(parts, batch_first=True, padding_side="left").tolist() == [[1, 2], [0, 3]]
+    packed = rnn.pack_sequence(parts)
+    assert (packed.data.tolist(), packed.batch_sizes.tolist()) == ([1, 3, 2], [2, 1])
+    padded, lengths = rnn.pad_packed_sequence(packed, batch_first=True, total_length=3)
+    assert (padded.tolist(), lengths.tolist()) == ([[1, 2, 0], [3, 0, 0]], [2, 1])
+    assert [t.tolist() for t in rnn.unpad_sequence(padded, lengths, batch_first=True)] == [[1, 2], [3]]
+
+
+def test_their_repr_is_pytorch_s() -> None:
+    assert repr(nn.LSTM(3, 4, 2, bidirectional=True)) == "LSTM(3, 4, num_layers=2, bidirectional=True)"
+    assert repr(nn.GRUCell(2, 3)) == "GRUCell(2, 3)"
