@@ -6,8 +6,8 @@
 use crate::modifiers::{MODIFIER_IDS, Pipeline};
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
-use crate::worker::{Outcome, Report, Step, Stream, WorkerLink, completes, subject};
-use gt_ops::cost::cost;
+use crate::worker::{AHEAD_BYTES_MIN, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, completes, subject};
+use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::{ArenaRange, Command, Completion, FREE_IDS_MAX, SLOTS_MAX, Slot, WireError, decode, slots_of};
@@ -154,6 +154,8 @@ pub struct Session {
     pub blocked: bool,
     /// True if the last visit ended because the session's share of the round was used up.
     pub spent: bool,
+    /// Steps that go to the worker together, before this visit ends.
+    group: Vec<Step>,
     instructions: u64,
     queued: u64,
     since: SystemTime,
@@ -178,6 +180,7 @@ impl Session {
             asleep: false,
             blocked: false,
             spent: false,
+            group: Vec::new(),
             instructions: 0,
             queued: 0,
             since: SystemTime::now(),
@@ -222,6 +225,12 @@ impl Session {
     /// # Errors
     /// What the client must not do: the session is over.
     pub fn visit(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
+        let served = self.take_all(cx)?;
+        self.submit_group(cx)?;
+        Ok(served)
+    }
+
+    fn take_all(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
         (self.blocked, self.spent) = (false, false);
         let mut served = false;
         loop {
@@ -372,13 +381,17 @@ impl Session {
             InputMeta::Scalar(_) => None,
         });
         let (gflops, gbytes_per_s) = cx.link.rates();
-        let cost_ns = cost(op, tensors, &meta).nanoseconds(gflops, gbytes_per_s, STEP_NS);
+        let cost = cost(op, tensors, &meta);
+        let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
         instruction.out = self.tensors.insert(out, meta, Content::Defined).id();
         if instruction.last_use != 0 {
             self.consume(&instruction, cx);
         }
+        let dtype = cx.metas.iter().find_map(|input| input.tensor().map(|meta| meta.dtype));
+        let arithmetic = || Cost { bytes: 0, ..cost }.nanoseconds(gflops, gbytes_per_s, STEP_NS);
+        let fused_ns = dtype.filter(|dtype| op.row().fuses(*dtype)).map(|_| arithmetic());
         let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
-        self.send(Step { operands, out: Some(meta), ..step }, cx)
+        self.send(Step { operands, out: Some(meta), fused_ns, ..step }, cx)
     }
 
     /// The last use of an operand frees it: the worker drops it after the instruction, and it has no name any more.
@@ -412,29 +425,69 @@ impl Session {
     #[inline]
     fn step(&self, origin: TensorId, command: Command, cost_ns: u64, bytes: u64) -> Step {
         let cost_ns = cost_ns.min(STEP_NS_MAX);
-        Step { stream: self.stream, origin, token: 0, operands: [0; 2], command, out: None, cost_ns, bytes }
+        Step {
+            stream: self.stream,
+            origin,
+            token: 0,
+            operands: [0; 2],
+            command,
+            out: None,
+            fused_ns: None,
+            cost_ns,
+            bytes,
+        }
     }
 
     #[inline]
     fn send(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         if cx.pipeline.is_empty() {
-            return self.submit(&step, cx);
+            return self.submit(step, cx);
         }
         for step in cx.pipeline.process(step, &mut self.tensors) {
-            self.submit(&step, cx)?;
+            self.submit(step, cx)?;
         }
         Ok(())
     }
 
+    /// Sends a step to the worker, or keeps it until the next that does not go with it, or until the visit ends.
     #[inline]
-    fn submit(&mut self, step: &Step, cx: &mut Context<'_>) -> Result<(), Violation> {
-        self.deficit_ns -= step.cost_ns as i64;
-        let subject = subject(&step.command);
-        // A free is on the tape already, once for each tensor.
-        if subject != Subject::Free {
-            let [left, right] = step.operands;
-            self.event(cx, EventKind::WorkerSend, self.worker, subject, step.bytes, [step.origin, left, right]);
+    fn submit(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+        if !self.group.is_empty() {
+            if self.goes_with_group(&step) {
+                let cost_ns = step.fused_ns.unwrap_or(step.cost_ns);
+                self.group.push(Step { cost_ns, ..step });
+                return Ok(());
+            }
+            self.submit_group(cx)?;
         }
+        if step.out.is_some_and(|out| out.bytes() >= AHEAD_BYTES_MIN) && matches!(step.command, Command::Op(_)) {
+            self.group.push(step);
+            return Ok(());
+        }
+        self.submit_alone(&step, cx)
+    }
+
+    /// Frees do: they say what need not be kept. So does an instruction that shares a tensor with those of the group,
+    /// if they can be done together.
+    fn goes_with_group(&self, step: &Step) -> bool {
+        let Command::Op(instruction) = &step.command else { return matches!(step.command, Command::Free { .. }) };
+        let shape = |step: &Step| step.out.map(|out| out.shape);
+        let shares = |other: &Step| match &other.command {
+            Command::Op(earlier) => instruction.inputs.as_slice().iter().any(|operand| {
+                operand.tensor().is_some()
+                    && (*operand == Operand::Tensor(earlier.out) || earlier.inputs.as_slice().contains(operand))
+            }),
+            _ => false,
+        };
+        step.fused_ns.is_some()
+            && self.group.first().is_some_and(|first| first.fused_ns.is_some() && shape(first) == shape(step))
+            && self.group.len() < STAGES_MAX
+            && self.group.iter().any(shares)
+    }
+
+    #[inline]
+    fn submit_alone(&mut self, step: &Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+        self.sent(step, cx);
         match cx.link.submit(step) {
             Outcome::Queued => {
                 self.queued += 1;
@@ -444,9 +497,43 @@ impl Session {
                 if step.cost_ns >= TICK_COST_NS {
                     cx.tape.tick();
                 }
-                let Step { stream, origin, token, bytes, .. } = *step;
-                self.finished(&Report { stream, subject, origin, token, bytes, result }, cx.tape)
+                self.finished(&step.report(result), cx.tape)
             }
+        }
+    }
+
+    /// Sends what is kept to the worker.
+    fn submit_group(&mut self, cx: &mut Context<'_>) -> Result<(), Violation> {
+        if self.group.len() < 2 {
+            return self.group.pop().map_or(Ok(()), |step| self.submit_alone(&step, cx));
+        }
+        let mut group = std::mem::take(&mut self.group);
+        for step in &group {
+            self.sent(step, cx);
+        }
+        let mut reports = Vec::new();
+        if cx.link.submit_all(&group, &mut |step, result| reports.push(step.report(result))) {
+            cx.tape.tick();
+            for report in reports {
+                self.finished(&report, cx.tape)?;
+            }
+        } else {
+            self.queued += group.len() as u64;
+        }
+        group.clear();
+        self.group = group;
+        Ok(())
+    }
+
+    /// Accounts for a step that goes to the worker now.
+    #[inline]
+    fn sent(&mut self, step: &Step, cx: &mut Context<'_>) {
+        self.deficit_ns -= step.cost_ns as i64;
+        let subject = subject(&step.command);
+        // A free is on the tape already, once for each tensor.
+        if subject != Subject::Free {
+            let [left, right] = step.operands;
+            self.event(cx, EventKind::WorkerSend, self.worker, subject, step.bytes, [step.origin, left, right]);
         }
     }
 

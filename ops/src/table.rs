@@ -4,7 +4,7 @@
 //! computes on floats and on integers, its gradient and a NumPy reference. The enum [`Op`], the CPU kernel, the Python
 //! method, the reference page and the per-op tests follow from the row.
 
-use crate::dtype::DTypeSet;
+use crate::dtype::{DType, DTypeSet};
 use crate::grad::{self, GradFn};
 use crate::math::{Int, Real};
 
@@ -175,6 +175,15 @@ pub struct Row {
     pub domain: [(f64, f64); 3],
     /// The second operand may not be 0 when it is an integer.
     pub divisor_nonzero: bool,
+}
+
+impl Row {
+    /// Whether each element of the result follows from the operands' elements at its place alone, and nothing can go
+    /// wrong: such instructions on operands of `dtype` can be computed together, piece by piece.
+    pub fn fuses(&self, dtype: DType) -> bool {
+        matches!(self.class, Class::Elementwise | Class::Select | Class::Cast)
+            && !(self.divisor_nonzero && !dtype.is_float())
+    }
 }
 
 const EVERYWHERE: [(f64, f64); 3] = [(-3.0, 3.0); 3];

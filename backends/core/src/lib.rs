@@ -27,6 +27,40 @@ impl<T> Clone for Input<'_, T> {
 }
 impl<T> Copy for Input<'_, T> {}
 
+/// An operand of a [`Stage`].
+#[derive(Debug)]
+pub enum Feed<'a, T> {
+    /// From outside the program.
+    Given(Input<'a, T>),
+    /// The result of an earlier stage.
+    Made(usize),
+}
+
+// Derived impls would ask for `T: Copy`.
+impl<T> Clone for Feed<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Feed<'_, T> {}
+
+/// One instruction of a program that [`Backend::execute_fused`] runs.
+#[derive(Debug)]
+pub struct Stage<'a, T> {
+    /// An op for which [`gt_ops::Row::fuses`] holds.
+    pub op: Op,
+    /// Its operands.
+    pub inputs: Vec<Feed<'a, T>>,
+    /// The rest of what it says.
+    pub attrs: &'a Attrs,
+    /// The shape and dtype of its result.
+    pub out: Meta,
+    /// Whether the result is wanted after the program; if not, it need never be in memory.
+    pub kept: bool,
+    /// As in [`Backend::execute`], for given operands that no later stage reads.
+    pub last_use: u8,
+}
+
 /// Kernels and memory of one device.
 ///
 /// A tensor is a handle: cloning it copies no data, and dropping the last handle frees the data. Its elements never
@@ -52,6 +86,15 @@ pub trait Backend {
         out: &Meta,
         last_use: u8,
     ) -> Result<Self::Tensor, ExecError>;
+
+    /// Runs several instructions whose results have one shape, and returns those that are kept: exactly what
+    /// [`Backend::execute`] gives for one after the other.
+    ///
+    /// # Errors
+    /// As [`Backend::execute`]; after [`ExecError::OutOfMemory`] every operand is as it was.
+    fn execute_fused(&mut self, stages: &[Stage<'_, Self::Tensor>]) -> Result<Vec<Option<Self::Tensor>>, ExecError> {
+        execute_one_by_one(self, stages)
+    }
 
     /// A tensor to be filled by [`Backend::write`].
     ///
@@ -84,6 +127,28 @@ pub trait Backend {
 
     /// Returns memory that is only kept for reuse to the system; for when nothing has run for a while.
     fn trim(&mut self);
+}
+
+/// [`Backend::execute_fused`] for a backend that fuses nothing.
+///
+/// # Errors
+/// As [`Backend::execute`].
+pub fn execute_one_by_one<B: Backend + ?Sized>(
+    backend: &mut B,
+    stages: &[Stage<'_, B::Tensor>],
+) -> Result<Vec<Option<B::Tensor>>, ExecError> {
+    let mut made: Vec<B::Tensor> = Vec::with_capacity(stages.len());
+    for stage in stages {
+        let mut inputs: Vec<Input<'_, B::Tensor>> = Vec::with_capacity(stage.inputs.len());
+        for feed in &stage.inputs {
+            inputs.push(match *feed {
+                Feed::Given(input) => input,
+                Feed::Made(earlier) => Input::Tensor(&made[earlier]),
+            });
+        }
+        made.push(backend.execute(stage.op, &inputs, stage.attrs, &stage.out, 0)?);
+    }
+    Ok(made.into_iter().zip(stages).map(|(tensor, stage)| stage.kept.then_some(tensor)).collect())
 }
 
 /// Bytes of device memory.

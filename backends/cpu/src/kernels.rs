@@ -282,7 +282,8 @@ unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [
 const PERIODIC: [Op; 3] = [Op::Sin, Op::Cos, Op::Tan];
 /// Ops of functions whose vector form ends at [`Real::QUOTIENT_MAX`].
 const QUOTIENT: [Op; 2] = [Op::FloorDivide, Op::Remainder];
-/// Elements that share one look at whether any is past the end of the vector form.
+/// Elements that share one look at whether any is past the end of the vector form. Those that are get the platform's
+/// function, the others do not: what an element becomes is no matter of its neighbours.
 const CAREFUL_BLOCK: usize = 1024;
 
 /// A type that casts start from or end at.
@@ -438,10 +439,12 @@ macro_rules! level {
                     unsafe {
                         let (out, from) = (out.add(at * size), operands[0].add(at * size));
                         let block = slice::from_raw_parts(from.cast::<R>(), len);
-                        if block.iter().fold(false, |wild, x| wild | (x.abs() > R::PERIODIC_MAX)) {
-                            super::map1::<OnStd<K>, R, R>(out, [from; 3], len);
-                        } else {
-                            super::map1::<OnReals<K>, R, R>(out, [from; 3], len);
+                        let past = |x: &R| x.abs() > R::PERIODIC_MAX;
+                        super::map1::<OnReals<K>, R, R>(out, [from; 3], len);
+                        if block.iter().fold(false, |wild, x| wild | past(x)) {
+                            for i in (0..len).filter(|i| past(&block[*i])) {
+                                super::map1::<OnStd<K>, R, R>(out.add(i * size), [from.add(i * size); 3], 1);
+                            }
                         }
                     }
                     at += len;
@@ -467,10 +470,12 @@ macro_rules! level {
                         let (x, y) = (a.cast::<R>(), b.cast::<R>());
                         let past = |i: usize| (*x.add(i * step_a)).abs() > R::QUOTIENT_MAX * (*y.add(i * step_b)).abs();
                         let out = out.add(at * size);
+                        super::map2::<OnReals<K>, R, R>(out, [a, b, b], splat, len);
                         if (0..len).fold(false, |wild, i| wild | past(i)) {
-                            super::map2::<OnStd<K>, R, R>(out, [a, b, b], splat, len);
-                        } else {
-                            super::map2::<OnReals<K>, R, R>(out, [a, b, b], splat, len);
+                            for i in (0..len).filter(|i| past(*i)) {
+                                let [a, b] = [a.add(i * step_a * size), b.add(i * step_b * size)];
+                                super::map2::<OnStd<K>, R, R>(out.add(i * size), [a, b, b], splat, 1);
+                            }
                         }
                     }
                     at += len;

@@ -1,12 +1,13 @@
 //! The CPU backend of GT: kernels and memory for tensors in host memory.
 //!
 //! This crate must not know sessions, clients or tensor ids. Start at [`CpuBackend`]; an instruction's way leads from
-//! `execute` here to the file of its class: `elementwise` over the inner loops of `kernels`, `reduce`, `matmul`,
-//! `index`, `scan`, `sort`, `search`, `create`, and `strided` for copies. Movement makes views and copies nothing.
-//! `memory` is the caching allocator, `pool` the threads.
+//! `execute` here to the file of its class: `elementwise` over the inner loops of `kernels`, several of them together
+//! in `fused`, `reduce`, `matmul`, `index`, `scan`, `sort`, `search`, `create`, and `strided` for copies. Movement makes
+//! views and copies nothing. `memory` is the caching allocator, `pool` the threads.
 
 mod create;
 mod elementwise;
+mod fused;
 mod index;
 mod kernels;
 mod loops;
@@ -24,9 +25,9 @@ pub use tensor::Tensor;
 
 use create::{Fill, Route, fill, scalar_bits};
 use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_elements, work_ns};
-use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats};
+use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats, Stage};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Shape};
+use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
 use index::{Lookup, Search, Searcher};
 use kernels::{Kernel, Kernels, Level};
 use loops::Loops;
@@ -132,38 +133,38 @@ impl CpuBackend {
             [Input::Tensor(t), ..] | [_, Input::Tensor(t), ..] | [_, _, Input::Tensor(t)] => t.meta.dtype,
             _ => return Err(ExecError::internal(format!("{} of no tensor", row.name))),
         };
-        let Some(kernel) = self.kernels.elementwise(row.op, dtype) else {
-            return Err(ExecError::internal(format!("{} of {dtype} has no kernel", row.name)));
-        };
         if row.divisor_nonzero && !dtype.is_float() && out.shape.numel() > 0 {
             self.check_divisor(&inputs[1], dtype)?;
         }
         if let (Op::Pow, [Input::Tensor(base), Input::Scalar(exponent)]) = (row.op, inputs)
             && dtype.is_float()
         {
-            // As PyTorch does; x² above all.
-            let (same, operands) = match exponent.to_f64() {
-                1.0 => return Ok((*base).clone()),
-                2.0 => (Op::Mul, &[inputs[0], inputs[0]][..]),
-                0.5 => (Op::Sqrt, &inputs[..1]),
-                -0.5 => (Op::Rsqrt, &inputs[..1]),
-                -1.0 => (Op::Reciprocal, &inputs[..1]),
-                _ => (Op::Pow, inputs),
-            };
-            if same != Op::Pow {
-                return self.elementwise(same.row(), operands, out, last_use & 1);
+            match simple_power(*exponent) {
+                Some(Power::Same) => return Ok((*base).clone()),
+                Some(Power::Square) => {
+                    return self.elementwise(Op::Mul.row(), &[inputs[0], inputs[0]], out, last_use & 1);
+                }
+                Some(Power::Function(op)) => return self.elementwise(op.row(), &inputs[..1], out, last_use & 1),
+                None => {}
             }
         }
-        let narrow = if out.dtype == dtype { self.narrow(dtype) } else { None };
-        let map = Map {
+        let map = self.elementwise_map(row, dtype, out.dtype)?;
+        self.map(map, inputs, out, last_use)
+    }
+
+    #[inline]
+    fn elementwise_map(&self, row: &Row, dtype: DType, out: DType) -> Result<Map> {
+        let Some(kernel) = self.kernels.elementwise(row.op, dtype) else {
+            return Err(ExecError::internal(format!("{} of {dtype} has no kernel", row.name)));
+        };
+        Ok(Map {
             kernel,
             moves: false,
             takes_splat: row.operands == 2,
             dtypes: [dtype; 3],
-            narrow,
+            narrow: if out == dtype { self.narrow(dtype) } else { None },
             weight: row.cost_flops as usize,
-        };
-        self.map(map, inputs, out, last_use)
+        })
     }
 
     /// Computes a kernel over broadcast operands.
@@ -271,29 +272,33 @@ impl CpuBackend {
     }
 
     fn select(&mut self, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<Tensor> {
-        let kernel = self.kernels.select(out.dtype.size());
-        let map = Map {
-            kernel,
+        self.map(self.select_map(out.dtype), inputs, out, last_use)
+    }
+
+    fn select_map(&self, dtype: DType) -> Map {
+        Map {
+            kernel: self.kernels.select(dtype.size()),
             moves: true,
             takes_splat: false,
-            dtypes: [DType::Bool, out.dtype, out.dtype],
+            dtypes: [DType::Bool, dtype, dtype],
             narrow: None,
             weight: 1,
-        };
-        self.map(map, inputs, out, last_use)
+        }
     }
 
     fn cast(&mut self, t: &Tensor, out: &Meta, last_use: u8) -> Result<Tensor> {
-        let (from, to) = (t.meta.dtype, out.dtype);
-        if from == to {
+        if t.meta.dtype == out.dtype {
             return Ok(t.clone());
         }
+        let map = self.cast_map(t.meta.dtype, out.dtype)?;
+        self.map(map, &[Input::Tensor(t)], out, last_use)
+    }
+
+    fn cast_map(&self, from: DType, to: DType) -> Result<Map> {
         let Some(kernel) = self.kernels.cast(compute_dtype(from), compute_dtype(to)) else {
             return Err(ExecError::internal(format!("no cast from {from} to {to}")));
         };
-        let map =
-            Map { kernel, moves: false, takes_splat: false, dtypes: [from; 3], narrow: self.narrow(to), weight: 1 };
-        self.map(map, &[Input::Tensor(t)], out, last_use)
+        Ok(Map { kernel, moves: false, takes_splat: false, dtypes: [from; 3], narrow: self.narrow(to), weight: 1 })
     }
 
     /// The same elements in row-major order without gaps, by a copy if need be.
@@ -621,6 +626,25 @@ struct Map {
     weight: usize,
 }
 
+/// A power that has a simpler name.
+enum Power {
+    Same,
+    Square,
+    Function(Op),
+}
+
+/// What to compute instead of a power of floats, as PyTorch does; x² above all.
+fn simple_power(exponent: Scalar) -> Option<Power> {
+    match exponent.to_f64() {
+        1.0 => Some(Power::Same),
+        2.0 => Some(Power::Square),
+        0.5 => Some(Power::Function(Op::Sqrt)),
+        -0.5 => Some(Power::Function(Op::Rsqrt)),
+        -1.0 => Some(Power::Function(Op::Reciprocal)),
+        _ => None,
+    }
+}
+
 fn every_axis(shape: &Shape) -> u8 {
     ((1u16 << shape.rank()) - 1) as u8
 }
@@ -696,6 +720,10 @@ impl Backend for CpuBackend {
             return self.elementwise(row, inputs, out, last_use);
         }
         self.execute_other(row, inputs, attrs, out, last_use)
+    }
+
+    fn execute_fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        self.fused(stages)
     }
 
     fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {

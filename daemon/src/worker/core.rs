@@ -40,15 +40,15 @@ enum Cell<T> {
     Holds(WorkerTensor, Result<T, Failure>),
 }
 
-struct Tensors<T> {
+pub(super) struct Tensors<T> {
     cells: Vec<Cell<T>>,
-    shared: Arc<StreamShared>,
+    pub(super) shared: Arc<StreamShared>,
 }
 
 impl<T> Tensors<T> {
     /// What `id` is. A tensor that was never made is a defect of the dispatcher.
     #[inline]
-    fn get(&self, id: TensorId) -> Option<&Result<T, Failure>> {
+    pub(super) fn get(&self, id: TensorId) -> Option<&Result<T, Failure>> {
         let at = WorkerTensor::from_id(id);
         match self.cells.get(at.place()) {
             Some(Cell::Holds(found, value)) if *found == at => Some(value),
@@ -57,7 +57,7 @@ impl<T> Tensors<T> {
     }
 
     #[inline]
-    fn put(&mut self, id: TensorId, value: Result<T, Failure>) {
+    pub(super) fn put(&mut self, id: TensorId, value: Result<T, Failure>) {
         let at = WorkerTensor::from_id(id);
         if at.place() >= self.cells.len() {
             self.cells.resize_with(at.place() + 1, || Cell::Vacant);
@@ -66,7 +66,7 @@ impl<T> Tensors<T> {
     }
 
     #[inline]
-    fn take(&mut self, id: TensorId) {
+    pub(super) fn take(&mut self, id: TensorId) {
         let at = WorkerTensor::from_id(id);
         if let Some(cell @ Cell::Holds(..)) = self.cells.get_mut(at.place())
             && matches!(cell, Cell::Holds(found, _) if *found == at)
@@ -91,6 +91,12 @@ impl<B: Backend> Core<B> {
     /// The device.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
+    }
+
+    /// The device, and the tensors of the session at `place`.
+    pub(super) fn stream(&mut self, place: u32) -> Option<(&mut B, &mut Tensors<B::Tensor>)> {
+        let stream = self.streams.get_mut(place as usize)?.as_mut()?;
+        Some((&mut self.backend, stream))
     }
 
     /// Gives memory back that is only kept for reuse.
@@ -302,12 +308,12 @@ fn host(range: &gt_shm::ArenaRange) -> HostRange {
 
 /// Runs a piece of the backend. A panic there is a defect, but not the end of the worker.
 #[inline]
-fn caught<R>(run: impl FnOnce() -> Result<R, ExecError>) -> Result<R, ExecError> {
+pub(super) fn caught<R>(run: impl FnOnce() -> Result<R, ExecError>) -> Result<R, ExecError> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(ExecError::internal("a kernel panicked")))
 }
 
 #[cold]
-fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failure {
+pub(super) fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failure {
     let fault = match error {
         ExecError::OutOfMemory { requested, held, limit } => {
             Fault::OutOfMemory { requested: requested as u64, held: held as u64, limit: limit as u64 }

@@ -6,9 +6,11 @@
 //!
 //! The dispatcher knows only [`WorkerLink`]. It must not know on which thread a step runs.
 
+mod ahead;
 mod core;
 pub mod thread;
 
+pub use self::ahead::{AHEAD_BYTES_MIN, Job, STAGES_MAX};
 pub use self::core::Core;
 
 use gt_ops::text::Subject;
@@ -43,10 +45,21 @@ pub struct Step {
     pub command: Command,
     /// The shape and dtype of the result, if there is one.
     pub out: Option<Meta>,
+    /// If it may be done together with others whose results have its result's shape: how long its arithmetic may take.
+    pub fused_ns: Option<u64>,
     /// How long it may take, nanoseconds.
     pub cost_ns: u64,
     /// Bytes of the command on the wire, or of the data it moves.
     pub bytes: u64,
+}
+
+impl Step {
+    /// What is told of its end.
+    #[inline]
+    pub fn report(&self, result: Result<(), Failure>) -> Report {
+        let Step { stream, origin, token, bytes, .. } = *self;
+        Report { stream, subject: subject(&self.command), origin, token, bytes, result }
+    }
 }
 
 /// What became of a step that was submitted.
@@ -97,6 +110,10 @@ pub trait WorkerLink {
 
     /// Does a step, or queues it. Never waits for one that is queued.
     fn submit(&mut self, step: &Step) -> Outcome;
+
+    /// As [`submit`](Self::submit) for each of several steps of one session, which the worker sees all at once. Calls
+    /// `done` for each, in order, if they have been done; false if they are queued.
+    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool;
 
     /// Lets the worker see what was queued.
     fn flush(&mut self);

@@ -5,10 +5,11 @@
 //! that nothing runs, and that order is kept.
 
 use super::core::{Core, StreamShared};
-use super::{Outcome, Report, Step, Stream, WorkerLink, subject};
+use super::{Job, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, subject};
 use gt_backend::Backend;
+use gt_ops::TensorId;
 use gt_ops::text::Subject;
-use gt_ops::wire::{Completion, Encoder, SLOTS_MAX, Slot, decode};
+use gt_ops::wire::{Command, Completion, Encoder, Failure, SLOTS_MAX, Slot, decode};
 use gt_protocol::WorkerInfo;
 use gt_shm::mem::HeapMem;
 use gt_shm::port::spin_default;
@@ -35,6 +36,8 @@ const STEPS_MAX: usize = 2048;
 const REPORTS_HELD_MAX: u32 = 16;
 /// and after so much estimated time, nanoseconds.
 const REPORTS_HELD_NS_MAX: u64 = QUEUED_NS_MAX / 8;
+/// Slots that the worker looks at together: so many instructions with a free and an extension each, or any one step.
+const AHEAD_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
 /// How long to wait for the dispatcher to read reports that find no room.
 const REPORTS_FULL_NAP: Duration = Duration::from_micros(50);
 /// How long the thread sleeps at most without looking around.
@@ -146,7 +149,6 @@ impl<B: Backend> ThreadLink<B> {
     }
 
     fn queue(&mut self, head: Slot, rest: &[Slot], in_flight: InFlight) {
-        let idle = self.in_flight.is_empty();
         self.queued_ns += in_flight.cost_ns;
         self.in_flight.push_back(in_flight);
         if self.backlog.is_empty() && self.work.free_slots() as usize > rest.len() {
@@ -156,9 +158,6 @@ impl<B: Backend> ThreadLink<B> {
         } else {
             self.backlog.push_back(head);
             self.backlog.extend(rest);
-        }
-        if idle {
-            self.flush();
         }
     }
 
@@ -244,8 +243,35 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         {
             return Outcome::Done(core.run(step.stream.place, step.origin, &step.command, step.out.as_ref()));
         }
+        let idle = self.in_flight.is_empty();
         self.queue_step(step);
+        if idle {
+            self.flush();
+        }
         Outcome::Queued
+    }
+
+    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool {
+        let cost_ns: u64 = steps.iter().map(|step| step.cost_ns).sum();
+        if cost_ns <= self.inline_ns_max
+            && let Some(mut core) = self.idle_core()
+        {
+            let job =
+                |step: &Step| Job { place: step.stream.place, origin: step.origin, command: step.command.clone() };
+            let jobs: Vec<Job> = steps.iter().map(job).collect();
+            let mut steps = steps.iter();
+            core.run_all(&jobs, |result| {
+                if let Some(step) = steps.next() {
+                    done(step, result);
+                }
+            });
+            return true;
+        }
+        for step in steps {
+            self.queue_step(step);
+        }
+        self.flush();
+        false
     }
 
     #[inline]
@@ -320,6 +346,12 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 }
 
+/// How many slots the first step of `slots` takes, if it is all there.
+fn whole_step(slots: &[Slot]) -> Option<usize> {
+    let len = 1 + (slots.first()?[0] >> 32) as usize;
+    (len <= slots.len()).then_some(len)
+}
+
 /// The thread's side.
 struct Worker<B: Backend> {
     core: Arc<Mutex<Core<B>>>,
@@ -334,41 +366,47 @@ struct Worker<B: Backend> {
 
 impl<B: Backend> Worker<B> {
     fn run(mut self) {
-        let mut slots: Vec<Slot> = vec![[0; 8]; 64 + 2 * SLOTS_MAX];
+        let mut slots: Vec<Slot> = vec![[0; 8]; AHEAD_SLOTS];
         let (mut start, mut end) = (0, 0);
         loop {
-            let whole =
-                |from: usize, to: usize, slots: &[Slot]| from < to && from + 1 + (slots[from][0] >> 32) as usize <= to;
-            while whole(start, end, &slots) {
-                let len = 1 + (slots[start][0] >> 32) as usize;
-                if !self.step(&slots[start..start + len]) {
-                    self.publish();
-                    return;
-                }
-                start += len;
+            while let Some(len) = whole_step(&slots[start..end]) {
+                let Some(taken) = self.step(&mut slots, start, &mut end, len) else {
+                    return self.publish();
+                };
+                start += taken;
             }
             slots.copy_within(start..end, 0);
             (start, end) = (0, end - start);
-            // Neither end of the fifo is hostile, so it cannot be corrupt.
-            let popped = self.work.pop(&mut slots[end..]).unwrap_or(0);
-            end += popped;
-            if popped == 0 {
+            if self.refill(&mut slots, &mut end) == 0 {
                 self.publish();
                 self.work.wait(spin_default(), NAP);
             }
         }
     }
 
-    /// False at the end.
-    fn step(&mut self, slots: &[Slot]) -> bool {
-        let [head, command @ ..] = slots else { return true };
-        let [what, place, session, origin, cost_ns, ..] = *head;
+    /// Adds what is queued to `slots[..end]`, as far as there is room; returns how many slots that were.
+    fn refill(&mut self, slots: &mut [Slot], end: &mut usize) -> usize {
+        // Neither end of the fifo is hostile, so it cannot be corrupt.
+        let popped = self.work.pop(&mut slots[*end..]).unwrap_or(0);
+        *end += popped;
+        popped
+    }
+
+    /// Does the step in the `len` slots from `start` on, and perhaps some after it. Returns how many slots they took;
+    /// nothing at the end.
+    fn step(&mut self, slots: &mut [Slot], start: usize, end: &mut usize, len: usize) -> Option<usize> {
+        let [what, place, session, origin, cost_ns, ..] = slots[start];
         let place = place as u32;
-        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared_core = self.core.clone();
+        let mut core = shared_core.lock().unwrap_or_else(PoisonError::into_inner);
         let mut awaited = false;
         let result = match what & 0xffff_ffff {
-            kind::RUN => match decode(command) {
+            kind::RUN => match decode(&slots[start + 1..start + len]) {
                 Ok(command) => {
+                    if core.looks_ahead(place, &command) {
+                        self.refill(slots, end);
+                        return Some(self.steps(core, Job { place, origin, command }, &slots[start..*end], len));
+                    }
                     awaited = super::completes(subject(&command));
                     core.run(place, origin, &command, None)
                 }
@@ -390,10 +428,40 @@ impl<B: Backend> Worker<B> {
                 core.trim();
                 Ok(())
             }
-            _ => return false,
+            _ => return None,
         };
         self.used_bytes.store(core.backend().memory().used_bytes as u64, Relaxed);
         drop(core);
+        self.report(origin, result, cost_ns, awaited);
+        Some(len)
+    }
+
+    /// Does `first`, whose `len` slots begin `slots`, knowing the instructions and frees that are queued behind it.
+    fn steps(&mut self, mut core: MutexGuard<'_, Core<B>>, first: Job, slots: &[Slot], len: usize) -> usize {
+        let mut jobs = vec![first];
+        let mut ends = vec![len];
+        let mut at = len;
+        while let Some(len) = whole_step(&slots[at..]) {
+            let [what, place, _, origin, ..] = slots[at];
+            let command = if what & 0xffff_ffff == kind::RUN { decode(&slots[at + 1..at + len]).ok() } else { None };
+            let Some(command @ (Command::Op(_) | Command::Free { .. })) = command else { break };
+            jobs.push(Job { place: place as u32, origin, command });
+            at += len;
+            ends.push(at);
+        }
+        let mut results = Vec::with_capacity(jobs.len());
+        let count = core.run_ahead(&jobs, |result| results.push(result));
+        self.used_bytes.store(core.backend().memory().used_bytes as u64, Relaxed);
+        drop(core);
+        let mut head = 0;
+        for ((job, end), result) in jobs.iter().zip(&ends).zip(results) {
+            self.report(job.origin, result, slots[head][4], false);
+            head = *end;
+        }
+        ends[count - 1]
+    }
+
+    fn report(&mut self, origin: TensorId, result: Result<(), Failure>, cost_ns: u64, awaited: bool) {
         let report = Completion { token: origin, result }.encode();
         while self.reports.push(&[report]).is_err() {
             self.publish();
@@ -403,7 +471,6 @@ impl<B: Backend> Worker<B> {
         if awaited || self.held_ns >= REPORTS_HELD_NS_MAX || self.reports.unpublished_slots() >= REPORTS_HELD_MAX {
             self.publish();
         }
-        true
     }
 
     fn publish(&mut self) {

@@ -7,6 +7,9 @@
 
 pub mod host;
 pub mod oracle;
+mod programs;
+
+pub use programs::programs;
 
 use crate::{Backend, ExecError, HostRange, Input};
 use gt_ops::infer::{InputMeta, infer};
@@ -25,7 +28,8 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!($make;
             elementwise, elementwise_large, elementwise_edges, operands_given_up, casts, selections, reductions,
             reductions_large, arg_reductions, movements, slice_scatters, concatenations, matmuls, gathers, scatters,
-            scans, sorts, searches, positions, creations, randoms, transfers, divisions_by_zero, memory_limit
+            scans, sorts, searches, positions, creations, randoms, transfers, divisions_by_zero, memory_limit,
+            programs
         );
     };
     ($make:expr; $($name:ident),*) => {

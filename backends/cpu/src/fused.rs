@@ -1,0 +1,465 @@
+//! Several elementwise instructions in one pass: a tile goes through all of them while it is in L1, and what one makes
+//! only for another is never in memory.
+//!
+//! The inner loops are those of single instructions, and no element depends on its neighbours: the bits are the same.
+
+use crate::create::scalar_bits;
+use crate::elementwise::{CHUNK_ELEMENTS, STREAM_BYTES_MIN, TILE, Tile, chunk_elements, work_ns};
+use crate::kernels::Kernel;
+use crate::loops::Loops;
+use crate::strided::{copy_run, stream, stream_end};
+use crate::tensor::Tensor;
+use crate::{CpuBackend, IN_PLACE_WASTE_MAX, Map, Power, Result, is_turned, memory, simple_power};
+use gt_backend::{ExecError, Feed, Input, Stage};
+use gt_ops::{Class, DType, Op, Scalar, Shape};
+
+/// Bytes of a tile: one of [`TILE`] elements of the widest dtype, or of more elements of a narrower one.
+const TILE_BYTES: usize = TILE * size_of::<u64>();
+/// Operands of one instruction.
+const OPERANDS_MAX: usize = 3;
+/// Tiles each thread has besides those of results and sources: for what is widened, and for what is to be narrowed.
+const SCRATCH_TILES: usize = OPERANDS_MAX + 1;
+
+/// Where an operand comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum From {
+    /// A source.
+    Source(usize),
+    /// The result of an earlier step.
+    Step(usize),
+}
+
+/// How the elements of a source follow those of the results.
+enum Pattern {
+    /// In the same order, without gaps.
+    Linear,
+    /// One element for all, repeated in a tile if some kernel wants it so.
+    Splat(Option<usize>),
+    /// Along these strides, by way of a tile.
+    Strided(Box<Loops<1>>, usize),
+}
+
+/// An operand from outside.
+struct Source {
+    ptr: *const u8,
+    size: usize,
+    pattern: Pattern,
+}
+
+/// What happens to a result in memory.
+#[derive(Clone, Copy, PartialEq)]
+enum Kept {
+    /// It is in its tile only.
+    No,
+    /// The kernel writes it there.
+    Direct,
+    /// It takes the memory of an operand, to which it is copied when that has been read.
+    Copied,
+    /// It goes there past the caches.
+    Streamed,
+}
+
+/// One instruction.
+struct Step {
+    kernel: Kernel,
+    takes_splat: bool,
+    operands: [From; OPERANDS_MAX],
+    count: usize,
+    widen: [Option<Kernel>; OPERANDS_MAX],
+    narrow: Option<Kernel>,
+    /// Bytes of an element of the result.
+    size: usize,
+    /// Where it is computed, unless directly in memory.
+    tile: usize,
+    kept: Kept,
+    memory: *mut u8,
+}
+
+struct Program {
+    sources: Vec<Source>,
+    steps: Vec<Step>,
+    tiles: usize,
+    tile_elements: usize,
+}
+
+// SAFETY: programs are shared only during one call of `Pool::run`, in which threads write disjoint ranges of results.
+unsafe impl Sync for Program {}
+
+/// Tiles that are free to be written.
+#[derive(Default)]
+struct Tiles {
+    free: Vec<usize>,
+    count: usize,
+}
+
+impl Tiles {
+    fn take(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
+    }
+}
+
+/// The sources of a program while it is put together.
+struct Sources<'a> {
+    shape: Shape,
+    tensors: Vec<(&'a Tensor, usize)>,
+    list: Vec<Source>,
+    /// Numbers, as elements of the dtype they are used in; boxed so that they stay where they are.
+    numbers: Vec<Box<u64>>,
+    tiles: Tiles,
+}
+
+impl<'a> Sources<'a> {
+    fn number(&mut self, number: Scalar, dtype: DType) -> From {
+        let slot = Box::new(scalar_bits(number, dtype));
+        let ptr = std::ptr::from_ref(&*slot).cast();
+        self.numbers.push(slot);
+        self.list.push(Source { ptr, size: dtype.size(), pattern: Pattern::Splat(None) });
+        From::Source(self.list.len() - 1)
+    }
+
+    /// `straight` is the tensor or, where that is turned, a copy of it in row-major order.
+    fn tensor(&mut self, t: &'a Tensor, straight: &Tensor) -> From {
+        if let Some((_, known)) = self.tensors.iter().find(|(known, _)| std::ptr::eq(*known, t)) {
+            return From::Source(*known);
+        }
+        let pattern = if straight.numel() == 1 {
+            Pattern::Splat(None)
+        } else if straight.contiguous && straight.meta.shape == self.shape {
+            Pattern::Linear
+        } else {
+            let strides = straight.broadcast_strides(&self.shape);
+            Pattern::Strided(Box::new(Loops::new(&self.shape, [&strides])), self.tiles.take())
+        };
+        self.list.push(Source { ptr: straight.ptr(), size: t.size(), pattern });
+        self.tensors.push((t, self.list.len() - 1));
+        From::Source(self.list.len() - 1)
+    }
+}
+
+impl CpuBackend {
+    /// See [`gt_backend::Backend::execute_fused`].
+    pub(crate) fn fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        let Some(shape) = stages.first().map(|stage| stage.out.shape) else { return Ok(Vec::new()) };
+        let elements = shape.numel();
+        let fuses = |stage: &Stage<'_, Tensor>| {
+            stage.out.shape == shape
+                && stage.inputs.len() <= OPERANDS_MAX
+                && operand_dtype(stages, stage).is_some_and(|dtype| stage.op.row().fuses(dtype))
+        };
+        if elements == 0 || !stages.iter().all(fuses) {
+            return gt_backend::execute_one_by_one(self, stages);
+        }
+        let straight = self.straightened(stages, &shape)?;
+        let mut sources =
+            Sources { shape, tensors: Vec::new(), list: Vec::new(), numbers: Vec::new(), tiles: Tiles::default() };
+        let mut steps = Vec::with_capacity(stages.len());
+        let mut weight = 0;
+        for stage in stages {
+            let (map, operands) = self.planned(stages, stage)?;
+            let mut from = [From::Step(0); OPERANDS_MAX];
+            for (i, operand) in operands.iter().enumerate() {
+                from[i] = match operand {
+                    Feed::Made(earlier) => From::Step(*earlier),
+                    Feed::Given(Input::Scalar(number)) => sources.number(*number, map.dtypes[i]),
+                    Feed::Given(Input::Tensor(t)) => {
+                        let copy = straight.iter().find(|(turned, _)| std::ptr::eq(*turned, *t));
+                        sources.tensor(t, copy.map_or(*t, |(_, copy)| copy))
+                    }
+                };
+            }
+            let widen = map.dtypes.map(|dtype| if map.moves { None } else { self.widen(dtype) });
+            weight += map.weight + 1;
+            steps.push(Step {
+                kernel: map.kernel,
+                takes_splat: map.takes_splat,
+                operands: from,
+                count: operands.len(),
+                widen,
+                narrow: map.narrow,
+                size: stage.out.dtype.size(),
+                tile: usize::MAX,
+                kept: Kept::No,
+                memory: std::ptr::null_mut(),
+            });
+        }
+        let results = self.place(stages, &mut steps, &sources)?;
+        let Sources { list: mut sources, mut tiles, numbers, .. } = sources;
+        repeat_splats(&steps, &mut sources, &mut tiles);
+        share_tiles(&mut steps, &mut tiles);
+        let half = steps.iter().any(|step| step.narrow.is_some() || step.widen.iter().any(Option::is_some));
+        let widest = steps.iter().map(|step| step.size).chain(sources.iter().map(|source| source.size)).max();
+        let tile_elements = TILE_BYTES / widest.unwrap_or(1).max(size_of::<f32>());
+        let program =
+            Program { sources, steps, tiles: tiles.count + if half { SCRATCH_TILES } else { 0 }, tile_elements };
+        let work_ns = work_ns(elements, weight);
+        let chunks = if self.pool.pays(work_ns) { self.pool.chunks(work_ns) } else { 1 };
+        let chunk = chunk_elements(elements, chunks).next_multiple_of(tile_elements.max(CHUNK_ELEMENTS));
+        self.pool.run(elements.div_ceil(chunk), &|i| {
+            // SAFETY: sources are tensors of at least the results' broadcast shape, copies of such, or numbers that
+            // live until here. A result is new, or it is the only handle of a linear source of its size that nobody
+            // reads after it is written; chunks are disjoint.
+            unsafe { program.range(i * chunk, ((i + 1) * chunk).min(elements)) }
+        })?;
+        drop((numbers, straight));
+        Ok(results)
+    }
+
+    /// The operands that are walked along their columns, with a copy in row-major order of each.
+    fn straightened<'a>(&mut self, stages: &[Stage<'a, Tensor>], shape: &Shape) -> Result<Vec<(&'a Tensor, Tensor)>> {
+        let mut copies: Vec<(&Tensor, Tensor)> = Vec::new();
+        for feed in stages.iter().flat_map(|stage| &stage.inputs) {
+            if let Feed::Given(Input::Tensor(t)) = feed
+                && is_turned(t, shape)
+                && !copies.iter().any(|(known, _)| std::ptr::eq(*known, *t))
+            {
+                copies.push((t, self.contiguous(t)?));
+            }
+        }
+        Ok(copies)
+    }
+
+    /// The kernel of a stage and what it reads: for some powers and casts, something simpler.
+    fn planned<'a>(
+        &self,
+        stages: &[Stage<'a, Tensor>],
+        stage: &Stage<'a, Tensor>,
+    ) -> Result<(Map, Vec<Feed<'a, Tensor>>)> {
+        let (row, out, inputs) = (stage.op.row(), stage.out.dtype, &stage.inputs);
+        let Some(dtype) = operand_dtype(stages, stage) else {
+            return Err(ExecError::internal(format!("{} of no tensor", row.name)));
+        };
+        let same = || {
+            let yes = Feed::Given(Input::Scalar(Scalar::Bool(true)));
+            (self.select_map(out), vec![yes, inputs[0], inputs[0]])
+        };
+        let plain = |map: Map| (map, inputs.clone());
+        Ok(match row.class {
+            Class::Cast if dtype == out => same(),
+            Class::Cast => plain(self.cast_map(dtype, out)?),
+            Class::Select => plain(self.select_map(out)),
+            _ => {
+                let power = match inputs[..] {
+                    [_, Feed::Given(Input::Scalar(exponent))] if row.op == Op::Pow && dtype.is_float() => {
+                        simple_power(exponent)
+                    }
+                    _ => None,
+                };
+                match power {
+                    Some(Power::Same) => same(),
+                    Some(Power::Square) => {
+                        (self.elementwise_map(Op::Mul.row(), dtype, out)?, vec![inputs[0], inputs[0]])
+                    }
+                    Some(Power::Function(op)) => (self.elementwise_map(op.row(), dtype, out)?, vec![inputs[0]]),
+                    None => plain(self.elementwise_map(row, dtype, out)?),
+                }
+            }
+        })
+    }
+
+    /// Gives every kept result its memory: an operand's that nobody needs any more, or new.
+    fn place(
+        &self,
+        stages: &[Stage<'_, Tensor>],
+        steps: &mut [Step],
+        sources: &Sources<'_>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let last_read =
+            |source: usize| steps.iter().rposition(|s| s.operands[..s.count].contains(&From::Source(source)));
+        // Tensors given up, and the step after which their memory is free to take.
+        let mut given_up: Vec<(&Tensor, usize)> = Vec::new();
+        for &(t, source) in &sources.tensors {
+            let given = stages.iter().any(|stage| {
+                let marked = |i: usize| stage.last_use >> i & 1 == 1;
+                let is_it =
+                    |feed: &Feed<'_, Tensor>| matches!(feed, Feed::Given(Input::Tensor(x)) if std::ptr::eq(*x, t));
+                stage.inputs.iter().enumerate().any(|(i, feed)| is_it(feed) && marked(i))
+            });
+            if given && t.contiguous && t.meta.shape == sources.shape && t.buffer.is_unique() {
+                given_up.extend(last_read(source).map(|step| (t, step)));
+            }
+        }
+        let mut results = Vec::with_capacity(stages.len());
+        for (at, (stage, step)) in stages.iter().zip(steps).enumerate() {
+            if !stage.kept {
+                results.push(None);
+                continue;
+            }
+            let bytes = stage.out.bytes();
+            let fits = |t: &Tensor| {
+                t.size() == stage.out.dtype.size()
+                    && t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * bytes.max(memory::ALIGN_BYTES)
+            };
+            let reused = given_up.iter().position(|(t, read)| *read <= at && fits(t));
+            let result = match reused {
+                Some(i) => Tensor { meta: stage.out, ..given_up.swap_remove(i).0.clone() },
+                None => self.new_tensor(&stage.out)?,
+            };
+            step.kept = match reused {
+                Some(_) => Kept::Copied,
+                None if bytes >= STREAM_BYTES_MIN => Kept::Streamed,
+                None => Kept::Direct,
+            };
+            step.memory = result.ptr();
+            results.push(Some(result));
+        }
+        Ok(results)
+    }
+}
+
+/// The dtype a stage computes in: that of its tensor operands, for a selection that of the choices.
+fn operand_dtype(stages: &[Stage<'_, Tensor>], stage: &Stage<'_, Tensor>) -> Option<DType> {
+    if stage.op.row().class == Class::Select {
+        return Some(stage.out.dtype);
+    }
+    stage.inputs.iter().find_map(|feed| match feed {
+        Feed::Given(Input::Tensor(t)) => Some(t.meta.dtype),
+        Feed::Given(Input::Scalar(_)) => None,
+        Feed::Made(earlier) => stages.get(*earlier).map(|earlier: &Stage<'_, Tensor>| earlier.out.dtype),
+    })
+}
+
+/// Gives a tile to each single element that some kernel wants repeated.
+fn repeat_splats(steps: &[Step], sources: &mut [Source], tiles: &mut Tiles) {
+    for step in steps.iter().filter(|step| !step.takes_splat) {
+        for operand in &step.operands[..step.count] {
+            if let From::Source(source) = operand
+                && let Pattern::Splat(tile @ None) = &mut sources[*source].pattern
+            {
+                *tile = Some(tiles.take());
+            }
+        }
+    }
+}
+
+/// Gives each result that does not go straight to memory a tile: one whose content nobody reads any more.
+fn share_tiles(steps: &mut [Step], tiles: &mut Tiles) {
+    let mut last_read = vec![0; steps.len()];
+    for (at, step) in steps.iter().enumerate() {
+        for operand in &step.operands[..step.count] {
+            if let From::Step(earlier) = operand {
+                last_read[*earlier] = at;
+            }
+        }
+    }
+    for at in 0..steps.len() {
+        if steps[at].kept != Kept::Direct {
+            steps[at].tile = tiles.take();
+        }
+        for earlier in 0..=at {
+            if last_read[earlier].max(earlier) == at && steps[earlier].kept != Kept::Direct {
+                tiles.free.push(steps[earlier].tile);
+            }
+        }
+    }
+}
+
+impl Program {
+    /// # Safety
+    /// Sources are readable and results writable for these elements; a result overlaps no source but one of its size
+    /// that no step after its own reads.
+    unsafe fn range(&self, from: usize, to: usize) {
+        let mut room = Box::<[Tile]>::new_uninit_slice(self.tiles);
+        let room = room.as_mut_ptr().cast::<u8>();
+        let tile = |i: usize| room.wrapping_add(i * TILE_BYTES);
+        let scratch = |i: usize| tile(self.tiles - SCRATCH_TILES + i);
+        let mut given: Vec<*const u8> = self.sources.iter().map(|source| source.ptr).collect();
+        let mut made: Vec<*const u8> = vec![std::ptr::null(); self.steps.len()];
+        for source in &self.sources {
+            if let Pattern::Splat(Some(t)) = source.pattern {
+                // SAFETY: one element is readable, and a tile has room for these.
+                unsafe { copy_run(tile(t), source.size as isize, source.ptr, 0, self.tile_elements, source.size) };
+            }
+        }
+        let mut streamed = false;
+        let mut at = from;
+        while at < to {
+            let n = self.tile_elements.min(to - at);
+            for (ptr, source) in given.iter_mut().zip(&self.sources) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    match &source.pattern {
+                        Pattern::Linear => *ptr = source.ptr.add(at * source.size),
+                        Pattern::Splat(_) => {}
+                        Pattern::Strided(loops, t) => *ptr = gather(source, loops, at, n, tile(*t)),
+                    }
+                }
+            }
+            for (i, step) in self.steps.iter().enumerate() {
+                let mut operands = [std::ptr::null::<u8>(); OPERANDS_MAX];
+                let mut splat = 0;
+                // SAFETY: the caller's promise; tiles have room for a tile's elements, and no two that are in use at
+                // one time are the same.
+                unsafe {
+                    for (o, operand) in step.operands[..step.count].iter().enumerate() {
+                        let (mut ptr, mut elements) = match operand {
+                            From::Source(source) => (given[*source], n),
+                            From::Step(earlier) => (made[*earlier], n),
+                        };
+                        if let From::Source(source) = operand
+                            && let Pattern::Splat(repeated) = self.sources[*source].pattern
+                        {
+                            if step.takes_splat {
+                                splat |= 1 << o;
+                                elements = 1;
+                            } else if let Some(t) = repeated {
+                                ptr = tile(t);
+                            }
+                        }
+                        if let Some(widen) = step.widen[o] {
+                            widen(scratch(o), [ptr; 3], 0, elements);
+                            ptr = scratch(o);
+                        }
+                        operands[o] = ptr;
+                    }
+                    let memory = step.memory.wrapping_add(at * step.size);
+                    let result = if step.kept == Kept::Direct { memory } else { tile(step.tile) };
+                    if let Some(narrow) = step.narrow {
+                        let wide = scratch(OPERANDS_MAX);
+                        (step.kernel)(wide, operands, splat, n);
+                        narrow(result, [wide.cast_const(); 3], 0, n);
+                    } else {
+                        (step.kernel)(result, operands, splat, n);
+                    }
+                    match step.kept {
+                        Kept::No | Kept::Direct => {}
+                        Kept::Copied => memory.copy_from_nonoverlapping(result, n * step.size),
+                        Kept::Streamed => {
+                            stream(memory, result, n * step.size);
+                            streamed = true;
+                        }
+                    }
+                    made[i] = result;
+                }
+            }
+            at += n;
+        }
+        if streamed {
+            stream_end();
+        }
+    }
+}
+
+/// Where `n` elements from the `at`-th on are side by side: where they lie, or in `tile`.
+///
+/// # Safety
+/// The source is readable for these elements, and the tile has room for them.
+unsafe fn gather(source: &Source, loops: &Loops<1>, at: usize, n: usize, tile: *mut u8) -> *const u8 {
+    let [step] = loops.inner_strides();
+    let mut whole = None;
+    loops.for_runs(at, at + n, |run| {
+        let from = source.ptr.wrapping_offset(run.offsets[0]);
+        if run.len == n && step == source.size as isize {
+            whole = Some(from);
+            return;
+        }
+        // SAFETY: the run lies within the source; the tile has room for `n` elements.
+        unsafe {
+            let to = tile.add((run.at - at) * source.size);
+            copy_run(to, source.size as isize, from, step, run.len, source.size);
+        }
+    });
+    whole.unwrap_or(tile)
+}
