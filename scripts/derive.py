@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _composites, _forms, _gt, _ops
+from gt import _composites, _forms, _gt, _ops, _placement
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pybind" / "python" / "gt"
@@ -43,6 +43,9 @@ def _signature(function: Any) -> list[str]:
         if parameter.kind is parameter.VAR_POSITIONAL:
             words.append(f"*{parameter.name}: {_annotation(parameter.annotation)}")
             starred = True
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            words.append(f"**{parameter.name}: {_annotation(parameter.annotation)}")
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             words.append("*")
@@ -72,7 +75,7 @@ def _is_python(name: str) -> bool:
 def _methods() -> str:
     """The methods that `_ops.install` gives `Tensor`."""
     lines = []
-    methods = {method.__name__ for method in _composites.TENSOR_METHODS}
+    methods = {method.__name__ for method in (*_composites.TENSOR_METHODS, *_placement.TENSOR_METHODS)}
     for name in sorted({*gt._functions, *methods}):
         if not hasattr(gt.Tensor, name):
             continue

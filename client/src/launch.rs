@@ -114,7 +114,7 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
         Error::Launch(format!("{} could not be {what}: {error}", gtd.display()))
     };
     let (ours, theirs) = Socket::pair().map_err(|e| failed("started", &e))?;
-    let name = format!("@gt-private-{}-{:016x}", std::process::id(), crate::session::random_seed());
+    let name = format!("@gt-private-{}-{:016x}", std::process::id(), crate::random::random_seed());
     // The daemon gets its end as standard input: the one descriptor that needs no unsafe code to pass.
     let child = Command::new(&gtd)
         .args(["--private", "--client-fd", "0", "--name", &name])

@@ -1,6 +1,7 @@
 //! Emitting ops: where instructions are inferred, issued and recorded on the tape.
 
 use crate::error::{Error, Result};
+use crate::random::{Generator, default_generator};
 use crate::session::{Session, Value};
 use crate::tape::{self, Edge, Node};
 use crate::tensor::Tensor;
@@ -22,6 +23,8 @@ pub struct Scope {
     error: Option<Error>,
     /// What was emitted and the shape it gave, if somebody asked for it.
     trail: Option<Vec<(Step, Shape)>>,
+    /// What draws random numbers, if not the default.
+    generator: Option<Arc<Generator>>,
 }
 
 impl Scope {
@@ -34,7 +37,13 @@ impl Scope {
             stale: Vec::new(),
             error: None,
             trail: None,
+            generator: None,
         }
+    }
+
+    /// Draws random numbers from `generator` instead of the default.
+    pub fn draw_from(&mut self, generator: Arc<Generator>) {
+        self.generator = Some(generator);
     }
 
     /// `tensor` as an operand.
@@ -219,6 +228,7 @@ impl Graph for Scope {
     }
 
     fn next_random(&mut self) -> (u64, u64) {
-        self.session.next_random()
+        let draw = self.generator.as_ref().unwrap_or_else(|| default_generator()).next();
+        (draw.seed, draw.stream)
     }
 }

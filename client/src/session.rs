@@ -82,8 +82,6 @@ struct Submit {
     unpublished: u32,
     /// What was issued since the last wait ended is estimated to take, nanoseconds.
     outstanding_ns: u64,
-    seed: u64,
-    stream: u64,
     /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
     origins: HashMap<TensorId, String>,
 }
@@ -150,8 +148,6 @@ impl Session {
                 freed_len: 0,
                 unpublished: 0,
                 outstanding_ns: 0,
-                seed: random_seed(),
-                stream: 0,
                 origins: HashMap::new(),
             }),
             complete: Mutex::new(Complete {
@@ -403,26 +399,6 @@ impl Session {
         if self.is_open() {
             self.flush_frees(self.submit.lock(), true);
         }
-    }
-
-    /// The key and stream of the next random instruction.
-    pub(crate) fn next_random(&self) -> (u64, u64) {
-        let mut submit = self.submit.lock();
-        let stream = submit.stream;
-        submit.stream += 1;
-        (submit.seed, stream)
-    }
-
-    /// Starts the random numbers over from `seed`.
-    pub fn manual_seed(&self, seed: u64) {
-        let mut submit = self.submit.lock();
-        submit.seed = seed;
-        submit.stream = 0;
-    }
-
-    /// The seed in use.
-    pub fn initial_seed(&self) -> u64 {
-        self.submit.lock().seed
     }
 
     /// A block of the arena for a transfer, after asking the daemon for more if there is no room.
@@ -686,12 +662,6 @@ impl Complete {
             }
         }
     }
-}
-
-/// A seed nobody chose: different in every session.
-pub(crate) fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 /// A tensor that exists in the daemon, freed there when nobody here holds it.

@@ -700,7 +700,7 @@ pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> 
 /// A step of 0 or away from `end`.
 pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<DType>) -> Result<Val> {
     let float = [start, end, step].iter().any(|s| s.category() == 2);
-    let dtype = dtype.unwrap_or(if float { DType::DEFAULT_FLOAT } else { DType::I64 });
+    let dtype = dtype.unwrap_or(if float { DType::default_float() } else { DType::I64 });
     let (first, last, stride) = (start.to_f64(), end.to_f64(), step.to_f64());
     if stride == 0.0 {
         return Err(OpError::runtime("step must be nonzero"));

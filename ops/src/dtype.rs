@@ -1,6 +1,7 @@
 //! Element types and PyTorch's promotion between them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The type of a tensor's elements. The discriminant is the code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,11 +31,19 @@ pub enum DType {
 
 use DType::*;
 
+static DEFAULT_FLOAT: AtomicU8 = AtomicU8::new(F32 as u8);
+
 impl DType {
     /// Every dtype, in wire order.
     pub const ALL: [DType; 10] = [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64];
-    /// What a Python float becomes.
-    pub const DEFAULT_FLOAT: DType = F32;
+    /// What a number with a fraction becomes where nothing else decides; f32 until [`DType::set_default_float`].
+    pub fn default_float() -> DType {
+        Self::from_code(DEFAULT_FLOAT.load(Ordering::Relaxed)).unwrap_or(F32)
+    }
+    /// Chooses what such a number becomes in this process. The daemon never asks: its operands have dtypes.
+    pub fn set_default_float(dtype: DType) {
+        DEFAULT_FLOAT.store(dtype as u8, Ordering::Relaxed);
+    }
 
     /// The dtype of a wire code.
     pub fn from_code(code: u8) -> Option<DType> {
@@ -126,8 +135,8 @@ impl DType {
         }
     }
     /// The floating dtype an integer operand becomes in a float-valued op; floats stay.
-    pub const fn to_float(self) -> DType {
-        if self.is_float() { self } else { Self::DEFAULT_FLOAT }
+    pub fn to_float(self) -> DType {
+        if self.is_float() { self } else { Self::default_float() }
     }
 }
 
@@ -186,7 +195,7 @@ pub fn result_type(operands: impl IntoIterator<Item = Promotable>) -> DType {
             Promotable::ZeroDim(d) => zero = join(zero, d),
             Promotable::Number(0) => number = join(number, Bool),
             Promotable::Number(1) => number = join(number, I64),
-            Promotable::Number(_) => number = join(number, DType::DEFAULT_FLOAT),
+            Promotable::Number(_) => number = join(number, DType::default_float()),
         }
     }
     let raise = |high: Option<DType>, low: Option<DType>| match (high, low) {
@@ -194,7 +203,7 @@ pub fn result_type(operands: impl IntoIterator<Item = Promotable>) -> DType {
         (Some(h), _) => Some(h),
         (None, l) => l,
     };
-    raise(raise(dim, zero), number).unwrap_or(DType::DEFAULT_FLOAT)
+    raise(raise(dim, zero), number).unwrap_or(DType::default_float())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::error::OrRaise;
 use crate::gil;
+use crate::options;
 use crate::tensor::PyTensor;
 use gt_client::backward::{self, BackwardOptions};
 use gt_client::{Node, Tensor, tape};
@@ -218,7 +219,9 @@ impl PyTensor {
         slf.clone()
     }
     /// A tensor of its own with the same elements, through which gradients flow.
-    fn clone(&self, py: Python<'_>) -> PyResult<PyTensor> {
+    #[pyo3(signature = (*, memory_format=None))]
+    pub fn clone(&self, py: Python<'_>, memory_format: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+        memory_format.map_or(Ok(()), options::memory_format)?;
         self.read(py).copied().or_raise().map(PyTensor::wrap)
     }
     /// Walks the tape back from this tensor, collecting gradients in the leaves, or in `inputs` alone.

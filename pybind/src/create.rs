@@ -2,8 +2,10 @@
 
 use crate::convert::{ints, number, sizes};
 use crate::data;
+use crate::device::DeviceArg;
 use crate::dtype::DTypeArg;
 use crate::error::OrRaise;
+use crate::options::Options;
 use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::{Scope, Tensor};
@@ -11,17 +13,16 @@ use gt_ops::error::Result as OpResult;
 use gt_ops::{Arg, DType, Graph, Op, Scalar, Val, build};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 /// A new tensor from a builder without operands.
-fn make(
-    py: Python<'_>,
-    requires_grad: bool,
-    build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
-) -> PyResult<PyTensor> {
+fn make(py: Python<'_>, options: Options, build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>) -> PyResult<PyTensor> {
     let mut scope = Scope::new(&current(py)?);
+    if let Some(generator) = options.generator {
+        scope.draw_from(generator);
+    }
     let outcome = build(&mut scope);
-    finish(scope.finish(outcome, |s, v| s.tensor(v)).or_raise()?, requires_grad)
+    finish(scope.finish(outcome, |s, v| s.tensor(v)).or_raise()?, options.requires_grad)
 }
 
 fn finish(mut tensor: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
@@ -45,7 +46,7 @@ fn natural_dtype(scalar: Scalar) -> DType {
     match scalar {
         Scalar::Bool(_) => DType::Bool,
         Scalar::Int(_) => DType::I64,
-        Scalar::Float(_) => DType::DEFAULT_FLOAT,
+        Scalar::Float(_) => DType::default_float(),
     }
 }
 
@@ -58,18 +59,51 @@ fn size_args(args: &Bound<'_, PyTuple>, size: Option<&Bound<'_, PyAny>>) -> PyRe
     }
 }
 
+#[pymethods]
+impl PyTensor {
+    /// PyTorch's oldest constructor: sizes, or data that become the default dtype.
+    #[new]
+    #[pyo3(signature = (*args, device=None))]
+    fn new(args: &Bound<'_, PyTuple>, device: Option<DeviceArg>) -> PyResult<PyTensor> {
+        let py = args.py();
+        device.map_or(Ok(()), |device| device.check())?;
+        let dtype = DType::default_float();
+        if args.len() == 1 {
+            let data = &args.get_item(0)?;
+            let is_size = data.get_type().name()? == "Size" || data.extract::<i64>().is_ok();
+            if let Ok(tensor) = data.cast::<PyTensor>()
+                && tensor.get().read(py).meta().dtype == dtype
+            {
+                return Ok(PyTensor::wrap(tensor.get().write(py, |t| t.alias(false))));
+            }
+            if !is_size {
+                return data::from_python(data, Some(dtype)).map(PyTensor::wrap);
+            }
+        }
+        let sizes = if args.is_empty() { vec![0] } else { sizes(args)? };
+        let shape = build::shape_of(&sizes).or_raise()?;
+        make(py, Options::default(), |g| build::full(g, shape, Scalar::Int(0), dtype))
+    }
+}
+
 /// A tensor from numbers, nested sequences of them, or an array.
 #[pyfunction]
-#[pyo3(signature = (data, dtype=None, *, requires_grad=false))]
-fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, requires_grad: bool) -> PyResult<PyTensor> {
-    finish(data::from_python(data, dtype.map(|d| d.0))?, requires_grad)
+#[pyo3(signature = (data, dtype=None, **options))]
+fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, options: Option<&Bound<'_, PyDict>>) -> PyResult<PyTensor> {
+    let options = Options::of("tensor", options)?;
+    finish(data::from_python(data, dtype.map(|d| d.0))?, options.requires_grad)
 }
 
 /// The tensor itself, or one made from numbers or an array.
 #[pyfunction]
-#[pyo3(signature = (data, dtype=None))]
-fn as_tensor<'py>(data: &Bound<'py, PyAny>, dtype: Option<DTypeArg>) -> PyResult<Bound<'py, PyAny>> {
+#[pyo3(signature = (data, dtype=None, device=None))]
+fn as_tensor<'py>(
+    data: &Bound<'py, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = data.py();
+    device.map_or(Ok(()), |device| device.check())?;
     if let Ok(tensor) = data.cast::<PyTensor>()
         && dtype.as_ref().is_none_or(|d| d.0 == tensor.get().read(py).meta().dtype)
     {
@@ -92,29 +126,29 @@ macro_rules! constants {
         $(
             #[doc = $doc]
             #[pyfunction]
-            #[pyo3(signature = (*args, size=None, dtype=None, requires_grad=false))]
+            #[pyo3(signature = (*args, size=None, **options))]
             fn $name(
                 py: Python<'_>,
                 args: &Bound<'_, PyTuple>,
                 size: Option<&Bound<'_, PyAny>>,
-                dtype: Option<DTypeArg>,
-                requires_grad: bool,
+                options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<PyTensor> {
                 let shape = build::shape_of(&size_args(args, size)?).or_raise()?;
-                let dtype = dtype.map_or(DType::DEFAULT_FLOAT, |d| d.0);
-                make(py, requires_grad, |g| build::full(g, shape, Scalar::Int($value), dtype))
+                let options = Options::of(stringify!($name), options)?;
+                let dtype = options.float();
+                make(py, options, |g| build::full(g, shape, Scalar::Int($value), dtype))
             }
             #[doc = concat!($doc, " The shape and dtype are another tensor's.")]
             #[pyfunction]
-            #[pyo3(signature = (input, *, dtype=None, requires_grad=false))]
+            #[pyo3(signature = (input, **options))]
             fn $like(
                 py: Python<'_>,
                 input: &Bound<'_, PyTensor>,
-                dtype: Option<DTypeArg>,
-                requires_grad: bool,
+                options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<PyTensor> {
-                let meta = build::like(input.get().read(py).meta(), dtype.map(|d| d.0));
-                make(py, requires_grad, |g| build::full(g, meta.shape, Scalar::Int($value), meta.dtype))
+                let options = Options::of(stringify!($like), options)?;
+                let meta = build::like(input.get().read(py).meta(), options.dtype);
+                make(py, options, |g| build::full(g, meta.shape, Scalar::Int($value), meta.dtype))
             }
         )*
     };
@@ -128,46 +162,45 @@ constants! {
 
 /// A tensor of one number.
 #[pyfunction]
-#[pyo3(signature = (size, fill_value, *, dtype=None, requires_grad=false))]
+#[pyo3(signature = (size, fill_value, **options))]
 fn full(
     py: Python<'_>,
     size: &Bound<'_, PyAny>,
     fill_value: &Bound<'_, PyAny>,
-    dtype: Option<DTypeArg>,
-    requires_grad: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyTensor> {
     let value = scalar(fill_value, "fill_value")?;
     let shape = build::shape_of(&ints(size)?).or_raise()?;
-    let dtype = dtype.map_or(natural_dtype(value), |d| d.0);
-    make(py, requires_grad, |g| build::full(g, shape, value, dtype))
+    let options = Options::of("full", options)?;
+    let dtype = options.dtype.unwrap_or(natural_dtype(value));
+    make(py, options, |g| build::full(g, shape, value, dtype))
 }
 
 /// A tensor of one number, with another's shape and dtype.
 #[pyfunction]
-#[pyo3(signature = (input, fill_value, *, dtype=None, requires_grad=false))]
+#[pyo3(signature = (input, fill_value, **options))]
 fn full_like(
     py: Python<'_>,
     input: &Bound<'_, PyTensor>,
     fill_value: &Bound<'_, PyAny>,
-    dtype: Option<DTypeArg>,
-    requires_grad: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyTensor> {
     let value = scalar(fill_value, "fill_value")?;
-    let meta = build::like(input.get().read(py).meta(), dtype.map(|d| d.0));
-    make(py, requires_grad, |g| build::full(g, meta.shape, value, meta.dtype))
+    let options = Options::of("full_like", options)?;
+    let meta = build::like(input.get().read(py).meta(), options.dtype);
+    make(py, options, |g| build::full(g, meta.shape, value, meta.dtype))
 }
 
 /// `start, start + step, …` up to but without `end`.
 #[pyfunction]
-#[pyo3(signature = (*args, start=None, end=None, step=None, dtype=None, requires_grad=false))]
+#[pyo3(signature = (*args, start=None, end=None, step=None, **options))]
 fn arange(
     py: Python<'_>,
     args: &Bound<'_, PyTuple>,
     start: Option<Bound<'_, PyAny>>,
     end: Option<Bound<'_, PyAny>>,
     step: Option<Bound<'_, PyAny>>,
-    dtype: Option<DTypeArg>,
-    requires_grad: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyTensor> {
     let get = |i: usize| args.get_item(i).ok();
     let (first, last, stride) = match args.len() {
@@ -182,30 +215,33 @@ fn arange(
     let last = scalar(&last, "end")?;
     let first = first.map_or(Ok(Scalar::Int(0)), |s| scalar(&s, "start"))?;
     let stride = stride.map_or(Ok(Scalar::Int(1)), |s| scalar(&s, "step"))?;
-    make(py, requires_grad, |g| build::arange(g, first, last, stride, dtype.map(|d| d.0)))
+    let options = Options::of("arange", options)?;
+    let dtype = options.dtype;
+    make(py, options, |g| build::arange(g, first, last, stride, dtype))
 }
 
 /// `steps` numbers from `start` to `end`, both included.
 #[pyfunction]
-#[pyo3(signature = (start, end, steps, *, dtype=None, requires_grad=false))]
+#[pyo3(signature = (start, end, steps, **options))]
 fn linspace(
     py: Python<'_>,
     start: f64,
     end: f64,
     steps: i64,
-    dtype: Option<DTypeArg>,
-    requires_grad: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyTensor> {
-    let dtype = dtype.map_or(DType::DEFAULT_FLOAT, |d| d.0);
-    make(py, requires_grad, |g| build::linspace(g, start, end, steps, dtype))
+    let options = Options::of("linspace", options)?;
+    let dtype = options.float();
+    make(py, options, |g| build::linspace(g, start, end, steps, dtype))
 }
 
 /// Ones on the diagonal.
 #[pyfunction]
-#[pyo3(signature = (n, m=None, *, dtype=None, requires_grad=false))]
-fn eye(py: Python<'_>, n: i64, m: Option<i64>, dtype: Option<DTypeArg>, requires_grad: bool) -> PyResult<PyTensor> {
-    let dtype = dtype.map_or(DType::DEFAULT_FLOAT, |d| d.0);
-    make(py, requires_grad, |g| build::eye(g, n, m.unwrap_or(n), dtype))
+#[pyo3(signature = (n, m=None, **options))]
+fn eye(py: Python<'_>, n: i64, m: Option<i64>, options: Option<&Bound<'_, PyDict>>) -> PyResult<PyTensor> {
+    let options = Options::of("eye", options)?;
+    let dtype = options.float();
+    make(py, options, |g| build::eye(g, n, m.unwrap_or(n), dtype))
 }
 
 macro_rules! randoms {
@@ -213,29 +249,29 @@ macro_rules! randoms {
         $(
             #[doc = $doc]
             #[pyfunction]
-            #[pyo3(signature = (*args, size=None, dtype=None, requires_grad=false))]
+            #[pyo3(signature = (*args, size=None, **options))]
             fn $name(
                 py: Python<'_>,
                 args: &Bound<'_, PyTuple>,
                 size: Option<&Bound<'_, PyAny>>,
-                dtype: Option<DTypeArg>,
-                requires_grad: bool,
+                options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<PyTensor> {
                 let shape = build::shape_of(&size_args(args, size)?).or_raise()?;
-                let dtype = dtype.map_or(DType::DEFAULT_FLOAT, |d| d.0);
-                make(py, requires_grad, |g| build::random(g, Op::$op, &[], shape, dtype))
+                let options = Options::of(stringify!($name), options)?;
+                let dtype = options.float();
+                make(py, options, |g| build::random(g, Op::$op, &[], shape, dtype))
             }
             #[doc = concat!($doc, " The shape and dtype are another tensor's.")]
             #[pyfunction]
-            #[pyo3(signature = (input, *, dtype=None, requires_grad=false))]
+            #[pyo3(signature = (input, **options))]
             fn $like(
                 py: Python<'_>,
                 input: &Bound<'_, PyTensor>,
-                dtype: Option<DTypeArg>,
-                requires_grad: bool,
+                options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<PyTensor> {
-                let meta = build::like(input.get().read(py).meta(), dtype.map(|d| d.0));
-                make(py, requires_grad, |g| build::random(g, Op::$op, &[], meta.shape, meta.dtype))
+                let options = Options::of(stringify!($like), options)?;
+                let meta = build::like(input.get().read(py).meta(), options.dtype);
+                make(py, options, |g| build::random(g, Op::$op, &[], meta.shape, meta.dtype))
             }
         )*
     };
@@ -249,15 +285,14 @@ randoms! {
 /// Uniform integers from `low` (0 unless given) up to but without `high`: `randint(high, size)` or
 /// `randint(low, high, size)`.
 #[pyfunction]
-#[pyo3(signature = (*args, low=None, high=None, size=None, dtype=None, requires_grad=false))]
+#[pyo3(signature = (*args, low=None, high=None, size=None, **options))]
 fn randint(
     py: Python<'_>,
     args: &Bound<'_, PyTuple>,
     low: Option<i64>,
     high: Option<i64>,
     size: Option<Bound<'_, PyAny>>,
-    dtype: Option<DTypeArg>,
-    requires_grad: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyTensor> {
     let mut numbers = [low, high].into_iter().flatten().collect::<Vec<_>>();
     let mut size = size;
@@ -275,8 +310,9 @@ fn randint(
         _ => return Err(PyTypeError::new_err("randint() missing the argument 'high'")),
     };
     let shape = build::shape_of(&ints(&size)?).or_raise()?;
-    let dtype = dtype.map_or(DType::I64, |d| d.0);
-    make(py, requires_grad, |g| build::random(g, Op::Randint, &[Arg::from(low), Arg::from(high)], shape, dtype))
+    let options = Options::of("randint", options)?;
+    let dtype = options.dtype.unwrap_or(DType::I64);
+    make(py, options, |g| build::random(g, Op::Randint, &[Arg::from(low), Arg::from(high)], shape, dtype))
 }
 
 /// Adds the functions to the module.

@@ -192,10 +192,10 @@ pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Te
         let mut nested = Nested::default();
         nested.read(data, 0)?;
         let natural = match nested.category {
-            _ if nested.count() == 0 => DType::DEFAULT_FLOAT,
+            _ if nested.count() == 0 => DType::default_float(),
             0 => DType::Bool,
             1 => DType::I64,
-            _ => DType::DEFAULT_FLOAT,
+            _ => DType::default_float(),
         };
         let dtype = dtype.unwrap_or(natural);
         let meta = Meta::new(Shape::new(&nested.dims).map_err(raise_op)?, dtype);
@@ -275,7 +275,8 @@ fn element<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, i: usize) -> PyResu
     })
 }
 
-fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
+/// The elements' bytes.
+pub fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
     let value = tensor.value().or_raise()?;
     let block = value.session().download(&value).or_raise()?;
     let mut bytes = vec![0; value.meta().bytes()];

@@ -74,7 +74,7 @@ impl<'py> FromPyObject<'_, 'py> for DTypeArg {
             for (python, dtype) in [
                 (py.get_type::<PyBool>(), DType::Bool),
                 (py.get_type::<PyInt>(), DType::I64),
-                (py.get_type::<PyFloat>(), DType::F32),
+                (py.get_type::<PyFloat>(), DType::F64),
             ] {
                 if kind.is(&python) {
                     return Ok(DTypeArg(dtype));
@@ -96,17 +96,50 @@ impl<'py> FromPyObject<'_, 'py> for DTypeArg {
             }
         };
         let name = name.trim_start_matches("torch.").trim_start_matches("gt.");
-        DType::from_name(name).map(DTypeArg).ok_or_else(|| {
+        // `FloatTensor` and its like are what `type()` answers.
+        let typed = |d: &DType| name.strip_suffix("Tensor") == Some(d.scalar_type_name());
+        DType::from_name(name).or_else(|| DType::ALL.into_iter().find(typed)).map(DTypeArg).ok_or_else(|| {
             let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
             PyTypeError::new_err(format!("there is no dtype '{name}': there are {}", all.join(", ")))
         })
     }
 }
 
+/// What a number with a fraction becomes where nothing else decides.
+#[pyfunction]
+fn get_default_dtype(py: Python<'_>) -> PyResult<Py<PyDType>> {
+    instance(py, DType::default_float())
+}
+
+/// Chooses it, for this process.
+#[pyfunction]
+fn set_default_dtype(d: &Bound<'_, PyAny>) -> PyResult<()> {
+    match d.cast::<PyDType>() {
+        Ok(dtype) if dtype.get().0.is_float() => DType::set_default_float(dtype.get().0),
+        Ok(dtype) => {
+            return Err(PyTypeError::new_err(format!(
+                "only floating-point types are supported as the default type, but got {}",
+                dtype.get().__repr__()
+            )));
+        }
+        Err(_) => return Err(PyTypeError::new_err("invalid dtype object: only floating-point types are supported")),
+    }
+    Ok(())
+}
+
+/// The dtype that holds what either of two holds.
+#[pyfunction]
+fn promote_types(py: Python<'_>, type1: DTypeArg, type2: DTypeArg) -> PyResult<Py<PyDType>> {
+    instance(py, type1.0.promote(type2.0))
+}
+
 /// Adds the class, its instances and PyTorch's other names for them.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add_class::<PyDType>()?;
+    module.add_function(wrap_pyfunction!(get_default_dtype, module)?)?;
+    module.add_function(wrap_pyfunction!(set_default_dtype, module)?)?;
+    module.add_function(wrap_pyfunction!(promote_types, module)?)?;
     for dtype in DType::ALL {
         module.add(dtype.name(), instance(py, dtype)?)?;
     }

@@ -2,18 +2,21 @@
 
 use crate::convert::{Operand, Operands, axes, axis, ints, operand, sizes};
 use crate::data;
+use crate::device::{self, DeviceArg, PyDevice};
 use crate::dtype::{DTypeArg, PyDType, instance};
 use crate::error::{OrRaise, raise_op};
 use crate::index;
 use crate::operators;
+use crate::options;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
+use gt_ops::dtype::Promotable;
 use gt_ops::table::AttrKind;
 use gt_ops::{Arg, Attrs, DType, Op, OpError, Val, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 /// A class of `gt._types`.
 fn types_class<'py>(
@@ -143,6 +146,11 @@ impl PyTensor {
     #[getter]
     fn dtype(&self, py: Python<'_>) -> PyResult<Py<PyDType>> {
         instance(py, self.read(py).meta().dtype)
+    }
+    /// Where the elements are.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyResult<Py<PyDevice>> {
+        device::of_tensors(py)
     }
     /// The number of dimensions.
     #[getter]
@@ -315,35 +323,26 @@ impl PyTensor {
         slf.get().rebind(py, result.or_raise()?, None)
     }
 
-    /// The elements in another dtype.
-    #[pyo3(signature = (dtype=None, **_kwargs))]
+    /// The elements in another dtype and on a device: `to(dtype)`, `to(device, dtype)`, `to(other)`, each with
+    /// `non_blocking` and `copy` after it. The tensor itself if nothing is to be done.
+    #[pyo3(signature = (*args, **kwargs))]
     fn to<'py>(
         slf: &Bound<'py, Self>,
-        dtype: Option<&Bound<'py, PyAny>>,
-        _kwargs: Option<&Bound<'py, pyo3::types::PyDict>>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, Self>> {
-        let py = slf.py();
-        let mut wanted = dtype.cloned();
-        if let Some(kwargs) = _kwargs {
-            for (key, value) in kwargs.iter() {
-                match key.extract::<String>()?.as_str() {
-                    "dtype" => wanted = Some(value),
-                    key => {
-                        return Err(PyTypeError::new_err(format!("to() got an unexpected keyword argument '{key}'")));
-                    }
-                }
-            }
+        let wanted = Wanted::of(args, kwargs)?;
+        match wanted.dtype {
+            Some(dtype) if dtype != slf.get().read(slf.py()).meta().dtype => cast_to(slf, dtype),
+            _ if wanted.copy => Bound::new(slf.py(), slf.get().clone(slf.py(), None)?),
+            _ => Ok(slf.clone()),
         }
-        let Some(wanted) = wanted else { return Err(PyTypeError::new_err("to() needs a dtype or a tensor")) };
-        let dtype = match wanted.cast::<PyTensor>() {
-            Ok(other) => other.get().read(py).meta().dtype,
-            Err(_) => wanted.extract::<DTypeArg>()?.0,
-        };
-        cast_to(slf, dtype)
     }
     /// The elements in another dtype, or the dtype's name.
-    #[pyo3(name = "type", signature = (dtype=None))]
-    fn type_<'py>(slf: &Bound<'py, Self>, dtype: Option<DTypeArg>) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(name = "type", signature = (dtype=None, non_blocking=false))]
+    fn type_<'py>(slf: &Bound<'py, Self>, dtype: Option<DTypeArg>, non_blocking: bool) -> PyResult<Bound<'py, PyAny>> {
+        // Nothing blocks before elements are asked for.
+        let _ = non_blocking;
         match dtype {
             Some(DTypeArg(dtype)) => cast_to(slf, dtype).map(Bound::into_any),
             None => {
@@ -454,8 +453,13 @@ impl PyTensor {
         self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, length))
     }
     /// The tensor itself, or a copy where PyTorch would have gaps between its elements.
-    fn contiguous<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+    #[pyo3(signature = (memory_format=None))]
+    fn contiguous<'py>(
+        slf: &Bound<'py, Self>,
+        memory_format: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
+        memory_format.map_or(Ok(()), options::memory_format)?;
         if slf.get().read(py).is_contiguous() {
             return Ok(slf.clone());
         }
@@ -463,8 +467,10 @@ impl PyTensor {
         Bound::new(py, PyTensor::wrap(copy))
     }
     /// Whether PyTorch would have the elements in row-major order without gaps.
-    fn is_contiguous(&self, py: Python<'_>) -> bool {
-        self.read(py).is_contiguous()
+    #[pyo3(signature = (memory_format=None))]
+    fn is_contiguous(&self, py: Python<'_>, memory_format: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        memory_format.map_or(Ok(()), options::memory_format)?;
+        Ok(self.read(py).is_contiguous())
     }
     /// Distances between neighbours along each axis, in elements, as PyTorch would have them in memory.
     #[pyo3(signature = (dim=None))]
@@ -701,6 +707,56 @@ fn optional_cast(g: &mut dyn gt_ops::Graph, v: Val, dtype: Option<DTypeArg>) -> 
     }
 }
 
+/// What `to()` is asked for.
+#[derive(Default)]
+struct Wanted {
+    dtype: Option<DType>,
+    copy: bool,
+}
+
+impl Wanted {
+    fn of(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Wanted> {
+        let mut wanted = Wanted::default();
+        let mut given = args.iter();
+        let mut names = vec!["non_blocking", "copy"].into_iter();
+        if let Some(first) = given.next() {
+            if let Ok(other) = first.cast::<PyTensor>() {
+                wanted.dtype = Some(other.get().read(first.py()).meta().dtype);
+            } else if let Some(DTypeArg(dtype)) = first.extract().ok().filter(|_| !first.is_none()) {
+                wanted.dtype = Some(dtype);
+            } else {
+                wanted.take("device", &first)?;
+                names = vec!["dtype", "non_blocking", "copy"].into_iter();
+            }
+        } else if kwargs.is_none() {
+            return Err(PyTypeError::new_err("to() needs a dtype, a device or a tensor"));
+        }
+        for value in given {
+            let Some(name) = names.next() else { return Err(PyTypeError::new_err("to() got too many arguments")) };
+            wanted.take(name, &value)?;
+        }
+        for (key, value) in kwargs.into_iter().flatten() {
+            wanted.take(&key.extract::<String>()?, &value)?;
+        }
+        Ok(wanted)
+    }
+
+    fn take(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        match name {
+            "device" | "dtype" | "memory_format" if value.is_none() => {}
+            "device" => value.extract::<DeviceArg>()?.check()?,
+            "dtype" => self.dtype = Some(value.extract::<DTypeArg>()?.0),
+            "other" => self.dtype = Some(value.cast::<PyTensor>()?.get().read(value.py()).meta().dtype),
+            "memory_format" => options::memory_format(value)?,
+            "copy" => self.copy = value.is_truthy()?,
+            // Nothing blocks before elements are asked for.
+            "non_blocking" => drop(value.is_truthy()?),
+            _ => return Err(PyTypeError::new_err(format!("to() got an unexpected keyword argument '{name}'"))),
+        }
+        Ok(())
+    }
+}
+
 /// The tensor itself, or its elements in `dtype`.
 fn cast_to<'py>(slf: &Bound<'py, PyTensor>, dtype: DType) -> PyResult<Bound<'py, PyTensor>> {
     let py = slf.py();
@@ -717,7 +773,12 @@ macro_rules! casts {
             $(
                 #[doc = concat!("The elements as ", $python, ".")]
                 #[pyo3(name = $python)]
-                fn $name<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+                #[pyo3(signature = (memory_format=None))]
+                fn $name<'py>(
+                    slf: &Bound<'py, Self>,
+                    memory_format: Option<&Bound<'py, PyAny>>,
+                ) -> PyResult<Bound<'py, Self>> {
+                    memory_format.map_or(Ok(()), options::memory_format)?;
                     cast_to(slf, DType::$dtype)
                 }
             )*
@@ -796,6 +857,23 @@ fn stack(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Opt
     build_from(&refs, |g, v| build::stack(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
+/// The dtype of what an op makes of two operands.
+#[pyfunction]
+#[pyo3(signature = (tensor1, tensor2))]
+fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, PyAny>) -> PyResult<Py<PyDType>> {
+    let promotable = |object: &Bound<'_, PyAny>| -> PyResult<Promotable> {
+        let meta = match operand(object)? {
+            Some(Operand::Object(tensor)) => tensor.get().read(py).meta(),
+            Some(Operand::Made(tensor)) => tensor.meta(),
+            Some(Operand::Scalar(scalar)) => return Ok(Promotable::Number(scalar.category())),
+            None => return Err(PyTypeError::new_err("result_type(): arguments must be tensors or numbers")),
+        };
+        let shape = meta.shape;
+        Ok(if shape.rank() == 0 { Promotable::ZeroDim(meta.dtype) } else { Promotable::Dimensioned(meta.dtype) })
+    };
+    instance(py, gt_ops::dtype::result_type([promotable(tensor1)?, promotable(tensor2)?]))
+}
+
 /// The second's elements where the first is true, the third's elsewhere.
 #[pyfunction]
 #[pyo3(name = "where")]
@@ -853,5 +931,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(along_axis, module)?)?;
     module.add_function(wrap_pyfunction!(positions, module)?)?;
     module.add_function(wrap_pyfunction!(search_sorted, module)?)?;
+    module.add_function(wrap_pyfunction!(result_type, module)?)?;
     module.add_function(wrap_pyfunction!(where_, module)?)
 }

@@ -30,19 +30,6 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
     Ok(session)
 }
 
-/// Starts the random numbers over from `seed`.
-#[pyfunction]
-fn manual_seed(py: Python<'_>, seed: i128) -> PyResult<()> {
-    current(py)?.manual_seed(seed as u64);
-    Ok(())
-}
-
-/// The seed of the random numbers in use.
-#[pyfunction]
-fn initial_seed(py: Python<'_>) -> PyResult<u64> {
-    Ok(current(py)?.initial_seed())
-}
-
 /// Waits until everything issued so far has been done.
 #[pyfunction]
 fn synchronize(py: Python<'_>) -> PyResult<()> {
@@ -99,8 +86,6 @@ fn set_scripts_folder(folder: std::path::PathBuf) {
 
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(manual_seed, module)?)?;
-    module.add_function(wrap_pyfunction!(initial_seed, module)?)?;
     module.add_function(wrap_pyfunction!(synchronize, module)?)?;
     module.add_function(wrap_pyfunction!(flush, module)?)?;
     module.add_function(wrap_pyfunction!(disconnect, module)?)?;

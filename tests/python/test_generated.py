@@ -46,7 +46,7 @@ def test_the_package_s_stub_has_every_public_name() -> None:
 
 def test_the_extension_s_stub_has_every_name_and_every_method_of_a_tensor() -> None:
     stub = ast.parse((PACKAGE / "_gt.pyi").read_text())
-    aliases = {"Number", "Axes", "Part", "Index", "DType"}
+    aliases = {"Number", "Axes", "Part", "Index", "DType", "Device"}
     assert _public(_names(stub.body)) - aliases == _public(set(dir(gt._gt)))
     (tensor,) = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Tensor"]
     assert _public(_names(tensor.body)) == _public(set(dir(gt.Tensor)))

@@ -4,15 +4,19 @@
 this process.
 """
 
+# ruff: noqa: F401 (what is imported here is the package)
 from __future__ import annotations
 
 import atexit as _atexit
+import math as _math
 import sysconfig as _sysconfig
 
-from gt import _absent, _gt, _ops, _pickle, _repr
-from gt._autograd import enable_grad, no_grad, set_grad_enabled
+from gt import _absent, _gt, _ops, _pickle, _placement, _repr
+from gt._autograd import enable_grad, inference_mode, is_inference_mode_enabled, no_grad, set_grad_enabled
+from gt._dtypes import can_cast, finfo, iinfo
 from gt._gt import (
     DisconnectedError,
+    Generator,
     OutOfMemoryError,
     Tensor,
     __version__,
@@ -21,6 +25,8 @@ from gt._gt import (
     bfloat16,
     bool,
     cat,
+    default_generator,
+    device,
     disconnect,
     double,
     dtype,
@@ -34,8 +40,8 @@ from gt._gt import (
     from_numpy,
     full,
     full_like,
+    get_default_dtype,
     half,
-    initial_seed,
     int,
     int8,
     int16,
@@ -44,14 +50,16 @@ from gt._gt import (
     is_grad_enabled,
     linspace,
     long,
-    manual_seed,
     ones,
     ones_like,
+    promote_types,
     rand,
     rand_like,
     randint,
     randn,
     randn_like,
+    result_type,
+    set_default_dtype,
     short,
     stack,
     synchronize,
@@ -60,11 +68,22 @@ from gt._gt import (
     zeros,
     zeros_like,
 )
+from gt._layouts import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    layout,
+    memory_format,
+    preserve_format,
+    strided,
+)
+from gt._repr import set_printoptions
 from gt._save import load, save
 from gt._types import Size
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))
 _functions = _ops.install(globals())
+globals().update(_placement.TYPED)
 # What was issued runs, even if nobody waited for it.
 _atexit.register(_gt.flush)
 
@@ -75,76 +94,21 @@ Tensor.__deepcopy__ = _pickle.deepcopy
 Tensor.__reduce__ = _pickle.reduce
 
 concat = concatenate = cat
+e, inf, nan, pi = _math.e, _math.inf, _math.nan, _math.pi
+newaxis = None
 
 __getattr__ = _absent.getter(__name__)
 
 # The modules that PyTorch's users find under the package. They come last: they use what is above.
-from gt import accelerator, autograd, backends, cuda, debug, linalg, nn, optim, utils  # noqa: E402
+from gt import accelerator, autograd, backends, cuda, debug, linalg, nn, optim, random, utils  # noqa: E402
+from gt.random import (  # noqa: E402
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 
-__all__ = [
-    "DisconnectedError",
-    "OutOfMemoryError",
-    "Size",
-    "Tensor",
-    "__version__",
-    "accelerator",
-    "arange",
-    "as_tensor",
-    "autograd",
-    "backends",
-    "bfloat16",
-    "bool",
-    "cat",
-    "concat",
-    "concatenate",
-    "cuda",
-    "debug",
-    "disconnect",
-    "double",
-    "dtype",
-    "empty",
-    "empty_like",
-    "enable_grad",
-    "eye",
-    "float",
-    "float16",
-    "float32",
-    "float64",
-    "from_numpy",
-    "full",
-    "full_like",
-    "half",
-    "initial_seed",
-    "int",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "is_grad_enabled",
-    "linalg",
-    "linspace",
-    "load",
-    "long",
-    "manual_seed",
-    "nn",
-    "no_grad",
-    "ones",
-    "ones_like",
-    "optim",
-    "rand",
-    "rand_like",
-    "randint",
-    "randn",
-    "randn_like",
-    "save",
-    "set_grad_enabled",
-    "short",
-    "stack",
-    "synchronize",
-    "tensor",
-    "uint8",
-    "utils",
-    "zeros",
-    "zeros_like",
-    *_functions,
-]
+# Everything here that does not start with an underscore is the package's.
+__all__ = ["__version__", *sorted(name for name in globals() if not name.startswith("_") and name != "annotations")]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -93,3 +94,48 @@ class set_grad_enabled(_GradMode):  # noqa: N801 (PyTorch's name)
         # As a decorator it must not have changed the mode of the code around it.
         _gt.set_grad_enabled(self._previous.pop())
         return super().__call__(function)
+
+
+_thread = threading.local()
+
+
+class inference_mode(_GradMode):  # noqa: N801 (PyTorch's name)
+    """As `no_grad`. What is made inside may be recorded later, which PyTorch forbids and here costs nothing.
+
+    A context and a decorator; `inference_mode(False)` is `enable_grad` for the code inside.
+    """
+
+    def __new__(cls, mode: Any = True) -> Any:
+        """With a function, that function decorated."""
+        return super().__new__(cls) if isinstance(mode, bool) else cls()(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self._mode = not mode
+        self._outer: list[bool] = []
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._outer.append(is_inference_mode_enabled())
+        _thread.inference = not self._mode
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        _thread.inference = self._outer.pop()
+
+    def __call__(self, function: F) -> F:
+        mode = not self._mode
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with inference_mode(mode):
+                return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is inside an `inference_mode`."""
+    return getattr(_thread, "inference", False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt import _composites, _forms, _gt
+from gt import _composites, _forms, _gt, _placement, _settings
 from gt._gt import Tensor
 from gt._gt import elementwise as _elementwise
 
@@ -209,17 +209,20 @@ def install(namespace: dict[str, Any]) -> list[str]:
     Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", "`clamp`, in place.")
     for name in METHODS:
         functions[name] = _of_method(name)
-    for function in _composites.FUNCTIONS:
+    for function in (*_composites.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS):
         functions[function.__name__] = function
-    for function in _composites.TENSOR_METHODS:
+    for function in (*_composites.TENSOR_METHODS, *_placement.TENSOR_METHODS):
         setattr(Tensor, function.__name__, function)
     for function in _composites.IN_PLACE:
         name = function.__name__ + "_"
         setattr(Tensor, name, _name(_in_place(function), name, f"`{function.__name__}`, in place."))
     Tensor.ndimension = Tensor.dim
-    for function in (flip, isclose, allclose, equal, *_composites.METHODS):
+    for function in (flip, isclose, allclose, equal, *_composites.METHODS, *_placement.METHODS):
         functions[function.__name__] = function
         setattr(Tensor, function.__name__, function)
+    for name, value in _placement.PROPERTIES.items():
+        setattr(Tensor, name, property(lambda self, value=value: value))  # noqa: ARG005
+    Tensor.storage = _placement.untyped_storage
     Tensor.__contains__ = contains
     Tensor.__complex__ = lambda self: complex(self.item())
     Tensor.__reversed__ = lambda self: flip(self, 0)

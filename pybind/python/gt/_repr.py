@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,55 @@ import gt
 from gt import _gt
 from gt._gt import Tensor
 
-DIGITS_AFTER_POINT = 4
-LINE_CHARACTERS_MAX = 80
-# Above this many elements only the corners are shown: so many at each end of each axis.
-ELEMENTS_SHOWN_MAX = 1000
-EDGE_ELEMENTS = 3
+
+@dataclass
+class _Options:
+    """What `set_printoptions` sets. Above `threshold` elements only the corners are shown."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+_PROFILES = {
+    "default": _Options(),
+    "short": _Options(precision=2, edgeitems=2),
+    "full": _Options(threshold=math.inf),
+}
+_options = _Options()
 
 PREFIX = "tensor("
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Sets how tensors are shown; what is not given stays, but for `sci_mode`.
+
+    Args:
+        precision: Digits after the point.
+        threshold: Above this many elements, only the corners are shown.
+        edgeitems: So many at each end of each axis.
+        linewidth: Characters in a line.
+        profile: "default", "short" or "full": what the others go back to first.
+        sci_mode: Whether powers of ten are split off; without it, the numbers decide.
+
+    Raises:
+        ValueError: There is no such profile.
+    """
+    if profile is not None:
+        if profile.lower() not in _PROFILES:
+            raise ValueError(f"set_printoptions: profile is one of {', '.join(_PROFILES)}, but got {profile!r}")
+        vars(_options).update(asdict(_PROFILES[profile.lower()]))
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    vars(_options).update({name: value for name, value in given.items() if value is not None}, sci_mode=sci_mode)
 
 
 def tensor_repr(t: Tensor) -> str:
@@ -31,11 +74,11 @@ def tensor_repr(t: Tensor) -> str:
         body = "[]"
         if t.ndim != 1:
             notes.append(f"size={tuple(t.shape)}")
-        if t.dtype != gt.float32:
+        if t.dtype != gt.get_default_dtype():
             notes.append(f"dtype={t.dtype}")
     else:
         body = _body(t)
-        if t.dtype not in (gt.float32, gt.int64, gt.bool):
+        if t.dtype not in (gt.get_default_dtype(), gt.int64, gt.bool):
             notes.append(f"dtype={t.dtype}")
     if t.grad_fn is not None:
         notes.append(f"grad_fn=<{t.grad_fn.name()}>")
@@ -48,7 +91,7 @@ def _with_notes(text: str, notes: list[str]) -> str:
     """Appends notes, each on the last line if it fits there."""
     column = len(text) - text.rfind("\n") + 1
     for note in notes:
-        if column + len(note) + 2 > LINE_CHARACTERS_MAX:
+        if column + len(note) + 2 > _options.linewidth:
             text += ",\n" + " " * len(PREFIX) + note
             column = len(PREFIX) + len(note)
         else:
@@ -58,7 +101,7 @@ def _with_notes(text: str, notes: list[str]) -> str:
 
 
 def _body(t: Tensor) -> str:
-    shortened = t.numel() > ELEMENTS_SHOWN_MAX
+    shortened = t.numel() > _options.threshold
     previous = _gt.set_grad_enabled(False)
     try:
         shown = t.detach()
@@ -71,17 +114,19 @@ def _body(t: Tensor) -> str:
     finally:
         _gt.set_grad_enabled(previous)
     # Which axes lost their middle; an ellipsis goes there.
-    cut = [shortened and size > 2 * EDGE_ELEMENTS for size in t.shape]
+    cut = [shortened and size > 2 * _options.edgeitems for size in t.shape]
     element, width = _formatter(values)
     return _layout(values, cut, element, width, indent=len(PREFIX))
 
 
 def _edges(t: Tensor, axis: int) -> Tensor:
     """The first and last elements along `axis`."""
-    if t.shape[axis] <= 2 * EDGE_ELEMENTS:
+    if t.shape[axis] <= 2 * _options.edgeitems:
         return t
     before = (slice(None),) * axis
-    return gt.cat([t[(*before, slice(None, EDGE_ELEMENTS))], t[(*before, slice(-EDGE_ELEMENTS, None))]], dim=axis)
+    return gt.cat(
+        [t[(*before, slice(None, _options.edgeitems))], t[(*before, slice(-_options.edgeitems, None))]], dim=axis
+    )
 
 
 def _formatter(values: np.ndarray[Any, Any]) -> tuple[Callable[[Any], str], int]:
@@ -97,7 +142,8 @@ def _formatter(values: np.ndarray[Any, Any]) -> tuple[Callable[[Any], str], int]
         low, high = np.abs(telling).min(), np.abs(telling).max()
         whole = bool((telling == np.ceil(telling)).all())
         # A wide range of magnitudes, or ones that the usual digits would not show.
-        if high / low > 1000 or high > 1e8 or (low < 1e-4 and not whole):
+        wide = high / low > 1000 or high > 1e8 or (low < 1e-4 and not whole)
+        if wide if _options.sci_mode is None else _options.sci_mode:
             write = _scientific
         else:
             write = _whole if whole else _fixed
@@ -109,11 +155,11 @@ def _whole(value: float) -> str:
 
 
 def _fixed(value: float) -> str:
-    return f"{value:.{DIGITS_AFTER_POINT}f}"
+    return f"{value:.{_options.precision}f}"
 
 
 def _scientific(value: float) -> str:
-    return f"{value:.{DIGITS_AFTER_POINT}e}"
+    return f"{value:.{_options.precision}e}"
 
 
 def _layout(
@@ -125,13 +171,13 @@ def _layout(
     if values.ndim == 1:
         words = [element(value).rjust(width) for value in values.tolist()]
         if cut[0]:
-            words.insert(EDGE_ELEMENTS, " ...")
-        per_line = max(1, (LINE_CHARACTERS_MAX - indent) // (width + 2))
+            words.insert(_options.edgeitems, " ...")
+        per_line = max(1, (_options.linewidth - indent) // (width + 2))
         lines = [", ".join(words[i : i + per_line]) for i in range(0, len(words), per_line)]
         return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
     rows = [_layout(row, cut[1:], element, width, indent + 1) for row in values]
     if cut[0]:
-        rows.insert(EDGE_ELEMENTS, "...")
+        rows.insert(_options.edgeitems, "...")
     return "[" + ("," + "\n" * (values.ndim - 1) + " " * (indent + 1)).join(rows) + "]"
 
 

@@ -12,28 +12,21 @@ from gt._composites.common import check_rank
 from gt._gt import Tensor
 
 
-def logspace(
-    start: float,
-    end: float,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: _gt.dtype | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def logspace(start: float, end: float, steps: int, base: float = 10.0, **options: Any) -> Tensor:
     """`steps` numbers from `base ** start` to `base ** end`, evenly apart in their logarithms."""
     exponents = _gt.linspace(float(start), float(end), steps, dtype=_gt.float64)
-    return (_gt.full((), base, dtype=_gt.float64) ** exponents).to(dtype or _gt.float32).requires_grad_(requires_grad)
+    powers = _gt.full((), base, dtype=_gt.float64) ** exponents
+    return _gt.tensor(powers, dtype=options.pop("dtype", None) or _gt.get_default_dtype(), **options)
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: _gt.dtype = _gt.int64) -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The places on and below a diagonal of a matrix: their rows, and their columns."""
-    return _gt.tensor(np.stack(np.tril_indices(row, offset, col)), dtype=dtype)
+    return _gt.tensor(np.stack(np.tril_indices(row, offset, col)), **options)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: _gt.dtype = _gt.int64) -> Tensor:
+def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The places on and above a diagonal of a matrix: their rows, and their columns."""
-    return _gt.tensor(np.stack(np.triu_indices(row, offset, col)), dtype=dtype)
+    return _gt.tensor(np.stack(np.triu_indices(row, offset, col)), **options)
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 (PyTorch's name)
@@ -46,42 +39,34 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return x.unsqueeze(1) ** powers
 
 
-def new_tensor(self: Tensor, data: Any, *, dtype: _gt.dtype | None = None, requires_grad: bool = False) -> Tensor:
+def _like(t: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a creation function, of the dtype of `t` unless they name another."""
+    return {**options, "dtype": options.get("dtype") or t.dtype}
+
+
+def new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
     """`tensor` of this one's dtype unless another is given."""
-    return _gt.tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    return _gt.tensor(data, **_like(self, options))
 
 
-def new_empty(
-    self: Tensor, *size: int | Sequence[int], dtype: _gt.dtype | None = None, requires_grad: bool = False
-) -> Tensor:
+def new_empty(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
     """`empty` of this one's dtype unless another is given."""
-    return _gt.empty(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    return _gt.empty(*size, **_like(self, options))
 
 
-def new_zeros(
-    self: Tensor, *size: int | Sequence[int], dtype: _gt.dtype | None = None, requires_grad: bool = False
-) -> Tensor:
+def new_zeros(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
     """`zeros` of this one's dtype unless another is given."""
-    return _gt.zeros(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    return _gt.zeros(*size, **_like(self, options))
 
 
-def new_ones(
-    self: Tensor, *size: int | Sequence[int], dtype: _gt.dtype | None = None, requires_grad: bool = False
-) -> Tensor:
+def new_ones(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
     """`ones` of this one's dtype unless another is given."""
-    return _gt.ones(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    return _gt.ones(*size, **_like(self, options))
 
 
-def new_full(
-    self: Tensor,
-    size: Sequence[int],
-    fill_value: complex,
-    *,
-    dtype: _gt.dtype | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def new_full(self: Tensor, size: Sequence[int], fill_value: complex, **options: Any) -> Tensor:
     """`full` of this one's dtype unless another is given."""
-    return _gt.full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    return _gt.full(size, fill_value, **_like(self, options))
 
 
 METHODS = ()

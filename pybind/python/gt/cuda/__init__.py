@@ -49,7 +49,7 @@ def is_initialized() -> bool:
     return False
 
 
-def is_bf16_supported(including_emulation: bool = True) -> bool:  # noqa: ARG001 (PyTorch's signature)
+def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether the CUDA device computes in bfloat16."""
     return False
 
@@ -64,27 +64,27 @@ def current_device() -> int:
     _unavailable()
 
 
-def set_device(device: object) -> None:  # noqa: ARG001
+def set_device(device: object) -> None:
     """Chooses the CUDA device to use."""
     _unavailable()
 
 
-def synchronize(device: object = None) -> None:  # noqa: ARG001
+def synchronize(device: object = None) -> None:
     """Waits for a CUDA device."""
     _unavailable()
 
 
-def get_device_name(device: object = None) -> str:  # noqa: ARG001
+def get_device_name(device: object = None) -> str:
     """The name of a CUDA device."""
     _unavailable()
 
 
-def get_device_capability(device: object = None) -> tuple[int, int]:  # noqa: ARG001
+def get_device_capability(device: object = None) -> tuple[int, int]:
     """The compute capability of a CUDA device."""
     _unavailable()
 
 
-def get_device_properties(device: object = None) -> object:  # noqa: ARG001
+def get_device_properties(device: object = None) -> object:
     """What is known of a CUDA device."""
     _unavailable()
 
@@ -105,7 +105,7 @@ def reset_peak_memory_stats(device: object = None) -> None:
     """Forgets the peak of the memory in use: nothing to do without a CUDA device."""
 
 
-def memory_allocated(device: object = None) -> int:  # noqa: ARG001
+def memory_allocated(device: object = None) -> int:
     """Bytes in use on a CUDA device."""
     return 0
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import random
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 from gt._gt import Tensor
-from gt.utils.data.sampler import permutation
+from gt.utils.data.sampler import Generator, permutation
 
 
 class Dataset:
@@ -89,7 +88,7 @@ class Subset(Dataset):
         return len(self.indices)
 
 
-def random_split(dataset: Dataset, lengths: Sequence[float], generator: random.Random | None = None) -> list[Subset]:
+def random_split(dataset: Dataset, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset]:
     """Parts without common samples, drawn at random.
 
     Args:

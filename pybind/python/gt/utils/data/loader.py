@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from gt.utils.data.collate import default_collate
 from gt.utils.data.dataset import Dataset, IterableDataset
-from gt.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from gt.utils.data.sampler import BatchSampler, Generator, RandomSampler, SequentialSampler
 
 
 def _as_it_is(sample: Any) -> Any:
@@ -34,7 +33,7 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
-        generator: random.Random | None = None,
+        generator: Generator | None = None,
     ) -> None:
         """Takes what is read, and how.
 

@@ -8,27 +8,21 @@ from typing import Any
 
 import gt
 
-# How many draws come from one seed of `gt.manual_seed`: they are told apart by a number that grows.
-_drawn = {"seed": None, "count": 0}
+# What draws an order: Python's own, or a seed and the number of draws from it.
+Generator = random.Random | gt.Generator
 
 
-def _generator(generator: random.Random | None) -> random.Random:
-    """The one given, or one that follows from `gt.manual_seed` and the number of orders drawn since."""
-    if generator is not None:
-        if not isinstance(generator, random.Random):
-            raise TypeError(
-                f"generator: expected a random.Random or None, but got {type(generator).__name__}: orders are drawn "
-                "in Python"
-            )
+def _generator(generator: Generator | None) -> random.Random:
+    """What draws the next order: the one given, or one that follows from where `generator` is in its sequence."""
+    if isinstance(generator, random.Random):
         return generator
-    seed = gt.initial_seed()
-    if _drawn["seed"] != seed:
-        _drawn.update(seed=seed, count=0)
-    _drawn["count"] += 1
-    return random.Random(f"{seed} {_drawn['count']}")
+    generator = gt.default_generator if generator is None else generator
+    if not isinstance(generator, gt.Generator):
+        raise TypeError(f"generator: expected a gt.Generator or None, but got {type(generator).__name__}")
+    return random.Random("{} {}".format(*generator._next()))
 
 
-def permutation(length: int, generator: random.Random | None = None) -> list[int]:
+def permutation(length: int, generator: Generator | None = None) -> list[int]:
     """The numbers below `length` in random order."""
     order = list(range(length))
     _generator(generator).shuffle(order)
@@ -67,7 +61,7 @@ class RandomSampler(Sampler):
         data_source: Sized,
         replacement: bool = False,
         num_samples: int | None = None,
-        generator: random.Random | None = None,
+        generator: Generator | None = None,
     ) -> None:
         if num_samples is not None and num_samples <= 0:
             raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
@@ -99,7 +93,7 @@ class RandomSampler(Sampler):
 class SubsetRandomSampler(Sampler):
     """Some indices in random order."""
 
-    def __init__(self, indices: Sequence[int], generator: random.Random | None = None) -> None:
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
         self.generator = generator
 
@@ -118,7 +112,7 @@ class WeightedRandomSampler(Sampler):
         weights: Sequence[float],
         num_samples: int,
         replacement: bool = True,
-        generator: random.Random | None = None,
+        generator: Generator | None = None,
     ) -> None:
         self.weights = [float(weight) for weight in (weights.tolist() if hasattr(weights, "tolist") else weights)]
         if num_samples <= 0:

@@ -1,0 +1,75 @@
+"""What is known of dtypes: limits, and what converts to what."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import gt
+from gt import _gt
+from gt._gt import dtype
+
+_FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
+
+
+class finfo:  # noqa: N801 (PyTorch's name)
+    """The limits of a floating dtype; of the default one if none is given."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    tiny: float
+    smallest_normal: float
+    resolution: float
+    dtype: str
+
+    def __init__(self, type: dtype | None = None) -> None:
+        type = _gt.get_default_dtype() if type is None else type
+        if not isinstance(type, dtype) or not type.is_floating_point:
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
+        self.bits = type.itemsize * 8
+        self.dtype = type.name
+        if type is gt.bfloat16:
+            # 8 bits of exponent, 7 of fraction.
+            self.eps, self.tiny, self.max, self.resolution = 2.0**-7, 2.0**-126, 2.0**127 * (2 - 2.0**-7), 0.01
+        else:
+            known = np.finfo(_FLOATS[type.name])
+            self.eps, self.tiny, self.max = float(known.eps), float(known.tiny), float(known.max)
+            self.resolution = float(known.resolution)
+        self.min = -self.max
+        self.smallest_normal = self.tiny
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, "
+            f"smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})"
+        )
+
+
+class iinfo:  # noqa: N801 (PyTorch's name)
+    """The limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: str
+
+    def __init__(self, type: dtype) -> None:
+        if not isinstance(type, dtype) or type.is_floating_point:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
+        if type is gt.bool:
+            raise TypeError("torch.bool is not supported by torch.iinfo")
+        self.bits = type.itemsize * 8
+        self.dtype = type.name
+        self.min = -(2 ** (self.bits - 1)) if type.is_signed else 0
+        self.max = self.min + 2**self.bits - 1
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def can_cast(from_: dtype, to: dtype) -> bool:
+    """Whether promotion may turn one dtype into the other: never a float into an integer, nor a number into a bool."""
+    if from_.is_floating_point and not to.is_floating_point:
+        return False
+    return to is not gt.bool or from_ is gt.bool

@@ -1,0 +1,151 @@
+//! `gt.device`: a name for where tensors are. The daemon places them; a client only says which kind it wants.
+
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyString, PyTuple};
+
+/// The kinds of devices that PyTorch's programs name.
+const KINDS: [&str; 7] = ["cpu", "cuda", "mps", "xpu", "hpu", "mtia", "meta"];
+const CPU: &str = KINDS[0];
+const CUDA: &str = KINDS[1];
+
+/// A kind of device, and which of them.
+#[pyclass(name = "device", module = "gt", frozen, eq, hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct PyDevice {
+    kind: &'static str,
+    index: Option<u32>,
+}
+
+fn kind_of(text: &str) -> PyResult<&'static str> {
+    KINDS.into_iter().find(|kind| *kind == text).ok_or_else(|| {
+        PyRuntimeError::new_err(format!(
+            "Expected one of {} device type at start of device string: {text}",
+            KINDS.join(", ")
+        ))
+    })
+}
+
+impl PyDevice {
+    fn parse(text: &str) -> PyResult<PyDevice> {
+        let (kind, index) = match text.split_once(':') {
+            None => (text, None),
+            Some((kind, number)) => {
+                let wrong = || PyRuntimeError::new_err(format!("Invalid device string: '{text}'"));
+                let plain = number.bytes().all(|b| b.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
+                (kind, Some(number.parse().ok().filter(|_| plain).ok_or_else(wrong)?))
+            }
+        };
+        Ok(PyDevice { kind: kind_of(kind)?, index })
+    }
+
+    /// Whether the daemon has it; if not, what PyTorch would raise.
+    fn check(&self) -> PyResult<()> {
+        let use_cpu = "the daemon's devices are CPUs, so use device='cpu'";
+        match self.kind {
+            CPU => Ok(()),
+            CUDA => Err(PyRuntimeError::new_err(format!("No CUDA GPUs are available: {use_cpu}"))),
+            "meta" => Err(PyNotImplementedError::new_err(
+                "device 'meta': there are no tensors without elements: create them on the CPU",
+            )),
+            kind => Err(PyRuntimeError::new_err(format!("There is no device of type {kind}: {use_cpu}"))),
+        }
+    }
+}
+
+#[pymethods]
+impl PyDevice {
+    #[new]
+    #[pyo3(signature = (r#type, index=None))]
+    fn new(r#type: &Bound<'_, PyAny>, index: Option<u32>) -> PyResult<PyDevice> {
+        let device = r#type.extract::<DeviceArg>()?.0;
+        match index {
+            None => Ok(device),
+            Some(_) if device.index.is_some() => Err(PyRuntimeError::new_err(format!(
+                "type (string) must not include an index because index was passed explicitly: {}",
+                device.__str__()
+            ))),
+            Some(_) => Ok(PyDevice { kind: device.kind, index }),
+        }
+    }
+    /// The kind, as `cpu`.
+    #[getter]
+    fn r#type(&self) -> &'static str {
+        self.kind
+    }
+    /// Which of its kind, if it was said.
+    #[getter]
+    fn index(&self) -> Option<u32> {
+        self.index
+    }
+    fn __repr__(&self) -> String {
+        match self.index {
+            None => format!("device(type='{}')", self.kind),
+            Some(index) => format!("device(type='{}', index={index})", self.kind),
+        }
+    }
+    fn __str__(&self) -> String {
+        self.index.map_or_else(|| self.kind.to_owned(), |index| format!("{}:{index}", self.kind))
+    }
+    /// As a context, tensors are created there.
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().check()?;
+        Ok(slf)
+    }
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, _args: &Bound<'_, PyTuple>) {}
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((py.get_type::<PyDevice>().into_any(), (self.__str__(),)))
+    }
+}
+
+/// A device given as an object, as a string like `cuda:0`, or as the number of an accelerator.
+pub struct DeviceArg(PyDevice);
+
+impl DeviceArg {
+    /// Whether the daemon has it.
+    ///
+    /// # Errors
+    /// If not: PyTorch's error for a device that is not there.
+    pub fn check(&self) -> PyResult<()> {
+        self.0.check()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for DeviceArg {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(device) = object.cast::<PyDevice>() {
+            return Ok(DeviceArg(device.get().clone()));
+        }
+        if let Ok(text) = object.cast::<PyString>() {
+            return PyDevice::parse(&text.to_string()).map(DeviceArg);
+        }
+        if let Ok(index) = object.extract::<u32>() {
+            return Ok(DeviceArg(PyDevice { kind: CUDA, index: Some(index) }));
+        }
+        Err(PyTypeError::new_err(format!(
+            "expected a device such as 'cpu', but got {}",
+            object.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())
+        )))
+    }
+}
+
+/// The device that every tensor is on.
+pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
+    static CPU_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
+    CPU_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CPU, index: None })).map(|d| d.clone_ref(py))
+}
+
+/// Raises unless the daemon has this device; none is the default one.
+#[pyfunction]
+fn check_device(device: Option<DeviceArg>) -> PyResult<()> {
+    device.map_or(Ok(()), |device| device.check())
+}
+
+/// Adds the class and the function to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyDevice>()?;
+    module.add_function(wrap_pyfunction!(check_device, module)?)
+}

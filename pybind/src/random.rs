@@ -1,0 +1,108 @@
+//! `gt.Generator`: which random numbers come next.
+
+use crate::data;
+use crate::device::{DeviceArg, PyDevice, of_tensors};
+use crate::error::OrRaise;
+use crate::session::current;
+use crate::tensor::PyTensor;
+use gt_client::Tensor;
+use gt_client::random::{Draw, Generator, default_generator, random_seed};
+use gt_client::transfer::Source;
+use gt_ops::{DType, Meta, Shape};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use std::sync::Arc;
+
+/// A sequence of random numbers of its own: functions that draw take one as `generator`.
+#[pyclass(name = "Generator", module = "gt", frozen, weakref)]
+pub struct PyGenerator(pub Arc<Generator>);
+
+/// Where in its sequence a generator is: seed and number of draws, eight bytes each.
+const STATE_BYTES: usize = 16;
+
+/// A seed as Python writes it: 64 bits, with a sign or without.
+fn seed_of(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let number = seed.call_method0("__index__").or_else(|_| seed.call_method0("__int__"))?;
+    number.extract::<i64>().map(|s| s as u64).or_else(|_| number.extract::<u64>()).map_err(|_| {
+        PyRuntimeError::new_err(format!("Overflow when unpacking long: the seed {number} has more than 64 bits"))
+    })
+}
+
+#[pymethods]
+impl PyGenerator {
+    #[new]
+    #[pyo3(signature = (device=None))]
+    fn new(device: Option<DeviceArg>) -> PyResult<PyGenerator> {
+        device.map_or(Ok(()), |device| device.check())?;
+        Ok(PyGenerator(Generator::new(0)))
+    }
+    /// Where it is: the daemon's devices draw the same numbers everywhere.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyResult<Py<PyDevice>> {
+        of_tensors(py)
+    }
+    /// Starts over from `seed`.
+    fn manual_seed<'py>(slf: Bound<'py, Self>, seed: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        slf.get().0.set_state(Draw { seed: seed_of(seed)?, stream: 0 });
+        Ok(slf)
+    }
+    /// Starts over from a seed nobody chose, and returns it.
+    fn seed(&self) -> u64 {
+        let seed = random_seed();
+        self.0.set_state(Draw { seed, stream: 0 });
+        seed
+    }
+    /// The seed it started from.
+    fn initial_seed(&self) -> u64 {
+        self.0.state().seed
+    }
+    /// Where it is in its sequence, as a tensor of bytes.
+    fn get_state(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        let Draw { seed, stream } = self.0.state();
+        let bytes = [seed.to_le_bytes(), stream.to_le_bytes()].concat();
+        let meta = Meta::new(Shape::new(&[STATE_BYTES]).or_raise()?, DType::U8);
+        let value = current(py)?.upload(meta, Source::from(&bytes[..])).or_raise()?;
+        Ok(PyTensor::wrap(Tensor::new(value, None)))
+    }
+    /// Goes on from where `get_state` was called.
+    fn set_state(&self, py: Python<'_>, new_state: &Bound<'_, PyTensor>) -> PyResult<()> {
+        let tensor = new_state.get().snapshot(py)?;
+        if tensor.meta().dtype != DType::U8 {
+            return Err(PyTypeError::new_err("expected a torch.ByteTensor, but got another dtype"));
+        }
+        let bytes = data::bytes_of(&tensor)?;
+        let [Some(seed), Some(stream)] = [0, 8].map(|at| bytes.get(at..at + 8).and_then(|b| b.try_into().ok())) else {
+            return Err(PyRuntimeError::new_err(format!(
+                "RNG state is wrong size: expected {STATE_BYTES} bytes, but got {}",
+                bytes.len()
+            )));
+        };
+        self.0.set_state(Draw { seed: u64::from_le_bytes(seed), stream: u64::from_le_bytes(stream) });
+        Ok(())
+    }
+    /// Another generator that goes on from the same place.
+    fn clone_state(&self) -> PyGenerator {
+        let copy = Generator::new(0);
+        copy.set_state(self.0.state());
+        PyGenerator(copy)
+    }
+    /// The seed and number of the next draw, for what draws in Python.
+    fn _next(&self) -> (u64, u64) {
+        let draw = self.0.next();
+        (draw.seed, draw.stream)
+    }
+}
+
+/// The object for the generator that draws where no other is named.
+pub fn default_object(py: Python<'_>) -> PyResult<Py<PyGenerator>> {
+    static DEFAULT: PyOnceLock<Py<PyGenerator>> = PyOnceLock::new();
+    let object = DEFAULT.get_or_try_init(py, || Py::new(py, PyGenerator(default_generator().clone())))?;
+    Ok(object.clone_ref(py))
+}
+
+/// Adds the class and its default instance to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyGenerator>()?;
+    module.add("default_generator", default_object(module.py())?)
+}
