@@ -1,0 +1,339 @@
+"""Distributions of real numbers, each element by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gt
+from gt._gt import Tensor
+from gt.distributions import constraints
+from gt.distributions.constraints import Constraint
+from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
+
+LOG_SQRT_2_PI = 0.5 * math.log(2 * math.pi)
+EULER = 0.57721566490153286  # the mean of a standard Gumbel distribution
+
+
+class _LocScale(Distribution):
+    """A standard distribution, stretched by `scale` and moved by `loc`. A subclass says what of the standard one."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
+    has_rsample = True
+    support = constraints.real
+
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        return self._expanded(batch_shape, loc=0, scale=0)
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
+        raise NotImplementedError
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """A standard one, stretched and moved."""
+        return gt.addcmul(self.loc, self._draw(self._extended_shape(sample_shape)), self.scale)
+
+    def _standard(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return (value - self.loc) / self.scale
+
+
+class Normal(_LocScale):
+    """The normal distribution of mean `loc` and standard deviation `scale`."""
+
+    @property
+    def mean(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def stddev(self) -> Tensor:
+        """`scale`."""
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        """`scale` squared."""
+        return self.scale * self.scale
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
+        return gt.randn(shape, dtype=self.loc.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        z = self._standard(value)
+        return z * z * -0.5 - self.scale.log() - LOG_SQRT_2_PI
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        return ((self._standard(value) * math.sqrt(0.5)).erf() + 1) * 0.5
+
+    def entropy(self) -> Tensor:
+        """Of the scale alone."""
+        return self.scale.log() + (0.5 + LOG_SQRT_2_PI)
+
+
+class Laplace(_LocScale):
+    """Two exponential distributions, back to back at `loc`."""
+
+    @property
+    def mean(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """Twice `scale` squared."""
+        return self.scale * self.scale * 2
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
+        u = gt.rand(shape, dtype=self.loc.dtype) - 0.5
+        return -u.sign() * (u.abs() * -2).log1p()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        return -(self.scale * 2).log() - self._standard(value).abs()
+
+    def entropy(self) -> Tensor:
+        """Of the scale alone."""
+        return (self.scale * 2).log() + 1
+
+
+class Gumbel(_LocScale):
+    """The largest of many draws."""
+
+    @property
+    def mean(self) -> Tensor:
+        """Right of `loc`."""
+        return self.loc + self.scale * EULER
+
+    @property
+    def mode(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """A multiple of `scale` squared."""
+        return self.scale * self.scale * (math.pi**2 / 6)
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
+        return standard_gumbel(shape, self.loc.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        y = -self._standard(value)
+        return y - y.exp() - self.scale.log()
+
+    def entropy(self) -> Tensor:
+        """Of the scale alone."""
+        return self.scale.log() + (1 + EULER)
+
+
+def standard_gumbel(shape: Sequence[int], dtype: Any = None) -> Tensor:
+    """Draws of the standard Gumbel distribution; never infinite."""
+    tiny = 1e-38 if dtype in (None, gt.float32, gt.float64) else 1e-7
+    u = gt.rand(tuple(shape), dtype=dtype).clamp(min=tiny)
+    return -(-u.log()).clamp(min=tiny).log()
+
+
+class Cauchy(_LocScale):
+    """The quotient of two normal draws: it has no mean."""
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN."""
+        return gt.full(tuple(self.batch_shape), math.nan, dtype=self.loc.dtype)
+
+    @property
+    def mode(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """Infinite."""
+        return gt.full(tuple(self.batch_shape), math.inf, dtype=self.loc.dtype)
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
+        return ((gt.rand(shape, dtype=self.loc.dtype) - 0.5) * math.pi).tan()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        z = self._standard(value)
+        return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
+
+    def entropy(self) -> Tensor:
+        """Of the scale alone."""
+        return self.scale.log() + math.log(4 * math.pi)
+
+
+class LogNormal(_LocScale):
+    """`exp` of a normal draw."""
+
+    support = constraints.positive
+
+    @property
+    def mean(self) -> Tensor:
+        """Of both parameters."""
+        return (self.loc + self.scale * self.scale / 2).exp()
+
+    @property
+    def mode(self) -> Tensor:
+        """Of both parameters."""
+        return (self.loc - self.scale * self.scale).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        """Of both parameters."""
+        square = self.scale * self.scale
+        return square.expm1() * (self.loc * 2 + square).exp()
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """`exp` of normal draws."""
+        normal = gt.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
+        return gt.addcmul(self.loc, normal, self.scale).exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        log = value.log()
+        z = (log - self.loc) / self.scale
+        return z * z * -0.5 - self.scale.log() - LOG_SQRT_2_PI - log
+
+    def entropy(self) -> Tensor:
+        """Of both parameters."""
+        return self.scale.log() + self.loc + (0.5 + LOG_SQRT_2_PI)
+
+
+class Uniform(Distribution):
+    """Every number from `low` up to but without `high` alike."""
+
+    has_rsample = True
+
+    def __init__(self, low: Tensor | float, high: Tensor | float, validate_args: bool | None = None) -> None:
+        self.low, self.high = broadcast_all(low, high)
+        super().__init__(self.low.shape, validate_args=validate_args)
+        if self._validate_args and not bool((self.low < self.high).all()):
+            raise ValueError("Uniform is not defined when low>= high")
+
+    @property
+    def support(self) -> Constraint:
+        """From `low` to `high`."""
+        return constraints.interval(self.low, self.high)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        return self._expanded(batch_shape, low=0, high=0)
+
+    @property
+    def mean(self) -> Tensor:
+        """Halfway."""
+        return (self.high + self.low) / 2
+
+    @property
+    def variance(self) -> Tensor:
+        """Of the width alone."""
+        width = self.high - self.low
+        return width * width / 12
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Between both."""
+        u = gt.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)
+        return gt.addcmul(self.low, u, self.high - self.low)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        inside = ((value >= self.low) & (value < self.high)).to(self.low.dtype)
+        return inside.log() - (self.high - self.low).log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return gt.addcmul(self.low, value, self.high - self.low)
+
+    def entropy(self) -> Tensor:
+        """Of the width alone."""
+        return (self.high - self.low).log()
+
+    def __repr__(self) -> str:
+        low, high = (v.item() if v.numel() == 1 else v.shape for v in (self.low, self.high))
+        return f"Uniform(low: {low}, high: {high})"
+
+
+class Exponential(Distribution):
+    """The time until something happens that happens `rate` times in a unit of it."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.positive}
+    has_rsample = True
+    support = constraints.nonnegative
+
+    def __init__(self, rate: Tensor | float, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        return self._expanded(batch_shape, rate=0)
+
+    @property
+    def mean(self) -> Tensor:
+        """`1 / rate`."""
+        return self.rate.reciprocal()
+
+    @property
+    def mode(self) -> Tensor:
+        """0."""
+        return gt.zeros_like(self.rate)
+
+    @property
+    def stddev(self) -> Tensor:
+        """`1 / rate`."""
+        return self.rate.reciprocal()
+
+    @property
+    def variance(self) -> Tensor:
+        """`1 / rate²`."""
+        return 1 / (self.rate * self.rate)
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Standard ones over the rate."""
+        return -(-gt.rand(self._extended_shape(sample_shape), dtype=self.rate.dtype)).log1p() / self.rate
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return self.rate.log() - self.rate * value
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return -(self.rate * -value).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return -(-value).log1p() / self.rate
+
+    def entropy(self) -> Tensor:
+        """Of the rate."""
+        return 1 - self.rate.log()

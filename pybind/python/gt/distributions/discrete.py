@@ -1,0 +1,325 @@
+"""Distributions of whole numbers: `Categorical` and `Bernoulli` first of all. Each takes `probs` or `logits`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gt
+from gt._autograd import no_grad
+from gt._gt import Tensor
+from gt.distributions import constraints
+from gt.distributions.constraints import Constraint
+from gt.distributions.continuous import standard_gumbel
+from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
+from gt.nn import functional
+
+
+class _OfScores(Distribution):
+    """What is given as probabilities or as scores: each follows from the other when it is asked for."""
+
+    _probs: Tensor | None = None
+    _logits: Tensor | None = None
+
+    @staticmethod
+    def _check_one(probs: Any, logits: Any) -> None:
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+
+    def _check_given(self, name: str, value: Tensor, constraint: Constraint) -> None:
+        if self._validate_args and not bool(constraint.check(value.detach()).all()):
+            raise ValueError(
+                f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to satisfy "
+                f"the constraint {constraint!r}, but found invalid values:\n{value}"
+            )
+
+    @property
+    def _given(self) -> tuple[str, Tensor]:
+        return ("probs", self._probs) if self._is_of_probs else ("logits", self._logits)
+
+    _is_of_probs = False
+
+    def __repr__(self) -> str:
+        name, value = self._given
+        return f"{type(self).__name__}({name}: {value.item() if value.numel() == 1 else value.shape})"
+
+
+class Categorical(_OfScores):
+    """The numbers 0, 1, …, each with a probability of its own: the last axis of `probs`, or of scores `logits`."""
+
+    has_enumerate_support = True
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        self._check_one(probs, logits)
+        given = logits if probs is None else probs
+        if given.ndim < 1:
+            raise ValueError(f"`{'logits' if probs is None else 'probs'}` parameter must be at least one-dimensional.")
+        self._is_of_probs = probs is not None
+        if probs is not None:
+            self._probs = probs / probs.sum(-1, keepdim=True)
+        else:
+            self._logits = given.log_softmax(-1)
+        self._num_events = given.shape[-1]
+        super().__init__(given.shape[:-1], validate_args=validate_args)
+        checked = constraints.real_vector if probs is None else constraints.simplex
+        self._check_given(self._given[0], self._given[1], checked)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        if self._probs is None:
+            self._probs = self._logits.softmax(-1)
+        return self._probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Their logarithms; a probability of 0 counts as the smallest number."""
+        if self._logits is None:
+            tiny = gt.finfo(self._probs.dtype).eps if hasattr(gt, "finfo") else 1.1920929e-07
+            self._logits = self._probs.clamp(tiny, 1 - tiny).log()
+        return self._logits
+
+    @property
+    def param_shape(self) -> gt.Size:
+        """The shape of the probabilities."""
+        return self._given[1].shape
+
+    @property
+    def support(self) -> Constraint:
+        """0, 1, … below the number of probabilities."""
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN: the numbers are names."""
+        return gt.full(tuple(self.batch_shape), float("nan"), dtype=self.probs.dtype)
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable number."""
+        return self.probs.argmax(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """NaN: the numbers are names."""
+        return self.mean
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        return self._expanded(batch_shape, _probs=1, _logits=1)
+
+    @no_grad()
+    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """The place of the largest score, each moved by a draw of the Gumbel distribution."""
+        scores = self.probs.log() if self._is_of_probs else self.logits
+        noise = standard_gumbel((*sample_shape, *self.batch_shape, self._num_events), scores.dtype)
+        return (scores + noise).argmax(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of numbers."""
+        self._validate_sample(value)
+        index = value.long().unsqueeze(-1)
+        shape = gt.broadcast_shapes(index.shape[:-1], self.logits.shape[:-1])
+        scores = self.logits.expand(*shape, self._num_events)
+        return scores.gather(-1, index.expand(*shape, 1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """Of the probabilities."""
+        return -(self.logits * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All numbers."""
+        values = gt.arange(self._num_events).reshape(-1, *[1] * len(self.batch_shape))
+        return values.expand(-1, *self.batch_shape) if expand else values
+
+
+class OneHotCategorical(Distribution):
+    """As `Categorical`, each number as a vector with a 1 in its place."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
+    has_enumerate_support = True
+    support = constraints.one_hot
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        self._categorical = Categorical(probs, logits, validate_args)
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Their logarithms."""
+        return self._categorical.logits
+
+    @property
+    def mean(self) -> Tensor:
+        """The probabilities."""
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable vector."""
+        return self._vectors(self._categorical.mode)
+
+    @property
+    def variance(self) -> Tensor:
+        """`p (1 - p)`."""
+        return self.probs * (1 - self.probs)
+
+    def _vectors(self, numbers: Tensor) -> Tensor:
+        return functional.one_hot(numbers, self.event_shape[0]).to(self.probs.dtype)
+
+    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Vectors."""
+        return self._vectors(self._categorical.sample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of vectors."""
+        self._validate_sample(value)
+        return self._categorical.log_prob(value.argmax(-1))
+
+    def entropy(self) -> Tensor:
+        """Of the probabilities."""
+        return self._categorical.entropy()
+
+    def __repr__(self) -> str:
+        return repr(self._categorical).replace("Categorical", "OneHotCategorical", 1)
+
+
+class _OfOneScore(_OfScores):
+    """What has one probability an element."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+
+    def __init__(
+        self,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._check_one(probs, logits)
+        self._is_of_probs = probs is not None
+        (given,) = broadcast_all(logits if probs is None else probs)
+        if probs is None:
+            self._logits = given
+        else:
+            self._probs = given
+        super().__init__(given.shape, validate_args=validate_args)
+        self._check_given(self._given[0], given, self.arg_constraints[self._given[0]])
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability."""
+        if self._probs is None:
+            self._probs = self._logits.sigmoid()
+        return self._probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the odds."""
+        if self._logits is None:
+            tiny = 1.1920929e-07 if self._probs.dtype != gt.float64 else 2.220446049250313e-16
+            p = self._probs.clamp(tiny, 1 - tiny)
+            self._logits = p.log() - (-p).log1p()
+        return self._logits
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        return self._expanded(batch_shape, _probs=0, _logits=0)
+
+
+class Bernoulli(_OfOneScore):
+    """1 with a probability, else 0."""
+
+    has_enumerate_support = True
+    support = constraints.boolean
+
+    @property
+    def mean(self) -> Tensor:
+        """The probability."""
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The more probable one; NaN where both are alike."""
+        mode = (self.probs >= 0.5).to(self.probs.dtype)
+        return gt.where(self.probs == 0.5, float("nan"), mode)
+
+    @property
+    def variance(self) -> Tensor:
+        """`p (1 - p)`."""
+        return self.probs * (1 - self.probs)
+
+    @no_grad()
+    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Zeros and ones, floating."""
+        shape = self._extended_shape(sample_shape)
+        return (gt.rand(shape, dtype=self.probs.dtype) < self.probs).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of zeros and ones."""
+        self._validate_sample(value)
+        logits, value = gt.broadcast_tensors(self.logits, value.to(self.logits.dtype))
+        return -functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
+
+    def entropy(self) -> Tensor:
+        """Of the probability."""
+        return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """0 and 1."""
+        values = gt.arange(2, dtype=self.probs.dtype).reshape(2, *[1] * len(self.batch_shape))
+        return values.expand(2, *self.batch_shape) if expand else values
+
+
+class Geometric(_OfOneScore):
+    """How often something fails that succeeds with a probability, until it first does."""
+
+    support = constraints.nonnegative_integer
+
+    @property
+    def mean(self) -> Tensor:
+        """`1 / p - 1`."""
+        return 1 / self.probs - 1
+
+    @property
+    def mode(self) -> Tensor:
+        """0."""
+        return gt.zeros_like(self.probs)
+
+    @property
+    def variance(self) -> Tensor:
+        """`(1 / p - 1) / p`."""
+        return (1 / self.probs - 1) / self.probs
+
+    @no_grad()
+    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Counts, floating."""
+        u = gt.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype)
+        return ((-u).log1p() / (-self.probs).log1p()).floor()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of counts."""
+        self._validate_sample(value)
+        # p = 1 never fails: 0 * log(0) is 0.
+        p = gt.where((self.probs == 1) & (value == 0), 0.0, self.probs)
+        return value * (-p).log1p() + self.probs.log()
+
+    def entropy(self) -> Tensor:
+        """Of the probability."""
+        return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs
