@@ -100,7 +100,7 @@ newaxis = None
 __getattr__ = _absent.getter(__name__)
 
 # The modules that PyTorch's users find under the package. They come last: they use what is above.
-from gt import accelerator, autograd, backends, cuda, debug, linalg, nn, optim, random, utils  # noqa: E402
+from gt import accelerator, autograd, backends, cuda, debug, distributions, linalg, nn, optim, random, utils  # noqa: E402
 from gt.random import (  # noqa: E402
     fork_rng,
     get_rng_state,

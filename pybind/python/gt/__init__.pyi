@@ -14,6 +14,7 @@ from gt import autograd as autograd
 from gt import backends as backends
 from gt import cuda as cuda
 from gt import debug as debug
+from gt import distributions as distributions
 from gt import linalg as linalg
 from gt import nn as nn
 from gt import optim as optim

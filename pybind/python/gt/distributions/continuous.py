@@ -230,7 +230,11 @@ class Uniform(Distribution):
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
         if self._validate_args and not bool((self.low < self.high).all()):
-            raise ValueError("Uniform is not defined when low>= high")
+            high = self.high.item() if self.high.numel() == 1 else self.high
+            raise ValueError(
+                f"Expected parameter low (Tensor of shape {tuple(self.low.shape)}) of distribution {self!r} to satisfy "
+                f"the constraint LessThan(upper_bound={high}), but found invalid values:\n{self.low}"
+            )
 
     @property
     def support(self) -> Constraint:
@@ -245,6 +249,11 @@ class Uniform(Distribution):
     def mean(self) -> Tensor:
         """Halfway."""
         return (self.high + self.low) / 2
+
+    @property
+    def mode(self) -> Tensor:
+        """NaN: all are alike."""
+        return self.high * math.nan
 
     @property
     def variance(self) -> Tensor:
