@@ -1,155 +1,80 @@
-"""State dicts in files of the safetensors format: `save` and `load`. Reading one runs no code.
+"""`save` and `load`: checkpoints in PyTorch's zip format, or tensors alone in that of safetensors.
 
-A file is the length of its header (8 bytes, little-endian), the header (JSON: dtype, shape and place of each tensor)
-and the elements, row by row, little-endian.
+Reading either runs no code. `_checkpoint` has the one format, `_safetensors` the other.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import IO, Any
 
-import numpy as np
-
-import gt
-from gt import _gt
-from gt._gt import Tensor
-
-# The format's words for dtypes. NumPy has no bfloat16: its bits travel as uint16.
-_WORDS = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "int16": "I16",
-    "int32": "I32",
-    "int64": "I64",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-}
-_NAMES = {word: name for name, word in _WORDS.items()}
-
-LENGTH_BYTES = 8
-# A header larger than this is not one; the format's own readers draw the line here too.
-HEADER_BYTES_MAX = 100_000_000
-ALIGNMENT_BYTES = 8
+from gt import _checkpoint, _gt, _safetensors
 
 File = str | os.PathLike[str] | IO[bytes]
 
-
-def _elements(t: Tensor) -> bytes:
-    previous = _gt.set_grad_enabled(False)
-    try:
-        plain = t.detach()
-        if t.dtype == gt.bfloat16:
-            # A bfloat16 is the upper half of a float32.
-            array = (plain.to(gt.float32).numpy().view(np.uint32) >> 16).astype("<u2")
-        else:
-            array = plain.numpy()
-    finally:
-        _gt.set_grad_enabled(previous)
-    return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+SAFETENSORS = ".safetensors"
+ZIP_MAGIC = b"PK\x03\x04"
+# What PyTorch wrote before version 1.6: a number, pickled.
+LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
-def _tensor(data: bytes, name: str, shape: list[int]) -> Tensor:
-    if name == "bfloat16":
-        array = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    else:
-        array = np.frombuffer(data, np.dtype(name).newbyteorder("<")).astype(name)
-    return _gt.from_numpy(array).to(getattr(gt, name)).reshape(shape)
-
-
-def save(obj: Mapping[str, Tensor], f: File) -> None:
-    """Writes tensors by name, such as a module's `state_dict()`, to a safetensors file.
+def save(obj: Any, f: File, *, format: str | None = None) -> None:
+    """Writes a checkpoint that `gt.load` and PyTorch's `torch.load` read.
 
     Args:
-        obj: Tensors by name; other values are not written to this format.
+        obj: Tensors, numbers, strings, bytes, None, dtypes, devices, and dicts, lists, tuples and sets of these; a
+            safetensors file holds a dict of tensors alone.
         f: A path, or a file opened for writing bytes.
+        format: "torch" or "safetensors"; without it, the name of the file decides: `*.safetensors` is one.
 
     Raises:
-        TypeError: `obj` is not a dict, or holds something else than tensors under strings.
+        TypeError: `obj` holds something else; it says where.
     """
-    if not isinstance(obj, Mapping):
-        raise TypeError(f"save: expected a dict of tensors by name, but got {type(obj).__name__}: give a state_dict()")
-    header: dict[str, Any] = {}
-    pieces = []
-    end = 0
-    for name, t in obj.items():
-        if not isinstance(name, str) or not isinstance(t, Tensor):
-            raise TypeError(
-                f"save: expected tensors by name, but {name!r} holds a {type(t).__name__}: safetensors files hold "
-                "tensors alone, so save other values beside them, as JSON"
-            )
-        if name == "__metadata__":
-            raise TypeError("save: '__metadata__' is the format's own name: rename that tensor")
-        data = _elements(t)
-        word = _WORDS[str(t.dtype).removeprefix("gt.")]
-        header[name] = {"dtype": word, "shape": list(t.shape), "data_offsets": [end, end + len(data)]}
-        end += len(data)
-        pieces.append(data)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % ALIGNMENT_BYTES)
+    if format is None:
+        named = isinstance(f, str | os.PathLike) and os.fspath(f).endswith(SAFETENSORS)
+        format = "safetensors" if named else "torch"
+    if format not in ("torch", "safetensors"):
+        raise ValueError(f'save: format is "torch" or "safetensors", but got {format!r}')
+    write = _safetensors.save if format == "safetensors" else _checkpoint.save
     with nullcontext(f) if hasattr(f, "write") else open(f, "wb") as file:
-        file.write(len(text).to_bytes(LENGTH_BYTES, "little"))
-        file.write(text)
-        for data in pieces:
-            file.write(data)
+        write(obj, file)
 
 
-def load(f: File) -> dict[str, Tensor]:
-    """Reads the tensors of a safetensors file, whoever wrote it.
+def load(
+    f: File,
+    map_location: str | _gt.device | Mapping[str, str] | Callable[..., Any] | None = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+) -> Any:
+    """Reads a checkpoint in PyTorch's zip format or a safetensors file, whoever wrote it, and runs no code of it.
 
     Args:
         f: A path, or a file opened for reading bytes.
+        map_location: Where tensors go that were saved elsewhere: the CPU.
+        weights_only: False asks for objects of any class, and is refused where there are some.
+        mmap: Asks to read the file piece by piece; it has no effect on what is read.
 
     Raises:
-        ValueError: The file is truncated, or is not a safetensors file; it says where it is not.
+        ValueError: The file is neither, is truncated, or is of PyTorch's format before 1.6.
+        pickle.UnpicklingError: It holds objects of classes that are not data.
+        RuntimeError: Tensors were saved on a device that is not here, and `map_location` does not say where to.
     """
+    del weights_only, mmap  # Nothing but data is read in any case, and tensors are copied to the daemon.
+    if isinstance(map_location, str | _gt.device):
+        _gt.check_device(map_location)
+    elif isinstance(map_location, Mapping):
+        for place in map_location.values():
+            _gt.check_device(place)
     with nullcontext(f) if hasattr(f, "read") else open(f, "rb") as file:
         content = file.read()
-    size = int.from_bytes(content[:LENGTH_BYTES], "little")
-    start = LENGTH_BYTES + size
-    if content[:4] == b"PK\x03\x04":
+    if content.startswith(ZIP_MAGIC):
+        return _checkpoint.load(content, map_location is not None)
+    if content.startswith(LEGACY_MAGIC):
         raise ValueError(
-            "load: this is a zip archive, as torch.save writes them, which may hold code: convert it with "
-            "safetensors.torch.save_file where PyTorch is installed"
+            "load: this file is of PyTorch's format before version 1.6: read it with torch.load where PyTorch is "
+            "installed, and torch.save it again"
         )
-    if len(content) < LENGTH_BYTES or not 0 < size <= HEADER_BYTES_MAX or start > len(content):
-        raise ValueError(f"load: not a safetensors file, or truncated: {len(content)} bytes, the header claims {size}")
-    try:
-        header = json.loads(content[LENGTH_BYTES:start])
-    except ValueError as error:
-        raise ValueError(f"load: not a safetensors file: its header is not JSON ({error})") from error
-    if not isinstance(header, dict):
-        raise ValueError("load: not a safetensors file: its header is not an object")
-    tensors = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            dtype, shape, begin, end = _entry(name, entry, len(content) - start)
-            tensors[name] = _tensor(content[start + begin : start + end], dtype, shape)
-    return tensors
-
-
-def _entry(name: str, entry: Any, available: int) -> tuple[str, list[int], int, int]:
-    """The dtype, shape and place of a tensor, once they are known to belong together."""
-    try:
-        word, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
-    except (KeyError, TypeError, ValueError):
-        whole = False
-    if not whole:
-        raise ValueError(f"load: the entry of {name!r} is not one of a safetensors file")
-    if word not in _NAMES:
-        raise ValueError(f"load: {name!r} is of dtype {word!r}, which GT has not: it has {', '.join(_NAMES)}")
-    dtype = _NAMES[word]
-    wanted = math.prod(shape) * getattr(gt, dtype).itemsize
-    if end - begin != wanted:
-        raise ValueError(f"load: {name!r} of shape {shape} takes {wanted} bytes, but its place has {end - begin}")
-    if end > available:
-        raise ValueError(f"load: truncated: {name!r} ends at byte {end} of the elements, but there are {available}")
-    return dtype, shape, begin, end
+    return _safetensors.load(content)
