@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benches import harness, idle, issue, kernels, round_trip, startup, training, transfer
+from benches import fused, harness, idle, issue, kernels, round_trip, startup, training, transfer
 
 GROUPS = {
     "issue": issue.rows,
     "round_trip": round_trip.rows,
     "kernels": kernels.rows,
+    "fused": fused.rows,
     "training": training.rows,
     "transfer": transfer.rows,
     "startup": startup.rows,

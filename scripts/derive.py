@@ -177,6 +177,8 @@ CLASSES = {
     "positions": "Where the elements of a mask are true; `nonzero` counts them first.",
     "creation": "`zeros`, `ones`, `linspace` and `eye` are built on these.",
     "random": "Counter-based: the same seed gives the same numbers on any worker.",
+    "rows": "Several steps over rows, the last axis, in one pass: what `gt.nn.functional` and the methods of these "
+    "names issue, and their gradients. Some operands may be numbers.",
 }
 
 

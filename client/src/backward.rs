@@ -362,7 +362,15 @@ fn op_gradients(
     let needs: SmallVec<[bool; 4]> = targets.iter().map(Option::is_some).collect();
     let transposed: SmallVec<[bool; 4]> =
         targets.iter().map(|target| target.as_ref().is_some_and(|(node, _)| node.is_transposition())).collect();
-    let ctx = GradCtx { attrs, inputs: &inputs, output, grad: grad_val, needs: &needs, transposed: &transposed };
+    let ctx = GradCtx {
+        attrs,
+        inputs: &inputs,
+        output,
+        grad: grad_val,
+        needs: &needs,
+        transposed: &transposed,
+        recorded: options.create_graph,
+    };
     let outcome = gradient(&mut scope, &ctx).and_then(|grads| {
         let mut fitted = Vec::with_capacity(grads.len());
         for (grad, target) in grads.into_iter().zip(&targets) {

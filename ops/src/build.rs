@@ -185,44 +185,6 @@ pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
     g.emit(Op::Where, &[flat.into(), 0.0.into(), root.into()], Attrs::DType(dtype))
 }
 
-/// `exp(v)` normalised to sum 1 along `axis`, the maximum taken off first so that nothing overflows.
-///
-/// # Errors
-/// An axis out of range.
-pub fn softmax(g: G<'_>, v: Val, axis: i64) -> Result<Val> {
-    let (e, total) = exp_shifted(g, v, axis)?;
-    g.emit(Op::Div, &[e.1.into(), total.into()], Attrs::None)
-}
-
-/// The logarithm of [`softmax`], without losing small values.
-///
-/// # Errors
-/// An axis out of range.
-pub fn log_softmax(g: G<'_>, v: Val, axis: i64) -> Result<Val> {
-    let ((shifted, _), total) = exp_shifted(g, v, axis)?;
-    let log = g.emit(Op::Log, &[total.into()], Attrs::None)?;
-    g.emit(Op::Sub, &[shifted.into(), log.into()], Attrs::None)
-}
-
-/// `(v - max, exp(v - max))` and the sum of the latter, along `axis`.
-fn exp_shifted(g: G<'_>, v: Val, axis: i64) -> Result<((Val, Val), Val)> {
-    let meta = g.meta(v);
-    let v = cast(g, v, meta.dtype.to_float())?;
-    let mask = axes_mask(meta.shape.rank(), Some(&[axis]))?;
-    let keep = Attrs::Axes { mask, keepdim: true };
-    if meta.shape.numel() == 0 {
-        let e = g.emit(Op::Exp, &[v.into()], Attrs::None)?;
-        let total = g.emit(Op::Sum, &[e.into()], keep)?;
-        return Ok(((v, e), total));
-    }
-    let max = g.emit(Op::Amax, &[v.into()], keep.clone())?;
-    let max = g.detach(max)?;
-    let shifted = g.emit(Op::Sub, &[v.into(), max.into()], Attrs::None)?;
-    let e = g.emit(Op::Exp, &[shifted.into()], Attrs::None)?;
-    let total = g.emit(Op::Sum, &[e.into()], keep)?;
-    Ok(((shifted, e), total))
-}
-
 /// The matrix product of vectors, matrices or batches of them, as `torch.matmul`.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! What an instruction is estimated to cost, for scheduling and placement.
 
 use crate::shape::Meta;
-use crate::table::{Class, Op};
+use crate::table::{AttrKind, Class, Op};
 
 /// An estimate of the work in one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -30,6 +30,7 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) 
     }
     let out_elements = out.shape.numel() as u64;
     let (mut in_elements, mut bytes, mut inner) = (0u64, out.bytes() as u64, 1u64);
+    let attends = row.attrs == AttrKind::Attention;
     for meta in inputs {
         let n = meta.shape.numel() as u64;
         in_elements = in_elements.max(n);
@@ -37,10 +38,14 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) 
         if row.class == Class::Contraction && inner == 1 {
             inner = meta.shape.dims().last().map_or(1, |k| *k as u64);
         }
+        if attends && meta.shape.rank() >= 2 {
+            // The most keys or queries: each query meets each key.
+            inner = inner.max(meta.shape.dims()[meta.shape.rank() - 2] as u64);
+        }
     }
     let flops = match row.class {
         Class::Contraction => out_elements.saturating_mul(inner).saturating_mul(2),
-        _ => in_elements.max(out_elements).saturating_mul(row.cost_flops as u64),
+        _ => in_elements.max(out_elements).saturating_mul(row.cost_flops as u64).saturating_mul(inner),
     };
     Cost { flops, bytes }
 }

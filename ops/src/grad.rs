@@ -39,29 +39,31 @@ pub struct GradCtx<'a> {
     /// Which operands are another tensor with its last two axes exchanged: their gradients are going to be exchanged
     /// back, and had better be made that way round.
     pub transposed: &'a [bool],
+    /// The gradient is itself recorded, for gradients of gradients: only ops that have one may make it.
+    pub recorded: bool,
 }
 
 impl GradCtx<'_> {
-    fn arg(&self, i: usize) -> Result<Arg> {
+    pub(crate) fn arg(&self, i: usize) -> Result<Arg> {
         match self.inputs[i] {
             Saved::Val(v) => Ok(Arg::Val(v)),
             Saved::Scalar(s) => Ok(Arg::Scalar(s)),
             Saved::Meta(_) => Err(not_saved()),
         }
     }
-    fn val(&self, i: usize) -> Result<Val> {
+    pub(crate) fn val(&self, i: usize) -> Result<Val> {
         match self.inputs[i] {
             Saved::Val(v) => Ok(v),
             _ => Err(not_saved()),
         }
     }
-    fn out(&self) -> Result<Val> {
+    pub(crate) fn out(&self) -> Result<Val> {
         match self.output {
             Saved::Val(v) => Ok(v),
             _ => Err(not_saved()),
         }
     }
-    fn meta(&self, g: &dyn Graph, i: usize) -> Meta {
+    pub(crate) fn meta(&self, g: &dyn Graph, i: usize) -> Meta {
         match self.inputs[i] {
             Saved::Val(v) => g.meta(v),
             Saved::Meta(m) => m,
@@ -69,7 +71,7 @@ impl GradCtx<'_> {
         }
     }
     /// A gradient per operand, computed only where one is wanted.
-    fn each(
+    pub(crate) fn each(
         &self,
         g: &mut dyn Graph,
         mut f: impl FnMut(&mut dyn Graph, usize) -> Result<Option<Val>>,
@@ -78,52 +80,58 @@ impl GradCtx<'_> {
     }
 }
 
-fn not_saved() -> OpError {
+pub(crate) fn not_saved() -> OpError {
     OpError::runtime("a gradient needs a tensor that its row in the op table does not save")
 }
 
 impl dyn Graph + '_ {
-    fn op1(&mut self, op: Op, a: impl Into<Arg>) -> Result<Val> {
+    pub(crate) fn op1(&mut self, op: Op, a: impl Into<Arg>) -> Result<Val> {
         self.emit(op, &[a.into()], Attrs::None)
     }
-    fn op2(&mut self, op: Op, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+    pub(crate) fn op2(&mut self, op: Op, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
         self.emit(op, &[a.into(), b.into()], Attrs::None)
     }
-    fn add(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+    pub(crate) fn add(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
         self.op2(Op::Add, a, b)
     }
-    fn sub(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+    pub(crate) fn sub(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
         self.op2(Op::Sub, a, b)
     }
-    fn mul(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+    pub(crate) fn mul(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
         self.op2(Op::Mul, a, b)
     }
-    fn div(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
+    pub(crate) fn div(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Val> {
         self.op2(Op::Div, a, b)
     }
-    fn select(&mut self, condition: Val, yes: impl Into<Arg>, no: impl Into<Arg>, dtype: crate::DType) -> Result<Val> {
+    pub(crate) fn select(
+        &mut self,
+        condition: Val,
+        yes: impl Into<Arg>,
+        no: impl Into<Arg>,
+        dtype: crate::DType,
+    ) -> Result<Val> {
         self.emit(Op::Where, &[condition.into(), yes.into(), no.into()], Attrs::DType(dtype))
     }
     /// `grad` where `condition`, else 0.
-    fn mask(&mut self, condition: Val, grad: Val) -> Result<Val> {
+    pub(crate) fn mask(&mut self, condition: Val, grad: Val) -> Result<Val> {
         let dtype = self.meta(grad).dtype;
         self.select(condition, grad, 0.0, dtype)
     }
     /// Half precisions as `f32`, for gradients of several steps: each step would round, or overflow.
-    fn wide(&mut self, v: Val) -> Result<Val> {
+    pub(crate) fn wide(&mut self, v: Val) -> Result<Val> {
         use crate::DType::{BF16, F16, F32};
         match self.meta(v).dtype {
             F16 | BF16 => self.emit(Op::Cast, &[v.into()], Attrs::DType(F32)),
             _ => Ok(v),
         }
     }
-    fn reshaped(&mut self, v: Val, shape: Shape) -> Result<Val> {
+    pub(crate) fn reshaped(&mut self, v: Val, shape: Shape) -> Result<Val> {
         if self.meta(v).shape == shape { Ok(v) } else { self.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
     }
-    fn expanded(&mut self, v: Val, shape: Shape) -> Result<Val> {
+    pub(crate) fn expanded(&mut self, v: Val, shape: Shape) -> Result<Val> {
         if self.meta(v).shape == shape { Ok(v) } else { self.emit(Op::Expand, &[v.into()], Attrs::Shape(shape)) }
     }
-    fn zeros(&mut self, meta: Meta) -> Result<Val> {
+    pub(crate) fn zeros(&mut self, meta: Meta) -> Result<Val> {
         self.emit(Op::Full, &[0.0.into()], Attrs::Create { shape: meta.shape, dtype: meta.dtype })
     }
     /// The elements of an axis in reverse order.
@@ -141,13 +149,13 @@ impl dyn Graph + '_ {
         self.flipped(scanned, axis)
     }
     /// All axes but the last as one.
-    fn as_rows(&mut self, v: Val) -> Result<Val> {
+    pub(crate) fn as_rows(&mut self, v: Val) -> Result<Val> {
         let shape = self.meta(v).shape;
         let columns = shape.dims()[shape.rank() - 1];
         let rows = shape.dims()[..shape.rank() - 1].iter().product();
         self.reshaped(v, Shape::new(&[rows, columns])?)
     }
-    fn swap_last(&mut self, v: Val) -> Result<Val> {
+    pub(crate) fn swap_last(&mut self, v: Val) -> Result<Val> {
         let rank = self.meta(v).shape.rank();
         let mut permutation = identity_permutation();
         permutation.swap(rank - 1, rank - 2);
@@ -215,8 +223,10 @@ macro_rules! gradients {
     )*};
 }
 
+pub(crate) use gradients;
+
 /// The single gradient of a one-operand op.
-fn one(grad: Result<Val>) -> Result<Vec<Option<Val>>> {
+pub(crate) fn one(grad: Result<Val>) -> Result<Vec<Option<Val>>> {
     Ok(vec![Some(grad?)])
 }
 
@@ -297,6 +307,9 @@ gradients! {
     }
     /// g (Phi(a) + a phi(a))
     gelu(g, c) {
+        if !c.recorded {
+            return one(g.op2(Op::GeluBackward, c.grad, c.val(0)?));
+        }
         let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
         let scaled = g.mul(a, std::f64::consts::FRAC_1_SQRT_2)?;
         let e = g.op1(Op::Erf, scaled)?;
@@ -312,6 +325,9 @@ gradients! {
     }
     /// g ((1 + t)/2 + a/2 (1 - t^2) u'), where t = tanh(u)
     gelu_tanh(g, c) {
+        if !c.recorded {
+            return one(g.op2(Op::GeluTanhBackward, c.grad, c.val(0)?));
+        }
         const K: f64 = 0.797_884_560_802_865_4;
         let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
         let s = g.mul(a, a)?;

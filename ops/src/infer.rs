@@ -56,7 +56,7 @@ fn result_dtype(row: &Row, dtype: DType) -> DType {
 
 fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
     let name = row.name;
-    let most = if row.op == Op::Cat { INPUTS_MAX } else { row.operands as usize };
+    let most = if row.op == Op::Cat { INPUTS_MAX } else { (row.operands + row.optional) as usize };
     if inputs.len() < row.operands as usize || inputs.len() > most {
         return Err(OpError::type_(format!(
             "{name}: takes {} operands, but {} were given",
@@ -196,22 +196,23 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             }
             Ok(Meta::new(*shape, *dtype))
         }
+        (Class::Rows, _) => crate::rows::infer(row, inputs, attrs),
         _ => Err(wrong_attrs(row)),
     }
 }
 
-fn wrong_attrs(row: &Row) -> OpError {
+pub(crate) fn wrong_attrs(row: &Row) -> OpError {
     OpError::type_(format!("{}: expects attributes of kind {:?}", row.name, row.attrs))
 }
 
-fn tensor<'a>(row: &Row, inputs: &'a [InputMeta], i: usize) -> Result<&'a Meta> {
+pub(crate) fn tensor<'a>(row: &Row, inputs: &'a [InputMeta], i: usize) -> Result<&'a Meta> {
     inputs
         .get(i)
         .and_then(InputMeta::tensor)
         .ok_or_else(|| OpError::type_(format!("{}: operand {i} must be a tensor", row.name)))
 }
 
-fn accept(row: &Row, dtype: DType) -> Result<()> {
+pub(crate) fn accept(row: &Row, dtype: DType) -> Result<()> {
     if row.accepts.contains(dtype) {
         return Ok(());
     }

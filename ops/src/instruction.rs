@@ -138,6 +138,36 @@ pub struct SliceSpec {
     pub sizes: Shape,
 }
 
+/// What becomes of the losses of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LossReduction {
+    /// They stay as they are.
+    None = 0,
+    /// Their mean, by what the samples count.
+    Mean = 1,
+    /// Their sum.
+    Sum = 2,
+}
+
+impl LossReduction {
+    /// By its number on the wire.
+    pub fn from_code(code: u8) -> Option<LossReduction> {
+        [LossReduction::None, LossReduction::Mean, LossReduction::Sum].get(code as usize).copied()
+    }
+}
+
+/// How a loss over classes is taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossSpec {
+    /// What becomes of the losses of samples.
+    pub reduction: LossReduction,
+    /// The class index of samples that do not count.
+    pub ignore_index: i64,
+    /// How much of the target is spread evenly over all classes.
+    pub smoothing: f64,
+}
+
 /// What an instruction says besides its operands; which variant is the op's [`crate::table::AttrKind`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attrs {
@@ -177,6 +207,15 @@ pub enum Attrs {
         seed: u64,
         /// Which random instruction since the seed was set: the upper half of the counter.
         stream: u64,
+    },
+    /// A loss over classes.
+    Loss(LossSpec),
+    /// Queries that attend to keys.
+    Attention {
+        /// Query `i` sees keys `0` to `i` alone.
+        causal: bool,
+        /// What scores are multiplied by.
+        scale: f64,
     },
 }
 

@@ -19,6 +19,7 @@ pub mod infer;
 pub mod instruction;
 pub mod math;
 pub mod philox;
+pub mod rows;
 pub mod shape;
 pub mod table;
 pub mod text;

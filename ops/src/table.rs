@@ -7,6 +7,7 @@
 use crate::dtype::{DType, DTypeSet};
 use crate::grad::{self, GradFn};
 use crate::math::{Int, Real};
+use crate::rows::grad as rows;
 
 /// What kind of work an op is; shape, sharding and dispatch rules belong to the class, not to the op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +46,8 @@ pub enum Class {
     Creation,
     /// A new tensor of random numbers.
     Random,
+    /// Several steps over rows, the last axis, in one pass.
+    Rows,
 }
 
 impl Class {
@@ -68,6 +71,7 @@ impl Class {
             Class::Positions => "positions",
             Class::Creation => "creation",
             Class::Random => "random",
+            Class::Rows => "rows",
         }
     }
 }
@@ -93,6 +97,10 @@ pub enum AttrKind {
     Create,
     /// [`crate::Attrs::Random`]
     Random,
+    /// [`crate::Attrs::Loss`]
+    Loss,
+    /// [`crate::Attrs::Attention`]
+    Attention,
 }
 
 /// How a caller's operands of different dtypes are brought to the one dtype an instruction computes in.
@@ -154,6 +162,8 @@ pub struct Row {
     pub class: Class,
     /// How many operands; for `cat`, the least.
     pub operands: u8,
+    /// How many more there may be.
+    pub optional: u8,
     /// What else an instruction of it carries.
     pub attrs: AttrKind,
     /// The dtypes it computes in.
@@ -195,6 +205,7 @@ const BASE: Row = Row {
     doc: "",
     class: Class::Elementwise,
     operands: 1,
+    optional: 0,
     attrs: AttrKind::None,
     accepts: DTypeSet::ALL,
     promotion: Promotion::Common,
@@ -223,6 +234,24 @@ pub trait TestKernel<const N: usize> {
     fn real<R: Real>(operands: [R; N]) -> bool;
     /// The result for one integer element.
     fn int<I: Int>(operands: [I; N]) -> bool;
+}
+
+#[inline(always)]
+fn gelu_slope<R: Real>(a: R) -> R {
+    let half = R::from_f64(0.5);
+    let density = R::from_f64(0.398_942_280_401_432_7) * (-(half * a * a)).exp();
+    a.normal_below() + a * density
+}
+
+#[inline(always)]
+fn gelu_tanh_slope<R: Real>(a: R) -> R {
+    let (half, k) = (R::from_f64(0.5), R::from_f64(0.797_884_560_802_865_4));
+    // Beyond, the slope is 0 or 1 to the last bit, and the square would overflow on the way there.
+    let bound = R::from_f64(30.0);
+    let x = a.maximum(-bound).minimum(bound);
+    let square = x * x;
+    let t = (k * x * (R::ONE + R::from_f64(0.044715) * square)).tanh();
+    half * (R::ONE + t) + half * x * (R::ONE - t * t) * k * (R::ONE + R::from_f64(3.0 * 0.044715) * square)
 }
 
 /// Turns rows into the enum, the rows, the kernels and the callback macro `for_each_elementwise!`.
@@ -329,7 +358,7 @@ op_table! { $
         Erf = 24, "erf", "The error function of each element.", |a| a.erf(),
             { grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12, reference: "sp.erf(a)" };
         Gelu = 25, "gelu", "x * Phi(x) of each element, Phi being the normal distribution function (Hendrycks and Gimpel 2016).",
-            |a| R::from_f64(0.5) * a * (R::ONE + (a * R::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf()),
+            |a| a * a.normal_below(),
             { grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14, reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))" };
         GeluTanh = 26, "gelu_tanh", "The tanh approximation of gelu (Hendrycks and Gimpel 2016).",
             |a| R::from_f64(0.5) * a * (R::ONE + (R::from_f64(0.797_884_560_802_865_4) * (a + R::from_f64(0.044715) * a * a * a)).tanh()),
@@ -348,6 +377,12 @@ op_table! { $
         ReluBackward = 120, "relu_backward", "The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it through.",
             |a, b| if b <= R::ZERO { R::ZERO } else { a },
             { grad: Some(grad::relu_backward), saves: Saves::inputs(2), reference: "np.where(b <= 0, 0, a)" };
+        GeluBackward = 249, "gelu_backward", "The first operand times the slope of gelu at the second.", |g, a| g * gelu_slope(a),
+            { cost_flops: 24,
+              reference: "a * (0.5 * (1 + sp.erf(b / np.sqrt(2))) + b * np.exp(-b * b / 2) / np.sqrt(2 * np.pi))" };
+        GeluTanhBackward = 250, "gelu_tanh_backward", "The first operand times the slope of gelu_tanh at the second.", |g, a| g * gelu_tanh_slope(a),
+            { cost_flops: 24,
+              reference: "a * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3)) + b * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * b**2) / np.cosh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3))**2)" };
         Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
             { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b" };
     }
@@ -492,6 +527,47 @@ op_table! { $
         ScatterAmin = 181, "scatter_amin", "A copy of the first operand with the smaller of its element and the third's where the second says along an axis; NaN if either is.",
             { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter_extreme),
               saves: Saves { inputs: 7, output: true }, reference: "scatter_amin(a, b, c, axis)" };
+        Softmax = 242, "softmax", "exp(x), normalised to sum 1 along the last axis.",
+            { class: Class::Rows, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, cost_flops: 12, grad: Some(rows::softmax),
+              saves: Saves::OUTPUT, reference: "sp.softmax(a, -1)" };
+        LogSoftmax = 243, "log_softmax", "The logarithm of softmax along the last axis, exact where that is small.",
+            { class: Class::Rows, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, cost_flops: 12, grad: Some(rows::log_softmax),
+              saves: Saves::OUTPUT, reference: "sp.log_softmax(a, -1)" };
+        SoftmaxBackward = 244, "softmax_backward", "The gradient of softmax, from that of its result and its result.",
+            { class: Class::Rows, operands: 2, accepts: DTypeSet::FLOAT, cost_flops: 4, reference: "b * (a - (a * b).sum(-1, keepdims=True))" };
+        LogSoftmaxBackward = 245, "log_softmax_backward", "The gradient of log_softmax, from that of its result and its result.",
+            { class: Class::Rows, operands: 2, accepts: DTypeSet::FLOAT, cost_flops: 12, reference: "a - np.exp(b) * a.sum(-1, keepdims=True)" };
+        CrossEntropy = 246, "cross_entropy", "How surprised the softmax of each row is by the class an index names: a loss.",
+            { class: Class::Rows, operands: 3, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, cost_flops: 12, grad: Some(rows::class_loss),
+              saves: Saves::inputs(7), reference: "cross_entropy(a, b, c, reduction, ignore_index, label_smoothing)" };
+        CrossEntropyBackward = 247, "cross_entropy_backward", "The gradient of cross_entropy, from that of its result and its operands.",
+            { class: Class::Rows, operands: 4, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, cost_flops: 12,
+              reference: "a * (softmax(b) - one_hot(c))" };
+        NllLoss = 251, "nll_loss", "Minus the element of each row that a class index names: a loss.",
+            { class: Class::Rows, operands: 3, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, grad: Some(rows::class_loss),
+              saves: Saves::inputs(6), reference: "nll_loss(a, b, c, reduction, ignore_index)" };
+        NllLossBackward = 252, "nll_loss_backward", "The gradient of nll_loss, from that of its result, the index and the weights: a row for each index.",
+            { class: Class::Rows, operands: 4, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, reference: "-a * one_hot(c)" };
+        LayerNorm = 253, "layer_norm", "Mean 0 and variance 1 along the last axis, then times b, plus c; d is added to the variance.",
+            { class: Class::Rows, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 8, grad: Some(rows::layer_norm), saves: Saves::inputs(3),
+              reference: "(a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + d) * b + c" };
+        LayerNormBackward = 254, "layer_norm_backward", "The gradient of layer_norm for its first operand, from that of its result and its operands.",
+            { class: Class::Rows, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 10, reference: "layer_norm_backward(a, b, c, d)" };
+        LayerNormWeightBackward = 255, "layer_norm_weight_backward", "The gradients of layer_norm for its weight and bias, two rows.",
+            { class: Class::Rows, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 8, reference: "layer_norm_weight_backward(a, b, c)" };
+        RmsNorm = 189, "rms_norm", "A mean square of 1 along the last axis, then times b; c is added to the mean square.",
+            { class: Class::Rows, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 6, grad: Some(rows::rms_norm), saves: Saves::inputs(3),
+              reference: "a / np.sqrt((a * a).mean(-1, keepdims=True) + c) * b" };
+        RmsNormBackward = 190, "rms_norm_backward", "The gradient of rms_norm for its first operand, from that of its result and its operands.",
+            { class: Class::Rows, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 8, reference: "rms_norm_backward(a, b, c, d)" };
+        RmsNormWeightBackward = 191, "rms_norm_weight_backward", "The gradient of rms_norm for its weight, one row.",
+            { class: Class::Rows, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 6, reference: "rms_norm_weight_backward(a, b, c)" };
+        Attention = 240, "attention", "softmax(a @ b.T * scale + d) @ c over the last two axes, without keeping the scores; d may be left out.",
+            { class: Class::Rows, operands: 3, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 4,
+              grad: Some(rows::attention), saves: Saves::inputs(15), reference: "attention(a, b, c, d, causal, scale)" };
+        AttentionBackward = 241, "attention_backward", "The gradients of attention for its first three operands, one after the other, from that of its result and its operands.",
+            { class: Class::Rows, operands: 4, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 10,
+              reference: "attention_backward(a, b, c, d, e, causal, scale)" };
         Full = 192, "full", "A tensor of one number.",
             { class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, reference: "np.full(shape, a)" };
         Arange = 193, "arange", "a + i * b for i = 0, 1, …",
@@ -589,7 +665,7 @@ mod tests {
     #[test]
     fn what_a_gradient_saves_is_within_its_operands() {
         for row in ROWS {
-            assert_eq!(row.saves.inputs >> row.operands, 0, "{}", row.name);
+            assert_eq!(row.saves.inputs >> (row.operands + row.optional), 0, "{}", row.name);
             assert!(row.grad.is_some() || row.saves == Saves::NOTHING, "{}", row.name);
         }
     }

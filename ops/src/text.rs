@@ -117,6 +117,7 @@ impl Subject {
                 (Class::Search | Class::Positions, _) => "SearchOp",
                 (Class::Creation, _) => "CreationOp",
                 (Class::Random, _) => "RandomOp",
+                (Class::Rows, _) => "RowsOp",
             },
         }
     }

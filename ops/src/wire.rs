@@ -4,16 +4,18 @@
 //!
 //! | word | header |
 //! |---|---|
-//! | 0 | wire id (16 bits), extension slots (8), dtype (8), operand kinds (2 bits each of the first 4), operand count (8), last use (8), flags (8: keepdim, and the rank of a shape in the upper half) |
+//! | 0 | wire id (16 bits), extension slots (8), dtype (8), operand kinds (2 bits each of the first 4), operand count (8), last use (8), flags (8: keepdim, causal or the reduction of a loss, and the rank of a shape in the upper half) |
 //! | 1 | the id of the result |
 //! | 2–5 | the first four operands: a tensor's id or a number's bits |
-//! | 6–7 | axis, axes, permutation; or seed and stream |
+//! | 6–7 | axis, axes, permutation; seed and stream; ignored index and smoothing of a loss; scale of attention |
 //!
 //! Extension slots hold, in this order, the attributes' shape (one slot) or start, step and sizes of a slice (three),
 //! then operands past the fourth, eight ids a slot. Wire ids below [`CONTROL_IDS`] are not ops but commands.
 
 use crate::dtype::DType;
-use crate::instruction::{Attrs, INPUTS_MAX, Inputs, Instruction, Operand, Scalar, SliceSpec, TensorId};
+use crate::instruction::{
+    Attrs, INPUTS_MAX, Inputs, Instruction, LossReduction, LossSpec, Operand, Scalar, SliceSpec, TensorId,
+};
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{AttrKind, Op};
 
@@ -203,6 +205,14 @@ impl Encoder {
                 (w6, w7) = (*seed, *stream);
                 shape_slot(&mut self.slots, &mut flags, shape);
             }
+            Attrs::Loss(LossSpec { reduction, ignore_index, smoothing }) => {
+                flags = *reduction as u64;
+                (w6, w7) = (*ignore_index as u64, smoothing.to_bits());
+            }
+            Attrs::Attention { causal, scale } => {
+                flags = *causal as u64;
+                w6 = scale.to_bits();
+            }
         }
         let mut header = [0, instruction.out, 0, 0, 0, 0, w6, w7];
         let mut kinds = 0u64;
@@ -331,6 +341,12 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
         AttrKind::Random => {
             Attrs::Random { shape: shape_from(&slots[1], rank)?, dtype: dtype()?, seed: header[6], stream: header[7] }
         }
+        AttrKind::Loss => Attrs::Loss(LossSpec {
+            reduction: LossReduction::from_code(flags as u8 & 15).ok_or(WireError::Malformed("reduction"))?,
+            ignore_index: header[6] as i64,
+            smoothing: f64::from_bits(header[7]),
+        }),
+        AttrKind::Attention => Attrs::Attention { causal: flags & 1 == 1, scale: f64::from_bits(header[6]) },
     };
     let mut inputs = Inputs::new();
     for i in 0..count.min(4) {
@@ -459,6 +475,15 @@ mod tests {
             AttrKind::Random => (shape(), dtype(), any::<u64>(), any::<u64>())
                 .prop_map(|(shape, dtype, seed, stream)| Attrs::Random { shape, dtype, seed, stream })
                 .boxed(),
+            AttrKind::Loss => (0u8..3, any::<i64>(), 0f64..1.0)
+                .prop_map(|(code, ignore_index, smoothing)| {
+                    let reduction = LossReduction::from_code(code).unwrap();
+                    Attrs::Loss(LossSpec { reduction, ignore_index, smoothing })
+                })
+                .boxed(),
+            AttrKind::Attention => {
+                (any::<bool>(), -9f64..9.0).prop_map(|(causal, scale)| Attrs::Attention { causal, scale }).boxed()
+            }
         }
     }
     fn operand() -> impl Strategy<Value = Operand> {

@@ -19,6 +19,7 @@ mod methods;
 mod operators;
 mod options;
 mod random;
+mod rows;
 mod session;
 mod table;
 mod tensor;
@@ -38,6 +39,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     session::register(module)?;
     create::register(module)?;
     methods::register(module)?;
+    rows::register(module)?;
     autograd::register(module)?;
     table::register(module)?;
     module.add_class::<tensor::PyTensor>()?;

@@ -11,6 +11,7 @@ use crate::options;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
 use gt_ops::dtype::Promotable;
+use gt_ops::rows::build as rows;
 use gt_ops::table::AttrKind;
 use gt_ops::{Arg, Attrs, DType, Op, OpError, Val, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -577,7 +578,7 @@ impl PyTensor {
         let along = along(dim, axis, "softmax")?;
         self.build(py, |g, v| {
             let v = optional_cast(g, v, dtype)?;
-            build::softmax(g, v, along)
+            rows::softmax(g, Op::Softmax, v, along)
         })
     }
     /// The logarithm of softmax.
@@ -592,7 +593,7 @@ impl PyTensor {
         let along = along(dim, axis, "log_softmax")?;
         self.build(py, |g, v| {
             let v = optional_cast(g, v, dtype)?;
-            build::log_softmax(g, v, along)
+            rows::softmax(g, Op::LogSoftmax, v, along)
         })
     }
     /// The matrix product.

@@ -2,8 +2,8 @@
 //!
 //! This crate must not know sessions, clients or tensor ids. Start at [`CpuBackend`]; an instruction's way leads from
 //! `execute` here to the file of its class: `elementwise` over the inner loops of `kernels`, several of them together
-//! in `fused`, `reduce`, `matmul`, `index`, `scan`, `sort`, `search`, `create`, and `strided` for copies. Movement makes
-//! views and copies nothing. `memory` is the caching allocator, `pool` the threads.
+//! in `fused`, `reduce`, `rows`, `matmul`, `index`, `scan`, `sort`, `search`, `create`, and `strided` for copies.
+//! Movement makes views and copies nothing. `memory` is the caching allocator, `pool` the threads.
 
 mod create;
 mod elementwise;
@@ -15,6 +15,7 @@ mod matmul;
 mod memory;
 mod pool;
 mod reduce;
+mod rows;
 mod scan;
 mod search;
 mod sort;
@@ -842,6 +843,7 @@ impl CpuBackend {
             (Class::Search, _) => self.search(op, operand(0)?, operand(1)?, out),
             (Class::Positions, _) => self.positions(operand(0)?, out),
             (Class::Creation | Class::Random, _) => self.create(op, inputs, attrs, out),
+            (Class::Rows, _) => self.rows(row, inputs, attrs, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", row.name))),
         }
     }

@@ -27,10 +27,12 @@ pub struct Matrix {
 unsafe impl Sync for Matrix {}
 
 impl Matrix {
-    fn transposed(self) -> Matrix {
+    /// Rows for columns.
+    pub fn transposed(self) -> Matrix {
         Matrix { row_step: self.column_step, column_step: self.row_step, ..self }
     }
-    fn at(self, row: usize, column: usize, size: usize) -> Matrix {
+    /// From an element on, elements being of `size` bytes.
+    pub fn at(self, row: usize, column: usize, size: usize) -> Matrix {
         let elements = row as isize * self.row_step + column as isize * self.column_step;
         Matrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
     }
@@ -65,7 +67,7 @@ impl Product<'_> {
     pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
         let &Product { m, n, k, batches, dtype, rows_in_registers, .. } = self;
         // SAFETY: the caller's promise.
-        let one = |m, n, matrices| unsafe { one(dtype, m, n, k, rows_in_registers, matrices) };
+        let one = |m, n, matrices| unsafe { one(dtype, (m, n, k), matrices, rows_in_registers, false) };
         let products = m.saturating_mul(n).saturating_mul(k.max(1));
         let threads = pool.threads();
         let rate = if dtype.is_float() { FLOATS_PER_NS } else { INTEGERS_PER_NS };
@@ -97,9 +99,17 @@ impl Product<'_> {
     }
 }
 
+/// One product of `m` by `k` and `k` by `n`, added to what is there if `onto`, which only floats can be.
+///
 /// # Safety
 /// As [`Product::run`].
-unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, rows_in_registers: bool, matrices: [Matrix; 3]) {
+pub unsafe fn one(
+    dtype: DType,
+    (m, n, k): (usize, usize, usize),
+    matrices: [Matrix; 3],
+    rows_in_registers: bool,
+    onto: bool,
+) {
     // The float kernels' registers hold several elements of a column: those of the transposed product, a row.
     let ([out, left, right], m, n) = if rows_in_registers {
         (matrices, m, n)
@@ -118,14 +128,14 @@ unsafe fn one(dtype: DType, m: usize, n: usize, k: usize, rows_in_registers: boo
                     out.ptr.cast::<$t>(),
                     out.column_step,
                     out.row_step,
-                    false,
+                    onto,
                     left.ptr.cast_const().cast::<$t>(),
                     left.column_step,
                     left.row_step,
                     right.ptr.cast_const().cast::<$t>(),
                     right.column_step,
                     right.row_step,
-                    <$t>::from(0i8),
+                    <$t>::from(onto as i8),
                     <$t>::from(1i8),
                     false,
                     false,

@@ -286,6 +286,15 @@ fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
         AttrKind::Random => (shape(), dtype(), any::<(u64, u64)>())
             .prop_map(|(shape, dtype, (seed, stream))| Attrs::Random { shape, dtype, seed, stream })
             .boxed(),
+        AttrKind::Loss => (0u8..3, -2i64..3, any::<f64>())
+            .prop_map(|(code, ignore_index, smoothing)| {
+                let reduction = LossReduction::from_code(code).unwrap();
+                Attrs::Loss(LossSpec { reduction, ignore_index, smoothing })
+            })
+            .boxed(),
+        AttrKind::Attention => {
+            any::<(bool, f64)>().prop_map(|(causal, scale)| Attrs::Attention { causal, scale }).boxed()
+        }
     }
 }
 

@@ -185,7 +185,12 @@ def contains(self: Tensor, element: object) -> bool:
     return bool((self == element).any())
 
 
-_rows: dict[str, Function] = {row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"}
+# Gradients have rows of their own where one pass is far faster than several; nobody calls them by name.
+_rows: dict[str, Function] = {
+    row["name"]: _of_row(row)
+    for row in _gt.op_table()
+    if row["class"] == "elementwise" and not row["name"].endswith("_backward")
+}
 _docs = {row["name"]: row["doc"] for row in _gt.op_table()}
 _wrapped = {
     "add": _scaled(_rows["add"], 1),

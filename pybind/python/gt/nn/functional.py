@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import gt
-from gt import _absent
+from gt import _absent, _gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 
@@ -38,11 +38,13 @@ __all__ = [
     "nll_loss",
     "one_hot",
     "relu",
+    "rms_norm",
     "scaled_dot_product_attention",
     "sigmoid",
     "silu",
     "smooth_l1_loss",
     "softmax",
+    "softmin",
     "softplus",
     "tanh",
 ]
@@ -103,14 +105,28 @@ def logsigmoid(input: Tensor) -> Tensor:
     return -((-input).relu() + gt.where(input < 0, input, -input).exp().log1p())
 
 
-def softmax(input: Tensor, dim: int) -> Tensor:
-    """Probabilities: positive, adding up to 1 along `dim`."""
-    return input.softmax(dim)
+def _implicit_dim(name: str, rank: int) -> int:
+    """PyTorch's choice of an axis that was not named."""
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        stacklevel=3,
+    )
+    return 0 if rank in (0, 1, 3) else 1
 
 
-def log_softmax(input: Tensor, dim: int) -> Tensor:
-    """The logarithm of `softmax`, exact where that is small."""
-    return input.log_softmax(dim)
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: gt.dtype | None = None) -> Tensor:
+    """Probabilities: positive, adding up to 1 along `dim`; computed in `dtype` if given."""
+    return input.softmax(_implicit_dim("softmax", input.ndim) if dim is None else dim, dtype=dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: gt.dtype | None = None) -> Tensor:
+    """`softmax(-input)`: the smallest gets most."""
+    return (-input).softmax(_implicit_dim("softmin", input.ndim) if dim is None else dim, dtype=dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: gt.dtype | None = None) -> Tensor:
+    """The logarithm of `softmax`, exact where that is small; computed in `dtype` if given."""
+    return input.log_softmax(_implicit_dim("log_softmax", input.ndim) if dim is None else dim, dtype=dtype)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -180,19 +196,19 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Mean 0 and variance 1 over the last axes, those of `normalized_shape`; then `* weight + bias`."""
-    sizes = tuple(normalized_shape)
-    if not sizes or tuple(input.shape[-len(sizes) :]) != sizes:
-        raise RuntimeError(
-            f"Given normalized_shape={list(sizes)}, expected input with shape [*, {', '.join(map(str, sizes))}], "
-            f"but got input of size{list(input.shape)}"
-        )
-    axes = tuple(range(-len(sizes), 0))
-    wide = _wide(input)
-    centred = wide - wide.mean(axes, keepdim=True)
-    normal = (centred * ((centred * centred).mean(axes, keepdim=True) + eps).rsqrt()).to(input.dtype)
-    if weight is not None:
-        return normal * weight if bias is None else gt.addcmul(bias, normal, weight)
-    return normal if bias is None else normal + bias
+    return _gt.norm(input, normalized_shape, weight, bias, eps, True)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """A mean square of 1 over the last axes, those of `normalized_shape`; then `* weight`.
+
+    `eps` is added to the mean square; if not given it is what the dtype resolves, half precisions as float32.
+    """
+    if eps is None:
+        eps = 2.0**-52 if input.dtype == gt.float64 else 2.0**-23
+    return _gt.norm(input, normalized_shape, weight, None, eps, False)
 
 
 def batch_norm(
@@ -252,6 +268,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """`softmax(query @ key.mT * scale + mask) @ value`.
 
@@ -264,29 +281,47 @@ def scaled_dot_product_attention(
         dropout_p: The probability of dropping a weight, whatever the mode of a module.
         is_causal: Target `i` attends to sources `0` to `i` alone.
         scale: What the scores are multiplied by; 1/√features if not given.
+        enable_gqa: Each head of `key` and `value`, their third axis from the right, serves several of `query`.
 
     Returns:
         `(…, targets, out)`.
     """
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = (query * scale) @ key.mT
+    if is_causal and attn_mask is not None:
+        raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
+    if enable_gqa:
+        key, value = _heads_repeated(query, key), _heads_repeated(query, value)
+    if not 0 < dropout_p <= 1:
+        if dropout_p:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+        return _gt.attention(query, key, value, attn_mask, is_causal, scale)
+    # Weights that are dropped have to be there first.
+    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
-        if attn_mask is not None:
-            raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
-        seen = gt.arange(scores.shape[-2]).unsqueeze(1) >= gt.arange(scores.shape[-1])
-        weights = gt.where(seen, scores, -math.inf).softmax(-1)
-    elif attn_mask is not None:
-        if attn_mask.dtype == gt.bool:
-            scores = gt.where(attn_mask, scores, -math.inf)
-        elif attn_mask.dtype.is_floating_point:
-            scores = scores + attn_mask.to(scores.dtype)
-        else:
-            raise RuntimeError(f"Expected attn_mask dtype to be bool or float, but got {attn_mask.dtype}")
-        blind = (scores.detach() == -math.inf).all(-1, keepdim=True)
-        weights = gt.where(blind, 0.0, gt.where(blind, 0.0, scores).softmax(-1))
+        attn_mask = gt.arange(scores.shape[-2]).unsqueeze(1) >= gt.arange(scores.shape[-1])
+    if attn_mask is None:
+        return dropout(scores.softmax(-1), dropout_p) @ value
+    if attn_mask.dtype == gt.bool:
+        scores = gt.where(attn_mask, scores, -math.inf)
     else:
-        weights = scores.softmax(-1)
+        scores = scores + attn_mask.to(scores.dtype)
+    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)
+    weights = gt.where(blind, 0.0, gt.where(blind, 0.0, scores).softmax(-1))
     return dropout(weights, dropout_p) @ value
+
+
+def _heads_repeated(query: Tensor, of: Tensor) -> Tensor:
+    """`of` with as many heads as `query`, each repeated for as many neighbours."""
+    wanted, heads = query.shape[-3], of.shape[-3]
+    if heads == wanted:
+        return of
+    if heads == 0 or wanted % heads:
+        raise RuntimeError(
+            "Number of heads in key and value must divide the number of heads in query when enable_gqa=True, "
+            f"but got {heads} and {wanted}"
+        )
+    *lead, _, length, features = of.shape
+    spread = of.unsqueeze(-3).expand(*lead, heads, wanted // heads, length, features)
+    return spread.reshape(*lead, wanted, length, features)
 
 
 # Losses ---------------------------------------------------------------------------------------------------------
@@ -400,32 +435,35 @@ def nll_loss(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    *,
-    ignore_index: int | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the log probability of the right class: see `cross_entropy_loss` for shapes."""
-    dim = _class_dim(input, target)
-    return _of_classes(lambda index: -_pick(input, index, dim), target, weight, reduction, ignore_index)
+    """Minus the log probability of the right class: see `cross_entropy` for shapes."""
+    return _gt.class_loss(input, target, weight, ignore_index, _reduction(size_average, reduce, reduction), 0.0, False)
 
 
-def cross_entropy_loss(
+def cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    *,
-    ignore_index: int | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """How surprised a softmax over the scores `input` is by `target`. Also called `cross_entropy`.
+    """How surprised a softmax over the scores `input` is by `target`. Also called `cross_entropy_loss`.
 
     Args:
         input: Scores (logits) `(classes)`, `(samples, classes)` or `(samples, classes, …)`.
         target: The right class of each sample, an integer tensor of the shape of `input` without its classes; or
             probabilities of the classes, a floating tensor of the shape of `input`.
         weight: What a sample of each class counts, `(classes)`; the mean is divided by what the samples count.
+        size_average: PyTorch's older way to choose the reduction.
         ignore_index: A class index that marks samples which do not count.
+        reduce: PyTorch's older way to choose the reduction.
         reduction: `"mean"` over the samples, `"sum"` or `"none"`.
         label_smoothing: How much of the target is spread evenly over all classes.
 
@@ -433,107 +471,39 @@ def cross_entropy_loss(
         ValueError: The sizes do not belong together.
         IndexError: A class index is out of range; raised when the loss is fetched.
     """
-    dim = _class_dim(input, target)
-    classes = input.shape[dim]
-    if weight is not None and tuple(weight.shape) != (classes,):
-        raise RuntimeError(
-            f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got "
-            f"weight tensor of shape: {list(weight.shape)}"
+    reduction = _reduction(size_average, reduce, reduction)
+    if not target.dtype.is_floating_point:
+        return _gt.class_loss(input, target, weight, ignore_index, reduction, label_smoothing, True)
+    if input.shape != target.shape:
+        raise ValueError(
+            f"Expected floating point type for target with class probabilities to have the input's shape "
+            f"{tuple(input.shape)}, but got {tuple(target.shape)}: give int64 class indices or one probability for "
+            "each class"
         )
-    along = [1] * input.ndim
-    along[dim] = classes
-    if target.dtype.is_floating_point:
-        if label_smoothing:
-            target = target * (1 - label_smoothing) + label_smoothing / classes
-        scores = input.log_softmax(dim)
-        losses = -(target * (scores if weight is None else scores * weight.reshape(along))).sum(dim)
-        return _reduce(losses, reduction)
-
-    # log(sum(exp(x))) - x[class], the largest score taken off so that nothing overflows.
-    shifted = input - input.amax(dim, keepdim=True).detach()
-    total = shifted.exp().sum(dim).log()
-    if weight is None or not label_smoothing:
-
-        def losses_at(index: Tensor) -> Tensor:
-            right = _pick(shifted, index, dim)
-            if label_smoothing:
-                right = right * (1 - label_smoothing) + shifted.mean(dim) * label_smoothing
-            return total - right
-
-        return _of_classes(losses_at, target, weight, reduction, ignore_index)
-
-    # The share of all classes has the weights of all classes, not that of the right one.
-    spread = ((total.unsqueeze(dim) - shifted) * weight.reshape(along)).mean(dim)
-
-    def mixed_at(index: Tensor) -> Tensor:
-        right = (total - _pick(shifted, index, dim)) * _weight_of(weight, index)
-        return right * (1 - label_smoothing) + spread * label_smoothing
-
-    return _of_classes(mixed_at, target, weight, reduction, ignore_index, weighted=True)
-
-
-cross_entropy = cross_entropy_loss
-
-
-def _class_dim(input: Tensor, target: Tensor) -> int:
-    """The axis of the classes, once the sizes are known to belong together."""
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     dim = 0 if input.ndim == 1 else 1
-    sizes, wanted = tuple(input.shape), tuple(target.shape)
-    if input.ndim == 0:
-        raise ValueError(
-            "cross entropy: expected input of shape (classes) or (samples, classes, ...), but got a scalar"
-        )
-    if target.dtype.is_floating_point:
-        if sizes != wanted:
-            raise ValueError(
-                f"Expected floating point type for target with class probabilities to have the input's shape {sizes}, "
-                f"but got {wanted}: give int64 class indices or one probability for each class"
-            )
-        return dim
-    samples = sizes[:dim] + sizes[dim + 1 :]
-    if samples[:1] != wanted[:1]:
-        raise ValueError(
-            f"Expected input batch_size ({sizes[0] if dim else 1}) to match target batch_size "
-            f"({wanted[0] if wanted else 1})."
-        )
-    if samples != wanted:
-        raise RuntimeError(f"Expected target size {list(samples)}, got {list(wanted)}")
-    return dim
+    classes = input.shape[dim]
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    scores = input.log_softmax(dim)
+    if weight is not None:
+        along = [1] * input.ndim
+        along[dim] = classes
+        scores = scores * weight.reshape(along)
+    losses = -(target * scores).sum(dim)
+    return _reduce(losses, reduction)
 
 
-def _pick(scores: Tensor, index: Tensor, dim: int) -> Tensor:
-    """The score of each sample's class."""
-    return scores.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+cross_entropy_loss = cross_entropy
 
 
-def _weight_of(weight: Tensor, index: Tensor) -> Tensor:
-    """What each sample counts by its class."""
-    return weight.gather(0, index.reshape(-1)).reshape(index.shape)
-
-
-def _of_classes(
-    losses_at: Callable[[Tensor], Tensor],
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: str,
-    ignore_index: int | None,
-    weighted: bool = False,
-) -> Tensor:
-    """The losses at the class indices of `target`, weighted unless they are, reduced over those that count."""
-    index = target if target.dtype == gt.int64 else target.long()
-    counts = None
-    if ignore_index is not None:
-        counts = index != ignore_index
-        index = gt.where(counts, index, 0)
-    losses = losses_at(index)
-    if weight is None:
-        if counts is None:
-            return _reduce(losses, reduction)
-        shares = counts
-    else:
-        shares = _weight_of(weight, index)
-        losses = losses if weighted else losses * shares
-        shares = shares if counts is None else gt.where(counts, shares, 0.0)
-    if counts is not None:
-        losses = gt.where(counts, losses, 0.0)
-    return losses.sum() / shares.sum() if reduction == "mean" else _reduce(losses, reduction)
+def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """What PyTorch's older arguments, if given, make of the reduction."""
+    if size_average is None and reduce is None:
+        return reduction
+    chosen = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{chosen}' instead.", stacklevel=3
+    )
+    return chosen

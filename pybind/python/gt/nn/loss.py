@@ -97,38 +97,47 @@ class BCEWithLogitsLoss(_WeightedLoss):
         )
 
 
-class NLLLoss(_WeightedLoss):
-    """`nll_loss`."""
+class _ClassLoss(_WeightedLoss):
+    """A loss over classes that an index names."""
 
     def __init__(
-        self, weight: Tensor | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(weight, reduction=reduction)
+        super().__init__(weight, reduction=functional._reduction(size_average, reduce, reduction))
         self.ignore_index = ignore_index
+
+
+class NLLLoss(_ClassLoss):
+    """`nll_loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Minus the log probabilities of the right classes, reduced."""
         return functional.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
-class CrossEntropyLoss(_WeightedLoss):
-    """`cross_entropy_loss`."""
+class CrossEntropyLoss(_ClassLoss):
+    """`cross_entropy`."""
 
     def __init__(
         self,
         weight: Tensor | None = None,
-        *,
-        ignore_index: int | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(weight, reduction=reduction)
-        self.ignore_index = ignore_index
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The surprise of a softmax over scores, reduced."""
-        return functional.cross_entropy_loss(
+        return functional.cross_entropy(
             input,
             target,
             self.weight,

@@ -1,0 +1,348 @@
+//! Attention without keeping its scores: a block of queries meets all keys it sees while their scores stay in cache.
+//!
+//! The gradient computes the scores again, which takes less than reading them from memory.
+
+use super::{Work, at_level, largest, sum_of};
+use crate::elementwise::work_ns;
+use crate::loops::Loops;
+use crate::matmul::{Matrix, one};
+use crate::tensor::Tensor;
+use crate::{CpuBackend, Inputs, Result, tensor};
+use gt_backend::ExecError;
+use gt_ops::math::Real;
+use gt_ops::{DType, Meta, RANK_MAX, Shape};
+
+/// Queries whose scores are computed together: enough for the products to run at full speed.
+const BLOCK: usize = 64;
+/// Operations that one score costs besides its products.
+const SCORE_WEIGHT: usize = 16;
+/// Products that one thread adds up in the time of an elementwise operation.
+const PRODUCTS_PER_OPERATION: usize = 2;
+
+/// Tensors that share their leading axes, as matrices.
+struct Batches<const N: usize> {
+    loops: Loops<N>,
+    first: [Matrix; N],
+}
+
+impl<const N: usize> Batches<N> {
+    fn new(tensors: [&Tensor; N]) -> Result<Batches<N>> {
+        let shape = tensors[0].meta.shape;
+        let lead = shape.rank() - 2;
+        let batch = Shape::new(&shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let steps = tensors.map(|t| {
+            let mut steps = [0; RANK_MAX];
+            steps[..lead].copy_from_slice(&t.strides[..lead]);
+            steps
+        });
+        let first = tensors.map(|t| {
+            let size = t.size() as isize;
+            Matrix { ptr: t.ptr(), row_step: t.strides[lead] / size, column_step: t.strides[lead + 1] / size }
+        });
+        Ok(Batches { loops: Loops::new(&batch, steps.each_ref()), first })
+    }
+
+    #[inline(always)]
+    fn at(&self, batch: usize) -> [Matrix; N] {
+        let mut matrices = self.first;
+        self.loops.for_runs(batch, batch + 1, |run| {
+            for (matrix, offset) in matrices.iter_mut().zip(run.offsets) {
+                matrix.ptr = matrix.ptr.wrapping_offset(offset);
+            }
+        });
+        matrices
+    }
+}
+
+/// Which scores there are, and how they become weights.
+struct Scores {
+    dtype: DType,
+    queries: usize,
+    keys: usize,
+    features: usize,
+    out: usize,
+    causal: bool,
+    scale: f64,
+}
+
+impl Scores {
+    /// How many keys query `i` sees.
+    #[inline(always)]
+    fn seen(&self, i: usize) -> usize {
+        if self.causal { self.keys.min(i + 1) } else { self.keys }
+    }
+
+    /// For `rows` queries from `first` on: the exponentials of their scores less the largest of each, a row of `keys`
+    /// for each query, and in `factors` what makes weights of them.
+    ///
+    /// # Safety
+    /// The matrices hold these queries and all keys.
+    #[inline(always)]
+    unsafe fn block<R: Real>(
+        &self,
+        [query, key]: [Matrix; 2],
+        mask: Option<Matrix>,
+        (first, rows, keys): (usize, usize, usize),
+        scores: &mut [R],
+        factors: &mut [R],
+    ) {
+        let size = size_of::<R>();
+        let to = Matrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
+        // SAFETY: the caller's promise; the scores have room.
+        unsafe {
+            one(self.dtype, (rows, keys, self.features), [to, query.at(first, 0, size), key.transposed()], false, false)
+        };
+        let scale = R::from_f64(self.scale);
+        for (i, (row, factor)) in scores.chunks_exact_mut(keys).zip(factors).enumerate() {
+            let (row, unseen) = row.split_at_mut(self.seen(first + i));
+            unseen.fill(R::ZERO);
+            match mask {
+                None => row.iter_mut().for_each(|x| *x = *x * scale),
+                Some(mask) => {
+                    let from = mask.at(first + i, 0, size).ptr.cast::<R>();
+                    if mask.column_step == 1 {
+                        // SAFETY: the mask has an element for each key.
+                        let added = unsafe { std::slice::from_raw_parts(from, row.len()) };
+                        for (x, m) in row.iter_mut().zip(added) {
+                            *x = *x * scale + *m;
+                        }
+                    } else {
+                        for (j, x) in row.iter_mut().enumerate() {
+                            // SAFETY: as above.
+                            *x = *x * scale + unsafe { from.offset(j as isize * mask.column_step).read() };
+                        }
+                    }
+                }
+            }
+            let max = largest(row);
+            if max == -R::INFINITY {
+                // It sees nothing.
+                row.fill(R::ZERO);
+                *factor = R::ZERO;
+                continue;
+            }
+            for x in row.iter_mut() {
+                *x = (*x - max).exp();
+            }
+            *factor = R::from_f64(1.0 / sum_of([&*row], |[x]| x));
+        }
+    }
+
+    /// The keys that queries up to `last` see, at least one row of scores wide.
+    #[inline(always)]
+    fn width(&self, last: usize) -> usize {
+        self.seen(last - 1)
+    }
+
+    /// Operations of all scores of one query, in those of elementwise work, with `products` products of matrices.
+    fn weight(&self, products: usize) -> usize {
+        let wide = self.features.max(self.out);
+        self.keys * (SCORE_WEIGHT + products * wide / PRODUCTS_PER_OPERATION) / if self.causal { 2 } else { 1 }
+    }
+}
+
+struct Forward {
+    scores: Scores,
+    /// Queries, keys, values and results.
+    batches: Batches<4>,
+    mask: Option<Batches<1>>,
+}
+
+impl<R: Real> Work<R> for Forward {
+    /// A row is a block of queries of one batch.
+    #[inline(always)]
+    unsafe fn rows(&self, first: usize, last: usize) {
+        let s = &self.scores;
+        let size = size_of::<R>();
+        let blocks = s.queries.div_ceil(BLOCK);
+        let mut scores = vec![R::ZERO; BLOCK.min(s.queries) * s.keys];
+        let mut factors = [R::ZERO; BLOCK];
+        for unit in first..last {
+            let [query, key, value, out] = self.batches.at(unit / blocks);
+            let mask = self.mask.as_ref().map(|mask| mask.at(unit / blocks)[0]);
+            let at = unit % blocks * BLOCK;
+            let rows = BLOCK.min(s.queries - at);
+            let keys = s.width(at + rows);
+            let (scores, factors) = (&mut scores[..rows * keys], &mut factors[..rows]);
+            // SAFETY: the caller's promise; a block's results are its own.
+            unsafe {
+                s.block([query, key], mask, (at, rows, keys), scores, factors);
+                let weights = Matrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
+                let to = out.at(at, 0, size);
+                one(s.dtype, (rows, s.out, keys), [to, weights, value], false, false);
+                let made = std::slice::from_raw_parts_mut(to.ptr.cast::<R>(), rows * s.out);
+                for (row, factor) in made.chunks_exact_mut(s.out).zip(&*factors) {
+                    row.iter_mut().for_each(|x| *x = *x * *factor);
+                }
+            }
+        }
+    }
+}
+
+struct Backward {
+    scores: Scores,
+    /// Gradients, queries, keys and values.
+    batches: Batches<4>,
+    mask: Option<Batches<1>>,
+    /// The gradients of all queries, then of all keys, then of all values.
+    out: [Matrix; 3],
+}
+
+impl<R: Real> Work<R> for Backward {
+    /// A row is a batch.
+    #[inline(always)]
+    unsafe fn rows(&self, first: usize, last: usize) {
+        let s = &self.scores;
+        let size = size_of::<R>();
+        let room = BLOCK.min(s.queries) * s.keys;
+        let (mut weights, mut slopes) = (vec![R::ZERO; room], vec![R::ZERO; room]);
+        let mut factors = [R::ZERO; BLOCK];
+        let scale = R::from_f64(s.scale);
+        for batch in first..last {
+            let [grad, query, key, value] = self.batches.at(batch);
+            let mask = self.mask.as_ref().map(|mask| mask.at(batch)[0]);
+            let rows_of = [s.queries, s.keys, s.keys];
+            let mut i = 0;
+            let [query_grad, key_grad, value_grad] = self.out.map(|matrix| {
+                i += 1;
+                matrix.at(batch * rows_of[i - 1], 0, size)
+            });
+            // SAFETY: a batch's results are its own.
+            unsafe {
+                key_grad.ptr.cast::<R>().write_bytes(0, s.keys * s.features);
+                value_grad.ptr.cast::<R>().write_bytes(0, s.keys * s.out);
+            }
+            for at in (0..s.queries).step_by(BLOCK) {
+                let rows = BLOCK.min(s.queries - at);
+                let keys = s.width(at + rows);
+                let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
+                let factors = &mut factors[..rows];
+                let dense = |ptr: *mut R| Matrix { ptr: ptr.cast(), row_step: keys as isize, column_step: 1 };
+                let (p, d) = (dense(weights.as_mut_ptr()), dense(slopes.as_mut_ptr()));
+                // SAFETY: the caller's promise.
+                unsafe {
+                    s.block([query, key], mask, (at, rows, keys), weights, factors);
+                    let grad = grad.at(at, 0, size);
+                    one(s.dtype, (rows, keys, s.out), [d, grad, value.transposed()], false, false);
+                    let pairs = weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys));
+                    for ((weights, slopes), factor) in pairs.zip(&*factors) {
+                        for w in weights.iter_mut() {
+                            *w = *w * *factor;
+                        }
+                        let total = R::from_f64(sum_of([&*weights, &*slopes], |[w, d]| w * d));
+                        for (d, w) in slopes.iter_mut().zip(&*weights) {
+                            *d = *w * (*d - total) * scale;
+                        }
+                    }
+                    one(s.dtype, (keys, s.out, rows), [value_grad, p.transposed(), grad], false, true);
+                    one(s.dtype, (rows, s.features, keys), [query_grad.at(at, 0, size), d, key], false, false);
+                    one(
+                        s.dtype,
+                        (keys, s.features, rows),
+                        [key_grad, d.transposed(), query.at(at, 0, size)],
+                        false,
+                        true,
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl CpuBackend {
+    /// Half precisions as f32: the conversions are a small part of the products.
+    fn wide_operands(&mut self, inputs: Inputs<'_, '_>) -> Result<Vec<Tensor>> {
+        inputs
+            .iter()
+            .map(|input| {
+                let t = tensor(input)?;
+                match t.meta.dtype {
+                    DType::F16 | DType::BF16 => self.cast(t, &Meta::new(t.meta.shape, DType::F32), 0),
+                    _ => Ok(t.clone()),
+                }
+            })
+            .collect()
+    }
+
+    fn run_attention<R: Real, W: Work<R>>(&mut self, work: &W, units: usize, weight: usize) -> Result<()> {
+        let level = self.level;
+        let each = |i: usize| {
+            // SAFETY: `attention` and `attention_grad` made the work for these units.
+            unsafe { at_level::<R, W>(level, work, i, i + 1) }
+        };
+        if !self.pool.pays(work_ns(units, weight)) {
+            (0..units).for_each(each);
+            return Ok(());
+        }
+        self.pool.run(units, &each)
+    }
+
+    pub(super) fn attention(&mut self, inputs: Inputs<'_, '_>, causal: bool, scale: f64, out: &Meta) -> Result<Tensor> {
+        let operands = self.wide_operands(inputs)?;
+        let wide = Meta::new(out.shape, operands[0].meta.dtype);
+        let result = self.new_tensor(&wide)?;
+        if out.shape.numel() > 0 {
+            let scores = scores(&operands[0], &operands[1], &operands[2], causal, scale);
+            if scores.keys == 0 {
+                // SAFETY: the result is new and has so many bytes.
+                unsafe { result.ptr().write_bytes(0, wide.bytes()) };
+            } else {
+                let batches = Batches::new([&operands[0], &operands[1], &operands[2], &result])?;
+                let mask = operands.get(3).map(|mask| Batches::new([mask])).transpose()?;
+                let units = batches.loops.numel() * scores.queries.div_ceil(BLOCK);
+                let weight = scores.weight(2) * BLOCK.min(scores.queries);
+                let dtype = scores.dtype;
+                let work = Forward { scores, batches, mask };
+                match dtype {
+                    DType::F64 => self.run_attention::<f64, _>(&work, units, weight)?,
+                    _ => self.run_attention::<f32, _>(&work, units, weight)?,
+                }
+            }
+        }
+        self.cast(&result, out, 0)
+    }
+
+    pub(super) fn attention_grad(
+        &mut self,
+        inputs: Inputs<'_, '_>,
+        causal: bool,
+        scale: f64,
+        out: &Meta,
+    ) -> Result<Tensor> {
+        let operands = self.wide_operands(inputs)?;
+        let wide = Meta::new(out.shape, operands[0].meta.dtype);
+        let result = self.new_tensor(&wide)?;
+        let scores = scores(&operands[1], &operands[2], &operands[3], causal, scale);
+        if operands[0].numel() == 0 || scores.keys == 0 {
+            // SAFETY: the result is new and has so many bytes.
+            unsafe { result.ptr().write_bytes(0, wide.bytes()) };
+            return self.cast(&result, out, 0);
+        }
+        let size = wide.dtype.size();
+        let mut start = result.ptr();
+        let parts = [&operands[1], &operands[2], &operands[3]].map(|t| {
+            let columns = t.meta.shape.dims()[t.meta.shape.rank() - 1];
+            let part = Matrix { ptr: start, row_step: columns as isize, column_step: 1 };
+            start = start.wrapping_add(t.numel() * size);
+            part
+        });
+        let batches = Batches::new([&operands[0], &operands[1], &operands[2], &operands[3]])?;
+        let mask = operands.get(4).map(|mask| Batches::new([mask])).transpose()?;
+        let (units, weight, dtype) = (batches.loops.numel(), scores.weight(5) * scores.queries, scores.dtype);
+        let work = Backward { scores, batches, mask, out: parts };
+        match dtype {
+            DType::F64 => self.run_attention::<f64, _>(&work, units, weight)?,
+            _ => self.run_attention::<f32, _>(&work, units, weight)?,
+        }
+        self.cast(&result, out, 0)
+    }
+}
+
+fn scores(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool, scale: f64) -> Scores {
+    let last = |t: &Tensor| {
+        let dims = t.meta.shape.dims();
+        (dims[dims.len() - 2], dims[dims.len() - 1])
+    };
+    let ((queries, features), (keys, _), (_, out)) = (last(query), last(key), last(value));
+    Scores { dtype: query.meta.dtype, queries, keys, features, out, causal, scale }
+}

@@ -1,0 +1,268 @@
+//! Losses over classes that an index names, and their gradients.
+
+use super::softmax::exps;
+use super::{Sink, Source, Work, block_rows, extent, run, sum_of};
+use crate::strided::Shared;
+use crate::tensor::Tensor;
+use crate::{CpuBackend, Inputs, Result, tensor};
+use gt_backend::{ExecError, Input};
+use gt_ops::Meta;
+use gt_ops::instruction::{LossReduction, LossSpec};
+use gt_ops::math::Real;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const WEIGHT: usize = 14;
+const WEIGHT_PLAIN: usize = 1;
+
+/// The classes that samples should have, and what each counts.
+struct Targets<R> {
+    index: Shared<i64>,
+    classes: usize,
+    /// What samples of each class count; none if 1.
+    weight: Option<Vec<R>>,
+    /// The sum of the weights of all classes.
+    all: f64,
+    spec: LossSpec,
+    /// The first sample whose class is not there.
+    bad: AtomicUsize,
+}
+
+impl<R: Real> Targets<R> {
+    /// The class of a sample; none if it does not count.
+    ///
+    /// # Safety
+    /// There is such a sample.
+    #[inline(always)]
+    unsafe fn class(&self, sample: usize) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        let class = unsafe { self.index.get().add(sample).read() };
+        if class == self.spec.ignore_index {
+            return None;
+        }
+        if (class as u64) < self.classes as u64 {
+            return Some(class as usize);
+        }
+        self.bad.fetch_min(sample, Ordering::Relaxed);
+        None
+    }
+
+    #[inline(always)]
+    fn weight_of(&self, class: usize) -> f64 {
+        self.weight.as_ref().map_or(1.0, |w| w[class].to_f64())
+    }
+
+    /// What all samples count together.
+    ///
+    /// # Safety
+    /// There are so many samples.
+    unsafe fn total(&self, samples: usize) -> f64 {
+        // SAFETY: the caller's promise.
+        (0..samples).filter_map(|i| unsafe { self.class(i) }).map(|class| self.weight_of(class)).sum()
+    }
+
+    /// An index that named no class.
+    fn check(&self) -> Result<()> {
+        let sample = self.bad.load(Ordering::Relaxed);
+        if sample == usize::MAX {
+            return Ok(());
+        }
+        // SAFETY: a sample that was looked at.
+        let index = unsafe { self.index.get().add(sample).read() };
+        Err(ExecError::IndexOutOfRange { index, axis: 1, size: self.classes })
+    }
+}
+
+struct Forward<'a, R> {
+    from: Source,
+    targets: &'a Targets<R>,
+    /// The scores are logarithms of probabilities only after a softmax.
+    scores: bool,
+    losses: Shared<f64>,
+}
+
+impl<R: Real> Work<R> for Forward<'_, R> {
+    #[inline(always)]
+    unsafe fn rows(&self, first: usize, last: usize) {
+        let n = self.targets.classes;
+        let (mut wide, mut exponentials, mut stats) = (Vec::new(), Vec::new(), Vec::new());
+        let smoothing = self.targets.spec.smoothing;
+        let step = block_rows(n);
+        for at in (first..last).step_by(step) {
+            let rows = step.min(last - at);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
+                if self.scores {
+                    exponentials.resize(rows * n, R::ZERO);
+                    exps(scores, n, &mut exponentials, &mut stats);
+                }
+                for i in 0..rows {
+                    let mut loss = 0.0;
+                    if let Some(class) = self.targets.class(at + i) {
+                        let row = &scores[i * n..(i + 1) * n];
+                        let (max, log) = if self.scores { (stats[i].0, stats[i].1.ln()) } else { (R::ZERO, R::ZERO) };
+                        loss = (log - (row[class] - max)).to_f64() * self.targets.weight_of(class);
+                        if smoothing != 0.0 {
+                            let even = match &self.targets.weight {
+                                None => sum_of([row], |[x]| log - (x - max)),
+                                Some(weight) => sum_of([row, weight], |[x, w]| w * (log - (x - max))),
+                            };
+                            loss = (1.0 - smoothing) * loss + smoothing / n as f64 * even;
+                        }
+                    }
+                    self.losses.get().add(at + i).write(loss);
+                }
+            }
+        }
+    }
+}
+
+struct Backward<'a, R> {
+    from: Source,
+    to: Sink,
+    targets: &'a Targets<R>,
+    scores: bool,
+    /// The gradient of each sample's loss, or of all.
+    grads: &'a [R],
+    /// What gradients are multiplied by.
+    share: f64,
+}
+
+impl<R: Real> Work<R> for Backward<'_, R> {
+    #[inline(always)]
+    unsafe fn rows(&self, first: usize, last: usize) {
+        let n = self.targets.classes;
+        let (mut wide, mut made, mut stats) = (Vec::new(), Vec::new(), Vec::new());
+        let smoothing = self.targets.spec.smoothing;
+        let step = block_rows(n);
+        for at in (first..last).step_by(step) {
+            let rows = step.min(last - at);
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.to.put::<R>(at * n, rows * n, &mut made, |to| {
+                    if self.scores {
+                        let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
+                        exps(scores, n, to, &mut stats);
+                    }
+                    for (i, to) in to.chunks_exact_mut(n).enumerate() {
+                        let Some(class) = self.targets.class(at + i) else {
+                            to.fill(R::ZERO);
+                            continue;
+                        };
+                        let grad = self.grads[if self.grads.len() == 1 { 0 } else { at + i }].to_f64() * self.share;
+                        let right = grad * (1.0 - smoothing) * self.targets.weight_of(class);
+                        if !self.scores {
+                            to.fill(R::ZERO);
+                            to[class] = R::from_f64(-right);
+                            continue;
+                        }
+                        let even = grad * smoothing / n as f64;
+                        let factor = R::from_f64((right + even * self.targets.all) / stats[i].1.to_f64());
+                        for to in to.iter_mut() {
+                            *to = *to * factor;
+                        }
+                        to[class] = to[class] - R::from_f64(right);
+                        if smoothing != 0.0 {
+                            for (class, to) in to.iter_mut().enumerate() {
+                                *to = *to - R::from_f64(even * self.targets.weight_of(class));
+                            }
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl CpuBackend {
+    fn targets<R: Real>(
+        &mut self,
+        index: &Tensor,
+        weight: &Input<'_, Tensor>,
+        spec: &LossSpec,
+        classes: usize,
+    ) -> Result<Targets<R>> {
+        let weight = match weight {
+            Input::Scalar(scalar) if scalar.to_f64() == 1.0 => None,
+            weight => Some(self.numbers::<R>(weight, classes)?),
+        };
+        let all = weight.as_ref().map_or(classes as f64, |w| w.iter().map(|x| x.to_f64()).sum());
+        let index = Shared::new(index.ptr().cast());
+        Ok(Targets { index, classes, weight, all, spec: *spec, bad: AtomicUsize::new(usize::MAX) })
+    }
+
+    pub(super) fn class_loss<R: Real>(
+        &mut self,
+        inputs: Inputs<'_, '_>,
+        spec: &LossSpec,
+        scores: bool,
+        out: &Meta,
+    ) -> Result<Tensor> {
+        let (from, index) = (self.contiguous(tensor(&inputs[0])?)?, self.contiguous(tensor(&inputs[1])?)?);
+        let result = self.new_tensor(out)?;
+        let (samples, classes) = (index.numel(), extent(&from.meta).1);
+        let targets = self.targets::<R>(&index, &inputs[2], spec, classes)?;
+        let mut losses = vec![0.0; samples];
+        if classes > 0 {
+            let work = Forward {
+                from: self.source(&from),
+                targets: &targets,
+                scores,
+                losses: Shared::new(losses.as_mut_ptr()),
+            };
+            let weight = if scores { WEIGHT } else { WEIGHT_PLAIN };
+            let columns = if scores { classes } else { 1 };
+            // SAFETY: the operand has a row, and the losses have a place, for each sample.
+            unsafe { run::<R, _>(&mut self.pool, self.level, &work, (samples, columns), weight)? };
+        }
+        // SAFETY: the index has so many elements.
+        let total = if spec.reduction == LossReduction::Mean { unsafe { targets.total(samples) } } else { 1.0 };
+        targets.check()?;
+        if spec.reduction != LossReduction::None {
+            losses = vec![losses.iter().sum::<f64>() / total];
+        }
+        let mut scratch = Vec::new();
+        // SAFETY: the result has one element, or one for each sample.
+        unsafe {
+            self.sink(&result).put::<R>(0, losses.len(), &mut scratch, |to| {
+                for (to, x) in to.iter_mut().zip(&losses) {
+                    *to = R::from_f64(*x);
+                }
+            });
+        }
+        Ok(result)
+    }
+
+    pub(super) fn class_loss_grad<R: Real>(
+        &mut self,
+        inputs: Inputs<'_, '_>,
+        spec: &LossSpec,
+        scores: bool,
+        out: &Meta,
+    ) -> Result<Tensor> {
+        let from = if scores { self.contiguous(tensor(&inputs[1])?)? } else { tensor(&inputs[1])?.clone() };
+        let index = self.contiguous(tensor(&inputs[2])?)?;
+        let result = self.new_tensor(out)?;
+        let (samples, classes) = extent(out);
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let targets = self.targets::<R>(&index, &inputs[3], spec, classes)?;
+        let grads = self.numbers::<R>(&inputs[0], tensor(&inputs[0])?.numel())?;
+        // SAFETY: the index has so many elements.
+        let total = if spec.reduction == LossReduction::Mean { unsafe { targets.total(samples) } } else { 1.0 };
+        let work = Backward {
+            from: self.source(&from),
+            to: self.sink(&result),
+            targets: &targets,
+            scores,
+            grads: &grads,
+            share: 1.0 / total,
+        };
+        let weight = if scores { WEIGHT } else { WEIGHT_PLAIN };
+        // SAFETY: operands and result have these rows; the result is new.
+        unsafe { run::<R, _>(&mut self.pool, self.level, &work, (samples, classes), weight)? };
+        targets.check()?;
+        Ok(result)
+    }
+}

@@ -1,0 +1,312 @@
+//! Ops that do several steps over rows, the last axis, in one pass: what they share.
+//!
+//! A [`Work`] computes a range of rows. It is generic over the compute type, its bodies are inlined into one function
+//! a level of vector instructions, and sums gather in a fixed number of partial sums, so that all levels and any number
+//! of threads compute the same bits.
+
+mod attention;
+mod loss;
+mod norm;
+mod softmax;
+
+use crate::elementwise::work_ns;
+use crate::kernels::{Kernel, Level};
+use crate::pool::Pool;
+use crate::tensor::Tensor;
+use crate::{CpuBackend, Inputs, Result, compute_dtype, tensor};
+use gt_backend::{ExecError, Input};
+use gt_ops::math::Real;
+use gt_ops::{Attrs, DType, Meta, Op, Row};
+use std::slice;
+
+/// Rows are worked on so many elements at a time: a few such blocks stay in L1.
+const BLOCK_ELEMENTS: usize = 1024;
+/// Shorter rows share loops with their neighbours.
+const SHORT_ROW: usize = 64;
+/// Partial sums of a long row, and of one of less than [`LONG_ROW`] elements.
+const LANES: usize = 64;
+const LANES_SHORT: usize = 16;
+const LONG_ROW: usize = 512;
+/// Elements that partial sums gather before they join a sum in f64.
+const SUM_BLOCK: usize = 8 << 10;
+
+/// Rows to be computed.
+trait Work<R: Real>: Sync {
+    /// Computes rows `first..last`.
+    ///
+    /// # Safety
+    /// The operands are valid for these rows, and nobody else writes their results.
+    unsafe fn rows(&self, first: usize, last: usize);
+}
+
+/// Computes rows `first..last` with a level's instructions.
+///
+/// # Safety
+/// As [`Work::rows`], on a machine that has the level.
+unsafe fn at_level<R: Real, W: Work<R>>(level: Level, work: &W, first: usize, last: usize) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2<R: Real, W: Work<R>>(work: &W, first: usize, last: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { work.rows(first, last) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    unsafe fn avx512<R: Real, W: Work<R>>(work: &W, first: usize, last: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { work.rows(first, last) }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match level {
+            Level::Baseline => work.rows(first, last),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2(work, first, last),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512(work, first, last),
+        }
+    }
+}
+
+/// Computes all rows of `columns` elements, by several threads when that pays.
+///
+/// # Safety
+/// As [`Work::rows`].
+unsafe fn run<R: Real, W: Work<R>>(
+    pool: &mut Pool,
+    level: Level,
+    work: &W,
+    (rows, columns): (usize, usize),
+    weight: usize,
+) -> Result<()> {
+    let ns = work_ns(rows.saturating_mul(columns.max(1)), weight);
+    let chunk = if pool.pays(ns) { rows.div_ceil(pool.chunks(ns)).max(1) } else { rows.max(1) };
+    pool.run(rows.div_ceil(chunk), &|i| {
+        // SAFETY: the caller's promise; chunks are disjoint.
+        unsafe { at_level::<R, W>(level, work, i * chunk, ((i + 1) * chunk).min(rows)) }
+    })
+}
+
+/// An operand's rows, which follow each other.
+struct Source {
+    ptr: *const u8,
+    size: usize,
+    widen: Option<Kernel>,
+}
+// SAFETY: it is only read, while the operand lives.
+unsafe impl Sync for Source {}
+
+impl Source {
+    /// Elements `first..first + count` in the compute type: where they are, or widened into `scratch`.
+    ///
+    /// # Safety
+    /// The operand has these elements, of type `R` or to be widened to it.
+    #[inline(always)]
+    unsafe fn elements<'a, R: Real>(&'a self, first: usize, count: usize, scratch: &'a mut Vec<R>) -> &'a [R] {
+        // SAFETY: the caller's promise; the scratch has room for all.
+        unsafe {
+            let from = self.ptr.add(first * self.size);
+            match self.widen {
+                None => slice::from_raw_parts(from.cast::<R>(), count),
+                Some(widen) => {
+                    scratch.resize(count, R::ZERO);
+                    widen(scratch.as_mut_ptr().cast(), [from; 3], 0, count);
+                    scratch
+                }
+            }
+        }
+    }
+}
+
+/// Where a result's rows go.
+struct Sink {
+    ptr: *mut u8,
+    size: usize,
+    narrow: Option<Kernel>,
+}
+// SAFETY: threads write disjoint rows.
+unsafe impl Sync for Sink {}
+
+impl Sink {
+    /// Lets `fill` write elements `first..first + count`, by way of `scratch` where they are to be narrowed.
+    ///
+    /// # Safety
+    /// The result has these elements, which nobody else writes or reads meanwhile. `fill` writes before it reads.
+    #[inline(always)]
+    unsafe fn put<R: Real>(&self, first: usize, count: usize, scratch: &mut Vec<R>, fill: impl FnOnce(&mut [R])) {
+        // SAFETY: the caller's promise; memory of a tensor is initialised, whatever it holds.
+        unsafe {
+            let to = self.ptr.add(first * self.size);
+            match self.narrow {
+                None => fill(slice::from_raw_parts_mut(to.cast::<R>(), count)),
+                Some(narrow) => {
+                    scratch.resize(count, R::ZERO);
+                    fill(scratch);
+                    narrow(to, [scratch.as_ptr().cast(); 3], 0, count);
+                }
+            }
+        }
+    }
+}
+
+/// How many rows of `columns` elements make a block.
+#[inline(always)]
+fn block_rows(columns: usize) -> usize {
+    (BLOCK_ELEMENTS / columns.max(1)).max(1)
+}
+
+/// The sum of `f` over elements at the same place of slices of one length.
+#[inline(always)]
+fn sum_of<R: Real, const K: usize>(parts: [&[R]; K], f: impl Fn([R; K]) -> R) -> f64 {
+    let n = parts[0].len();
+    if n < LONG_ROW {
+        return gather::<R, K, LANES_SHORT>(parts, 0, n, &f).to_f64();
+    }
+    let (mut total, mut at) = (0.0, 0);
+    while at < n {
+        let end = (at + SUM_BLOCK).min(n);
+        total += gather::<R, K, LANES>(parts, at, end, &f).to_f64();
+        at = end;
+    }
+    total
+}
+
+#[inline(always)]
+fn gather<R: Real, const K: usize, const N: usize>(
+    parts: [&[R]; K],
+    from: usize,
+    to: usize,
+    f: &impl Fn([R; K]) -> R,
+) -> R {
+    let mut lanes = [R::ZERO; N];
+    let parts = parts.map(|part| &part[from..to]);
+    let mut at = 0;
+    while at + N <= to - from {
+        let group: [&[R; N]; K] = std::array::from_fn(|k| {
+            // SAFETY: `N` elements follow.
+            unsafe { &*parts[k].as_ptr().add(at).cast::<[R; N]>() }
+        });
+        for i in 0..N {
+            lanes[i] = lanes[i] + f(group.map(|g| g[i]));
+        }
+        at += N;
+    }
+    for i in 0..to - from - at {
+        lanes[i] = lanes[i] + f(parts.map(|part| part[at + i]));
+    }
+    let mut width = N;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            lanes[i] = lanes[i] + lanes[i + width];
+        }
+    }
+    lanes[0]
+}
+
+/// The largest element, NaN if any is.
+#[inline(always)]
+fn largest<R: Real>(row: &[R]) -> R {
+    if row.len() < LONG_ROW { largest_of::<R, LANES_SHORT>(row) } else { largest_of::<R, LANES>(row) }
+}
+
+#[inline(always)]
+fn largest_of<R: Real, const N: usize>(row: &[R]) -> R {
+    #[inline(always)]
+    fn better<R: Real>(best: R, x: R) -> R {
+        // A NaN enters, and nothing beats it afterwards.
+        if (x > best) | x.is_nan() { x } else { best }
+    }
+    let mut groups = row.chunks_exact(N);
+    if groups.len() == 0 {
+        return row.iter().fold(-R::INFINITY, |best, x| better(best, *x));
+    }
+    let mut lanes = [-R::INFINITY; N];
+    for group in &mut groups {
+        for (lane, x) in lanes.iter_mut().zip(group) {
+            *lane = better(*lane, *x);
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(groups.remainder()) {
+        *lane = better(*lane, *x);
+    }
+    let mut width = N;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            lanes[i] = better(lanes[i], lanes[i + width]);
+        }
+    }
+    lanes[0]
+}
+
+impl CpuBackend {
+    /// One op on rows.
+    pub(crate) fn rows(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+        match compute_dtype(out.dtype) {
+            DType::F64 => self.rows_of::<f64>(row.op, inputs, attrs, out),
+            _ => self.rows_of::<f32>(row.op, inputs, attrs, out),
+        }
+    }
+
+    fn rows_of<R: Real>(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+        match (op, attrs) {
+            (Op::Softmax | Op::LogSoftmax, _) => self.softmax::<R>(tensor(&inputs[0])?, op == Op::LogSoftmax, out),
+            (Op::SoftmaxBackward | Op::LogSoftmaxBackward, _) => {
+                self.softmax_grad::<R>(tensor(&inputs[0])?, tensor(&inputs[1])?, op == Op::LogSoftmaxBackward, out)
+            }
+            (Op::LayerNorm, _) => self.norm::<R, true>(inputs, out),
+            (Op::RmsNorm, _) => self.norm::<R, false>(inputs, out),
+            (Op::LayerNormBackward, _) => self.norm_grad::<R, true>(inputs, out),
+            (Op::RmsNormBackward, _) => self.norm_grad::<R, false>(inputs, out),
+            (Op::LayerNormWeightBackward, _) => self.norm_weight_grad::<R, true>(inputs, out),
+            (Op::RmsNormWeightBackward, _) => self.norm_weight_grad::<R, false>(inputs, out),
+            (Op::CrossEntropy | Op::NllLoss, Attrs::Loss(spec)) => {
+                self.class_loss::<R>(inputs, spec, op == Op::CrossEntropy, out)
+            }
+            (Op::CrossEntropyBackward | Op::NllLossBackward, Attrs::Loss(spec)) => {
+                self.class_loss_grad::<R>(inputs, spec, op == Op::CrossEntropyBackward, out)
+            }
+            (Op::Attention, Attrs::Attention { causal, scale }) => self.attention(inputs, *causal, *scale, out),
+            (Op::AttentionBackward, Attrs::Attention { causal, scale }) => {
+                self.attention_grad(inputs, *causal, *scale, out)
+            }
+            _ => Err(ExecError::internal(format!("{} has no kernel", op.name()))),
+        }
+    }
+
+    /// The rows of a tensor without gaps.
+    fn source(&self, t: &Tensor) -> Source {
+        Source { ptr: t.ptr(), size: t.size(), widen: self.widen(t.meta.dtype) }
+    }
+
+    fn sink(&self, t: &Tensor) -> Sink {
+        Sink { ptr: t.ptr(), size: t.size(), narrow: self.narrow(t.meta.dtype) }
+    }
+
+    /// The elements of a tensor, or a number so many times, in the compute type.
+    fn numbers<R: Real>(&mut self, input: &Input<'_, Tensor>, count: usize) -> Result<Vec<R>> {
+        match input {
+            Input::Scalar(scalar) => Ok(vec![R::from_f64(scalar.to_f64()); count]),
+            Input::Tensor(t) => {
+                let dense = self.contiguous(t)?;
+                let (source, mut scratch) = (self.source(&dense), Vec::new());
+                // SAFETY: the operand has so many elements, says shape inference.
+                Ok(unsafe { source.elements::<R>(0, count, &mut scratch) }.to_vec())
+            }
+        }
+    }
+}
+
+/// Rows and columns of a tensor with at least one axis.
+fn extent(meta: &Meta) -> (usize, usize) {
+    let columns = meta.shape.dims().last().copied().unwrap_or(1);
+    (meta.shape.numel() / columns.max(1), columns)
+}
+
+fn number(input: &Input<'_, Tensor>) -> Result<f64> {
+    match input {
+        Input::Scalar(scalar) => Ok(scalar.to_f64()),
+        Input::Tensor(_) => Err(ExecError::internal("a tensor where a number belongs")),
+    }
+}

@@ -1,0 +1,161 @@
+//! Softmax, its logarithm, and their gradients.
+
+use super::{SHORT_ROW, Sink, Source, Work, block_rows, extent, largest, run, sum_of};
+use crate::tensor::Tensor;
+use crate::{CpuBackend, Result};
+use gt_ops::Meta;
+use gt_ops::math::Real;
+
+/// Operations an element, and those of the gradient of softmax.
+const WEIGHT: usize = 14;
+const WEIGHT_PLAIN: usize = 4;
+/// Elements whose exponentials are summed while they are in L1.
+const EXP_BLOCK: usize = 2048;
+
+/// Writes `exp(x - max)` of whole rows to `to`, and the maximum and sum of each row to `stats`.
+#[inline(always)]
+pub fn exps<R: Real>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(R, R)>) {
+    stats.clear();
+    if columns < SHORT_ROW {
+        for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
+            let max = largest(row);
+            stats.push((max, R::ZERO));
+            for (to, x) in to.iter_mut().zip(row) {
+                *to = *x - max;
+            }
+        }
+        for x in to.iter_mut() {
+            *x = x.exp();
+        }
+        for (row, stat) in to.chunks_exact(columns).zip(stats) {
+            stat.1 = R::from_f64(sum_of([row], |[x]| x));
+        }
+        return;
+    }
+    for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
+        let max = largest(row);
+        let mut total = 0.0;
+        for (block, to) in row.chunks(EXP_BLOCK).zip(to.chunks_mut(EXP_BLOCK)) {
+            for (to, x) in to.iter_mut().zip(block) {
+                *to = (*x - max).exp();
+            }
+            total += sum_of([&*to], |[x]| x);
+        }
+        stats.push((max, R::from_f64(total)));
+    }
+}
+
+struct Forward {
+    from: Source,
+    to: Sink,
+    columns: usize,
+    log: bool,
+}
+
+impl<R: Real> Work<R> for Forward {
+    #[inline(always)]
+    unsafe fn rows(&self, first: usize, last: usize) {
+        let n = self.columns;
+        let (mut wide, mut made, mut stats) = (Vec::new(), Vec::new(), Vec::new());
+        let step = block_rows(n);
+        for at in (first..last).step_by(step) {
+            let count = step.min(last - at) * n;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let rows = self.from.elements::<R>(at * n, count, &mut wide);
+                self.to.put::<R>(at * n, count, &mut made, |to| {
+                    exps(rows, n, to, &mut stats);
+                    for ((row, to), (max, total)) in rows.chunks_exact(n).zip(to.chunks_exact_mut(n)).zip(&stats) {
+                        if self.log {
+                            let log = total.ln();
+                            for (to, x) in to.iter_mut().zip(row) {
+                                *to = *x - *max - log;
+                            }
+                        } else {
+                            let factor = R::ONE / *total;
+                            for to in to {
+                                *to = *to * factor;
+                            }
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+struct Backward {
+    grad: Source,
+    out: Source,
+    to: Sink,
+    columns: usize,
+    log: bool,
+}
+
+impl<R: Real> Work<R> for Backward {
+    #[inline(always)]
+    unsafe fn rows(&self, first: usize, last: usize) {
+        let n = self.columns;
+        let (mut wide_grad, mut wide_out, mut made) = (Vec::new(), Vec::new(), Vec::new());
+        let step = block_rows(n);
+        for at in (first..last).step_by(step) {
+            let count = step.min(last - at) * n;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let grads = self.grad.elements::<R>(at * n, count, &mut wide_grad);
+                let outs = self.out.elements::<R>(at * n, count, &mut wide_out);
+                self.to.put::<R>(at * n, count, &mut made, |to| {
+                    if self.log {
+                        for (to, out) in to.iter_mut().zip(outs) {
+                            *to = out.exp();
+                        }
+                    }
+                    let rows = grads.chunks_exact(n).zip(outs.chunks_exact(n)).zip(to.chunks_exact_mut(n));
+                    for ((grad, out), to) in rows {
+                        if self.log {
+                            let total = R::from_f64(sum_of([grad], |[g]| g));
+                            for (to, g) in to.iter_mut().zip(grad) {
+                                *to = *g - *to * total;
+                            }
+                        } else {
+                            let total = R::from_f64(sum_of([grad, out], |[g, y]| g * y));
+                            for ((to, g), y) in to.iter_mut().zip(grad).zip(out) {
+                                *to = (*g - total) * *y;
+                            }
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl CpuBackend {
+    pub(super) fn softmax<R: Real>(&mut self, t: &Tensor, log: bool, out: &Meta) -> Result<Tensor> {
+        let t = self.contiguous(t)?;
+        let result = self.new_tensor(out)?;
+        let (rows, columns) = extent(out);
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let work = Forward { from: self.source(&t), to: self.sink(&result), columns, log };
+        // SAFETY: operand and result have this shape; the result is new.
+        unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
+        Ok(result)
+    }
+
+    pub(super) fn softmax_grad<R: Real>(&mut self, grad: &Tensor, y: &Tensor, log: bool, out: &Meta) -> Result<Tensor> {
+        let (grad, y) = (self.contiguous(grad)?, self.contiguous(y)?);
+        let result = self.new_tensor(out)?;
+        let (rows, columns) = extent(out);
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let work = Backward { grad: self.source(&grad), out: self.source(&y), to: self.sink(&result), columns, log };
+        // SAFETY: operands and result have this shape; the result is new.
+        unsafe {
+            run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), if log { WEIGHT } else { WEIGHT_PLAIN })?
+        };
+        Ok(result)
+    }
+}

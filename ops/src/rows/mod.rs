@@ -1,0 +1,154 @@
+//! Ops that do several steps over rows in one pass: their shapes, [`grad`]ients and what [`build`]s them.
+//!
+//! Each is a composite of other rows, and is there because one pass over memory takes a fraction of the time of many. A
+//! gradient is a row of its own where nobody wants the gradient of it, and the composite's where somebody does.
+
+pub mod build;
+pub mod grad;
+
+use crate::dtype::DType;
+use crate::error::{OpError, Result};
+use crate::infer::{InputMeta, accept, tensor, wrong_attrs};
+use crate::instruction::{Attrs, LossReduction, LossSpec};
+use crate::shape::{Meta, Shape};
+use crate::table::{Op, Row};
+
+/// The shape and dtype of a op on rows.
+///
+/// # Errors
+/// Operands that do not belong together.
+pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
+    match (row.op, attrs) {
+        (Op::Softmax | Op::LogSoftmax, Attrs::None) => rows_of(row, inputs, 0),
+        (Op::SoftmaxBackward | Op::LogSoftmaxBackward, Attrs::None) => {
+            let grad = rows_of(row, inputs, 0)?;
+            same(row, inputs, 1, &grad)?;
+            Ok(grad)
+        }
+        (Op::LayerNorm | Op::RmsNorm, Attrs::None) => {
+            let input = rows_of(row, inputs, 0)?;
+            for i in 1..inputs.len() - 1 {
+                along(row, inputs, i, &input)?;
+            }
+            number(row, inputs, inputs.len() - 1)?;
+            Ok(input)
+        }
+        (Op::LayerNormBackward | Op::RmsNormBackward, Attrs::None) => {
+            let grad = rows_of(row, inputs, 0)?;
+            same(row, inputs, 1, &grad)?;
+            along(row, inputs, 2, &grad)?;
+            number(row, inputs, 3)?;
+            Ok(grad)
+        }
+        (Op::LayerNormWeightBackward | Op::RmsNormWeightBackward, Attrs::None) => {
+            let grad = rows_of(row, inputs, 0)?;
+            same(row, inputs, 1, &grad)?;
+            number(row, inputs, 2)?;
+            let results = if row.op == Op::LayerNormWeightBackward { 2 } else { 1 };
+            Ok(Meta::new(Shape::new(&[results, columns(&grad)])?, grad.dtype))
+        }
+        (Op::CrossEntropy | Op::NllLoss, Attrs::Loss(spec)) => {
+            let input = rows_of(row, inputs, 0)?;
+            let rows = sample_count(row, inputs, 1)?;
+            if input.shape.rank() != 2 || input.shape.dims()[0] != rows {
+                return Err(unfit(row, 0));
+            }
+            along(row, inputs, 2, &input)?;
+            Ok(Meta::new(losses_shape(rows, spec)?, input.dtype))
+        }
+        (Op::CrossEntropyBackward | Op::NllLossBackward, Attrs::Loss(spec)) => {
+            let (grad, input) = (*tensor(row, inputs, 0)?, rows_of(row, inputs, 1)?);
+            let rows = sample_count(row, inputs, 2)?;
+            let fits = input.shape.rank() == 2 && input.shape.dims()[0] == rows;
+            if !fits || grad.shape != losses_shape(rows, spec)? || grad.dtype != input.dtype {
+                return Err(unfit(row, 0));
+            }
+            along(row, inputs, 3, &input)?;
+            Ok(input)
+        }
+        (Op::Attention, Attrs::Attention { .. }) => attention(row, inputs),
+        (Op::AttentionBackward, Attrs::Attention { .. }) => {
+            let grad = *tensor(row, inputs, 0)?;
+            if attention(row, &inputs[1..])? != grad {
+                return Err(unfit(row, 0));
+            }
+            let mut total = 0usize;
+            for i in 1..4 {
+                total = total.saturating_add(tensor(row, inputs, i)?.shape.numel());
+            }
+            Ok(Meta::new(Shape::new(&[total])?, grad.dtype))
+        }
+        _ => Err(wrong_attrs(row)),
+    }
+}
+
+fn unfit(row: &Row, i: usize) -> OpError {
+    OpError::runtime(format!("{}: the shape or dtype of operand {i} does not fit the others", row.name))
+}
+
+/// Operand `i`, which has rows.
+fn rows_of(row: &Row, inputs: &[InputMeta], i: usize) -> Result<Meta> {
+    let meta = *tensor(row, inputs, i)?;
+    accept(row, meta.dtype)?;
+    if meta.shape.rank() == 0 { Err(unfit(row, i)) } else { Ok(meta) }
+}
+
+fn columns(meta: &Meta) -> usize {
+    meta.shape.dims().last().copied().unwrap_or(1)
+}
+
+/// Operand `i` is a tensor like `other`.
+fn same(row: &Row, inputs: &[InputMeta], i: usize, other: &Meta) -> Result<()> {
+    if tensor(row, inputs, i)? == other { Ok(()) } else { Err(unfit(row, i)) }
+}
+
+/// Operand `i` is a number, or has one element for each column of `rows`.
+fn along(row: &Row, inputs: &[InputMeta], i: usize, rows: &Meta) -> Result<()> {
+    match &inputs[i] {
+        InputMeta::Scalar(_) => Ok(()),
+        InputMeta::Tensor(meta) if meta.shape.dims() == [columns(rows)] && meta.dtype == rows.dtype => Ok(()),
+        InputMeta::Tensor(_) => Err(unfit(row, i)),
+    }
+}
+
+fn number(row: &Row, inputs: &[InputMeta], i: usize) -> Result<()> {
+    match &inputs[i] {
+        InputMeta::Scalar(_) => Ok(()),
+        InputMeta::Tensor(_) => Err(OpError::type_(format!("{}: operand {i} must be a number", row.name))),
+    }
+}
+
+/// How many class indices operand `i` holds.
+fn sample_count(row: &Row, inputs: &[InputMeta], i: usize) -> Result<usize> {
+    let meta = tensor(row, inputs, i)?;
+    match (meta.dtype, meta.shape.dims()) {
+        (DType::I64, [rows]) => Ok(*rows),
+        _ => Err(unfit(row, i)),
+    }
+}
+
+fn losses_shape(rows: usize, spec: &LossSpec) -> Result<Shape> {
+    if spec.reduction == LossReduction::None { Shape::new(&[rows]) } else { Ok(Shape::SCALAR) }
+}
+
+/// Queries `(…, m, k)`, keys `(…, n, k)`, values `(…, n, o)` and perhaps a mask `(…, m, n)` give `(…, m, o)`.
+fn attention(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
+    let query = rows_of(row, inputs, 0)?;
+    let rank = query.shape.rank();
+    let dims = |i: usize| -> Result<(&[usize], [usize; 2])> {
+        let meta = tensor(row, inputs, i)?;
+        if rank < 2 || meta.shape.rank() != rank || meta.dtype != query.dtype {
+            return Err(unfit(row, i));
+        }
+        let (lead, last) = meta.shape.dims().split_at(rank - 2);
+        Ok((lead, [last[0], last[1]]))
+    };
+    let ((lead, [m, k]), (key_lead, [n, key_k]), (value_lead, [value_n, o])) = (dims(0)?, dims(1)?, dims(2)?);
+    if key_k != k || value_n != n || key_lead != lead || value_lead != lead {
+        return Err(unfit(row, 1));
+    }
+    if inputs.len() > 3 && dims(3)? != (lead, [m, n]) {
+        return Err(unfit(row, 3));
+    }
+    Shape::new(query.shape.with_dim(rank - 1, o).dims()).map(|shape| Meta::new(shape, query.dtype))
+}

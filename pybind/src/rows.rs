@@ -1,0 +1,147 @@
+//! What `gt.nn.functional` calls for a whole layer or loss in one instruction.
+
+use crate::error::{OrRaise, raise_op};
+use crate::tensor::{PyTensor, build_from};
+use gt_client::Tensor;
+use gt_ops::error::Result as OpResult;
+use gt_ops::instruction::{LossReduction, LossSpec};
+use gt_ops::rows::build;
+use gt_ops::{Graph, Op, OpError, Val};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+type Object<'a, 'py> = &'a Bound<'py, PyTensor>;
+
+/// One builder call on tensors that are there and others that may not be.
+fn build_with<const N: usize, const M: usize>(
+    py: Python<'_>,
+    tensors: [Object<'_, '_>; N],
+    optional: [Option<Object<'_, '_>>; M],
+    build: impl FnOnce(&mut dyn Graph, [Val; N], [Option<Val>; M]) -> OpResult<Val>,
+) -> PyResult<PyTensor> {
+    let given = tensors.map(|t| t.get().read(py));
+    let perhaps = optional.map(|t| t.map(|t| t.get().read(py)));
+    let all: Vec<&Tensor> = given.iter().map(|t| &**t).chain(perhaps.iter().flatten().map(|t| &**t)).collect();
+    build_from(
+        &all,
+        |g, v| {
+            let mut next = N;
+            let rest = std::array::from_fn(|i| {
+                perhaps[i].as_ref().map(|_| {
+                    next += 1;
+                    v[next - 1]
+                })
+            });
+            build(g, std::array::from_fn(|i| v[i]), rest)
+        },
+        |s, v| s.tensor(v),
+    )
+    .or_raise()
+    .map(PyTensor::wrap)
+}
+
+/// Cross entropy of scores, or with `scores` false of logarithms of probabilities, beside class indices.
+#[pyfunction]
+#[pyo3(signature = (input, target, weight, ignore_index, reduction, label_smoothing, scores))]
+#[expect(clippy::too_many_arguments, reason = "PyTorch's signature")]
+fn class_loss(
+    py: Python<'_>,
+    input: Object<'_, '_>,
+    target: Object<'_, '_>,
+    weight: Option<Object<'_, '_>>,
+    ignore_index: i64,
+    reduction: &str,
+    label_smoothing: f64,
+    scores: bool,
+) -> PyResult<PyTensor> {
+    let reduction = match reduction {
+        "mean" => LossReduction::Mean,
+        "sum" => LossReduction::Sum,
+        "none" => LossReduction::None,
+        other => return Err(PyValueError::new_err(format!("{other} is not a valid value for reduction"))),
+    };
+    if !(0.0..=1.0).contains(&label_smoothing) {
+        return Err(PyRuntimeError::new_err(format!(
+            "label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
+        )));
+    }
+    if weight.is_some_and(|weight| weight.get().read(py).requires_grad()) {
+        return Err(PyRuntimeError::new_err("the derivative for 'weight' is not implemented"));
+    }
+    let spec = LossSpec { reduction, ignore_index, smoothing: label_smoothing };
+    let op = if scores { Op::CrossEntropy } else { Op::NllLoss };
+    build_with(py, [input, target], [weight], |g, [input, target], [weight]| {
+        build::class_loss(g, op, input, target, weight, spec)
+    })
+}
+
+/// The layer norm, or with `centre` false the root-mean-square norm, over the last axes, which have these sizes.
+#[pyfunction]
+#[pyo3(signature = (input, normalized_shape, weight, bias, eps, centre))]
+fn norm(
+    py: Python<'_>,
+    input: Object<'_, '_>,
+    normalized_shape: Vec<usize>,
+    weight: Option<Object<'_, '_>>,
+    bias: Option<Object<'_, '_>>,
+    eps: f64,
+    centre: bool,
+) -> PyResult<PyTensor> {
+    let meta = input.get().read(py).meta();
+    if normalized_shape.is_empty() {
+        return Err(PyRuntimeError::new_err(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []",
+        ));
+    }
+    for (name, parameter) in [("weight", weight), ("bias", bias)] {
+        let Some(parameter) = parameter else { continue };
+        let shape = parameter.get().read(py).meta().shape;
+        if shape.dims() != normalized_shape {
+            return Err(PyRuntimeError::new_err(format!(
+                "Expected {name} to be of same shape as normalized_shape, but got {name} of shape {shape} and normalized_shape = {normalized_shape:?}"
+            )));
+        }
+    }
+    if !meta.shape.dims().ends_with(&normalized_shape) {
+        let sizes = normalized_shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        return Err(PyRuntimeError::new_err(format!(
+            "Given normalized_shape={normalized_shape:?}, expected input with shape [*, {sizes}], but got input of size{}",
+            meta.shape
+        )));
+    }
+    if !meta.dtype.is_float() {
+        let name = if centre { "LayerNormKernelImpl" } else { "RMSNormKernelImpl" };
+        return Err(raise_op(OpError::runtime(format!(
+            "\"{name}\" not implemented for '{}'",
+            meta.dtype.scalar_type_name()
+        ))));
+    }
+    let op = if centre { Op::LayerNorm } else { Op::RmsNorm };
+    build_with(py, [input], [weight, bias], |g, [input], [weight, bias]| {
+        build::norm(g, op, input, normalized_shape.len(), weight, bias, eps)
+    })
+}
+
+/// Attention without dropout; see `scaled_dot_product_attention`.
+#[pyfunction]
+#[pyo3(signature = (query, key, value, attn_mask, is_causal, scale))]
+fn attention(
+    py: Python<'_>,
+    query: Object<'_, '_>,
+    key: Object<'_, '_>,
+    value: Object<'_, '_>,
+    attn_mask: Option<Object<'_, '_>>,
+    is_causal: bool,
+    scale: Option<f64>,
+) -> PyResult<PyTensor> {
+    build_with(py, [query, key, value], [attn_mask], |g, operands, [mask]| {
+        build::attention(g, operands, mask, is_causal, scale)
+    })
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(class_loss, module)?)?;
+    module.add_function(wrap_pyfunction!(norm, module)?)?;
+    module.add_function(wrap_pyfunction!(attention, module)?)
+}
