@@ -16,7 +16,7 @@ import scipy.special
 from support import FLOATS, assert_close, draw, quantized, slope, to_gt, to_numpy
 
 import gt
-from gt.nn import functional as F
+from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
 
 RNG = np.random.default_rng(3)
 # One element, short rows, rows of a few partial sums, long rows, and more than one block of sums.
