@@ -34,6 +34,34 @@ def test_the_digits_are_read() -> None:
     assert float(accuracy) >= 96.0
 
 
+def _losses(told: str, word: str = "loss") -> list[float]:
+    return [float(loss) for loss in re.findall(rf"{word} +(\d+\.\d+)", told)]
+
+
+def test_an_autoencoder_learns_to_draw_digits() -> None:
+    pytest.importorskip("sklearn", reason="the handwritten digits come with scikit-learn")
+    told = run("-m", "gt.torch", ROOT / "examples" / "vae.py", "--epochs", 3)
+    losses = _losses(told)
+    assert len(losses) == 3
+    assert losses[-1] < 0.9 * losses[0]
+    assert len(told.splitlines()) == 3 + 8  # and what it dreams
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_language_model_learns_letters(cell: str) -> None:
+    small = ("--steps", 40, "--hidden", 64, "--batch-size", 8)
+    told = run("-m", "gt.torch", ROOT / "examples" / "lstm.py", "--cell", cell, *small)
+    first, last = _losses(told)
+    assert last < first < 4.5
+
+
+def test_a_policy_is_learnt_by_trying() -> None:
+    told = run("-m", "gt.torch", ROOT / "examples" / "reinforce.py", "--episodes", 40, "--steps-max", 100)
+    means = _losses(told, "running mean")
+    assert len(means) == 4
+    assert means[-1] > means[0]
+
+
 def _programs() -> list[object]:
     """Every Python block of the README and the docs."""
     found = []
