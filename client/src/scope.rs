@@ -210,7 +210,11 @@ impl Graph for Scope {
         let value = Value::new(id, meta, &self.session);
         let node = self.record(op, inputs, &instruction.attrs, &value);
         if let Some(trail) = &mut self.trail {
-            trail.push(((op, instruction.attrs), meta.shape));
+            let index = match inputs.get(1) {
+                Some(Arg::Val(v)) => Some(self.tensors[v.0 as usize].0.clone()),
+                _ => None,
+            };
+            trail.push((Step { op, attrs: instruction.attrs, index }, meta.shape));
         }
         Ok(self.push(value, node))
     }

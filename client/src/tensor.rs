@@ -227,10 +227,13 @@ impl Tensor {
         }
     }
 
-    /// Whether one element of a base is seen at several places, as after `expand()`.
+    /// Whether one element of a base may be seen at several places, as after `expand()`.
     pub fn repeats_elements(&self) -> bool {
         match &self.binding {
-            Binding::View(view) => repeats_elements(&view.meta.shape, &view.strides),
+            Binding::View(view) => {
+                let gathered = view.steps.iter().any(|step| step.index.is_some());
+                gathered || repeats_elements(&view.meta.shape, &view.strides)
+            }
             _ => false,
         }
     }
@@ -243,6 +246,18 @@ impl Tensor {
         &self,
         build: impl FnOnce(&mut dyn gt_ops::Graph, Val) -> gt_ops::error::Result<Val>,
     ) -> Result<PlannedView> {
+        self.plan_gathered_view(None, |g, v, _| build(g, v))
+    }
+
+    /// Prepares a view of movement ops and of gathers by an index, if one is given.
+    ///
+    /// # Errors
+    /// The builder's.
+    pub fn plan_gathered_view(
+        &self,
+        index: Option<&Tensor>,
+        build: impl FnOnce(&mut dyn gt_ops::Graph, Val, Option<Val>) -> gt_ops::error::Result<Val>,
+    ) -> Result<PlannedView> {
         let (value, node) = self.resolve()?;
         let version = match &self.binding {
             Binding::View(view) => view.seen().version,
@@ -252,8 +267,9 @@ impl Tensor {
         let from = *value.meta();
         let mut scope = Scope::new(value.session());
         let v = scope.push(value, node);
+        let index = index.map(|index| scope.add(index)).transpose()?;
         scope.keep_trail();
-        let outcome = build(&mut scope, v);
+        let outcome = build(&mut scope, v, index);
         let mut strides = Some(self.strides());
         let (value, node, steps) = scope.finish(outcome, |scope, v| {
             let (value, node) = scope.parts(v);

@@ -1,8 +1,8 @@
 //! Views: tensors that show another one's elements, and write through to it.
 //!
-//! Values are functional, so a view is a recipe: the movement ops that lead from the base's value to the view's.
-//! Reading follows it, again whenever the base has changed since; writing follows it backwards, each step putting the
-//! new elements into what it had taken them from, until there is a new value for the base.
+//! Values are functional, so a view is a recipe: the movement ops, and gathers, that lead from the base's value to the
+//! view's. Reading follows it, again whenever the base has changed since; writing follows it backwards, each step
+//! putting the new elements into what it had taken them from, until there is a new value for the base.
 
 use crate::error::Result;
 use crate::scope::Scope;
@@ -13,8 +13,21 @@ use gt_ops::instruction::SliceSpec;
 use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, RANK_MAX, Shape, Val};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One movement op of a view's recipe.
-pub type Step = (Op, Attrs);
+/// One op of a view's recipe: a movement, or a gather with its index.
+#[derive(Clone)]
+pub(crate) struct Step {
+    pub(crate) op: Op,
+    pub(crate) attrs: Attrs,
+    pub(crate) index: Option<Arc<Value>>,
+}
+
+impl Step {
+    fn emit(&self, scope: &mut Scope, v: Val) -> gt_ops::error::Result<Val> {
+        let index = self.index.as_ref().map(|index| scope.push(index.clone(), None));
+        let operands: Vec<Arg> = std::iter::once(v).chain(index).map(Arg::Val).collect();
+        scope.emit(self.op, &operands, self.attrs.clone())
+    }
+}
 
 /// Distances between neighbours along each axis, in elements, as PyTorch would have them in memory.
 pub type Strides = [isize; RANK_MAX];
@@ -94,8 +107,8 @@ impl View {
     fn replay(&self, base: Arc<Value>, version: u64) -> Result<Seen> {
         let mut scope = Scope::new(base.session());
         let mut v = scope.push(base, self.place.node());
-        let outcome = self.steps.iter().try_for_each(|(op, attrs)| {
-            v = scope.emit(*op, &[v.into()], attrs.clone())?;
+        let outcome = self.steps.iter().try_for_each(|step| {
+            v = step.emit(&mut scope, v)?;
             Ok(())
         });
         scope.finish(outcome, |scope, ()| {
@@ -121,33 +134,33 @@ impl View {
         let first = scope.push(base, self.place.node());
         let mut v = scope.push(new.0, new.1);
         let outcome = (|| {
-            if self.steps.iter().any(|(op, _)| *op == Op::Expand) {
+            if self.steps.iter().any(|step| matches!(step.op, Op::Expand | Op::Gather)) {
                 v = self.scatter(&mut scope, first, v)?;
                 return Ok(());
             }
             let mut parents = vec![first];
-            for (op, attrs) in &self.steps[..self.steps.len().saturating_sub(1)] {
+            for step in &self.steps[..self.steps.len().saturating_sub(1)] {
                 let parent = parents[parents.len() - 1];
-                parents.push(scope.emit(*op, &[parent.into()], attrs.clone())?);
+                parents.push(step.emit(&mut scope, parent)?);
             }
-            for ((op, attrs), parent) in self.steps.iter().zip(&parents).rev() {
-                v = put_back(&mut scope, *op, attrs, *parent, v)?;
+            for (step, parent) in self.steps.iter().zip(&parents).rev() {
+                v = put_back(&mut scope, step, *parent, v)?;
             }
             Ok(())
         })();
         scope.finish(outcome, |scope, ()| scope.parts(v))
     }
 
-    /// `base` with `new` where the recipe takes its elements from, looked up by following it with their positions:
-    /// of what an expansion repeats, the rest of the recipe keeps one.
+    /// `base` with `new` where the recipe takes its elements from, looked up by following it with their positions: of
+    /// what an expansion or a gather repeats, the rest of the recipe may keep one, and the last stays if it does not.
     fn scatter(&self, scope: &mut Scope, base: Val, new: Val) -> gt_ops::error::Result<Val> {
         let shape = scope.meta(base).shape;
         let flat = |v: Val, scope: &mut Scope| gt_ops::build::reshape(scope, v, &[-1]);
         let create = Attrs::Create { shape: Shape::new(&[shape.numel()])?, dtype: DType::I64 };
         let counted = scope.emit(Op::Arange, &[0i64.into(), 1i64.into()], create)?;
         let mut places = scope.emit(Op::Reshape, &[counted.into()], Attrs::Shape(shape))?;
-        for (op, attrs) in self.steps.iter() {
-            places = scope.emit(*op, &[places.into()], attrs.clone())?;
+        for step in self.steps.iter() {
+            places = step.emit(scope, places)?;
         }
         let operands = [flat(base, scope)?.into(), flat(places, scope)?.into(), flat(new, scope)?.into()];
         let written = scope.emit(Op::Scatter, &operands, Attrs::Axis(0))?;
@@ -156,7 +169,7 @@ impl View {
 }
 
 /// `parent` with what the step took from it replaced by `v`.
-fn put_back(scope: &mut Scope, op: Op, attrs: &Attrs, parent: Val, v: Val) -> gt_ops::error::Result<Val> {
+fn put_back(scope: &mut Scope, Step { op, attrs, .. }: &Step, parent: Val, v: Val) -> gt_ops::error::Result<Val> {
     let shape = scope.meta(parent).shape;
     match (op, attrs) {
         (Op::Slice, Attrs::Slice(_)) => scope.emit(Op::SliceScatter, &[Arg::Val(parent), v.into()], attrs.clone()),
@@ -169,7 +182,7 @@ fn put_back(scope: &mut Scope, op: Op, attrs: &Attrs, parent: Val, v: Val) -> gt
 }
 
 /// The strides after one step; none if it cannot be had without a copy.
-pub(crate) fn step_strides(from: &Shape, strides: &Strides, (op, attrs): &Step) -> Option<Strides> {
+pub(crate) fn step_strides(from: &Shape, strides: &Strides, Step { op, attrs, .. }: &Step) -> Option<Strides> {
     let mut out = [0; RANK_MAX];
     match (op, attrs) {
         (Op::Permute, Attrs::Permutation(permutation)) => {

@@ -19,6 +19,9 @@ pub fn parts(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Index>>> {
 }
 
 fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
+    if part.is_exact_instance_of::<PyInt>() {
+        return part.extract().map(Index::At).map(Some);
+    }
     if part.is_none() {
         return Ok(Some(Index::NewAxis));
     }

@@ -903,6 +903,30 @@ fn along_axis(py: Python<'_>, op: &str, dim: i64, tensors: &Bound<'_, PyTuple>) 
     build_from(&refs, |g, v| build::along(g, row.op, dim, v), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
+/// A view of the elements that an index names along an axis, under a shape and with the strides they have there.
+#[pyfunction]
+fn gathered_view(
+    py: Python<'_>,
+    x: &Bound<'_, PyTensor>,
+    dim: i64,
+    index: &Bound<'_, PyTensor>,
+    shape: Vec<i64>,
+    strides: Vec<isize>,
+) -> PyResult<PyTensor> {
+    let index = index.get().snapshot(py)?;
+    let plan = x.get().read(py).plan_gathered_view(Some(&index), |g, v, index| {
+        let at = index.ok_or_else(|| OpError::runtime("a gathered view needs an index"))?;
+        let taken = build::gather(g, v, dim, at)?;
+        build::reshape(g, taken, &shape)
+    });
+    let mut wide = [0; gt_ops::RANK_MAX];
+    for (to, stride) in wide.iter_mut().zip(strides) {
+        *to = stride;
+    }
+    let plan = plan.or_raise()?.with_strides(wide);
+    Ok(PyTensor::wrap(x.get().write(py, |tensor| tensor.view(plan))))
+}
+
 /// The positions of the true elements of a mask, of which there are `count`.
 #[pyfunction]
 fn positions(py: Python<'_>, mask: &Bound<'_, PyTensor>, count: usize) -> PyResult<PyTensor> {
@@ -930,6 +954,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(cat, module)?)?;
     module.add_function(wrap_pyfunction!(stack, module)?)?;
     module.add_function(wrap_pyfunction!(along_axis, module)?)?;
+    module.add_function(wrap_pyfunction!(gathered_view, module)?)?;
     module.add_function(wrap_pyfunction!(positions, module)?)?;
     module.add_function(wrap_pyfunction!(search_sorted, module)?)?;
     module.add_function(wrap_pyfunction!(result_type, module)?)?;

@@ -131,16 +131,30 @@ def test_unfold_shows_windows(size: int, step: int) -> None:
     assert_close(gt.tensor(a.T.copy()).unfold(0, size, step), wanted.transpose(1, 0, 2))
 
 
-def test_windows_that_do_not_overlap_are_a_view() -> None:
+def test_windows_are_a_view() -> None:
     t = gt.zeros(6)
     t.unfold(0, 2, 3)[1] += 1
     assert t.tolist() == [0, 0, 0, 1, 1, 0]
+    windows = t.unfold(0, 3, 1)
+    windows[0] = gt.tensor([1.0, 2.0, 3.0])
+    assert t.tolist() == [1, 2, 3, 1, 1, 0]
+    assert windows[2].tolist() == [3, 1, 1]
+    assert windows.stride() == (1, 1)
+    x = gt.ones(4, requires_grad=True)
+    y = x * 1
+    y.unfold(0, 3, 1)[:, 1].mul_(5)
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 5, 5, 1]
 
 
-def test_as_strided_reads_memory() -> None:
+def test_as_strided_shows_memory() -> None:
     a = numbers(3, 4)
     wanted = np.lib.stride_tricks.as_strided(a.reshape(-1)[1:], (2, 3), (5 * 8, 8))
     assert_close(gt.tensor(a).as_strided((2, 3), (5, 1), 1), wanted)
+    t = gt.zeros(3, 3)
+    t.as_strided((3,), (4,)).fill_(1)
+    assert t.tolist() == np.eye(3).tolist()
+    assert t.as_strided((2, 2), (1, 3), 1).stride() == (1, 3)
     with pytest.raises(RuntimeError, match="out of bounds"):
         gt.tensor(a).as_strided((3, 3), (5, 1))
     with pytest.raises(NotImplementedError, match="contiguous"):

@@ -43,30 +43,31 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """The windows of `size` positions along an axis, `step` apart, a window along a new last axis.
-
-    Windows that overlap are a copy, unlike PyTorch's view: writing to them is not seen in `input`.
-    """
+    """A view of the windows of `size` positions along an axis, `step` apart, a window along a new last axis."""
     axis = axis_of(input, dimension)
-    if input.ndim == 0:
-        input = input.reshape(1)
-    extent = input.shape[axis]
+    extent = input.shape[axis] if input.ndim else 1
     if size > extent:
         raise RuntimeError(
             f"maximum size for tensor at dimension {dimension} is {extent} but size is {size}",
         )
     if step <= 0:
         raise RuntimeError(f"step is {step} but must be > 0")
+    if input.ndim == 0:
+        return input.reshape(1)[:size]
     count = (extent - size) // step + 1
     if size <= step and count * step <= extent:
         blocks = unflatten(input.narrow(axis, 0, count * step), axis, (count, step))
         return blocks.narrow(axis + 1, 0, size).movedim(axis + 1, -1)
     places = (_gt.arange(count) * step).unsqueeze(1) + _gt.arange(size)
-    return input.index_select(axis, places.reshape(-1)).unflatten(axis, (count, size)).movedim(axis + 1, -1)
+    shape, strides = list(input.shape), list(input.stride())
+    index = places.reshape([-1] + [1] * (input.ndim - axis - 1)).expand([*shape[:axis], -1, *shape[axis + 1 :]])
+    shape[axis : axis + 1] = [count, size]
+    strides[axis : axis + 1] = [strides[axis] * step, strides[axis]]
+    return _gt.gathered_view(input, axis, index, shape, strides).movedim(axis + 1, -1)
 
 
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """The elements of a contiguous tensor at an offset and at distances along new axes: a copy, unlike PyTorch's view.
+    """A view of the elements of a contiguous tensor at an offset and at distances along new axes.
 
     Raises:
         NotImplementedError: A tensor with gaps between its elements, whose memory GT does not show.
@@ -91,7 +92,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {storage_offset or 0} are out of "
             f"bounds for {input.numel()} elements"
         )
-    return input.reshape(-1).gather(0, places.reshape(-1)).reshape(size)
+    return _gt.gathered_view(input.reshape(-1), 0, places.reshape(-1), size, stride)
 
 
 def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:

@@ -119,8 +119,7 @@ def repeat_interleave(
         if repeats < 0:
             raise RuntimeError("Repeats must be non-negative")
         shape = [*input.shape[: axis + 1], repeats, *input.shape[axis + 1 :]]
-        result = input.unsqueeze(axis + 1).expand(shape).flatten(axis, axis + 1)
-        result = result.clone() if repeats == 1 else result
+        result = input.unsqueeze(axis + 1).expand(shape).clone().flatten(axis, axis + 1)
     else:
         if repeats.ndim != 1 or repeats.numel() != size:
             raise RuntimeError(
@@ -151,6 +150,10 @@ def index_put(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, a
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by quarters of a circle in the plane of two axes, from the first to the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if input.ndim < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
     first, second = axes_of(input, list(dims))
     if first == second:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
@@ -203,11 +206,15 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """One behind the other: along axis 2, vectors being rows and matrices getting a last axis."""
-    return _gt.cat(list(atleast_3d(*tensors)) if len(tensors) > 1 else [atleast_3d(tensors[0])], 2)
+    if not tensors:
+        raise RuntimeError("dstack expects a non-empty TensorList")
+    return _gt.cat(list(atleast_3d(tensors)), 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """`hstack`, where vectors are columns."""
+    if not tensors:
+        raise RuntimeError("column_stack expects a non-empty TensorList")
     return _gt.cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors], 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import gt
 from gt import _gt
-from gt._composites.common import axes_of, axis_of, check_floating, check_rank
+from gt._composites.common import axes_of, axis_of, check_rank
 from gt._gt import Tensor
 
 
@@ -43,10 +43,15 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return input @ mat2
 
 
-def _plus(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    for word, factor in {"beta": beta, "alpha": alpha}.items():
-        if isinstance(factor, float) and not product.is_floating_point():
-            raise RuntimeError(f"For integral input tensors, argument {word} must not be a floating point number.")
+def _plus(input: Tensor, product: Tensor, beta: float, alpha: float, exact: bool = False) -> Tensor:
+    """`beta * input + alpha * product`. Beside integers, factors lose their fractions, unless `exact` refuses that."""
+    factors = {"beta": beta, "alpha": alpha}
+    if not product.is_floating_point():
+        for word, factor in factors.items():
+            if exact and isinstance(factor, float):
+                raise RuntimeError(f"For integral input tensors, argument {word} must not be a floating point number.")
+        convert = bool if product.dtype == _gt.bool else int
+        beta, alpha = (convert(factor) for factor in factors.values())
     scaled = product if alpha == 1 else product * alpha
     if beta == 0:
         return scaled
@@ -55,7 +60,7 @@ def _plus(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
 
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`; `input` is not looked at where `beta` is 0."""
-    return _plus(input, mm(mat1, mat2), beta, alpha)
+    return _plus(input, mm(mat1, mat2), beta, alpha, exact=True)
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -75,7 +80,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`; `input` is not looked at where `beta` is 0."""
-    return _plus(input, outer(vec1, vec2), beta, alpha)
+    return _plus(input, outer(vec1, vec2), beta, alpha, exact=True)
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
@@ -152,6 +157,9 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> 
         if len(left) != len(right):
             raise RuntimeError("both dimension lists should have same length")
     for i, j in zip(left, right, strict=True):
+        if a.shape[i] != b.shape[j] and 1 in (a.shape[i], b.shape[j]):
+            # One element stands for all of the other's.
+            a, b = (a.sum(i, keepdim=True), b) if b.shape[j] == 1 else (a, b.sum(j, keepdim=True))
         if a.shape[i] != b.shape[j]:
             raise RuntimeError(
                 f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} "
@@ -219,7 +227,8 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
 
 def matrix_exp(input: Tensor) -> Tensor:
     """The exponential of matrices: the series, of the matrices halved until it converges fast, and squared again."""
-    check_floating("matrix_exp", input)
+    if input.dtype not in (_gt.float32, _gt.float64):
+        raise NotImplementedError(f"matrix_exp is not there for {input.dtype}: use float32 or float64")
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
         raise RuntimeError(
             "linalg.matrix_exp: A must be batches of square matrices, "

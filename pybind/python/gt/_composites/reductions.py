@@ -97,7 +97,7 @@ def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
     if lead < 0 or any(new not in (1, own) for own, new in zip(input.shape[lead:], wanted, strict=True)):
         raise RuntimeError(f"size {{{wanted}}} is not expandable to size {{{list(input.shape)}}}.")
     axes = [*range(lead), *(lead + i for i, new in enumerate(wanted) if new == 1 and input.shape[lead + i] != 1)]
-    return input.sum(axes, keepdim=True).reshape(wanted) if axes else input
+    return input.sum(axes, keepdim=True).reshape(wanted) if axes or not input.ndim else input
 
 
 def cov(
@@ -110,24 +110,31 @@ def cov(
         )
     rows = input.reshape(1, -1) if input.ndim < 2 else input
     rows = rows if rows.is_floating_point() else rows.float()
-    weights = fweights
-    if aweights is not None:
-        weights = aweights if fweights is None else fweights * aweights
-    if weights is None:
-        total = count = rows.shape[1]
-        mean = rows.mean(1, keepdim=True)
-        centred = rows - mean
-        product = centred @ centred.mT
-        norm_factor = max(count - correction, 0)
-        result = product / norm_factor
-    else:
-        weights = weights.to(rows.dtype)
-        total = weights.sum()
-        centred = rows - (rows * weights).sum(1, keepdim=True) / total
-        lost = correction * (total if aweights is None else (weights * aweights).sum() / total)
-        divisor = total - correction if aweights is None else total - lost
-        result = (centred * weights) @ centred.mT / divisor.clamp(min=0)
-    return result.squeeze() if input.ndim < 2 else result
+    observations = rows.shape[1]
+    for name, kind, given in (("fweights", "integral", fweights), ("aweights", "floating point", aweights)):
+        if given is None:
+            continue
+        if given.ndim > 1:
+            raise RuntimeError(
+                f"cov(): expected {name} to have one or fewer dimensions but got {name} with {given.ndim} dimensions"
+            )
+        if given.is_floating_point() != (name == "aweights"):
+            raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {given.dtype} dtype")
+        if given.numel() != observations:
+            raise RuntimeError(
+                f"cov(): expected {name} to have the same numel as there are observations in the input but got "
+                f"{given.numel()} != {observations}"
+            )
+        if bool((given < 0).any()):
+            raise RuntimeError(f"cov(): {name} cannot be negative")
+    if fweights is None and aweights is None:
+        centred = rows - rows.mean(1, keepdim=True)
+        return (centred @ centred.mT / max(observations - correction, 0)).squeeze()
+    weights = fweights if aweights is None else aweights if fweights is None else fweights * aweights
+    total = weights.sum()
+    centred = rows - (rows * weights).sum(1, keepdim=True) / total
+    lost = correction if aweights is None else correction * (weights * aweights).sum() / total
+    return ((centred * weights) @ centred.mT / (total - lost).clamp(min=0)).squeeze()
 
 
 def corrcoef(input: Tensor) -> Tensor:
