@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benches import fused, harness, idle, issue, kernels, round_trip, startup, training, transfer
+from benches import fused, gpt, harness, idle, issue, kernels, round_trip, startup, training, transfer
 
 GROUPS = {
     "issue": issue.rows,
@@ -16,6 +16,7 @@ GROUPS = {
     "kernels": kernels.rows,
     "fused": fused.rows,
     "training": training.rows,
+    "gpt": gpt.rows,
     "transfer": transfer.rows,
     "startup": startup.rows,
     "idle": idle.rows,
