@@ -6,10 +6,27 @@ Knows tensors alone, not modules. Start at `optimizer.py`.
 from gt import _absent
 from gt.optim import lr_scheduler
 from gt.optim.adam import Adam, AdamW
+from gt.optim.adam_kin import Adamax, NAdam, RAdam
 from gt.optim.adaptive import Adadelta, Adagrad, RMSprop
+from gt.optim.batch import ASGD, LBFGS, Rprop
 from gt.optim.optimizer import Optimizer
 from gt.optim.sgd import SGD
 
-__all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "lr_scheduler"]
+__all__ = [
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "lr_scheduler",
+]
 
 __getattr__ = _absent.getter(__name__)

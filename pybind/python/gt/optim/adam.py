@@ -8,7 +8,7 @@ from typing import Any
 
 import gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, check_not_negative
+from gt.optim.optimizer import Optimizer, check_not_negative, hints
 
 
 class Adam(Optimizer):
@@ -23,7 +23,11 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
         """Takes the parameters and the options of each.
@@ -35,7 +39,11 @@ class Adam(Optimizer):
             eps: Added to the root, so that nothing is divided by 0.
             weight_decay: How much of the parameter is added to its gradient (L2 penalty).
             amsgrad: Divide by the root of the largest mean square so far.
+            foreach: Changes nothing; so do `capturable` and `fused`.
             maximize: Step up the gradient, not down.
+            capturable: See `foreach`.
+            differentiable: Not there.
+            fused: See `foreach`.
             decoupled_weight_decay: Shrink the parameter by `lr * weight_decay` instead, as `AdamW` does.
         """
         check_not_negative(**{"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
@@ -49,6 +57,7 @@ class Adam(Optimizer):
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
             "maximize": maximize,
+            **hints(foreach=foreach, capturable=capturable, fused=fused, differentiable=differentiable),
             "decoupled_weight_decay": decoupled_weight_decay,
         }
         super().__init__(params, defaults)
@@ -61,7 +70,7 @@ class Adam(Optimizer):
                 p.mul_(1 - group["lr"] * group["weight_decay"])
             else:
                 grad = gt.addcmul(grad, p, group["weight_decay"])
-        if p not in self.state:
+        if not self.state[p]:
             self.state[p] = {"step": 0, "exp_avg": gt.zeros_like(p), "exp_avg_sq": gt.zeros_like(p)}
             if group["amsgrad"]:
                 self.state[p]["max_exp_avg_sq"] = gt.zeros_like(p)
@@ -93,6 +102,12 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         """Takes the parameters and the options of each, as `Adam`."""
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)
+        options = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused}
+        options |= {"maximize": maximize, "decoupled_weight_decay": True}
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)

@@ -7,14 +7,7 @@ from typing import Any
 
 import gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, check_not_negative
-
-
-def _prepared(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
-    """The gradient to go down, weight decay included."""
-    if group["maximize"]:
-        grad = -grad
-    return gt.addcmul(grad, p, group["weight_decay"]) if group["weight_decay"] else grad
+from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
 
 
 class Adagrad(Optimizer):
@@ -28,8 +21,11 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         """Takes the parameters and the options of each.
 
@@ -40,7 +36,10 @@ class Adagrad(Optimizer):
             weight_decay: How much of the parameter is added to its gradient (L2 penalty).
             initial_accumulator_value: What the sum of squares starts with.
             eps: Added to the root, so that nothing is divided by 0.
+            foreach: Changes nothing; neither does `fused`.
             maximize: Step up the gradient, not down.
+            differentiable: Not there.
+            fused: See `foreach`.
         """
         check_not_negative(
             **{
@@ -58,12 +57,13 @@ class Adagrad(Optimizer):
             "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value,
             "maximize": maximize,
+            **hints(foreach=foreach, fused=fused, differentiable=differentiable),
         }
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = _prepared(p, grad, group)
-        if p not in self.state:
+        grad = prepared(p, grad, group)
+        if not self.state[p]:
             self.state[p] = {"step": 0, "sum": gt.full_like(p, group["initial_accumulator_value"])}
         state = self.state[p]
         lr = group["lr"] / (1 + state["step"] * group["lr_decay"])
@@ -84,8 +84,10 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
         """Takes the parameters and the options of each.
 
@@ -97,7 +99,10 @@ class RMSprop(Optimizer):
             weight_decay: How much of the parameter is added to its gradient (L2 penalty).
             momentum: How much of the last step's direction is kept.
             centered: Divide by the root of the variance instead: the mean of squares less the square of the mean.
+            capturable: Changes nothing; neither does `foreach`.
+            foreach: See `capturable`.
             maximize: Step up the gradient, not down.
+            differentiable: Not there.
         """
         check_not_negative(
             **{
@@ -116,12 +121,13 @@ class RMSprop(Optimizer):
             "momentum": momentum,
             "centered": centered,
             "maximize": maximize,
+            **hints(foreach=foreach, capturable=capturable, differentiable=differentiable),
         }
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = _prepared(p, grad, group)
-        if p not in self.state:
+        grad = prepared(p, grad, group)
+        if not self.state[p]:
             self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p)}
             if group["momentum"]:
                 self.state[p]["momentum_buffer"] = gt.zeros_like(p)
@@ -149,8 +155,11 @@ class Adadelta(Optimizer):
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
+        foreach: bool | None = None,
         *,
+        capturable: bool = False,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
         """Takes the parameters and the options of each (Zeiler 2012).
 
@@ -160,17 +169,21 @@ class Adadelta(Optimizer):
             rho: How much of the running means of squares is kept at a step.
             eps: Added under the roots; it sets the size of the first steps.
             weight_decay: How much of the parameter is added to its gradient (L2 penalty).
+            foreach: Changes nothing; neither does `capturable`.
+            capturable: See `foreach`.
             maximize: Step up the gradient, not down.
+            differentiable: Not there.
         """
         check_not_negative(**{"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         if not 0.0 <= rho <= 1.0:
             raise ValueError(f"Invalid rho value: {rho}")
         defaults = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        defaults |= hints(foreach=foreach, capturable=capturable, differentiable=differentiable)
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = _prepared(p, grad, group)
-        if p not in self.state:
+        grad = prepared(p, grad, group)
+        if not self.state[p]:
             self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p), "acc_delta": gt.zeros_like(p)}
         state, rho, eps = self.state[p], group["rho"], group["eps"]
         state["step"] += 1

@@ -16,12 +16,15 @@ from gt.optim.optimizer import Optimizer
 __all__ = [
     "ConstantLR",
     "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
+    "MultiplicativeLR",
     "OneCycleLR",
+    "PolynomialLR",
     "ReduceLROnPlateau",
     "SequentialLR",
     "StepLR",
@@ -192,6 +195,77 @@ class CosineAnnealingLR(LRScheduler):
 
     def _rates(self) -> list[float]:
         share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """The rates fall to 0 within `total_iters` steps, as a power of what is left of them."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters = total_iters
+        self.power = power
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        return (1 - min(self.last_epoch, self.total_iters) / self.total_iters) ** self.power
+
+
+class MultiplicativeLR(LRScheduler):
+    """The rates times what a function, or one a group, says of each step so far."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != groups:
+            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def _rates(self) -> list[float]:
+        now = [group["lr"] for group in self.optimizer.param_groups]
+        if self.last_epoch <= 0:
+            return now
+        return [rate * function(self.last_epoch) for rate, function in zip(now, self.lr_lambdas, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer and the functions, which are not data."""
+        return {name: value for name, value in super().state_dict().items() if name != "lr_lambdas"}
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """The rates fall along a cosine to `eta_min` within `T_0` steps, and start again, each time `T_mult` as long."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        T_0: int,  # noqa: N803 (PyTorch's name)
+        T_mult: int = 1,  # noqa: N803 (PyTorch's name)
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
+        if T_0 <= 0 or not isinstance(T_0, int):
+            raise ValueError(f"Expected positive integer T_0, but got {T_0}")
+        if T_mult < 1 or not isinstance(T_mult, int):
+            raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def step(self, epoch: float | None = None) -> None:
+        """One step on, or to a given one, which may be a fraction."""
+        if epoch is not None and epoch < 0:
+            raise ValueError(f"Expected non-negative epoch, but got {epoch}")
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch  # type: ignore[assignment]
+        self._set(self._rates())
+
+    def _rates(self) -> list[float]:
+        at, length = self.last_epoch, self.T_0
+        while at >= length:
+            at, length = at - length, length * self.T_mult
+        share = (1 + math.cos(math.pi * at / length)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import gt
 from gt._autograd import enable_grad, no_grad
 from gt._gt import Tensor
+from gt.utils.hooks import RemovableHandle
 
 
 def check_not_negative(**options: float) -> None:
@@ -15,6 +17,28 @@ def check_not_negative(**options: float) -> None:
     for name, value in options.items():
         if value < 0.0:
             raise ValueError(f"Invalid {name}: {value}")
+
+
+# What is a number in a parameter's state here, and a tensor of one in PyTorch's state dicts.
+_NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})
+
+
+def hints(*, differentiable: bool = False, **others: Any) -> dict[str, Any]:
+    """Options that choose among PyTorch's implementations, kept for state dicts: the steps are the same.
+
+    Raises:
+        NotImplementedError: `differentiable`, which is no such choice.
+    """
+    if differentiable:
+        raise NotImplementedError("differentiable=True is not there: steps are not recorded for backward()")
+    return {**others, "differentiable": False}
+
+
+def prepared(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
+    """The gradient to go down, weight decay included."""
+    if group["maximize"]:
+        grad = -grad
+    return gt.addcmul(grad, p, group["weight_decay"]) if group["weight_decay"] else grad
 
 
 class Optimizer:
@@ -28,11 +52,18 @@ class Optimizer:
         """Takes tensors, or dicts with tensors under `"params"` and options that differ from `defaults`."""
         if isinstance(params, Tensor):
             raise TypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got Tensor"
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                f"{params.type()}"
             )
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self._step_pre_hooks: dict[int, Callable[..., Any]] = {}
+        self._step_post_hooks: dict[int, Callable[..., Any]] = {}
+        self._state_dict_pre_hooks: dict[int, Callable[..., Any]] = {}
+        self._state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
+        self._load_state_dict_pre_hooks: dict[int, Callable[..., Any]] = {}
+        self._load_state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
@@ -41,10 +72,21 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def add_param_group(self, group: dict[str, Any]) -> None:
-        """Adds parameters with options of their own, for instance when a layer is thawed."""
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters, or pairs of names and parameters, with options of their own: when a layer is thawed."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
         params = group["params"]
+        if isinstance(params, set):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in "
+                "sets will change between runs. Please use a list instead."
+            )
         params = [params] if isinstance(params, Tensor) else list(params)
+        if params and all(isinstance(p, tuple) for p in params):
+            group["param_names"] = [name for name, _ in params]
+            params = [p for _, p in params]
         taken = {id(p) for other in self.param_groups for p in other["params"]}
         for p in params:
             if not isinstance(p, Tensor):
@@ -62,6 +104,16 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Changes every parameter that has a gradient; `closure` may compute the loss, and gradients, first."""
+        for hook in self._step_pre_hooks.values():
+            answer = hook(self, (closure,) if closure else (), {})
+            if answer is not None:
+                (closure,) = answer[0] or (None,)
+        loss = self._stepped(closure)
+        for hook in self._step_post_hooks.values():
+            hook(self, (closure,) if closure else (), {})
+        return loss
+
+    def _stepped(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
         if closure is not None:
             with enable_grad():
@@ -74,6 +126,30 @@ class Optimizer:
                         self._update(p, grad, group)
         return loss
 
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(optimizer, args, kwargs)` before each step."""
+        return RemovableHandle(self._step_pre_hooks).add(hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(optimizer, args, kwargs)` after each step."""
+        return RemovableHandle(self._step_post_hooks).add(hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Calls `hook(optimizer)` before `state_dict`."""
+        return RemovableHandle(self._state_dict_pre_hooks).add(hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Calls `hook(optimizer, state_dict)` after `state_dict`; what it returns replaces that."""
+        return RemovableHandle(self._state_dict_post_hooks).add(hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Calls `hook(optimizer, state_dict)` before `load_state_dict`; what it returns is loaded instead."""
+        return RemovableHandle(self._load_state_dict_pre_hooks).add(hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Calls `hook(optimizer)` after `load_state_dict`."""
+        return RemovableHandle(self._load_state_dict_post_hooks).add(hook, prepend)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients, or sets them to zeros."""
         for group in self.param_groups:
@@ -81,18 +157,30 @@ class Optimizer:
                 p.grad = None if set_to_none or p.grad is None else gt.zeros_like(p.grad)
 
     def state_dict(self) -> dict[str, Any]:
-        """Options and state, the parameters being numbered in order, as they are now."""
+        """Options and state, the parameters being numbered in order, as they are now: PyTorch's form."""
+        for hook in self._state_dict_pre_hooks.values():
+            hook(self)
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
             for p in group["params"]:
                 numbers[id(p)] = len(numbers)
-            groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
+            rest = {name: value for name, value in group.items() if name != "params"}
+            groups.append({**rest, "params": [numbers[id(p)] for p in group["params"]]})
+
+        def saved(name: str, value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.clone()
+            return gt.tensor(float(value)) if name in _NUMBERS else value
+
         state = {
-            numbers[id(p)]: {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
+            numbers[id(p)]: {name: saved(name, value) for name, value in values.items()}
             for p, values in self.state.items()
         }
-        return {"state": state, "param_groups": groups}
+        found = {"state": state, "param_groups": groups}
+        for hook in self._state_dict_post_hooks.values():
+            found = hook(self, found) or found
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave, for the same number of parameters in the same order.
@@ -100,6 +188,8 @@ class Optimizer:
         Raises:
             ValueError: The groups are not of the same sizes.
         """
+        for hook in self._load_state_dict_pre_hooks.values():
+            state_dict = hook(self, state_dict) or state_dict
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -111,7 +201,20 @@ class Optimizer:
         for new, own in zip(groups, self.param_groups, strict=True):
             numbered |= dict(zip(new["params"], own["params"], strict=True))
             own.update({name: value for name, value in new.items() if name != "params"})
-        self.state = {numbered[number]: dict(values) for number, values in state_dict["state"].items()}
+
+        def loaded(p: Tensor, name: str, value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            if name in _NUMBERS:
+                return int(value.item()) if name == "step" else value.item()
+            return value.to(p.dtype) if value.is_floating_point() and p.is_floating_point() else value
+
+        self.state = defaultdict(dict)
+        for number, values in state_dict["state"].items():
+            p = numbered[number]
+            self.state[p] = {name: loaded(p, name, value) for name, value in values.items()}
+        for hook in self._load_state_dict_post_hooks.values():
+            hook(self)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]

@@ -7,7 +7,7 @@ from typing import Any
 
 import gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer
+from gt.optim.optimizer import Optimizer, hints, prepared
 
 
 class SGD(Optimizer):
@@ -26,6 +26,9 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         """Takes the parameters and the options of each.
 
@@ -37,6 +40,9 @@ class SGD(Optimizer):
             weight_decay: How much of the parameter is added to its gradient (L2 penalty).
             nesterov: Looks ahead along the kept direction (Sutskever et al. 2013).
             maximize: Climbs instead of descending.
+            foreach: Changes nothing; neither does `fused`.
+            differentiable: Not there.
+            fused: See `foreach`.
         """
         for name, value in {
             "learning rate": lr,
@@ -54,17 +60,16 @@ class SGD(Optimizer):
             "weight_decay": weight_decay,
             "nesterov": nesterov,
             "maximize": maximize,
+            **hints(foreach=foreach, fused=fused, differentiable=differentiable),
         }
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         # addcmul(a, b, c) is a + b * c in one instruction.
-        sign = 1.0 if group["maximize"] else -1.0
-        if group["weight_decay"]:
-            grad = gt.addcmul(grad, p, -sign * group["weight_decay"])
+        grad = prepared(p, grad, group)
         if momentum := group["momentum"]:
-            state = self.state.setdefault(p, {"momentum_buffer": None})
-            direction = state["momentum_buffer"]
+            state = self.state[p]
+            direction = state.get("momentum_buffer")
             if direction is None:
                 direction = grad.detach().clone()  # a copy, as the gradient may be changed in place
             else:
@@ -72,4 +77,4 @@ class SGD(Optimizer):
                 direction = gt.addcmul(grad if gain == 1 else grad * gain, direction, momentum)
             state["momentum_buffer"] = direction
             grad = gt.addcmul(grad, direction, momentum) if group["nesterov"] else direction
-        p.addcmul_(grad, sign * group["lr"])
+        p.addcmul_(grad, -group["lr"])

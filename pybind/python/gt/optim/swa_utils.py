@@ -1,0 +1,120 @@
+"""Means of a model's parameters over training: `AveragedModel`, with a schedule and a pass that fits `BatchNorm`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gt
+from gt import _absent
+from gt._autograd import no_grad
+from gt._gt import Tensor
+from gt.nn.module import Module
+from gt.nn.normalization import _BatchNorm
+from gt.optim.lr_scheduler import LRScheduler
+from gt.optim.optimizer import Optimizer
+
+__all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_swa_avg_fn", "update_bn"]
+
+__getattr__ = _absent.getter(__name__)
+
+Average = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def get_swa_avg_fn() -> Average:
+    """The plain mean of all that was seen."""
+    return lambda averaged, current, count: averaged + (current - averaged) / (count + 1)
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> Average:
+    """A mean that forgets: `decay` of it is kept each time."""
+    if not 0.0 <= decay <= 1.0:
+        raise ValueError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
+    return lambda averaged, current, _: averaged * decay + current * (1 - decay)
+
+
+class AveragedModel(Module):
+    """A copy of a model whose parameters are means of the model's at each call of `update_parameters`."""
+
+    def __init__(
+        self,
+        model: Module,
+        device: Any = None,
+        avg_fn: Average | None = None,
+        multi_avg_fn: Any = None,
+        use_buffers: bool = False,
+    ) -> None:
+        super().__init__()
+        if multi_avg_fn is not None:
+            raise NotImplementedError("AveragedModel: multi_avg_fn is not there: give an avg_fn of one parameter")
+        self.module = copy.deepcopy(model)
+        if device is not None:
+            self.module.to(device)
+        self.register_buffer("n_averaged", gt.tensor(0, dtype=gt.int64))
+        self.avg_fn = avg_fn or get_swa_avg_fn()
+        self.use_buffers = use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the averaged model computes."""
+        return self.module(*args, **kwargs)
+
+    @no_grad()
+    def update_parameters(self, model: Module) -> None:
+        """Takes up the model's parameters as they are now."""
+        pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
+        buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
+        seen = self.n_averaged.item()
+        for averaged, current in pairs + (buffers if self.use_buffers else []):
+            if seen == 0 or not averaged.is_floating_point():
+                averaged.copy_(current)
+            else:
+                averaged.copy_(self.avg_fn(averaged.detach(), current.detach(), self.n_averaged))
+        if not self.use_buffers:
+            for own, current in buffers:
+                own.copy_(current)
+        self.n_averaged += 1
+
+
+@no_grad()
+def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+    """Computes the running means and variances of the model's `BatchNorm` layers anew, over all that `loader` gives."""
+    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    if not layers:
+        return
+    was_training, momenta = model.training, [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None
+    model.train()
+    for batch in loader:
+        x = batch[0] if isinstance(batch, list | tuple) else batch
+        model(x if device is None else x.to(device))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    model.train(was_training)
+
+
+class SWALR(LRScheduler):
+    """Goes over to the rate `swa_lr` within `anneal_epochs` steps, and stays there."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        swa_lr: float,
+        anneal_epochs: int = 10,
+        anneal_strategy: str = "cos",
+        last_epoch: int = -1,
+    ) -> None:
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        if anneal_epochs < 0:
+            raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+        self.swa_lr, self.anneal_epochs, self.strategy = swa_lr, anneal_epochs, anneal_strategy
+        super().__init__(optimizer, last_epoch)
+
+    def _rates(self) -> list[float]:
+        done = min(1.0, self.last_epoch / max(1, self.anneal_epochs)) if self.anneal_epochs else 1.0
+        share = (1 - math.cos(math.pi * done)) / 2 if self.strategy == "cos" else done
+        return [self.swa_lr * share + base * (1 - share) for base in self.base_lrs]
