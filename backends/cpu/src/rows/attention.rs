@@ -2,7 +2,7 @@
 //!
 //! The gradient computes the scores again, which takes less than reading them from memory.
 
-use super::{Work, at_level, largest, sum_of};
+use super::{Work, at_level, largest, sum_of, sum_of_pairs};
 use crate::elementwise::work_ns;
 use crate::loops::Loops;
 use crate::matmul::{Matrix, one};
@@ -124,7 +124,7 @@ impl Scores {
             for x in row.iter_mut() {
                 *x = (*x - max).exp();
             }
-            *factor = R::from_f64(1.0 / sum_of([&*row], |[x]| x));
+            *factor = R::from_f64(1.0 / sum_of(row, |x| x));
         }
     }
 
@@ -229,7 +229,7 @@ impl<R: Real> Work<R> for Backward {
                         for w in weights.iter_mut() {
                             *w = *w * *factor;
                         }
-                        let total = R::from_f64(sum_of([&*weights, &*slopes], |[w, d]| w * d));
+                        let total = R::from_f64(sum_of_pairs(weights, slopes, |w, d| w * d));
                         for (d, w) in slopes.iter_mut().zip(&*weights) {
                             *d = *w * (*d - total) * scale;
                         }

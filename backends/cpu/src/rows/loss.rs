@@ -1,7 +1,7 @@
 //! Losses over classes that an index names, and their gradients.
 
 use super::softmax::exps;
-use super::{Sink, Source, Work, block_rows, extent, run, sum_of};
+use super::{Sink, Source, Work, block_rows, extent, run, sum_of, sum_of_pairs};
 use crate::strided::Shared;
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Inputs, Result, tensor};
@@ -104,8 +104,8 @@ impl<R: Real> Work<R> for Forward<'_, R> {
                         loss = (log - (row[class] - max)).to_f64() * self.targets.weight_of(class);
                         if smoothing != 0.0 {
                             let even = match &self.targets.weight {
-                                None => sum_of([row], |[x]| log - (x - max)),
-                                Some(weight) => sum_of([row, weight], |[x, w]| w * (log - (x - max))),
+                                None => sum_of(row, |x| log - (x - max)),
+                                Some(weight) => sum_of_pairs(row, weight, |x, w| w * (log - (x - max))),
                             };
                             loss = (1.0 - smoothing) * loss + smoothing / n as f64 * even;
                         }
@@ -139,36 +139,36 @@ impl<R: Real> Work<R> for Backward<'_, R> {
             let rows = step.min(last - at);
             // SAFETY: the caller's promise.
             unsafe {
-                self.to.put::<R>(at * n, rows * n, &mut made, |to| {
-                    if self.scores {
-                        let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
-                        exps(scores, n, to, &mut stats);
+                let to = self.to.room::<R>(at * n, rows * n, &mut made);
+                if self.scores {
+                    let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
+                    exps(scores, n, to, &mut stats);
+                }
+                for (i, to) in to.chunks_exact_mut(n).enumerate() {
+                    let Some(class) = self.targets.class(at + i) else {
+                        to.fill(R::ZERO);
+                        continue;
+                    };
+                    let grad = self.grads[if self.grads.len() == 1 { 0 } else { at + i }].to_f64() * self.share;
+                    let right = grad * (1.0 - smoothing) * self.targets.weight_of(class);
+                    if !self.scores {
+                        to.fill(R::ZERO);
+                        to[class] = R::from_f64(-right);
+                        continue;
                     }
-                    for (i, to) in to.chunks_exact_mut(n).enumerate() {
-                        let Some(class) = self.targets.class(at + i) else {
-                            to.fill(R::ZERO);
-                            continue;
-                        };
-                        let grad = self.grads[if self.grads.len() == 1 { 0 } else { at + i }].to_f64() * self.share;
-                        let right = grad * (1.0 - smoothing) * self.targets.weight_of(class);
-                        if !self.scores {
-                            to.fill(R::ZERO);
-                            to[class] = R::from_f64(-right);
-                            continue;
-                        }
-                        let even = grad * smoothing / n as f64;
-                        let factor = R::from_f64((right + even * self.targets.all) / stats[i].1.to_f64());
-                        for to in to.iter_mut() {
-                            *to = *to * factor;
-                        }
-                        to[class] = to[class] - R::from_f64(right);
-                        if smoothing != 0.0 {
-                            for (class, to) in to.iter_mut().enumerate() {
-                                *to = *to - R::from_f64(even * self.targets.weight_of(class));
-                            }
+                    let even = grad * smoothing / n as f64;
+                    let factor = R::from_f64((right + even * self.targets.all) / stats[i].1.to_f64());
+                    for to in to.iter_mut() {
+                        *to = *to * factor;
+                    }
+                    to[class] = to[class] - R::from_f64(right);
+                    if smoothing != 0.0 {
+                        for (class, to) in to.iter_mut().enumerate() {
+                            *to = *to - R::from_f64(even * self.targets.weight_of(class));
                         }
                     }
-                });
+                }
+                self.to.done(at * n, rows * n, &made);
             }
         }
     }
@@ -221,15 +221,8 @@ impl CpuBackend {
         if spec.reduction != LossReduction::None {
             losses = vec![losses.iter().sum::<f64>() / total];
         }
-        let mut scratch = Vec::new();
         // SAFETY: the result has one element, or one for each sample.
-        unsafe {
-            self.sink(&result).put::<R>(0, losses.len(), &mut scratch, |to| {
-                for (to, x) in to.iter_mut().zip(&losses) {
-                    *to = R::from_f64(*x);
-                }
-            });
-        }
+        unsafe { self.sink(&result).write::<R>(&losses) };
         Ok(result)
     }
 

@@ -128,23 +128,45 @@ struct Sink {
 unsafe impl Sync for Sink {}
 
 impl Sink {
-    /// Lets `fill` write elements `first..first + count`, by way of `scratch` where they are to be narrowed.
+    /// Room for elements `first..first + count`: where they go, or `scratch` where they are to be narrowed. No closure
+    /// fills it, which would not have a level's instructions.
     ///
     /// # Safety
-    /// The result has these elements, which nobody else writes or reads meanwhile. `fill` writes before it reads.
+    /// The result has these elements, which nobody else writes or reads meanwhile. They are written before they are read.
     #[inline(always)]
-    unsafe fn put<R: Real>(&self, first: usize, count: usize, scratch: &mut Vec<R>, fill: impl FnOnce(&mut [R])) {
+    unsafe fn room<'a, R: Real>(&'a self, first: usize, count: usize, scratch: &'a mut Vec<R>) -> &'a mut [R] {
+        if self.narrow.is_some() {
+            scratch.resize(count, R::ZERO);
+            return scratch;
+        }
         // SAFETY: the caller's promise; memory of a tensor is initialised, whatever it holds.
+        unsafe { slice::from_raw_parts_mut(self.ptr.add(first * self.size).cast::<R>(), count) }
+    }
+
+    /// What was written to [`Sink::room`] is done.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn done<R: Real>(&self, first: usize, count: usize, scratch: &[R]) {
+        if let Some(narrow) = self.narrow {
+            // SAFETY: the caller's promise.
+            unsafe { narrow(self.ptr.add(first * self.size), [scratch.as_ptr().cast(); 3], 0, count) };
+        }
+    }
+
+    /// The elements of the whole result.
+    ///
+    /// # Safety
+    /// It has so many, and nobody else writes or reads them.
+    unsafe fn write<R: Real>(&self, values: &[f64]) {
+        let mut scratch = Vec::new();
+        // SAFETY: the caller's promise.
         unsafe {
-            let to = self.ptr.add(first * self.size);
-            match self.narrow {
-                None => fill(slice::from_raw_parts_mut(to.cast::<R>(), count)),
-                Some(narrow) => {
-                    scratch.resize(count, R::ZERO);
-                    fill(scratch);
-                    narrow(to, [scratch.as_ptr().cast(); 3], 0, count);
-                }
+            for (to, x) in self.room::<R>(0, values.len(), &mut scratch).iter_mut().zip(values) {
+                *to = R::from_f64(*x);
             }
+            self.done(0, values.len(), &scratch);
         }
     }
 }
@@ -155,53 +177,55 @@ fn block_rows(columns: usize) -> usize {
     (BLOCK_ELEMENTS / columns.max(1)).max(1)
 }
 
-/// The sum of `f` over elements at the same place of slices of one length.
-#[inline(always)]
-fn sum_of<R: Real, const K: usize>(parts: [&[R]; K], f: impl Fn([R; K]) -> R) -> f64 {
-    let n = parts[0].len();
-    if n < LONG_ROW {
-        return gather::<R, K, LANES_SHORT>(parts, 0, n, &f).to_f64();
-    }
-    let (mut total, mut at) = (0.0, 0);
-    while at < n {
-        let end = (at + SUM_BLOCK).min(n);
-        total += gather::<R, K, LANES>(parts, at, end, &f).to_f64();
-        at = end;
-    }
-    total
+/// The sum of `f` over elements at the same place of slices of one length, by the number of slices.
+macro_rules! sums {
+    ($($name:ident $gather:ident: $($x:ident),+;)*) => {$(
+        #[inline(always)]
+        fn $name<R: Real>($($x: &[R],)+ f: impl Fn($(sums!(one $x R)),+) -> R) -> f64 {
+            let n = [$($x.len()),+][0];
+            if n < LONG_ROW {
+                return $gather::<R, LANES_SHORT>($($x,)+ &f).to_f64();
+            }
+            let (mut total, mut at) = (0.0, 0);
+            while at < n {
+                let end = (at + SUM_BLOCK).min(n);
+                total += $gather::<R, LANES>($(&$x[at..end],)+ &f).to_f64();
+                at = end;
+            }
+            total
+        }
+        #[inline(always)]
+        fn $gather<R: Real, const N: usize>($($x: &[R],)+ f: &impl Fn($(sums!(one $x R)),+) -> R) -> R {
+            let n = [$($x.len()),+][0];
+            let mut lanes = [R::ZERO; N];
+            let whole = n - n % N;
+            let mut at = 0;
+            while at < whole {
+                $(let $x = &$x[at..at + N];)+
+                for i in 0..N {
+                    lanes[i] = lanes[i] + f($($x[i]),+);
+                }
+                at += N;
+            }
+            for i in 0..n - whole {
+                lanes[i] = lanes[i] + f($($x[whole + i]),+);
+            }
+            let mut width = N;
+            while width > 1 {
+                width /= 2;
+                for i in 0..width {
+                    lanes[i] = lanes[i] + lanes[i + width];
+                }
+            }
+            lanes[0]
+        }
+    )*};
+    (one $x:ident $t:ty) => { $t };
 }
-
-#[inline(always)]
-fn gather<R: Real, const K: usize, const N: usize>(
-    parts: [&[R]; K],
-    from: usize,
-    to: usize,
-    f: &impl Fn([R; K]) -> R,
-) -> R {
-    let mut lanes = [R::ZERO; N];
-    let parts = parts.map(|part| &part[from..to]);
-    let mut at = 0;
-    while at + N <= to - from {
-        let group: [&[R; N]; K] = std::array::from_fn(|k| {
-            // SAFETY: `N` elements follow.
-            unsafe { &*parts[k].as_ptr().add(at).cast::<[R; N]>() }
-        });
-        for i in 0..N {
-            lanes[i] = lanes[i] + f(group.map(|g| g[i]));
-        }
-        at += N;
-    }
-    for i in 0..to - from - at {
-        lanes[i] = lanes[i] + f(parts.map(|part| part[at + i]));
-    }
-    let mut width = N;
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            lanes[i] = lanes[i] + lanes[i + width];
-        }
-    }
-    lanes[0]
+sums! {
+    sum_of gather1: x;
+    sum_of_pairs gather2: x, y;
+    sum_of_triples gather3: x, y, z;
 }
 
 /// The largest element, NaN if any is.

@@ -1,6 +1,6 @@
 //! Layer and root-mean-square norms, and their gradients.
 
-use super::{Sink, Source, Work, extent, number, run, sum_of};
+use super::{Sink, Source, Work, extent, number, run, sum_of, sum_of_pairs, sum_of_triples};
 use crate::strided::Shared;
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Inputs, Result, tensor};
@@ -18,8 +18,8 @@ const BLOCK_ROWS: usize = 256;
 #[inline(always)]
 fn moments<R: Real, const CENTRE: bool>(row: &[R], eps: f64) -> (R, R) {
     let n = row.len() as f64;
-    let mean = if CENTRE { R::from_f64(sum_of([row], |[x]| x) / n) } else { R::ZERO };
-    let variance = sum_of([row], |[x]| (x - mean) * (x - mean)) / n;
+    let mean = if CENTRE { R::from_f64(sum_of(row, |x| x) / n) } else { R::ZERO };
+    let variance = sum_of(row, |x| (x - mean) * (x - mean)) / n;
     (mean, R::from_f64(1.0 / (variance + eps).sqrt()))
 }
 
@@ -42,11 +42,11 @@ impl<R: Real, const CENTRE: bool> Work<R> for Forward<'_, R, CENTRE> {
             unsafe {
                 let row = self.from.elements::<R>(at * n, n, &mut wide);
                 let (mean, factor) = moments::<R, CENTRE>(row, self.eps);
-                self.to.put::<R>(at * n, n, &mut made, |to| {
-                    for (((to, x), w), b) in to.iter_mut().zip(row).zip(self.weight).zip(self.bias) {
-                        *to = (*x - mean) * factor * *w + *b;
-                    }
-                });
+                let to = self.to.room::<R>(at * n, n, &mut made);
+                for (((to, x), w), b) in to.iter_mut().zip(row).zip(self.weight).zip(self.bias) {
+                    *to = (*x - mean) * factor * *w + *b;
+                }
+                self.to.done(at * n, n, &made);
             }
         }
     }
@@ -73,15 +73,15 @@ impl<R: Real, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
                 let grad = self.grad.elements::<R>(at * n, n, &mut wide_grad);
                 let (mean, factor) = moments::<R, CENTRE>(row, self.eps);
                 let share = R::from_f64(1.0 / n as f64);
-                let along = sum_of([row, grad, self.weight], |[x, g, w]| (x - mean) * (g * w));
+                let along = sum_of_triples(row, grad, self.weight, |x, g, w| (x - mean) * (g * w));
                 let along = R::from_f64(along) * factor * share;
                 let level =
-                    if CENTRE { R::from_f64(sum_of([grad, self.weight], |[g, w]| g * w)) * share } else { R::ZERO };
-                self.to.put::<R>(at * n, n, &mut made, |to| {
-                    for (((to, x), g), w) in to.iter_mut().zip(row).zip(grad).zip(self.weight) {
-                        *to = factor * (*g * *w - level - (*x - mean) * factor * along);
-                    }
-                });
+                    if CENTRE { R::from_f64(sum_of_pairs(grad, self.weight, |g, w| g * w)) * share } else { R::ZERO };
+                let to = self.to.room::<R>(at * n, n, &mut made);
+                for (((to, x), g), w) in to.iter_mut().zip(row).zip(grad).zip(self.weight) {
+                    *to = factor * (*g * *w - level - (*x - mean) * factor * along);
+                }
+                self.to.done(at * n, n, &made);
             }
         }
     }
@@ -221,15 +221,8 @@ impl CpuBackend {
                 *total += x;
             }
         }
-        let mut scratch = Vec::new();
         // SAFETY: the result has a row of weights, and after it one of biases if the norm has them.
-        unsafe {
-            self.sink(&result).put::<R>(0, out.shape.numel(), &mut scratch, |to| {
-                for (to, x) in to.iter_mut().zip(&*total) {
-                    *to = R::from_f64(*x);
-                }
-            });
-        }
+        unsafe { self.sink(&result).write::<R>(&total[..out.shape.numel()]) };
         Ok(result)
     }
 }

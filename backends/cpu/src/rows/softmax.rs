@@ -1,6 +1,6 @@
 //! Softmax, its logarithm, and their gradients.
 
-use super::{SHORT_ROW, Sink, Source, Work, block_rows, extent, largest, run, sum_of};
+use super::{SHORT_ROW, Sink, Source, Work, block_rows, extent, largest, run, sum_of, sum_of_pairs};
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Result};
 use gt_ops::Meta;
@@ -28,7 +28,7 @@ pub fn exps<R: Real>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(
             *x = x.exp();
         }
         for (row, stat) in to.chunks_exact(columns).zip(stats) {
-            stat.1 = R::from_f64(sum_of([row], |[x]| x));
+            stat.1 = R::from_f64(sum_of(row, |x| x));
         }
         return;
     }
@@ -39,7 +39,7 @@ pub fn exps<R: Real>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(
             for (to, x) in to.iter_mut().zip(block) {
                 *to = (*x - max).exp();
             }
-            total += sum_of([&*to], |[x]| x);
+            total += sum_of(to, |x| x);
         }
         stats.push((max, R::from_f64(total)));
     }
@@ -63,22 +63,22 @@ impl<R: Real> Work<R> for Forward {
             // SAFETY: the caller's promise.
             unsafe {
                 let rows = self.from.elements::<R>(at * n, count, &mut wide);
-                self.to.put::<R>(at * n, count, &mut made, |to| {
-                    exps(rows, n, to, &mut stats);
-                    for ((row, to), (max, total)) in rows.chunks_exact(n).zip(to.chunks_exact_mut(n)).zip(&stats) {
-                        if self.log {
-                            let log = total.ln();
-                            for (to, x) in to.iter_mut().zip(row) {
-                                *to = *x - *max - log;
-                            }
-                        } else {
-                            let factor = R::ONE / *total;
-                            for to in to {
-                                *to = *to * factor;
-                            }
+                let to = self.to.room::<R>(at * n, count, &mut made);
+                exps(rows, n, to, &mut stats);
+                for ((row, to), (max, total)) in rows.chunks_exact(n).zip(to.chunks_exact_mut(n)).zip(&stats) {
+                    if self.log {
+                        let log = total.ln();
+                        for (to, x) in to.iter_mut().zip(row) {
+                            *to = *x - *max - log;
+                        }
+                    } else {
+                        let factor = R::ONE / *total;
+                        for to in to {
+                            *to = *to * factor;
                         }
                     }
-                });
+                }
+                self.to.done(at * n, count, &made);
             }
         }
     }
@@ -104,27 +104,27 @@ impl<R: Real> Work<R> for Backward {
             unsafe {
                 let grads = self.grad.elements::<R>(at * n, count, &mut wide_grad);
                 let outs = self.out.elements::<R>(at * n, count, &mut wide_out);
-                self.to.put::<R>(at * n, count, &mut made, |to| {
+                let to = self.to.room::<R>(at * n, count, &mut made);
+                if self.log {
+                    for (to, out) in to.iter_mut().zip(outs) {
+                        *to = out.exp();
+                    }
+                }
+                let rows = grads.chunks_exact(n).zip(outs.chunks_exact(n)).zip(to.chunks_exact_mut(n));
+                for ((grad, out), to) in rows {
                     if self.log {
-                        for (to, out) in to.iter_mut().zip(outs) {
-                            *to = out.exp();
+                        let total = R::from_f64(sum_of(grad, |g| g));
+                        for (to, g) in to.iter_mut().zip(grad) {
+                            *to = *g - *to * total;
+                        }
+                    } else {
+                        let total = R::from_f64(sum_of_pairs(grad, out, |g, y| g * y));
+                        for ((to, g), y) in to.iter_mut().zip(grad).zip(out) {
+                            *to = (*g - total) * *y;
                         }
                     }
-                    let rows = grads.chunks_exact(n).zip(outs.chunks_exact(n)).zip(to.chunks_exact_mut(n));
-                    for ((grad, out), to) in rows {
-                        if self.log {
-                            let total = R::from_f64(sum_of([grad], |[g]| g));
-                            for (to, g) in to.iter_mut().zip(grad) {
-                                *to = *g - *to * total;
-                            }
-                        } else {
-                            let total = R::from_f64(sum_of([grad, out], |[g, y]| g * y));
-                            for ((to, g), y) in to.iter_mut().zip(grad).zip(out) {
-                                *to = (*g - total) * *y;
-                            }
-                        }
-                    }
-                });
+                }
+                self.to.done(at * n, count, &made);
             }
         }
     }
