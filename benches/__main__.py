@@ -8,15 +8,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benches import fused, gpt, harness, idle, issue, kernels, round_trip, startup, training, transfer
+from benches import fused, fusion, gpt, harness, idle, issue, kernels, memory, round_trip, startup, training, transfer
 
 GROUPS = {
     "issue": issue.rows,
     "round_trip": round_trip.rows,
     "kernels": kernels.rows,
     "fused": fused.rows,
+    "fusion": fusion.rows,
     "training": training.rows,
     "gpt": gpt.rows,
+    "memory": memory.rows,
     "transfer": transfer.rows,
     "startup": startup.rows,
     "idle": idle.rows,

@@ -14,6 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub const ALIGN_BYTES: usize = 64;
 /// Blocks from here on are mapped by themselves, on huge pages.
 pub const MAP_BYTES_MIN: usize = 2 << 20;
+/// Whether pages can be moved from one mapping to another.
+const MOVES_PAGES: bool = cfg!(all(target_os = "linux", not(miri)));
+/// Past this nothing is moved: each huge page that was moved may count as a mapping, of which a process may have 65,530.
+const MOVING_FOOTPRINT_BYTES_MAX: usize = 32 << 30;
 /// Free blocks together hold at most the limit divided by this.
 const CACHE_SHARE_OF_LIMIT: usize = 4;
 /// Classes up to blocks of 2^51 bytes: more than a shape can name.
@@ -75,6 +79,12 @@ fn class_of(bytes: usize) -> usize {
 fn capacity_of(class: usize) -> usize {
     let shift = (class / 8).saturating_sub(1);
     ((class - shift * 8 + 1) << shift) * ALIGN_BYTES
+}
+
+/// The class of the largest blocks that `bytes` hold.
+fn class_within(bytes: usize) -> usize {
+    let class = class_of(bytes);
+    if capacity_of(class) > bytes { class - 1 } else { class }
 }
 
 fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
@@ -188,8 +198,65 @@ impl Heap {
         };
         // SAFETY: `system_allocate` gave room for a header there, that nobody else knows.
         unsafe { block.as_ptr().write(header) };
+        let footprint_bytes = self.stats.used_bytes + self.stats.cached_bytes;
+        let moves = MOVES_PAGES && capacity_bytes >= MAP_BYTES_MIN && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
+        if moves && !self.furnish(data, capacity_bytes) {
+            // SAFETY: nobody else knows the block.
+            unsafe { system_free(block.as_ptr()) };
+            return Err(refused);
+        }
         self.took(capacity_bytes);
         Ok(Buffer { block })
+    }
+
+    /// Moves the pages of free blocks into a new mapping of `room` bytes, those of the class asked for longest ago first.
+    ///
+    /// Otherwise the free blocks of all classes together would come to much more than what is ever held at one time;
+    /// and pages that are there need not be cleared by the system. False if the new mapping is in ruins.
+    #[must_use]
+    fn furnish(&mut self, data: *mut u8, room: usize) -> bool {
+        let mut at = 0;
+        while at + MAP_BYTES_MIN <= room {
+            let stale = (class_of(MAP_BYTES_MIN)..CLASSES)
+                .filter(|class| !self.free[*class].is_null())
+                .min_by_key(|class| self.asked[*class]);
+            let Some(class) = stale else { return true };
+            let block = self.free[class];
+            let wanted = (room - at) / MAP_BYTES_MIN * MAP_BYTES_MIN;
+            // SAFETY: a free block belongs to the heap; it leaves the list before its pages do. The new mapping has
+            // room for what is wanted from `at` on.
+            unsafe {
+                self.free[class] = (*block).next_free;
+                let held = (*block).capacity_bytes;
+                self.stats.cached_bytes -= held;
+                let moved = move_pages((*block).data, data.add(at), wanted.min(held));
+                let Ok(bytes) = moved else {
+                    system_free(block);
+                    return false;
+                };
+                at += bytes;
+                let left = held - bytes;
+                if left < MAP_BYTES_MIN {
+                    unmap((*block).data.add(bytes), left);
+                    dealloc(block.cast(), header_layout(held));
+                    continue;
+                }
+                // The rest of the block is a smaller block.
+                let class = class_within(left);
+                let kept = capacity_of(class);
+                (*block).data = (*block).data.add(bytes);
+                (*block).capacity_bytes = kept;
+                (*block).class = class;
+                unmap((*block).data.add(kept), left - kept);
+                (*block).next_free = self.free[class];
+                self.free[class] = block;
+                self.stats.cached_bytes += kept;
+                if bytes == 0 {
+                    return true;
+                }
+            }
+        }
+        true
     }
 
     /// Returns the blocks of the classes asked for longest ago until at most this much is cached.
@@ -285,6 +352,37 @@ fn map(bytes: usize) -> Option<*mut u8> {
         libc::madvise(data.cast(), kept, libc::MADV_HUGEPAGE);
         Some(data)
     }
+}
+
+/// Moves the pages at `from` to a mapping at `to`; both start at multiples of [`MAP_BYTES_MIN`]. Returns how many bytes,
+/// from the first on, are no longer mapped at `from`; an error if some are not mapped at `to` either.
+///
+/// # Safety
+/// Both are mapped for `bytes`, and nobody uses them.
+#[cfg(all(target_os = "linux", not(miri)))]
+unsafe fn move_pages(from: *mut u8, to: *mut u8, bytes: usize) -> Result<usize, ()> {
+    let mut moved = 0;
+    // One huge page after the other: a block whose pages came from several mappings cannot be moved at once.
+    while moved + MAP_BYTES_MIN <= bytes {
+        // SAFETY: the caller's promise. A move that fails may have unmapped its destination, which is then mapped anew.
+        unsafe {
+            let (from, to) = (from.add(moved).cast::<libc::c_void>(), to.add(moved).cast::<libc::c_void>());
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            if libc::mremap(from, MAP_BYTES_MIN, MAP_BYTES_MIN, flags, to) == libc::MAP_FAILED {
+                let access = libc::PROT_READ | libc::PROT_WRITE;
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+                let again = libc::mmap(to, MAP_BYTES_MIN, access, flags, -1, 0);
+                return if again == libc::MAP_FAILED { Err(()) } else { Ok(moved) };
+            }
+        }
+        moved += MAP_BYTES_MIN;
+    }
+    Ok(moved)
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+unsafe fn move_pages(_from: *mut u8, _to: *mut u8, _bytes: usize) -> Result<usize, ()> {
+    Ok(0)
 }
 
 #[cfg(all(unix, not(miri)))]
@@ -444,6 +542,28 @@ mod tests {
         }
         drop(blocks);
         assert!(allocator.stats().cached_bytes <= 8 << 20);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn the_pages_of_free_blocks_serve_blocks_of_other_sizes() {
+        let allocator = Allocator::new(256 << 20);
+        let mut most = 0;
+        for megabytes in [3, 10, 4, 25, 2, 7, 40, 5] {
+            let blocks: Vec<Buffer> = (0..2).map(|_| allocator.allocate(megabytes << 20).unwrap()).collect();
+            for block in &blocks {
+                for at in (0..block.capacity_bytes()).step_by(64 << 10) {
+                    // SAFETY: within the block, which is ours.
+                    unsafe { block.as_ptr().add(at).write_bytes(7, 64 << 10) };
+                }
+            }
+            let stats = allocator.stats();
+            most = most.max(stats.used_bytes);
+            // What does not fill a huge page stays behind, or is given back.
+            assert!(stats.used_bytes + stats.cached_bytes <= most + (4 << 20), "{megabytes}: {stats:?}, {most}");
+        }
+        allocator.trim();
+        assert_eq!(allocator.stats().cached_bytes, 0);
     }
 
     #[test]
