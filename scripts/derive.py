@@ -151,6 +151,8 @@ DTYPE_SETS = {
     ("bool", "uint8", "int8", "int16", "int32", "int64"): "bool, integers",
     ("float16", "bfloat16", "float32", "float64"): "floats",
     ("bool",): "bool",
+    ("float32", "float64"): "float32, float64",
+    ("uint8", "int8", "int16", "int32", "int64"): "integers",
 }
 PROMOTION = {"float": "; others become float32", "sum": "; bools and integers become int64"}
 RESULT = {"bool": "bool", "int64": "int64", "same": "the operands'", "given": "as asked"}

@@ -155,6 +155,8 @@ impl DTypeSet {
     pub const ALL: DTypeSet = DTypeSet(0x3ff);
     /// The four floating dtypes.
     pub const FLOAT: DTypeSet = DTypeSet(0x3c0);
+    /// The floating dtypes that kernels compute in themselves.
+    pub const WHOLE_FLOAT: DTypeSet = DTypeSet(0x300);
     /// The five integer dtypes.
     pub const INT: DTypeSet = DTypeSet(0x03e);
     /// Bool alone.

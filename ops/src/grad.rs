@@ -348,6 +348,189 @@ gradients! {
         let d = g.add(first, second)?;
         one(g.mul(grad, d))
     }
+    /// g / sqrt(1 - a^2)
+    asin(g, c) { one(over_root(g, c, -1.0, 1.0)) }
+    /// -g / sqrt(1 - a^2)
+    acos(g, c) { let d = over_root(g, c, -1.0, 1.0)?; one(g.op1(Op::Neg, d)) }
+    /// g / (1 + a^2)
+    atan(g, c) {
+        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let s = g.mul(a, a)?;
+        let d = g.add(s, 1.0)?;
+        one(g.div(grad, d))
+    }
+    /// g cosh(a)
+    sinh(g, c) { let d = g.op1(Op::Cosh, c.val(0)?)?; one(g.mul(c.grad, d)) }
+    /// g sinh(a)
+    cosh(g, c) { let d = g.op1(Op::Sinh, c.val(0)?)?; one(g.mul(c.grad, d)) }
+    /// g / sqrt(a^2 + 1)
+    asinh(g, c) { one(over_root(g, c, 1.0, 1.0)) }
+    /// g / sqrt(a^2 - 1)
+    acosh(g, c) { one(over_root(g, c, 1.0, -1.0)) }
+    /// g / (1 - a^2)
+    atanh(g, c) {
+        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let s = g.mul(a, a)?;
+        let d = g.sub(1.0, s)?;
+        one(g.div(grad, d))
+    }
+    /// g / (a ln 2)
+    log2(g, c) { let d = g.mul(c.val(0)?, std::f64::consts::LN_2)?; one(g.div(c.grad, d)) }
+    /// g / (a ln 10)
+    log10(g, c) { let d = g.mul(c.val(0)?, std::f64::consts::LN_10)?; one(g.div(c.grad, d)) }
+    /// g out ln 2
+    exp2(g, c) { let d = g.mul(c.out()?, std::f64::consts::LN_2)?; one(g.mul(c.grad, d)) }
+    /// -g 2/sqrt(pi) exp(-a^2)
+    erfc(g, c) {
+        let slopes = erf(g, c)?;
+        one(slopes[0].map_or(Err(not_saved()), |d| g.op1(Op::Neg, d)))
+    }
+    /// g sqrt(pi)/2 exp(out^2)
+    erfinv(g, c) { one(times_exp_square(g, c, 1.0, 1.0 / TWO_OVER_SQRT_PI)) }
+    /// g digamma(a)
+    lgamma(g, c) { let d = g.op1(Op::Digamma, c.val(0)?)?; one(g.mul(c.grad, d)) }
+    /// g zeta(2, a)
+    digamma(g, c) { let d = g.op2(Op::Zeta, 2.0, c.val(0)?)?; one(g.mul(c.grad, d)) }
+    /// none to the first, though it has one; -g a zeta(a + 1, b)
+    zeta(g, c) {
+        if c.needs[0] {
+            return Err(OpError::runtime("zeta() is not differentiable with respect to its first argument"));
+        }
+        c.each(g, |g, _| {
+            let (a, b) = (c.arg(0)?, c.val(1)?);
+            let next: Arg = match a {
+                Arg::Val(a) => g.add(a, 1.0)?.into(),
+                Arg::Scalar(s) => (s.to_f64() + 1.0).into(),
+            };
+            let z = g.op2(Op::Zeta, next, b)?;
+            let d = g.mul(z, a)?;
+            let d = g.mul(c.grad, d)?;
+            g.op1(Op::Neg, d).map(Some)
+        })
+    }
+    /// g i1(a)
+    i0(g, c) { let d = g.op1(Op::I1, c.val(0)?)?; one(g.mul(c.grad, d)) }
+    /// g (i1e(a) - sign(a) out)
+    i0e(g, c) {
+        let (a, out) = (c.val(0)?, c.out()?);
+        let other = g.op1(Op::I1e, a)?;
+        let sign = g.op1(Op::Sign, a)?;
+        let turned = g.mul(sign, out)?;
+        let d = g.sub(other, turned)?;
+        one(g.mul(c.grad, d))
+    }
+    /// g (i0(a) - out / a), g / 2 at 0
+    i1(g, c) {
+        let a = c.val(0)?;
+        let other = g.op1(Op::I0, a)?;
+        let (zero, ratio) = by_a(g, c)?;
+        let d = g.sub(other, ratio)?;
+        let dtype = g.meta(d).dtype;
+        let d = g.select(zero, 0.5, d, dtype)?;
+        one(g.mul(c.grad, d))
+    }
+    /// g (i0e(a) - sign(a) out - out / a), g / 2 at 0
+    i1e(g, c) {
+        let (a, out) = (c.val(0)?, c.out()?);
+        let other = g.op1(Op::I0e, a)?;
+        let sign = g.op1(Op::Sign, a)?;
+        let turned = g.mul(sign, out)?;
+        let (zero, ratio) = by_a(g, c)?;
+        let less = g.sub(other, turned)?;
+        let d = g.sub(less, ratio)?;
+        let dtype = g.meta(d).dtype;
+        let d = g.select(zero, 0.5, d, dtype)?;
+        one(g.mul(c.grad, d))
+    }
+    /// g sqrt(2 pi) exp(out^2 / 2)
+    ndtri(g, c) { one(times_exp_square(g, c, 0.5, 1.0 / INV_SQRT_2PI)) }
+    /// g sqrt(2 / pi) / erfcx(-a / sqrt(2))
+    log_ndtr(g, c) {
+        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let t = g.mul(a, -std::f64::consts::FRAC_1_SQRT_2)?;
+        let e = g.op1(Op::Erfcx, t)?;
+        let scaled = g.mul(grad, 2.0 * INV_SQRT_2PI)?;
+        one(g.div(scaled, e))
+    }
+    /// g (2 a out - 2/sqrt(pi))
+    erfcx(g, c) {
+        let p = g.mul(c.val(0)?, c.out()?)?;
+        let p = g.mul(p, 2.0)?;
+        let d = g.sub(p, TWO_OVER_SQRT_PI)?;
+        one(g.mul(c.grad, d))
+    }
+    /// g b / (a^2 + b^2), -g a / (a^2 + b^2)
+    atan2(g, c) {
+        let (a, b) = (c.arg(0)?, c.arg(1)?);
+        let mut squares = Vec::with_capacity(2);
+        for x in [a, b] {
+            squares.push(match x {
+                Arg::Val(v) => g.mul(v, v)?.into(),
+                Arg::Scalar(s) => Arg::from(s.to_f64() * s.to_f64()),
+            });
+        }
+        let total = g.add(squares[0], squares[1])?;
+        let share = g.div(c.grad, total)?;
+        c.each(g, |g, i| {
+            let d = g.mul(share, if i == 0 { b } else { a })?;
+            if i == 0 { Ok(Some(d)) } else { g.op1(Op::Neg, d).map(Some) }
+        })
+    }
+    /// g / (1 + exp(b - a)), g / (1 + exp(a - b))
+    logaddexp(g, c) { logaddexp_in(g, c, Op::Exp) }
+    /// g / (1 + 2^(b - a)), g / (1 + 2^(a - b))
+    logaddexp2(g, c) { logaddexp_in(g, c, Op::Exp2) }
+    /// g ln(b), 0 where a is and b is not positive; g a / b
+    xlogy(g, c) {
+        c.each(g, |g, i| {
+            let (a, b) = (c.arg(0)?, c.arg(1)?);
+            if i == 1 {
+                let d = g.div(a, b)?;
+                return g.mul(c.grad, d).map(Some);
+            }
+            let zero = g.op2(Op::Eq, a, 0.0)?;
+            let (log, flat) = match b {
+                Arg::Val(b) => {
+                    let low = g.op2(Op::Le, b, 0.0)?;
+                    (g.op1(Op::Log, b)?.into(), g.op2(Op::LogicalAnd, zero, low)?)
+                }
+                Arg::Scalar(s) if s.to_f64() <= 0.0 => (Arg::from(s.to_f64().ln()), zero),
+                Arg::Scalar(s) => return g.mul(c.grad, s.to_f64().ln()).map(Some),
+            };
+            let d = g.mul(c.grad, log)?;
+            let dtype = g.meta(d).dtype;
+            g.select(flat, 0.0, d, dtype).map(Some)
+        })
+    }
+    /// g where the sign stays and -g where it turns, 0 where a is; 0
+    copysign(g, c) {
+        c.each(g, |g, i| {
+            if i == 1 {
+                return g.zeros(g.meta(c.grad)).map(Some);
+            }
+            let (a, b) = (c.val(0)?, c.arg(1)?);
+            let sign = g.op1(Op::Sign, a)?;
+            let slope = g.op2(Op::Copysign, sign, b)?;
+            let turned = g.mul(slope, sign)?;
+            g.mul(c.grad, turned).map(Some)
+        })
+    }
+    /// g, -g trunc(a / b)
+    fmod(g, c) {
+        c.each(g, |g, i| {
+            if i == 0 {
+                return Ok(Some(c.grad));
+            }
+            let ratio = g.div(c.arg(0)?, c.arg(1)?)?;
+            let whole = g.op1(Op::Trunc, ratio)?;
+            let p = g.mul(c.grad, whole)?;
+            g.op1(Op::Neg, p).map(Some)
+        })
+    }
+    /// g to the smaller number, of equal ones the first
+    fmin(g, c) { extreme_number(g, c, Op::Le) }
+    /// g to the larger number, of equal ones the first
+    fmax(g, c) { extreme_number(g, c, Op::Ge) }
     /// g, g
     add(g, c) { c.each(g, |_, _| Ok(Some(c.grad))) }
     /// g, -g
@@ -722,6 +905,63 @@ fn unboxed(g: &mut dyn Graph, part: Val, c: &GradCtx<'_>) -> Result<Val> {
     let zeros = g.zeros(source)?;
     let spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes };
     g.emit(Op::SliceScatter, &[zeros.into(), part.into()], Attrs::Slice(Box::new(spec)))
+}
+
+/// g / sqrt(square a^2 + constant)
+fn over_root(g: &mut dyn Graph, c: &GradCtx<'_>, square: f64, constant: f64) -> Result<Val> {
+    let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+    let s = g.mul(a, a)?;
+    let s = if square == 1.0 { s } else { g.mul(s, square)? };
+    let d = g.add(s, constant)?;
+    let root = g.op1(Op::Sqrt, d)?;
+    g.div(grad, root)
+}
+
+/// g factor exp(scale out^2)
+fn times_exp_square(g: &mut dyn Graph, c: &GradCtx<'_>, scale: f64, factor: f64) -> Result<Val> {
+    let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
+    let s = g.mul(out, out)?;
+    let s = g.mul(s, scale)?;
+    let e = g.op1(Op::Exp, s)?;
+    let d = g.mul(e, factor)?;
+    g.mul(grad, d)
+}
+
+/// Where a is 0, and out / a elsewhere.
+fn by_a(g: &mut dyn Graph, c: &GradCtx<'_>) -> Result<(Val, Val)> {
+    let a = c.val(0)?;
+    let dtype = g.meta(a).dtype;
+    let zero = g.op2(Op::Eq, a, 0.0)?;
+    let divisor = g.select(zero, 1.0, a, dtype)?;
+    let ratio = g.div(c.out()?, divisor)?;
+    Ok((zero, ratio))
+}
+
+fn logaddexp_in(g: &mut dyn Graph, c: &GradCtx<'_>, exp: Op) -> Result<Vec<Option<Val>>> {
+    c.each(g, |g, i| {
+        let apart = g.sub(c.arg(1 - i)?, c.arg(i)?)?;
+        let e = g.op1(exp, apart)?;
+        let d = g.add(e, 1.0)?;
+        g.div(c.grad, d).map(Some)
+    })
+}
+
+/// g to the first where it wins by `wins` or the second is NaN, else to the second.
+fn extreme_number(g: &mut dyn Graph, c: &GradCtx<'_>, wins: Op) -> Result<Vec<Option<Val>>> {
+    let (a, b) = (c.arg(0)?, c.arg(1)?);
+    let won = g.op2(wins, a, b)?;
+    let first = match b {
+        Arg::Val(b) => {
+            let alone = g.op1(Op::Isnan, b)?;
+            g.op2(Op::LogicalOr, won, alone)?
+        }
+        Arg::Scalar(_) => won,
+    };
+    let dtype = g.meta(c.grad).dtype;
+    c.each(g, |g, i| match i {
+        0 => g.mask(first, c.grad).map(Some),
+        _ => g.select(first, 0.0, c.grad, dtype).map(Some),
+    })
 }
 
 fn extreme(g: &mut dyn Graph, c: &GradCtx<'_>, loses: Op) -> Result<Vec<Option<Val>>> {

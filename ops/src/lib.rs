@@ -21,6 +21,7 @@ pub mod math;
 pub mod philox;
 pub mod rows;
 pub mod shape;
+pub mod special;
 pub mod table;
 pub mod text;
 pub mod wire;

@@ -5,10 +5,10 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// A float type kernels compute in: `f32` or `f64`.
 ///
-/// Their functions have no branches and call nothing (`f64`'s power excepted), so that a loop over
-/// them becomes vector instructions. Where they fuse a product and a sum they say so, so that every machine computes
-/// the same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the last place for
-/// `f32`, 4 for `f64`.
+/// Their functions have no branches and call nothing (`f64`'s power and its logarithms to base 2 and 10 excepted), so
+/// that a loop over them becomes vector instructions. Where they fuse a product and a sum they say so, so that every
+/// machine computes the same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the last
+/// place for `f32`, 4 for `f64`; of inverse and hyperbolic functions, 6.
 pub trait Real:
     Copy
     + PartialEq
@@ -54,8 +54,18 @@ pub trait Real:
     fn tan(self) -> Self;
     /// The hyperbolic tangent.
     fn tanh(self) -> Self;
+    /// The angle whose tangent it is.
+    fn atan(self) -> Self;
+    /// 2 to the power of self.
+    fn exp2(self) -> Self;
+    /// The logarithm to base 2.
+    fn log2(self) -> Self;
+    /// The logarithm to base 10.
+    fn log10(self) -> Self;
     /// The error function.
     fn erf(self) -> Self;
+    /// The next number towards `other`.
+    fn next_after(self, other: Self) -> Self;
     /// self to the power of `exponent`.
     fn pow(self, exponent: Self) -> Self;
     /// The absolute value.
@@ -104,6 +114,93 @@ pub trait Real:
     fn maximum(self, other: Self) -> Self {
         let high = if self > other { self } else { other };
         if self.is_nan() { self } else { high }
+    }
+    /// The sum of exponentials of two logarithms, as a logarithm, in a base of which `exp` and `log` of 1 + x are given
+    /// and `two` is the logarithm of 2.
+    #[inline(always)]
+    fn log_add(self, other: Self, two: f64, exp: impl Fn(Self) -> Self, log_1p: impl Fn(Self) -> Self) -> Self {
+        let sum = self.maximum(other) + log_1p(exp(-(self - other).abs()));
+        // Of equal infinities the difference is no number.
+        if self == other { self + Self::from_f64(two) } else { sum }
+    }
+    /// The hyperbolic sine: by way of exp(x) - 1, or of the square of exp(x / 2) where exp(x) may be out of range.
+    #[inline(always)]
+    fn sinh(self) -> Self {
+        let a = self.abs();
+        let half = Self::from_f64(0.5);
+        let t = a.exp_m1();
+        let root = (half * a).exp();
+        let far = half * root * root;
+        let near = half * (t + t / (t + Self::ONE));
+        (if a > Self::from_f64(20.0) { far } else { near }).copysign(self)
+    }
+    /// The hyperbolic cosine; see [`Real::sinh`].
+    #[inline(always)]
+    fn cosh(self) -> Self {
+        let a = self.abs();
+        let half = Self::from_f64(0.5);
+        let e = a.exp();
+        let root = (half * a).exp();
+        let far = half * root * root;
+        if a > Self::from_f64(20.0) { far } else { half * e + half / e }
+    }
+    /// The number whose hyperbolic sine it is.
+    #[inline(always)]
+    fn asinh(self) -> Self {
+        let a = self.abs();
+        let square = a * a;
+        let near = (a + square / (Self::ONE + (Self::ONE + square).sqrt())).ln_1p();
+        // Past this, a square may be out of range, and 1 does not count beside it.
+        let far = a.ln() + Self::from_f64(std::f64::consts::LN_2);
+        (if a > Self::from_f64(1e9) { far } else { near }).copysign(self)
+    }
+    /// The positive number whose hyperbolic cosine it is.
+    #[inline(always)]
+    fn acosh(self) -> Self {
+        let t = self - Self::ONE;
+        let near = (t + t.sqrt() * (t + Self::from_f64(2.0)).sqrt()).ln_1p();
+        let far = self.ln() + Self::from_f64(std::f64::consts::LN_2);
+        if self > Self::from_f64(1e9) { far } else { near }
+    }
+    /// The number whose hyperbolic tangent it is.
+    #[inline(always)]
+    fn atanh(self) -> Self {
+        let a = self.abs();
+        (Self::from_f64(0.5) * ((a + a) / (Self::ONE - a)).ln_1p()).copysign(self)
+    }
+    /// The angle whose sine it is: half of it has the tangent x / (1 + cos).
+    #[inline(always)]
+    fn asin(self) -> Self {
+        let half = (self / (Self::ONE + ((Self::ONE - self) * (Self::ONE + self)).sqrt())).atan();
+        half + half
+    }
+    /// The angle whose cosine it is.
+    #[inline(always)]
+    fn acos(self) -> Self {
+        let half = ((Self::ONE - self) / (Self::ONE + self)).sqrt().atan();
+        half + half
+    }
+    /// The angle of the point (`x`, self).
+    #[inline(always)]
+    fn atan2(self, x: Self) -> Self {
+        use std::f64::consts::{FRAC_PI_2, PI};
+        let (a, b) = (self.abs(), x.abs());
+        let (small, large) = if a > b { (b, a) } else { (a, b) };
+        let slope = small / large;
+        // Of equal infinities, and of zeros, the quotient is no number.
+        let slope = if (small == large) & (large > Self::ZERO) { Self::ONE } else { slope };
+        let slope = if large == Self::ZERO { Self::ZERO } else { slope };
+        let angle = slope.atan();
+        let angle = if a > b { Self::from_f64(FRAC_PI_2) - angle } else { angle };
+        let angle = if Self::ONE.copysign(x) < Self::ZERO { Self::from_f64(PI) - angle } else { angle };
+        if self.is_nan() { self } else { angle.copysign(self) }
+    }
+    /// self times ln(other), which is 0 where self is.
+    #[inline(always)]
+    fn xlogy(self, other: Self) -> Self {
+        let y = self * other.ln();
+        let y = if self == Self::ZERO { Self::ZERO } else { y };
+        if other.is_nan() { other } else { y }
     }
     /// What floor division leaves: the sign of the divisor, as Python's `%`.
     #[inline(always)]
@@ -211,6 +308,21 @@ macro_rules! std_real {
             fn tanh(self) -> Self {
                 Std(self.0.tanh())
             }
+            fn atan(self) -> Self {
+                Std(self.0.atan())
+            }
+            fn exp2(self) -> Self {
+                Std(self.0.exp2())
+            }
+            fn log2(self) -> Self {
+                Std(self.0.log2())
+            }
+            fn log10(self) -> Self {
+                Std(self.0.log10())
+            }
+            fn next_after(self, other: Self) -> Self {
+                Std(Real::next_after(self.0, other.0))
+            }
             fn erf(self) -> Self {
                 Std($erf(self.0))
             }
@@ -292,6 +404,12 @@ macro_rules! hardware {
         #[inline(always)]
         fn copysign(self, sign: Self) -> Self {
             <$t>::copysign(self, sign)
+        }
+        #[inline(always)]
+        fn next_after(self, other: Self) -> Self {
+            let next = if self < other { self.next_up() } else { self.next_down() };
+            let next = if self == other { other } else { next };
+            if Real::is_nan(self) | Real::is_nan(other) { self + other } else { next }
         }
         /// The quotient is never rounded across a whole number but up to it, and the fused difference is exact.
         #[inline(always)]
@@ -435,12 +553,11 @@ fn turn(quadrant: u64, (sin, cos): (f64, f64)) -> f64 {
     f64::from_bits(magnitude.to_bits() ^ (quadrant & 2) << 62)
 }
 
-/// 2^(y log2 x) for x and y that are f32s, x not negative, to about 30 bits. log2 is fdlibm's `e_log` with a shorter
-/// series (atanh's own, whose next term is 2^-39), 2^f is Taylor's series, whose next term is 2^-32.
+/// The logarithm to base 2 of an f32 that is not negative, to about 30 bits: fdlibm's `e_log` with a shorter series
+/// (atanh's own, whose next term is 2^-39).
 #[inline(always)]
-fn power(x: f64, y: f64) -> f64 {
+fn log2_wide(x: f64) -> f64 {
     const UNIT: f64 = 2.0 * std::f64::consts::LOG2_E;
-    const L: f64 = std::f64::consts::LN_2;
     let bits = x.to_bits().wrapping_add((0x3ff0_0000 - 0x3fe6_a09e) << 32);
     let k = ((bits >> 52) as i32).wrapping_sub(0x3ff) as f64;
     let m = f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(0x3fe6_a09e << 32));
@@ -449,8 +566,23 @@ fn power(x: f64, y: f64) -> f64 {
     let series = poly!(z; UNIT, UNIT / 3.0, UNIT / 5.0, UNIT / 7.0, UNIT / 9.0, UNIT / 11.0, UNIT / 13.0);
     let log = s.mul_add(series, k);
     let log = if x == 0.0 { f64::NEG_INFINITY } else { log };
-    let log = if x == f64::INFINITY { x } else { log };
-    let t = y * log;
+    if x == f64::INFINITY { x } else { log }
+}
+
+/// As [`log2_wide`], of any f32.
+#[inline(always)]
+fn log2_f32(x: f32) -> f64 {
+    let log = log2_wide(x.abs() as f64);
+    // Also where x is NaN.
+    if x >= 0.0 { log } else { f64::NAN }
+}
+
+/// 2^(y log2 x) for x and y that are f32s, x not negative, to about 30 bits. 2^f is Taylor's series, whose next term is
+/// 2^-32.
+#[inline(always)]
+fn power(x: f64, y: f64) -> f64 {
+    const L: f64 = std::f64::consts::LN_2;
+    let t = y * log2_wide(x);
     // Past f32's range, within f64's.
     let t = if t > 300.0 { 300.0 } else { t };
     let t = if t < -300.0 { -300.0 } else { t };
@@ -462,8 +594,59 @@ fn power(x: f64, y: f64) -> f64 {
     p * exp2_f64(shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64)
 }
 
+/// The angle whose tangent is x: fdlibm's `s_atan`, its five ranges by one quotient.
+#[inline(always)]
+fn atan_f64(x: f64) -> f64 {
+    let a = x.abs();
+    // The tangent of the angle between x's and that of 0, 1/2, 1, 3/2 or infinity, which is added in two parts.
+    let (over, under, high, low) = (a, 1.0, 0.0, 0.0);
+    let c = |far: bool, yes: f64, no: f64| if far { yes } else { no };
+    let far = a >= 0.4375;
+    let (over, under) = (c(far, 2.0 * a - 1.0, over), c(far, 2.0 + a, under));
+    let (high, low) = (c(far, 4.636_476_090_008_060_935_15e-1, high), c(far, 2.269_877_745_296_168_709_24e-17, low));
+    let far = a >= 0.6875;
+    let (over, under) = (c(far, a - 1.0, over), c(far, a + 1.0, under));
+    let (high, low) = (c(far, 7.853_981_633_974_482_789_99e-1, high), c(far, 3.061_616_997_868_383_017_93e-17, low));
+    let far = a >= 1.1875;
+    let (over, under) = (c(far, a - 1.5, over), c(far, 1.5 * a + 1.0, under));
+    let (high, low) = (c(far, 9.827_937_232_473_290_540_82e-1, high), c(far, 1.390_331_103_123_099_845_16e-17, low));
+    let far = a >= 2.4375;
+    let (over, under) = (c(far, -1.0, over), c(far, a, under));
+    let (high, low) = (c(far, 1.570_796_326_794_896_558_00, high), c(far, 6.123_233_995_736_766_035_87e-17, low));
+    let t = over / under;
+    let z = t * t;
+    #[rustfmt::skip]
+    let p = z * poly!(z; 3.333_333_333_333_293_180_27e-1, -1.999_999_999_987_648_324_76e-1, 1.428_571_427_250_346_637_11e-1,
+        -1.111_111_040_546_235_578_80e-1, 9.090_887_133_436_506_561_96e-2, -7.691_876_205_044_829_994_95e-2,
+        6.661_073_137_387_531_206_69e-2, -5.833_570_133_790_573_486_45e-2, 4.976_877_994_615_932_360_17e-2,
+        -3.653_157_274_421_691_552_70e-2, 1.628_582_011_536_578_236_23e-2);
+    (high - (t.mul_add(p, -low) - t)).copysign(x)
+}
+
 impl Real for f32 {
     hardware!(f32);
+    #[inline(always)]
+    fn atan(self) -> Self {
+        atan_f64(self as f64) as f32
+    }
+    #[inline(always)]
+    fn exp2(self) -> Self {
+        let x = if self > 129.0 { 129.0 } else { self };
+        let x = if x < -151.0 { -151.0 } else { x };
+        let n = x.round_ties_even();
+        let (zero, p) = exp_parts_f32((x - n) * std::f32::consts::LN_2);
+        let n = (n as i32).wrapping_add(zero);
+        let half = n >> 1;
+        (1.0 + p) * exp2_f32(half) * exp2_f32(n.wrapping_sub(half))
+    }
+    #[inline(always)]
+    fn log2(self) -> Self {
+        log2_f32(self) as f32
+    }
+    #[inline(always)]
+    fn log10(self) -> Self {
+        (log2_f32(self) * std::f64::consts::LOG10_2) as f32
+    }
     const PERIODIC_MAX: Self = (1 << 30) as f32;
     const QUOTIENT_MAX: Self = (1 << 22) as f32;
     #[inline(always)]
@@ -568,6 +751,28 @@ impl Real for f32 {
 
 impl Real for f64 {
     hardware!(f64);
+    #[inline(always)]
+    fn atan(self) -> Self {
+        atan_f64(self)
+    }
+    #[inline(always)]
+    fn exp2(self) -> Self {
+        let x = if self > 1025.0 { 1025.0 } else { self };
+        let x = if x < -1080.0 { -1080.0 } else { x };
+        let n = x.round_ties_even();
+        let (zero, p) = exp_parts_f64((x - n) * std::f64::consts::LN_2);
+        let n = (n as i32 as i64).wrapping_add(zero);
+        let half = n >> 1;
+        (1.0 + p) * exp2_f64(half) * exp2_f64(n.wrapping_sub(half))
+    }
+    #[inline(always)]
+    fn log2(self) -> Self {
+        libm::log2(self)
+    }
+    #[inline(always)]
+    fn log10(self) -> Self {
+        libm::log10(self)
+    }
     const PERIODIC_MAX: Self = (1 << 30) as f64;
     const QUOTIENT_MAX: Self = (1u64 << 51) as f64;
     #[inline(always)]
@@ -720,6 +925,25 @@ pub trait Int: Copy + Eq + Ord + Send + Sync + 'static {
     fn bit_or(self, other: Self) -> Self;
     /// Bits set in one.
     fn bit_xor(self, other: Self) -> Self;
+    /// Bits moved up; 0 where there are not so many.
+    fn shift_left(self, bits: Self) -> Self;
+    /// Bits moved down, the sign staying; only the sign where there are not so many.
+    fn shift_right(self, bits: Self) -> Self;
+    /// What division rounded towards 0 leaves; 0 where the divisor is 0, which callers check for.
+    fn trunc_rem(self, divisor: Self) -> Self;
+    /// The largest divisor of both.
+    fn gcd(self, other: Self) -> Self;
+    /// The smallest multiple of both.
+    #[inline(always)]
+    fn lcm(self, other: Self) -> Self {
+        let divisor = self.gcd(other);
+        if divisor == Self::ZERO {
+            return divisor;
+        }
+        self.trunc_div(divisor).wrapping_mul(other).wrapping_abs()
+    }
+    /// Division rounded towards 0, by another divisor than 0.
+    fn trunc_div(self, divisor: Self) -> Self;
 }
 
 macro_rules! int {
@@ -789,6 +1013,31 @@ macro_rules! int {
                 } else {
                     remainder
                 }
+            }
+            #[inline(always)]
+            fn shift_left(self, bits: Self) -> Self {
+                if bits as u64 >= <$t>::BITS as u64 { 0 } else { self << bits }
+            }
+            #[inline(always)]
+            fn shift_right(self, bits: Self) -> Self {
+                let most = (<$t>::BITS - 1) as $t;
+                if bits as u64 <= most as u64 { self >> bits } else if $signed { self >> most } else { 0 }
+            }
+            #[inline(always)]
+            fn trunc_rem(self, divisor: Self) -> Self {
+                if divisor == 0 { 0 } else { self.wrapping_rem(divisor) }
+            }
+            #[inline(always)]
+            fn trunc_div(self, divisor: Self) -> Self {
+                self.wrapping_div(divisor)
+            }
+            #[inline(always)]
+            fn gcd(self, other: Self) -> Self {
+                let (mut a, mut b) = (Int::wrapping_abs(self), Int::wrapping_abs(other));
+                while b != 0 {
+                    (a, b) = (b, a.wrapping_rem(b));
+                }
+                Int::wrapping_abs(a)
             }
             #[inline(always)]
             fn pow(self, exponent: Self) -> Self {
@@ -917,6 +1166,26 @@ impl Int for Truth {
     fn bit_xor(self, other: Self) -> Self {
         Truth(self.0 ^ other.0)
     }
+    #[inline(always)]
+    fn shift_left(self, bits: Self) -> Self {
+        Truth(self.0 & (bits.0 ^ 1))
+    }
+    #[inline(always)]
+    fn shift_right(self, bits: Self) -> Self {
+        Truth(self.0 & (bits.0 ^ 1))
+    }
+    #[inline(always)]
+    fn trunc_rem(self, _divisor: Self) -> Self {
+        Truth(0)
+    }
+    #[inline(always)]
+    fn trunc_div(self, _divisor: Self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn gcd(self, other: Self) -> Self {
+        Truth(self.0 | other.0)
+    }
 }
 
 #[cfg(test)]
@@ -995,7 +1264,7 @@ mod tests {
         type Both = (fn(f32) -> f32, fn(f64) -> f64, fn(f64) -> f64);
         type Pair = (f64, f64);
         #[rustfmt::skip]
-        let cases: [(&str, Both, Pair, Pair, Pair); 10] = [
+        let cases: [(&str, Both, Pair, Pair, Pair); 20] = [
             // Name, functions, ranges of f32 and f64, bounds of f32 and f64 against the platform's f64.
             ("exp", (Real::exp, Real::exp, f64::exp), (-110.0, 95.0), (-760.0, 720.0), (1.5, 2.0)),
             ("exp_m1", (Real::exp_m1, Real::exp_m1, f64::exp_m1), (-30.0, 95.0), (-50.0, 720.0), (2.0, 3.0)),
@@ -1006,6 +1275,16 @@ mod tests {
             ("tan", (Real::tan, Real::tan, f64::tan), (-1e9, 1e9), (-1e9, 1e9), (1.0, 4.0)),
             ("tanh", (Real::tanh, Real::tanh, f64::tanh), (-30.0, 30.0), (-30.0, 30.0), (2.0, 4.0)),
             ("erf", (Real::erf, Real::erf, libm::erf), (-7.0, 7.0), (-7.0, 7.0), (2.0, 2.0)),
+            ("atan", (Real::atan, Real::atan, f64::atan), (-1e9, 1e9), (-1e9, 1e9), (1.0, 2.0)),
+            ("asin", (Real::asin, Real::asin, f64::asin), (-1.0, 1.0), (-1.0, 1.0), (4.0, 4.0)),
+            ("acos", (Real::acos, Real::acos, f64::acos), (-1.0, 1.0), (-1.0, 1.0), (4.0, 4.0)),
+            ("exp2", (Real::exp2, Real::exp2, f64::exp2), (-152.0, 130.0), (-1080.0, 1026.0), (1.5, 2.0)),
+            ("log2", (Real::log2, Real::log2, f64::log2), (0.0, 3e38), (0.0, 1e308), (1.0, 2.0)),
+            ("log10", (Real::log10, Real::log10, f64::log10), (0.0, 3e38), (0.0, 1e308), (1.0, 2.0)),
+            ("sinh", (Real::sinh, Real::sinh, f64::sinh), (-90.0, 90.0), (-711.0, 711.0), (5.0, 5.0)),
+            ("cosh", (Real::cosh, Real::cosh, f64::cosh), (-90.0, 90.0), (-711.0, 711.0), (5.0, 5.0)),
+            ("acosh", (Real::acosh, Real::acosh, |x| libm::acosh(x)), (1.5, 3e38), (1.5, 1e308), (4.0, 4.0)),
+            ("atanh", (Real::atanh, Real::atanh, |x| libm::atanh(x)), (-0.99, 0.99), (-0.99, 0.99), (5.0, 6.0)),
             ("sqrt", (Real::sqrt, Real::sqrt, f64::sqrt), (0.0, 3e38), (0.0, 1e308), (0.5, 0.0)),
         ];
         for (name, (single, double, reference), narrow, wide, (bound_single, bound_double)) in cases {
@@ -1042,10 +1321,12 @@ mod tests {
 
     #[test]
     fn odd_functions_keep_the_sign_of_a_zero() {
-        let single: [fn(f32) -> f32; 7] =
-            [Real::sin, Real::tan, Real::tanh, Real::erf, Real::exp_m1, Real::ln_1p, Real::sqrt];
-        let double: [fn(f64) -> f64; 7] =
-            [Real::sin, Real::tan, Real::tanh, Real::erf, Real::exp_m1, Real::ln_1p, Real::sqrt];
+        #[rustfmt::skip]
+        let single: [fn(f32) -> f32; 12] = [Real::sin, Real::tan, Real::tanh, Real::erf, Real::exp_m1, Real::ln_1p, Real::sqrt,
+            Real::atan, Real::asin, Real::sinh, Real::asinh, Real::atanh];
+        #[rustfmt::skip]
+        let double: [fn(f64) -> f64; 12] = [Real::sin, Real::tan, Real::tanh, Real::erf, Real::exp_m1, Real::ln_1p, Real::sqrt,
+            Real::atan, Real::asin, Real::sinh, Real::asinh, Real::atanh];
         for zero in [0.0f64, -0.0] {
             for (i, (single, double)) in single.iter().zip(double).enumerate() {
                 assert_eq!(single(zero as f32).to_bits(), (zero as f32).to_bits(), "function {i} of f32");

@@ -8,6 +8,7 @@ use crate::dtype::{DType, DTypeSet};
 use crate::grad::{self, GradFn};
 use crate::math::{Int, Real};
 use crate::rows::grad as rows;
+use crate::special;
 
 /// What kind of work an op is; shape, sharding and dispatch rules belong to the class, not to the op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -197,6 +198,7 @@ impl Row {
 }
 
 const EVERYWHERE: [(f64, f64); 3] = [(-3.0, 3.0); 3];
+const INSIDE: [(f64, f64); 3] = [(-0.9, 0.9); 3];
 const POSITIVE: [(f64, f64); 3] = [(0.2, 4.0), (-2.0, 2.0), (-3.0, 3.0)];
 
 const BASE: Row = Row {
@@ -217,6 +219,9 @@ const BASE: Row = Row {
     domain: EVERYWHERE,
     divisor_nonzero: false,
 };
+
+const OF_REALS: Row = Row { accepts: DTypeSet::FLOAT, promotion: Promotion::Float, ..BASE };
+const OF_INTS: Row = Row { accepts: DTypeSet::INT_BOOL, ..BASE };
 
 /// What an op computes on floats. `f16` and `bf16` compute in `f32`.
 pub trait RealKernel<const N: usize> {
@@ -279,13 +284,13 @@ macro_rules! op_table {
 
         /// Every row.
         pub static ROWS: &[Row] = &[
-            $(Row { op: Op::$r1, name: $r1n, doc: $r1d, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, $($r1f)*, ..BASE },)*
-            $(Row { op: Op::$r2, name: $r2n, doc: $r2d, operands: 2, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, $($r2f)*, ..BASE },)*
+            $(Row { op: Op::$r1, name: $r1n, doc: $r1d, $($r1f)*, ..OF_REALS },)*
+            $(Row { op: Op::$r2, name: $r2n, doc: $r2d, operands: 2, $($r2f)*, ..OF_REALS },)*
             $(Row { op: Op::$m1, name: $m1n, doc: $m1d, $($m1f)*, ..BASE },)*
             $(Row { op: Op::$m2, name: $m2n, doc: $m2d, operands: 2, $($m2f)*, ..BASE },)*
             $(Row { op: Op::$m3, name: $m3n, doc: $m3d, operands: 3, $($m3f)*, ..BASE },)*
-            $(Row { op: Op::$i1, name: $i1n, doc: $i1d, accepts: DTypeSet::INT_BOOL, $($i1f)*, ..BASE },)*
-            $(Row { op: Op::$i2, name: $i2n, doc: $i2d, operands: 2, accepts: DTypeSet::INT_BOOL, $($i2f)*, ..BASE },)*
+            $(Row { op: Op::$i1, name: $i1n, doc: $i1d, $($i1f)*, ..OF_INTS },)*
+            $(Row { op: Op::$i2, name: $i2n, doc: $i2d, operands: 2, $($i2f)*, ..OF_INTS },)*
             $(Row { op: Op::$t1, name: $t1n, doc: $t1d, result: ResultDType::Bool, $($t1f)*, ..BASE },)*
             $(Row { op: Op::$t2, name: $t2n, doc: $t2d, operands: 2, result: ResultDType::Bool, $($t2f)*, ..BASE },)*
             $(Row { op: Op::$o, name: $on, doc: $od, $($of)*, ..BASE },)*
@@ -372,6 +377,50 @@ op_table! { $
             { grad: Some(grad::log1p), saves: Saves::inputs(1), cost_flops: 20, domain: POSITIVE, reference: "np.log1p(a)" };
         Tan = 30, "tan", "The tangent of each element, in radians.", |a| a.tan(),
             { grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20, domain: [(-1.2, 1.2); 3], reference: "np.tan(a)" };
+        Asin = 31, "asin", "The angle whose sine it is, in radians.", |a| a.asin(),
+            { grad: Some(grad::asin), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arcsin(a)" };
+        Acos = 32, "acos", "The angle whose cosine it is, in radians.", |a| a.acos(),
+            { grad: Some(grad::acos), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arccos(a)" };
+        Atan = 33, "atan", "The angle whose tangent it is, in radians.", |a| a.atan(),
+            { grad: Some(grad::atan), saves: Saves::inputs(1), cost_flops: 20, reference: "np.arctan(a)" };
+        Sinh = 34, "sinh", "The hyperbolic sine of each element.", |a| a.sinh(),
+            { grad: Some(grad::sinh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.sinh(a)" };
+        Cosh = 35, "cosh", "The hyperbolic cosine of each element.", |a| a.cosh(),
+            { grad: Some(grad::cosh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.cosh(a)" };
+        Asinh = 36, "asinh", "The number whose hyperbolic sine it is.", |a| a.asinh(),
+            { grad: Some(grad::asinh), saves: Saves::inputs(1), cost_flops: 32, reference: "np.arcsinh(a)" };
+        Acosh = 37, "acosh", "The number from 0 on whose hyperbolic cosine it is.", |a| a.acosh(),
+            { grad: Some(grad::acosh), saves: Saves::inputs(1), cost_flops: 32, domain: [(1.2, 4.0); 3], reference: "np.arccosh(a)" };
+        Atanh = 38, "atanh", "The number whose hyperbolic tangent it is.", |a| a.atanh(),
+            { grad: Some(grad::atanh), saves: Saves::inputs(1), cost_flops: 24, domain: INSIDE, reference: "np.arctanh(a)" };
+        Log2 = 39, "log2", "The logarithm to base 2 of each element.", |a| a.log2(),
+            { grad: Some(grad::log2), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log2(a)" };
+        Log10 = 256, "log10", "The logarithm to base 10 of each element.", |a| a.log10(),
+            { grad: Some(grad::log10), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log10(a)" };
+        Exp2 = 257, "exp2", "2 to the power of each element.", |a| a.exp2(),
+            { grad: Some(grad::exp2), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp2(a)" };
+        Erfc = 258, "erfc", "1 less the error function of each element, without loss.", |a| R::from_f64(special::erfc(a.to_f64())),
+            { grad: Some(grad::erfc), saves: Saves::inputs(1), cost_flops: 80, reference: "sp.erfc(a)" };
+        Erfinv = 259, "erfinv", "The number whose error function it is.", |a| R::from_f64(special::erfinv(a.to_f64())),
+            { grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 300, domain: INSIDE, reference: "sp.erfinv(a)" };
+        Lgamma = 260, "lgamma", "The logarithm of the absolute value of the gamma function.", |a| R::from_f64(special::lgamma(a.to_f64())),
+            { grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 80, domain: POSITIVE, reference: "sp.gammaln(a)" };
+        Digamma = 261, "digamma", "The slope of the logarithm of the gamma function.", |a| R::from_f64(special::digamma(a.to_f64())),
+            { grad: Some(grad::digamma), saves: Saves::inputs(1), cost_flops: 120, domain: POSITIVE, reference: "sp.digamma(a)" };
+        I0 = 262, "i0", "The modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0(a.to_f64())),
+            { grad: Some(grad::i0), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.i0(a)" };
+        I0e = 263, "i0e", "exp(-|x|) times the modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0e(a.to_f64())),
+            { grad: Some(grad::i0e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i0e(a)" };
+        I1 = 264, "i1", "The modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1(a.to_f64())),
+            { grad: Some(grad::i1), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1(a)" };
+        I1e = 265, "i1e", "exp(-|x|) times the modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1e(a.to_f64())),
+            { grad: Some(grad::i1e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1e(a)" };
+        Ndtri = 266, "ndtri", "The number below which a normal variable lies with this probability.", |a| R::from_f64(special::ndtri(a.to_f64())),
+            { grad: Some(grad::ndtri), saves: Saves::OUTPUT, cost_flops: 300, domain: [(0.02, 1.0); 3], reference: "sp.ndtri(a)" };
+        LogNdtr = 267, "log_ndtr", "The logarithm of the probability that a normal variable lies below.", |a| R::from_f64(special::log_ndtr(a.to_f64())),
+            { grad: Some(grad::log_ndtr), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.log_ndtr(a)" };
+        Erfcx = 268, "erfcx", "exp(x^2) times 1 less the error function.", |a| R::from_f64(special::erfcx(a.to_f64())),
+            { grad: Some(grad::erfcx), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.erfcx(a)" };
     }
     real2 {
         ReluBackward = 120, "relu_backward", "The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it through.",
@@ -383,6 +432,22 @@ op_table! { $
         GeluTanhBackward = 250, "gelu_tanh_backward", "The first operand times the slope of gelu_tanh at the second.", |g, a| g * gelu_tanh_slope(a),
             { cost_flops: 24,
               reference: "a * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3)) + b * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * b**2) / np.cosh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3))**2)" };
+        Atan2 = 41, "atan2", "The angle of the point whose coordinates are the second and the first, in radians.", |a, b| a.atan2(b),
+            { grad: Some(grad::atan2), saves: Saves::inputs(3), cost_flops: 24, domain: [(-3.0, 3.0), (0.2, 3.0), (-3.0, 3.0)], reference: "np.arctan2(a, b)" };
+        Logaddexp = 42, "logaddexp", "The logarithm of the sum of two exponentials, without overflow.",
+            |a, b| a.log_add(b, std::f64::consts::LN_2, R::exp, R::ln_1p),
+            { grad: Some(grad::logaddexp), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp(a, b)" };
+        Logaddexp2 = 43, "logaddexp2", "The logarithm to base 2 of the sum of two powers of 2, without overflow.",
+            |a, b| a.log_add(b, 1.0, R::exp2, |x| x.ln_1p() * R::from_f64(std::f64::consts::LOG2_E)),
+            { grad: Some(grad::logaddexp2), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp2(a, b)" };
+        Xlogy = 44, "xlogy", "The first times the logarithm of the second; 0 where the first is, unless the second is NaN.", |a, b| a.xlogy(b),
+            { grad: Some(grad::xlogy), saves: Saves::inputs(3), cost_flops: 12, domain: [(-3.0, 3.0), (0.2, 4.0), (-3.0, 3.0)], reference: "sp.xlogy(a, b)" };
+        Copysign = 45, "copysign", "The first with the sign of the second.", |a, b| a.copysign(b),
+            { grad: Some(grad::copysign), saves: Saves::inputs(3), reference: "np.copysign(a, b)" };
+        Nextafter = 46, "nextafter", "The next number after the first towards the second.", |a, b| a.next_after(b),
+            { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, reference: "np.nextafter(a, b)" };
+        Zeta = 47, "zeta", "Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on.", |a, b| R::from_f64(special::zeta(a.to_f64(), b.to_f64())),
+            { grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400, domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)" };
         Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
             { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b" };
     }
@@ -426,6 +491,15 @@ op_table! { $
             { grad: Some(grad::minimum), saves: Saves::inputs(3), reference: "np.minimum(a, b)" };
         Maximum = 71, "maximum", "The larger of two tensors' elements; NaN if either is.", real |a, b| a.maximum(b), int |a, b| a.imax(b),
             { grad: Some(grad::maximum), saves: Saves::inputs(3), reference: "np.maximum(a, b)" };
+        Fmod = 72, "fmod", "What division rounded towards 0 leaves, with the sign of the first.", real |a, b| a.fmod(b), int |a, b| a.trunc_rem(b),
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::fmod), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
+              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.fmod(a, b)" };
+        Fmin = 73, "fmin", "The smaller of two tensors' elements; of a NaN and a number, the number.",
+            real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.minimum(b) }, int |a, b| a.imin(b),
+            { grad: Some(grad::fmin), saves: Saves::inputs(3), reference: "np.fmin(a, b)" };
+        Fmax = 74, "fmax", "The larger of two tensors' elements; of a NaN and a number, the number.",
+            real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.maximum(b) }, int |a, b| a.imax(b),
+            { grad: Some(grad::fmax), saves: Saves::inputs(3), reference: "np.fmax(a, b)" };
     }
     map3 {
         Addcmul = 80, "addcmul", "a + b * c, rounded after the product and after the sum.",
@@ -442,12 +516,20 @@ op_table! { $
         BitwiseAnd = 89, "bitwise_and", "The bits set in both.", |a, b| a.bit_and(b), { reference: "a & b" };
         BitwiseOr = 90, "bitwise_or", "The bits set in either.", |a, b| a.bit_or(b), { reference: "a | b" };
         BitwiseXor = 91, "bitwise_xor", "The bits set in one of the two.", |a, b| a.bit_xor(b), { reference: "a ^ b" };
+        BitwiseLeftShift = 92, "bitwise_left_shift", "The first's bits moved up by as many as the second says; 0 where there are not so many.",
+            |a, b| a.shift_left(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a << b" };
+        BitwiseRightShift = 93, "bitwise_right_shift", "The first's bits moved down by as many as the second says, its sign staying.",
+            |a, b| a.shift_right(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a >> b" };
+        Gcd = 94, "gcd", "The largest divisor of both.", |a, b| a.gcd(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.gcd(a, b)" };
+        Lcm = 95, "lcm", "The smallest multiple of both.", |a, b| a.lcm(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.lcm(a, b)" };
     }
     test1 {
         LogicalNot = 96, "logical_not", "Whether each element is 0.", real |a| a == R::ZERO, int |a| a == I::ZERO, { reference: "np.logical_not(a)" };
         Isnan = 97, "isnan", "Whether each element is not a number.", real |a| a.is_nan(), int |_a| false, { reference: "np.isnan(a)" };
         Isinf = 98, "isinf", "Whether each element is infinite.", real |a| a.abs() == R::INFINITY, int |_a| false, { reference: "np.isinf(a)" };
         Isfinite = 99, "isfinite", "Whether each element is neither infinite nor NaN.", real |a| a.abs() < R::INFINITY, int |_a| true, { reference: "np.isfinite(a)" };
+        Signbit = 100, "signbit", "Whether each element has a minus sign, zeros and NaN included.", real |a| R::ONE.copysign(a) < R::ZERO, int |a| a < I::ZERO,
+            { reference: "np.signbit(a)" };
     }
     test2 {
         Eq = 104, "eq", "Whether the elements are equal.", real |a, b| a == b, int |a, b| a == b, { reference: "a == b" };
@@ -630,7 +712,7 @@ impl Op {
 }
 
 /// Wire ids stay below this.
-pub const WIRE_ID_MAX: usize = 256;
+pub const WIRE_ID_MAX: usize = 512;
 const NO_ROW: u8 = u8::MAX;
 
 /// The row of each wire id.

@@ -129,6 +129,8 @@ arithmetic! {
     FloorDivide: __floordiv__ __rfloordiv__ __ifloordiv__;
     Remainder: __mod__ __rmod__ __imod__;
     BitwiseAnd: __and__ __rand__ __iand__;
+    BitwiseLeftShift: __lshift__ __rlshift__ __ilshift__;
+    BitwiseRightShift: __rshift__ __rrshift__ __irshift__;
     BitwiseOr: __or__ __ror__ __ior__;
     BitwiseXor: __xor__ __rxor__ __ixor__;
 }

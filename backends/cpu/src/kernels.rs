@@ -281,7 +281,7 @@ unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [
 /// Ops of functions whose vector form ends at [`Real::PERIODIC_MAX`].
 const PERIODIC: [Op; 3] = [Op::Sin, Op::Cos, Op::Tan];
 /// Ops of functions whose vector form ends at [`Real::QUOTIENT_MAX`].
-const QUOTIENT: [Op; 2] = [Op::FloorDivide, Op::Remainder];
+const QUOTIENT: [Op; 3] = [Op::FloorDivide, Op::Remainder, Op::Fmod];
 /// Elements that share one look at whether any is past the end of the vector form. Those that are get the platform's
 /// function, the others do not: what an element becomes is no matter of its neighbours.
 const CAREFUL_BLOCK: usize = 1024;

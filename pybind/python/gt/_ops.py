@@ -29,6 +29,15 @@ ALIASES = {
     "not_equal": "ne",
     "clip": "clamp",
     "moveaxis": "movedim",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "fix": "trunc",
+    "sgn": "sign",
     "trapz": "trapezoid",
     "swapdims": "transpose",
     "row_stack": "vstack",
@@ -136,6 +145,18 @@ def _gelu(exact: Function) -> Function:
     return function
 
 
+def _round(plain: Function) -> Function:
+    def function(input: Tensor, *, decimals: int = 0) -> Tensor:
+        if decimals == 0:
+            return plain(input)
+        if not input.is_floating_point():
+            raise RuntimeError(f'"round_cpu" not implemented for {input.dtype}: decimals are of floating-point tensors')
+        scale = 10.0 ** abs(decimals)
+        return plain(input * scale) / scale if decimals > 0 else plain(input / scale) * scale
+
+    return function
+
+
 def _addcmul(plain: Function) -> Function:
     def function(input: Tensor, tensor1: Tensor | complex, tensor2: Tensor | complex, *, value: float = 1) -> Tensor:
         return plain(input, tensor1, tensor2 if value == 1 else tensor2 * value)
@@ -197,6 +218,7 @@ _wrapped = {
     "sub": _scaled(_rows["sub"], -1),
     "div": _div(_rows["div"]),
     "gelu": _gelu(_rows["gelu"]),
+    "round": _round(_rows["round"]),
     "addcmul": _addcmul(_rows["addcmul"]),
 }
 

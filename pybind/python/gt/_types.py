@@ -70,3 +70,10 @@ class SignLogAbsDet(NamedTuple):
 
     sign: Tensor
     logabsdet: Tensor
+
+
+class MantissaExponent(NamedTuple):
+    """Numbers from 1/2 up to 1, and powers of 2."""
+
+    mantissa: Tensor
+    exponent: Tensor

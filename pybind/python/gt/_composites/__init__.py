@@ -16,11 +16,13 @@ from gt._composites import (
     parts,
     places,
     products,
+    random,
     reductions,
     scans,
     scattering,
     selection,
     sorting,
+    special,
     sums,
 )
 
@@ -40,6 +42,8 @@ _MODULES = (
     scans,
     sorting,
     counting,
+    special,
+    random,
 )
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)
 TENSOR_METHODS = tuple(function for module in _MODULES for function in getattr(module, "TENSOR_METHODS", ()))

@@ -1,0 +1,204 @@
+"""Random numbers of other distributions than the rows', and tensors filled with them in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import gt
+from gt import _gt
+from gt._composites.sorting import argsort
+from gt._gt import Generator, Tensor
+
+
+def _wide(t: Tensor) -> _gt.dtype:
+    """The dtype numbers for `t` are drawn in: at least single precision."""
+    return _gt.float64 if t.dtype == _gt.float64 else _gt.float32
+
+
+def _uniform(t: Tensor, generator: Generator | None) -> Tensor:
+    """Uniform numbers from 0 up to 1, as many as `t` has elements."""
+    return _gt.rand(t.shape, dtype=_wide(t), generator=generator)
+
+
+def _normal(t: Tensor, generator: Generator | None) -> Tensor:
+    """Normal numbers, as many as `t` has elements."""
+    return _gt.randn(t.shape, dtype=_wide(t), generator=generator)
+
+
+def _check(name: str, t: Tensor) -> None:
+    if not t.is_floating_point():
+        raise NotImplementedError(f'"{name}" not implemented for {t.dtype}: use floating-point tensors')
+
+
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with uniform numbers from `a` up to `b`."""
+    _check("uniform_", self)
+    if a > b:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
+    return self.copy_(_uniform(self, generator) * (b - a) + a)
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with normal numbers."""
+    _check("normal_", self)
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    return self.copy_(_normal(self, generator) * std + mean)
+
+
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with exponentially distributed numbers of mean `1 / lambd`."""
+    _check("exponential_", self)
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    return self.copy_((-_uniform(self, generator)).log1p() * (-1 / lambd))
+
+
+def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with numbers whose logarithms are normal."""
+    _check("log_normal_", self)
+    if std <= 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
+    return self.copy_((_normal(self, generator) * std + mean).exp())
+
+
+def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with numbers of Cauchy's distribution."""
+    _check("cauchy_", self)
+    if sigma <= 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
+    return self.copy_(((_uniform(self, generator) - 0.5) * math.pi).tan() * sigma + median)
+
+
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with how often one tries until what has probability `p` happens."""
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    tries = (-_gt.rand(self.shape, dtype=_gt.float64, generator=generator)).log1p() / math.log1p(-p)
+    return self.copy_(tries.ceil().clamp(min=1))
+
+
+def random_(self: Tensor, start: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with whole numbers from `start` up to but without `to`, or from 0 on if there is only one.
+
+    Without bounds, all that the dtype holds from 0 on; of floats, all up to the first that it would round.
+    """
+    if to is None and start:
+        start, to = 0, start
+    if to is None:
+        digits = {_gt.float64: 53, _gt.float32: 24, _gt.float16: 11, _gt.bfloat16: 8, _gt.bool: 1, _gt.uint8: 8}
+        to = min(2 ** digits[self.dtype] if self.dtype in digits else 2 ** (8 * self.itemsize - 1), 2**63 - 1)
+        to += self.is_floating_point()
+    if start >= to:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={start} >= to={to}")
+    return self.copy_(_gt.randint(start, to, tuple(self.shape), generator=generator))
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with each element's probability, or with `p`, and 0 otherwise."""
+    if p is None:
+        _check("bernoulli", input)
+        return (_uniform(input, generator) < input.detach()).to(input.dtype)
+    return bernoulli_(input.detach().clone(), p, generator=generator)
+
+
+def bernoulli_(self: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills the tensor with 1 with probability `p` and 0 otherwise."""
+    if not isinstance(p, Tensor) and not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    return self.copy_(_uniform(self, generator) < (p.detach() if isinstance(p, Tensor) else p))
+
+
+def normal(
+    mean: Tensor | float,
+    std: Tensor | float = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: _gt.dtype | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers, whose means and standard deviations are numbers for a tensor of `size`, or tensors."""
+    tensors = [t.detach() for t in (mean, std) if isinstance(t, Tensor)]
+    for t in tensors:
+        _check("normal", t)
+    if not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if not tensors:
+        if size is None:
+            raise TypeError("normal() needs a size where mean and std are numbers")
+        return _gt.randn(size, dtype=dtype, generator=generator) * std + mean
+    if size is not None or dtype is not None:
+        raise TypeError("normal() takes a size and a dtype only where mean and std are numbers")
+    mean, std = (t.detach() if isinstance(t, Tensor) else t for t in (mean, std))
+    shape = gt.broadcast_shapes(*(t.shape for t in tensors))
+    return _gt.randn(shape, dtype=tensors[0].dtype, generator=generator) * std + mean
+
+
+def randperm(
+    n: int, *, dtype: _gt.dtype | None = None, requires_grad: bool = False, generator: Generator | None = None
+) -> Tensor:
+    """The numbers from 0 up to `n` in random order."""
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got{n}")
+    order = argsort(_gt.rand(n, dtype=_gt.float64, generator=generator), 0)
+    order = order if dtype is None else order.to(dtype)
+    return order.requires_grad_() if requires_grad else order
+
+
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Positions drawn with the probabilities of a row, or of each row; they need not add up to 1.
+
+    Looks at the probabilities first, so waits for them.
+    """
+    if input.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if not input.is_floating_point():
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > input.shape[-1]:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    weights = input.detach()
+    weights = weights if weights.dtype == _gt.float64 else weights.float()
+    bad = ~(weights.isfinite() & (weights >= 0)).all()
+    empty = (weights.sum(-1) <= 0).any()
+    found = int((bad.long() + 2 * empty.long()).item())
+    if found & 1:
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if found & 2:
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if replacement and num_samples > 1:
+        sums = weights.cumsum(-1)
+        total = sums[..., -1:]
+        places = _gt.rand((*input.shape[:-1], num_samples), dtype=weights.dtype, generator=generator) * total
+        # Rounding may give the whole, which is past the last that can be drawn.
+        last = (weights > 0).long().mul(_gt.arange(input.shape[-1])).amax(-1, keepdim=True)
+        return gt.searchsorted(sums, places, right=True).minimum(last)
+    # The first to arrive, where arrivals are exponential and the probabilities their rates.
+    arrivals = -(-_uniform(weights, generator)).log1p()
+    speed = weights / arrivals.clamp(min=1e-37)
+    return speed.argmax(-1, keepdim=True) if num_samples == 1 else speed.topk(num_samples).indices
+
+
+METHODS = (
+    bernoulli,
+    multinomial,
+)
+TENSOR_METHODS = (
+    uniform_,
+    normal_,
+    exponential_,
+    log_normal_,
+    cauchy_,
+    geometric_,
+    random_,
+    bernoulli_,
+)
+IN_PLACE = ()
+FUNCTIONS = (
+    normal,
+    randperm,
+)

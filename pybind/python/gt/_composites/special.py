@@ -1,0 +1,192 @@
+"""Elementwise functions of a few steps: of angles, of number formats, and of mathematics' special ones."""
+
+from __future__ import annotations
+
+import math
+
+import gt
+from gt import _gt
+from gt._composites.common import check_floating
+from gt._gt import Tensor
+from gt._types import MantissaExponent
+
+_LARGEST = {
+    _gt.float16: 65504.0,
+    _gt.bfloat16: 255 * 2.0**120,
+    _gt.float32: (2 - 2.0**-23) * 2.0**127,
+    _gt.float64: (2 - 2.0**-52) * 2.0**1023,
+}
+
+
+def _floating(input: Tensor) -> Tensor:
+    return input if input.is_floating_point() else input.float()
+
+
+def deg2rad(input: Tensor) -> Tensor:
+    """Angles in degrees, in radians."""
+    return _floating(input) * (math.pi / 180)
+
+
+def rad2deg(input: Tensor) -> Tensor:
+    """Angles in radians, in degrees."""
+    return _floating(input) * (180 / math.pi)
+
+
+def frac(input: Tensor) -> Tensor:
+    """Each element less its whole part, with its sign."""
+    check_floating("frac", input)
+    return input - input.trunc()
+
+
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself; bools have no sign."""
+    if input.dtype == gt.bool:
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+def isposinf(input: Tensor) -> Tensor:
+    """Whether each element is positive infinity."""
+    return input == math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=gt.bool)
+
+
+def isneginf(input: Tensor) -> Tensor:
+    """Whether each element is negative infinity."""
+    return input == -math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=gt.bool)
+
+
+def isreal(input: Tensor) -> Tensor:
+    """Whether each element is a real number: all are."""
+    return _gt.ones_like(input, dtype=gt.bool)
+
+
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 below 0, 1 above it, and `values` at 0."""
+    if input.dtype != values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+    return _gt.where(input.detach() == 0, values.detach(), (input.detach() > 0).to(input.dtype))
+
+
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """`input` times 2 to the power of `other`."""
+    return input * _floating(_gt.as_tensor(other)).exp2()
+
+
+def frexp(input: Tensor) -> MantissaExponent:
+    """Mantissas from 1/2 up to 1, and the powers of 2 (as int32) that they are to be multiplied by."""
+    if not input.is_floating_point():
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    wide = input.detach().double()
+    ordinary = wide.isfinite() & (wide != 0)
+    exponent = _gt.where(ordinary, wide.abs().log2().floor() + 1, 0.0)
+    # In two steps: 2 to the power of a whole exponent may be out of range.
+    half = (exponent / 2).floor()
+    mantissa = wide * (-half).exp2() * (half - exponent).exp2()
+    # The logarithm may have been rounded to the next whole number, either way.
+    above, below = ordinary & (mantissa.abs() >= 1), ordinary & (mantissa.abs() < 0.5)
+    mantissa = _gt.where(above, mantissa / 2, _gt.where(below, mantissa * 2, mantissa))
+    exponent = exponent + above.double() - below.double()
+    if input.requires_grad:
+        return MantissaExponent(input * (-exponent).exp2().to(input.dtype), exponent.int())
+    return MantissaExponent(mantissa.to(input.dtype), exponent.int())
+
+
+def nan_to_num(
+    input: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Numbers in place of NaN and of infinities: the dtype's largest, unless others are given."""
+    if not input.is_floating_point():
+        return input.clone()
+    largest = _LARGEST[input.dtype]
+    result = _gt.where(input.isnan(), 0.0 if nan is None else nan, input)
+    result = _gt.where(input == math.inf, largest if posinf is None else posinf, result)
+    return _gt.where(input == -math.inf, -largest if neginf is None else neginf, result)
+
+
+def sinc(input: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    angle = _floating(input) * math.pi
+    zero = angle == 0
+    filled = _gt.where(zero, 1.0, angle)
+    return _gt.where(zero, 1.0, filled.sin() / filled)
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """The logarithm of x / (1 - x); with `eps`, of x kept from `eps` to `1 - eps`."""
+    x = _floating(input)
+    if eps is not None:
+        x = x.clamp(eps, 1 - eps)
+    return (x / (1 - x)).log()
+
+
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The `n`-th derivative of `digamma`."""
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    if n == 0:
+        return input.digamma()
+    sign = 1 if n % 2 else -1
+    return gt.zeta(_gt.full((), float(n + 1), dtype=_floating(input).dtype), input) * float(sign * math.factorial(n))
+
+
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension `p`."""
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
+    x = _floating(input)
+    total = x.lgamma() + p * (p - 1) / 4 * math.log(math.pi)
+    for j in range(1, p):
+        total = total + (x - j / 2).lgamma()
+    return total
+
+
+# `gt.special` alone --------------------------------------------------------------------------------------------------
+
+
+def entr(input: Tensor) -> Tensor:
+    """-x ln(x), 0 at 0, and minus infinity below it."""
+    x = _floating(input)
+    return _gt.where(x < 0, -math.inf, -gt.xlogy(x, x.clamp(min=0)))
+
+
+def ndtr(input: Tensor) -> Tensor:
+    """The probability that a normal variable lies below."""
+    return (_floating(input) * -math.sqrt(0.5)).erfc() * 0.5
+
+
+def xlog1py(input: Tensor | complex, other: Tensor | complex) -> Tensor:
+    """`input` times the logarithm of 1 + `other`; 0 where `input` is, unless `other` is NaN."""
+    x, y = (t if isinstance(t, Tensor) else _gt.as_tensor(t) for t in (input, other))
+    log = y.log1p()
+    zero = (x == 0) & ~y.isnan()
+    return _gt.where(zero, 0.0, x * _gt.where(zero, 0.0, log))
+
+
+METHODS = (
+    deg2rad,
+    rad2deg,
+    frac,
+    positive,
+    isposinf,
+    isneginf,
+    isreal,
+    heaviside,
+    ldexp,
+    frexp,
+    nan_to_num,
+    sinc,
+    logit,
+    mvlgamma,
+)
+IN_PLACE = (
+    deg2rad,
+    rad2deg,
+    frac,
+    heaviside,
+    ldexp,
+    nan_to_num,
+    sinc,
+    logit,
+    mvlgamma,
+)
+FUNCTIONS = (polygamma,)

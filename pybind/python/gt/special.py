@@ -1,0 +1,43 @@
+"""Special functions under the names of `torch.special`."""
+
+from __future__ import annotations
+
+import gt as _gt
+from gt._absent import getter as _getter
+from gt._composites.special import entr, ndtr, polygamma, xlog1py
+from gt._gt import Tensor as _Tensor
+
+digamma = psi = _gt.digamma
+erf = _gt.erf
+erfc = _gt.erfc
+erfcx = _gt.erfcx
+erfinv = _gt.erfinv
+exp2 = _gt.exp2
+expit = _gt.sigmoid
+expm1 = _gt.expm1
+gammaln = _gt.lgamma
+i0, i0e, i1, i1e = _gt.i0, _gt.i0e, _gt.i1, _gt.i1e
+log1p = _gt.log1p
+log_ndtr = _gt.log_ndtr
+log_softmax = _gt.log_softmax
+logit = _gt.logit
+logsumexp = _gt.logsumexp
+multigammaln = _gt.mvlgamma
+ndtri = _gt.ndtri
+sinc = _gt.sinc
+softmax = _gt.softmax
+xlogy = _gt.xlogy
+zeta = _gt.zeta
+
+
+def round(input: _Tensor, *, decimals: int = 0) -> _Tensor:
+    """The nearest multiple of a power of 10 to each element, halves going to even."""
+    return _gt.round(input, decimals=decimals)
+
+
+__all__ = [
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e",
+    "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi",
+    "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
+__getattr__ = _getter(__name__)

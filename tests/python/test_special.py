@@ -1,0 +1,153 @@
+"""Elementwise functions of a few steps, and `gt.special`, against NumPy and SciPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special as sp
+from support import assert_close, slope, to_gt, to_numpy
+
+import gt
+
+NAN, INF = math.nan, math.inf
+RNG = np.random.default_rng(0)
+EDGES = np.array([0.0, -0.0, 0.25, -1.5, 3.0, 20.5, -30.25, 1e-30, INF, -INF, NAN])
+Call = tuple[Callable[[gt.Tensor], gt.Tensor], Callable[[np.ndarray], Any]]
+UNARY: dict[str, Call] = {
+    "deg2rad": (gt.deg2rad, np.deg2rad),
+    "rad2deg": (gt.rad2deg, np.rad2deg),
+    "sinc": (gt.sinc, np.sinc),
+    "logit": (gt.logit, sp.logit),
+    "logit with eps": (lambda t: gt.logit(t, 0.1), lambda a: sp.logit(np.clip(a, 0.1, 0.9))),
+    "nan_to_num": (gt.nan_to_num, np.nan_to_num),
+    "nan_to_num with numbers": (lambda t: t.nan_to_num(1, 2, 3), lambda a: np.nan_to_num(a, True, 1, 2, 3)),
+    "isposinf": (gt.isposinf, np.isposinf),
+    "isneginf": (gt.isneginf, np.isneginf),
+    "isreal": (gt.isreal, np.isreal),
+    "entr": (gt.special.entr, sp.entr),
+    "ndtr": (gt.special.ndtr, sp.ndtr),
+    "expit": (gt.special.expit, sp.expit),
+    "xlog1py": (lambda t: gt.special.xlog1py(2.0, t), lambda a: sp.xlog1py(2.0, a)),
+    "round": (lambda t: t.round(decimals=1), lambda a: np.round(a, 1)),
+    "signbit": (gt.signbit, np.signbit),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name: str) -> None:
+    call, reference = UNARY[name]
+    for array in (EDGES, RNG.uniform(-3, 3, (4, 5)), np.array(0.5), np.zeros((0, 2))):
+        assert_close(call(gt.tensor(array)), reference(array))
+        if array.ndim == 2:
+            assert_close(call(gt.tensor(array).T), reference(array.T))
+    assert_close(call(to_gt(EDGES, "float32")), reference(EDGES.astype(np.float32)), tolerance=3e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["asin", "atanh", "acosh", "log2", "exp2", "erfc", "erfinv", "lgamma", "digamma", "i0", "i0e", "i1", "i1e",
+             "ndtri", "log_ndtr", "erfcx", "sinh", "cosh", "asinh", "atan"]
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_rows_at_the_ends_of_their_domains(name: str) -> None:
+    scipy_name = {"lgamma": "gammaln"}.get(name, name)
+    numpy_name = {"asin": "arcsin", "atanh": "arctanh", "acosh": "arccosh", "asinh": "arcsinh", "atan": "arctan"}
+    reference = getattr(sp, scipy_name, None) or getattr(np, numpy_name.get(name, name))
+    array = np.array([0.0, 1.0, -1.0, 0.5, 1e-300, -0.75, 1 - 1e-12, 1e-8, 7.5, -7.25, 35.0, -25.5, 600.0, INF, NAN])
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(reference(array))
+    got = to_numpy(getattr(gt, name)(gt.tensor(array)))
+    if name in ("i0", "i1"):  # of which SciPy has no value at infinity
+        wanted[array == INF] = INF
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-15 if name == "lgamma" else 1e-300)
+
+
+def test_gradients_of_composites() -> None:
+    a = RNG.uniform(0.1, 0.9, 6)
+    for call, reference in [UNARY[name] for name in ("deg2rad", "sinc", "logit", "entr", "ndtr", "xlog1py")]:
+        leaf = gt.tensor(a, requires_grad=True)
+        call(leaf).sum().backward()
+        np.testing.assert_allclose(to_numpy(leaf.grad), slope(lambda x, f=reference: f(x), [a], 0), rtol=1e-5)
+    leaf = gt.zeros(2, requires_grad=True)
+    leaf.sinc().sum().backward()
+    assert_close(leaf.grad, [0.0, 0.0])
+
+
+def test_polygamma_and_mvlgamma() -> None:
+    a = RNG.uniform(2.0, 5.0, (2, 3))
+    for n in (0, 1, 2, 4):
+        assert_close(gt.polygamma(n, gt.tensor(a)), sp.polygamma(n, a), tolerance=1e-10)
+        assert_close(
+            gt.special.polygamma(n, gt.tensor(-a)), sp.digamma(-a) if n == 0 else _polygamma(n, -a), tolerance=1e-8
+        )
+    for p in (1, 3):
+        assert_close(gt.mvlgamma(gt.tensor(a), p), sp.multigammaln(a, p) if a.ndim == 0 else _multi(a, p))
+    for n in (0, 1, 3):
+        leaf = gt.tensor(a, requires_grad=True)
+        gt.polygamma(n, leaf).sum().backward()
+        assert_close(leaf.grad, sp.polygamma(n + 1, a), tolerance=1e-10)
+    with pytest.raises(RuntimeError, match="not differentiable with respect to its first"):
+        gt.zeta(leaf, gt.ones(3)).sum().backward()
+
+
+def _polygamma(n: int, x: np.ndarray) -> np.ndarray:
+    """By the recurrence, up to where SciPy has it."""
+    total, sign = np.zeros_like(x), (-1) ** (n + 1)
+    shifted = x.copy()
+    for _ in range(8):
+        total += sign * math.factorial(n) / shifted ** (n + 1)
+        shifted += 1
+    return total + sp.polygamma(n, shifted)
+
+
+def _multi(a: np.ndarray, p: int) -> np.ndarray:
+    return np.vectorize(lambda x: sp.multigammaln(x, p))(a)
+
+
+def test_numbers_in_parts() -> None:
+    a = np.concatenate([EDGES[:8], [0.5, 1.0, 8.0, 1e300, -1e-310, 0.75]])
+    got = gt.frexp(gt.tensor(a))
+    mantissa, exponent = np.frexp(a)
+    assert_close(got.mantissa, mantissa, "float64", 0.0)
+    assert_close(got.exponent, exponent, "int32")
+    assert_close(gt.ldexp(got.mantissa, got.exponent)[:11], a[:11], tolerance=0.0)
+    assert_close(gt.tensor([1.5, -1.5]).frac(), [0.5, -0.5])
+    values = gt.tensor([0.5, 0.5, 0.5])
+    assert_close(gt.heaviside(gt.tensor([-1.0, 0.0, 2.0]), values), [0.0, 0.5, 1.0])
+    with pytest.raises(RuntimeError, match="different dtypes"):
+        gt.heaviside(gt.tensor([1]), values[:1])
+
+
+def test_integers_bit_by_bit() -> None:
+    a, b = gt.tensor([12, -8, 0, 7], dtype=gt.int8), gt.tensor([2, 1, 5, 9], dtype=gt.int8)
+    assert_close(a << b, [48, -16, 0, 0], "int8")
+    assert_close(a >> b, [3, -4, 0, 0], "int8")
+    assert_close(1 << gt.tensor([0, 3]), [1, 8])
+    a <<= 1
+    assert_close(a, [24, -16, 0, 14])
+    assert_close(gt.gcd(gt.tensor([12, -18, 0]), gt.tensor([8, 12, 5])), [4, 6, 5])
+    assert_close(gt.lcm(gt.tensor([4, -6, 0]), gt.tensor([6, 4, 5])), [12, 12, 0])
+    assert_close(gt.fmod(gt.tensor([-7, 7]), gt.tensor([3, -3])), [-1, 1])
+    assert_close(gt.fmod(gt.tensor([-7.5, 1e20]), 2.0), np.fmod([-7.5, np.float32(1e20)], 2.0))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        gt.fmod(gt.tensor([1]), gt.tensor([0])).tolist()
+
+
+def test_atan2_and_its_kin_at_the_edges() -> None:
+    pairs = np.array([(x, y) for x in EDGES for y in EDGES])
+    x, y = gt.tensor(pairs[:, 0]), gt.tensor(pairs[:, 1])
+    with np.errstate(all="ignore"):
+        for name in ("arctan2", "logaddexp", "logaddexp2", "copysign", "nextafter", "fmin", "fmax"):
+            assert_close(getattr(gt, name)(x, y), getattr(np, name)(pairs[:, 0], pairs[:, 1]))
+        assert_close(gt.xlogy(x, y), sp.xlogy(pairs[:, 0], pairs[:, 1]))
+
+
+def test_special_names_what_it_lacks() -> None:
+    with pytest.raises(AttributeError, match="bessel_j0"):
+        gt.special.bessel_j0  # noqa: B018
+    assert gt.special.psi is gt.digamma
+    assert_close(gt.special.softmax(gt.zeros(2), 0), [0.5, 0.5])
