@@ -14,18 +14,58 @@ from collections.abc import Sequence
 import gt
 from gt import _absent, _gt
 from gt._autograd import no_grad
+from gt._composites.distances import cosine_similarity
 from gt._gt import Tensor
+from gt.nn._activations import (
+    bilinear,
+    celu,
+    elu,
+    glu,
+    gumbel_softmax,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    logsigmoid,
+    mish,
+    normalize,
+    pairwise_distance,
+    prelu,
+    relu6,
+    rrelu,
+    selu,
+    silu,
+    softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+)
 
 __all__ = [
     "batch_norm",
+    "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "celu",
+    "cosine_embedding_loss",
+    "cosine_similarity",
     "cross_entropy",
     "cross_entropy_loss",
+    "ctc_loss",
     "dropout",
     "elu",
     "embedding",
+    "gaussian_nll_loss",
     "gelu",
+    "glu",
+    "gumbel_softmax",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hinge_embedding_loss",
     "huber_loss",
     "kl_div",
     "l1_loss",
@@ -34,22 +74,42 @@ __all__ = [
     "linear",
     "log_softmax",
     "logsigmoid",
+    "margin_ranking_loss",
+    "mish",
     "mse_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
     "nll_loss",
+    "normalize",
     "one_hot",
+    "pairwise_distance",
+    "poisson_nll_loss",
+    "prelu",
     "relu",
+    "relu6",
     "rms_norm",
+    "rrelu",
     "scaled_dot_product_attention",
+    "selu",
     "sigmoid",
     "silu",
     "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
     "softmin",
     "softplus",
+    "softshrink",
+    "softsign",
     "tanh",
+    "tanhshrink",
+    "threshold",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]
 
 __getattr__ = _absent.getter(__name__)
+
 
 # A probability of 0 has a logarithm of minus infinity; PyTorch counts it as this.
 LOG_MIN = -100.0
@@ -73,36 +133,6 @@ def tanh(input: Tensor) -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """`x * Phi(x)` of each element; `approximate="tanh"` is the usual approximation."""
     return input.gelu(approximate=approximate)
-
-
-def silu(input: Tensor) -> Tensor:
-    """`x * sigmoid(x)` of each element."""
-    return input * input.sigmoid()
-
-
-def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """`x` of positive elements, `negative_slope * x` of others."""
-    return gt.where(input > 0, input, input * negative_slope)
-
-
-def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """`x` of positive elements, `alpha * (exp(x) - 1)` of others."""
-    positive = input > 0
-    # Positive elements stay out of the exponential: it would overflow, and so would its gradient.
-    return gt.where(positive, input, gt.where(positive, 0.0, input).expm1() * alpha)
-
-
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """`log(1 + exp(beta * x)) / beta`, a smooth `relu`; `x` itself where `beta * x > threshold`."""
-    scaled = input * beta
-    large = scaled > threshold
-    return gt.where(large, input, gt.where(large, 0.0, scaled).exp().log1p() / beta)
-
-
-def logsigmoid(input: Tensor) -> Tensor:
-    """The logarithm of `sigmoid`, without overflow."""
-    # -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, abs would have no slope; -|x| takes that of -x here.
-    return -((-input).relu() + gt.where(input < 0, input, -input).exp().log1p())
 
 
 def _implicit_dim(name: str, rank: int) -> int:
@@ -507,3 +537,20 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
         f"size_average and reduce args will be deprecated, please use reduction='{chosen}' instead.", stacklevel=3
     )
     return chosen
+
+
+# They reduce as the losses above do.
+from gt.nn._losses import (  # noqa: E402
+    cosine_embedding_loss,
+    ctc_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    poisson_nll_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)

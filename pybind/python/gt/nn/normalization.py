@@ -53,6 +53,40 @@ class LayerNorm(Module):
         )
 
 
+class RMSNorm(Module):
+    """A mean square of 1 over the last axes, those of `normalized_shape`; then `* weight`."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = sizes
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        weight = gt.ones(*sizes, dtype=dtype)
+        weight = weight if device is None else weight.to(device)
+        self.register_parameter("weight", Parameter(weight) if elementwise_affine else None)
+
+    def reset_parameters(self) -> None:
+        """A weight of ones."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
 class _BatchNorm(Module):
     """What both forms share; they differ in the number of axes that they take."""
 

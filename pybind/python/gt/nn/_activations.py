@@ -1,0 +1,197 @@
+"""Activations as functions; `gt.nn.functional` has them all. With `inplace`, the result is written over the input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import gt
+from gt import _gt
+from gt._gt import Tensor
+
+# Of a normal input SELU's output has mean 0 and variance 1 (Klambauer et al. 2017).
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def _written(input: Tensor, inplace: bool, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    if not inplace:
+        return compute(input)
+    since = _gt.tape_clock()
+    return input._rebind(compute(input), since)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """`x * sigmoid(x)` of each element."""
+    return _written(input, inplace, lambda x: x * x.sigmoid())
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """`x * tanh(softplus(x))` of each element."""
+    return _written(input, inplace, lambda x: x * softplus(x).tanh())
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """`x` of positive elements, `negative_slope * x` of others."""
+    return _written(input, inplace, lambda x: gt.where(x > 0, x, x * negative_slope))
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """`x` of positive elements, `weight * x` of others; one weight, or one a channel, axis 1."""
+    if weight.numel() != 1:
+        channels = input.shape[1] if input.ndim > 1 else 1
+        if weight.numel() != channels:
+            raise RuntimeError(
+                f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel()} and "
+                f"channel size = {channels}."
+            )
+        weight = weight.reshape(-1, *[1] * (input.ndim - 2))
+    return gt.where(input > 0, input, input * weight)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`leaky_relu` whose slope is drawn for each element in training, and the mean of both bounds otherwise."""
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = gt.rand_like(input) * (upper - lower) + lower
+    return _written(input, inplace, lambda x: gt.where(x >= 0, x, x * slope))
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """`x` of positive elements, `alpha * (exp(x) - 1)` of others."""
+    return _written(input, inplace, lambda x: _elu(x, alpha, 1.0))
+
+
+def _elu(x: Tensor, alpha: float, stretch: float) -> Tensor:
+    positive = x > 0
+    # Positive elements stay out of the exponential: it would overflow, and so would its gradient.
+    return gt.where(positive, x, (gt.where(positive, 0.0, x) * (1 / stretch)).expm1() * alpha)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """`x` of positive elements, `alpha * (exp(x / alpha) - 1)` of others."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    return _written(input, inplace, lambda x: _elu(x, alpha, alpha))
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """`elu` that keeps a mean of 0 and a variance of 1."""
+    return _written(input, inplace, lambda x: _elu(x, SELU_ALPHA, 1.0) * SELU_SCALE)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """`log(1 + exp(beta * x)) / beta`, a smooth `relu`; `x` itself where `beta * x > threshold`."""
+    scaled = input * beta
+    large = scaled > threshold
+    return gt.where(large, input, gt.where(large, 0.0, scaled).exp().log1p() / beta)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """The logarithm of `sigmoid`, without overflow."""
+    # -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, abs would have no slope; -|x| takes that of -x here.
+    return -((-input).relu() + gt.where(input < 0, input, -input).exp().log1p())
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """Elements kept between two numbers."""
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    # At a bound PyTorch has no slope here, where clamp has one.
+    return _written(
+        input,
+        inplace,
+        lambda x: gt.where(x >= max_val, max_val, gt.where(x <= min_val, min_val, x)).to(x.dtype),
+    )
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """Elements kept between 0 and 6."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """A line for `sigmoid`: `x / 6 + 1/2`, kept between 0 and 1."""
+    return _written(input, inplace, lambda x: hardtanh(x + 3, 0.0, 6.0) / 6)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """`x * hardsigmoid(x)` of each element."""
+    return _written(input, inplace, lambda x: x * (hardtanh(x + 3, 0.0, 6.0) / 6))
+
+
+def softsign(input: Tensor) -> Tensor:
+    """`x / (1 + |x|)` of each element."""
+    return input / (input.abs() + 1)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """`x - tanh(x)` of each element."""
+    return input - input.tanh()
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """0 where `|x|` is at most `lambd`, `x` elsewhere."""
+    return gt.where((input >= -lambd) & (input <= lambd), 0.0, input).to(input.dtype)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """`x` moved towards 0 by `lambd`, and 0 where that would pass it."""
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    return gt.where(input > lambd, input - lambd, gt.where(input < -lambd, input + lambd, 0.0)).to(input.dtype)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """`value` where `x` is not above `threshold`."""
+    return _written(input, inplace, lambda x: gt.where(x > threshold, x, value).to(x.dtype))
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """One half of an axis times `sigmoid` of the other."""
+    if input.ndim == 0:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    if input.shape[dim] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}")
+    value, gate = input.chunk(2, dim)
+    return value * gate.sigmoid()
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A draw from the classes that scores say, as shares along `dim`; with `hard`, as a one for the class drawn.
+
+    The gradient is that of the shares either way (Jang et al. 2017).
+    """
+    del eps
+    noise = gt.rand_like(logits).clamp(min=1e-20 if logits.dtype in (gt.float32, gt.float64) else 1e-7)
+    shares = ((logits - (-noise.log()).clamp(min=1e-20).log()) / tau).softmax(dim)
+    if not hard:
+        return shares
+    chosen = gt.zeros_like(shares).scatter(dim, shares.argmax(dim, keepdim=True), 1.0)
+    return chosen - shares.detach() + shares
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    """Vectors along `dim` divided by their `p`-norm, which counts as `eps` below that."""
+    if out is not None:
+        raise NotImplementedError("normalize: out= is not there: use the result")
+    return input / gt.norm(input, p, dim, keepdim=True).clamp(min=eps)
+
+
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The `p`-norm of `x1 - x2 + eps` along the last axis."""
+    return gt.norm(x1 - x2 + eps, math.inf if math.isinf(p) else p, -1, keepdim=keepdim)
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`input1 @ weight[k] @ input2` for each `k`, plus the bias: `(…, a)` and `(…, b)` give `(…, k)`."""
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise RuntimeError(
+            f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and {list(input2.shape)}"
+        )
+    a, b = input1.reshape(-1, input1.shape[-1]), input2.reshape(-1, input2.shape[-1])
+    out, rows, columns = weight.shape
+    half = (a @ weight.permute(1, 0, 2).reshape(rows, out * columns)).reshape(-1, out, columns)
+    result = (half @ b.unsqueeze(-1)).reshape(*input1.shape[:-1], out)
+    return result if bias is None else result + bias

@@ -1,0 +1,159 @@
+"""Activations, distances and losses beside PyTorch's numbers, and the modules that call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import assert_close
+
+import gt
+from gt import nn
+from gt.nn import functional
+
+STEPS = gt.tensor(np.arange(12.0)).reshape(3, 4)
+X, Y, Z = STEPS.sin() * 3, STEPS.cos() * 2, (STEPS * 0.7).sin()
+SIGNS = gt.where(Z > 0, 1.0, -1.0).double()
+CLASSES = gt.tensor([2, 0, 3])
+LABELS = gt.tensor([[1, 3, -1, 0], [0, -1, 2, 2], [-1, 1, 1, 1]])
+
+# What PyTorch 2.15 computes: the sum of the results, each times its number from 1 on, and the sum of the absolute
+# gradients of that by the first argument.
+OF_PYTORCH: list[tuple[str, tuple[gt.Tensor, ...], dict[str, Any], float, float]] = [
+    ("mish", (X,), {}, 58.4109063321, 41.7539935638),
+    ("celu", (X,), {"alpha": 2.0}, 18.1210897106, 52.1756206391),
+    ("selu", (X,), {}, 12.8809706523, 51.2391298772),
+    ("elu", (X,), {"alpha": 0.5}, 52.5847336384, 39.8148852061),
+    ("hardtanh", (X,), {"min_val": -2.0, "max_val": 0.5}, -52.1269820248, 23.0),
+    ("relu6", (X * 4,), {}, 188.2279786159, 14.0),
+    ("hardsigmoid", (X,), {}, 35.8895174169, 13.0000003874),
+    ("hardswish", (X,), {}, 53.8485468155, 53.8223804796),
+    ("softsign", (X,), {}, -4.551092361, 12.1047407507),
+    ("tanhshrink", (X,), {}, -12.5216836633, 64.2957438816),
+    ("hardshrink", (X,), {}, -20.3563355953, 73.0),
+    ("softshrink", (X,), {}, -15.8563355953, 73.0),
+    ("threshold", (X,), {"threshold": 0.1, "value": 20.0}, 909.7698484323, 36.0),
+    ("glu", (X,), {}, -6.3264007921, 13.9092927152),
+    ("rrelu", (X,), {}, 49.5040112815, 45.625),
+    ("silu", (X,), {}, 53.8086387733, 40.8667273078),
+    ("logsigmoid", (X,), {}, -101.412619537, 41.8148385416),
+    ("softplus", (X,), {"beta": 2.0}, 72.1939219693, 35.9293940824),
+    ("normalize", (X,), {"p": 3.0}, -4.62216835, 18.4979783315),
+    ("pairwise_distance", (X, Y), {}, 30.1981659639, 10.4782710609),
+    ("cosine_similarity", (X, Y), {}, 0.3134471576, 2.3448332994),
+    ("poisson_nll_loss", (X, Y.abs()), {"full": True}, 5.1072991678, 4.8753826013),
+    ("gaussian_nll_loss", (X, Y, Z.abs()), {"full": True}, 166693.7945708612, 166684.59630921),
+    ("margin_ranking_loss", (X, Y, SIGNS), {"margin": 0.3}, 0.7623410524, 0.4166666667),
+    ("hinge_embedding_loss", (X, SIGNS), {"margin": 2.0}, 0.8128032332, 0.9166666667),
+    ("cosine_embedding_loss", (X, Y, SIGNS[:, 0]), {"margin": 0.1}, 0.2583856651, 0.1451094624),
+    ("triplet_margin_loss", (X, Y, Z), {"swap": True}, 2.6483907423, 1.6526994247),
+    ("triplet_margin_with_distance_loss", (X, Y, Z), {}, 1.545439869, 1.3709145638),
+    ("multi_margin_loss", (X, CLASSES), {"p": 2}, 9.6463736104, 7.8119874437),
+    ("multilabel_margin_loss", (X, LABELS), {}, 1.0959845411, 1.0),
+    ("multilabel_soft_margin_loss", (X, (SIGNS > 0).double()), {}, 1.1961566964, 0.5113133388),
+    ("soft_margin_loss", (X, SIGNS), {}, 1.1961566964, 0.5113133388),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "options", "value", "slope"), OF_PYTORCH, ids=[row[0] for row in OF_PYTORCH])
+def test_values_and_gradients_are_pytorch_s(
+    name: str, args: tuple[gt.Tensor, ...], options: dict[str, Any], value: float, slope: float
+) -> None:
+    first = args[0].clone().requires_grad_()
+    result = getattr(functional, name)(first, *args[1:], **options)
+    weights = gt.arange(result.numel(), dtype=gt.float64).reshape(result.shape) + 1
+    weighed = (result * weights).sum()
+    weighed.backward()
+    assert weighed.item() == pytest.approx(value, rel=1e-7)
+    assert first.grad.abs().sum().item() == pytest.approx(slope, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "text"),
+    [
+        (nn.Mish(), "mish", "Mish()"),
+        (nn.SELU(), "selu", "SELU()"),
+        (nn.CELU(2.0), "celu", "CELU(alpha=2.0)"),
+        (nn.ReLU6(), "relu6", "ReLU6()"),
+        (nn.Hardtanh(-2.0, 0.5), "hardtanh", "Hardtanh(min_val=-2.0, max_val=0.5)"),
+        (nn.Hardswish(), "hardswish", "Hardswish()"),
+        (nn.Hardsigmoid(), "hardsigmoid", "Hardsigmoid()"),
+        (nn.Softshrink(), "softshrink", "Softshrink(0.5)"),
+        (nn.Hardshrink(), "hardshrink", "Hardshrink(0.5)"),
+        (nn.Threshold(0.1, 20.0), "threshold", "Threshold(threshold=0.1, value=20.0)"),
+        (nn.GLU(), "glu", "GLU(dim=-1)"),
+        (nn.Softsign(), "softsign", "Softsign()"),
+        (nn.Tanhshrink(), "tanhshrink", "Tanhshrink()"),
+        (nn.SiLU(inplace=True), "silu", "SiLU(inplace=True)"),
+    ],
+)
+def test_a_module_calls_its_function(module: nn.Module, function: str, text: str) -> None:
+    options = next(row[2] for row in OF_PYTORCH if row[0] == function)
+    x = X * 4 if function == "relu6" else X
+    assert_close(module(x.clone()), getattr(functional, function)(x, **options).numpy())
+    assert repr(module) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["silu", "mish", "elu", "selu", "celu", "hardtanh", "hardswish", "leaky_relu", "relu6"]
+)
+def test_written_over_the_input_the_gradient_is_the_same(name: str) -> None:
+    function = getattr(functional, name)
+    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+    changed = x * 1
+    assert function(changed, inplace=True) is changed
+    changed.sum().backward()
+    function(y * 1).sum().backward()
+    assert_close(x.grad, y.grad.numpy())
+
+
+def test_slopes_that_are_learnt_and_drawn() -> None:
+    module = nn.PReLU(4)
+    module(X.float()).sum().backward()
+    assert_close(module.weight.grad, X.float().clamp(max=0).sum(0).numpy())
+    assert_close(nn.RReLU().eval()(gt.tensor([-48.0])), [-11.0])
+    drawn = nn.RReLU()(-gt.ones(1000))
+    assert -1 / 3 <= drawn.min().item() < drawn.max().item() <= -1 / 8
+
+
+def test_a_draw_of_classes_has_the_gradient_of_their_shares() -> None:
+    gt.manual_seed(0)
+    scores = gt.zeros(2000, 3, requires_grad=True)
+    drawn = functional.gumbel_softmax(scores, hard=True)
+    assert_close(drawn.detach().sum(-1), np.ones(2000), tolerance=1e-5)
+    assert np.abs(drawn.detach().mean(0).numpy() - 1 / 3).max() < 0.05
+    (drawn * gt.arange(3.0)).sum().backward()
+    assert scores.grad.abs().sum().item() > 0
+
+
+def test_bilinear_is_a_form_of_two_vectors() -> None:
+    module = nn.Bilinear(4, 3, 2, dtype=gt.float64)
+    a, b = gt.randn(5, 4, dtype=gt.float64), gt.randn(5, 3, dtype=gt.float64)
+    weight, bias = (p.detach().numpy() for p in module.parameters())
+    assert_close(module(a, b), np.einsum("na,kab,nb->nk", a.numpy(), weight, b.numpy()) + bias)
+
+
+def test_the_root_mean_square_is_one() -> None:
+    module = nn.RMSNorm(4, eps=0.0, dtype=gt.float64)
+    assert_close(module(X), X.numpy() / np.sqrt((X.numpy() ** 2).mean(-1, keepdims=True)))
+
+
+def test_losses_reduce_as_they_are_told() -> None:
+    each = nn.SoftMarginLoss(reduction="none")(X, SIGNS)
+    assert each.shape == (3, 4)
+    assert_close(nn.SoftMarginLoss(reduction="sum")(X, SIGNS), each.sum().item())
+    assert_close(nn.TripletMarginLoss(p=1.0)(X, Y, Z), functional.triplet_margin_loss(X, Y, Z, p=1.0).item())
+    assert_close(nn.MultiMarginLoss(weight=gt.ones(4).double())(X, CLASSES), nn.MultiMarginLoss()(X, CLASSES).item())
+    assert nn.MultiLabelMarginLoss()(X[0], LABELS[0]).shape == ()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="Halving dimension must be even, but dimension -1 is size 3"):
+        functional.glu(gt.ones(3))
+    with pytest.raises(ValueError, match="var has negative entry/entries"):
+        functional.gaussian_nll_loss(X, Y, -1.0)
+    with pytest.raises(ValueError, match="margin must be greater than 0"):
+        functional.triplet_margin_with_distance_loss(X, Y, Z, margin=0.0)
+    with pytest.raises(NotImplementedError, match="ctc_loss is not there"):
+        nn.CTCLoss()
