@@ -19,9 +19,24 @@ class Embedding(Module):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, dtype: Any = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.sparse = sparse
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         if padding_idx is not None:
@@ -29,17 +44,31 @@ class Embedding(Module):
                 raise AssertionError("Padding_idx must be within num_embeddings")
             padding_idx %= num_embeddings
         self.padding_idx = padding_idx
-        self.weight = Parameter(gt.empty(num_embeddings, embedding_dim, dtype=dtype))
+        if _weight is not None:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+            return
+        made = gt.empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
+        self.weight = Parameter(made, requires_grad=not _freeze)
         self.reset_parameters()
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:
         """An embedding of these rows, `(num_embeddings, embedding_dim)`; frozen, they are not trained."""
         if embeddings.ndim != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        made = cls(*embeddings.shape, padding_idx=padding_idx, dtype=embeddings.dtype)
-        made.weight = Parameter(embeddings, requires_grad=not freeze)
-        return made
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        return cls(*embeddings.shape, *options, _weight=embeddings, _freeze=freeze)
 
     def reset_parameters(self) -> None:
         """Draws the weight anew."""
@@ -50,7 +79,8 @@ class Embedding(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """`(…)` to `(…, embedding_dim)`."""
-        return functional.embedding(input, self.weight, self.padding_idx)
+        options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+        return functional.embedding(input, self.weight, self.padding_idx, *options)
 
     def extra_repr(self) -> str:
         """The sizes."""

@@ -184,17 +184,39 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     return (input.unsqueeze(-1) == gt.arange(num_classes)).long()
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Row `i` of `weight`, `(rows, features)`, for each index `i` of `input`: `(…)` gives `(…, features)`.
 
     Args:
         input: Integers of any shape, from 0 to `rows - 1`.
         weight: The rows.
         padding_idx: A row that gets no gradient.
+        max_norm: Rows that are looked up are first scaled down to this norm, in place.
+        norm_type: Which norm.
+        scale_grad_by_freq: Not there.
+        sparse: Not there: gradients are dense.
 
     Raises:
         IndexError: An index is out of range; raised when the result is fetched.
     """
+    if scale_grad_by_freq or sparse:
+        option = "scale_grad_by_freq" if scale_grad_by_freq else "sparse"
+        raise NotImplementedError(f"embedding: {option}=True is not there: gradients are dense and add up")
+    if max_norm is not None:
+        with no_grad():
+            found = gt.zeros(weight.shape[0], 1, dtype=gt.bool)
+            found = found.index_fill(0, input.reshape(-1).long(), True)
+            norms = gt.norm(weight, norm_type, 1, keepdim=True)
+            small = weight * (max_norm / (norms + 1e-7))
+            weight.copy_(gt.where(found & (norms > max_norm), small, weight))
     if input.dtype.is_floating_point or input.dtype == gt.bool:
         raise RuntimeError(f"embedding: expected indices of dtype int32 or int64, but got {input.dtype}")
     if weight.ndim != 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import gt
 from gt._autograd import no_grad
@@ -27,16 +28,78 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
+def _check_generator(generator: Any) -> None:
+    if generator is not None:
+        raise NotImplementedError("init: generator= is not there: call gt.manual_seed before")
+
+
 @no_grad()
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform numbers from `a` to `b`."""
+    _check_generator(generator)
     return tensor.copy_(gt.rand_like(tensor) * (b - a) + a)
 
 
 @no_grad()
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal numbers."""
+    _check_generator(generator)
     return tensor.copy_(gt.randn_like(tensor) * std + mean)
+
+
+@no_grad()
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
+) -> Tensor:
+    """Normal numbers from `a` to `b`, drawn by the inverse of their distribution."""
+    _check_generator(generator)
+    low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
+    drawn = (gt.rand_like(tensor) * (high - low) + low).erfinv() * (std * math.sqrt(2)) + mean
+    return tensor.copy_(drawn.clamp(a, b))
+
+
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    """A matrix of orthogonal rows or columns, the last axes as one (Saxe et al. 2014)."""
+    _check_generator(generator)
+    if tensor.ndim < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.numel() == 0:
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    drawn = gt.randn(max(rows, columns), min(rows, columns), dtype=tensor.dtype)
+    q, r = gt.linalg.qr(drawn)
+    q = q * gt.diagonal(r).sign()  # uniform among all such matrices
+    return tensor.copy_((q.T if rows < columns else q).reshape(tensor.shape) * gain)
+
+
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """Normal numbers, but zeros for a share of each column of a matrix (Martens 2010)."""
+    _check_generator(generator)
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    zeros = math.ceil(sparsity * tensor.shape[0])
+    places = gt.rand(*tensor.shape).argsort(0)
+    drawn = gt.randn_like(tensor) * std
+    return tensor.copy_(gt.where(places < zeros, 0.0, drawn))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Weights of a convolution that passes on as many channels as it can."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    out, into = tensor.shape[:2]
+    if out % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    each = out // groups
+    passes = gt.arange(out).unsqueeze(1) % each == gt.arange(into)
+    passes = passes & (gt.arange(out).unsqueeze(1) % each < min(each, into))
+    middle = gt.ones(1, 1, dtype=gt.bool)
+    for size in tensor.shape[2:]:
+        middle = middle.unsqueeze(-1) & (gt.arange(size) == size // 2)
+    return tensor.copy_(passes.reshape(out, into, *[1] * (tensor.ndim - 2)) & middle)
 
 
 @no_grad()
@@ -71,15 +134,15 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Glorot and Bengio 2010: variance kept forwards and backwards."""
     bound = gain * math.sqrt(6 / sum(_fans(tensor)))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Glorot and Bengio 2010, normal."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))), generator)
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -89,12 +152,16 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
-def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
     """He et al. 2015: variance kept through layers of rectifiers, `a` being the slope of a leaky one."""
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
     """He et al. 2015, normal."""
-    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)

@@ -19,12 +19,15 @@ class Linear(Module):
     The weight, `(out_features, in_features)`, and the bias start uniform within ±1/√in_features.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(gt.empty(out_features, in_features, dtype=dtype))
-        self.register_parameter("bias", Parameter(gt.empty(out_features, dtype=dtype)) if bias else None)
+        self.weight = Parameter(gt.empty(out_features, in_features, device=device, dtype=dtype))
+        made = Parameter(gt.empty(out_features, device=device, dtype=dtype)) if bias else None
+        self.register_parameter("bias", made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -22,6 +22,7 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
@@ -29,9 +30,9 @@ class LayerNorm(Module):
         self.normalized_shape = sizes
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        affine = elementwise_affine
-        self.register_parameter("weight", Parameter(gt.empty(*sizes, dtype=dtype)) if affine else None)
-        self.register_parameter("bias", Parameter(gt.empty(*sizes, dtype=dtype)) if affine and bias else None)
+        for name, there in {"weight": elementwise_affine, "bias": elementwise_affine and bias}.items():
+            made = Parameter(gt.empty(*sizes, device=device, dtype=dtype)) if there else None
+            self.register_parameter(name, made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

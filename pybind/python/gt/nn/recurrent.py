@@ -81,8 +81,7 @@ _MODES: dict[str, tuple[int, Step]] = {
 
 
 def _made(size: Sequence[int], device: Any, dtype: Any) -> Tensor:
-    value = gt.empty(*size, dtype=dtype)
-    return Parameter(value if device is None else value.to(device))
+    return Parameter(gt.empty(*size, device=device, dtype=dtype))
 
 
 def _check_sizes(shape: Sequence[int], wanted: Sequence[int], what: str) -> None:

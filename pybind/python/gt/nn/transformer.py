@@ -79,8 +79,7 @@ class MultiheadAttention(Module):
         self.add_zero_attn = add_zero_attn
 
         def made(*size: int) -> Tensor:
-            value = gt.empty(*size, dtype=dtype)
-            return Parameter(value if device is None else value.to(device))
+            return Parameter(gt.empty(*size, device=device, dtype=dtype))
 
         joint = self._qkv_same_embed_dim
         self.register_parameter("q_proj_weight", None if joint else made(embed_dim, embed_dim))
@@ -88,7 +87,7 @@ class MultiheadAttention(Module):
         self.register_parameter("v_proj_weight", None if joint else made(embed_dim, self.vdim))
         self.register_parameter("in_proj_weight", made(3 * embed_dim, embed_dim) if joint else None)
         self.register_parameter("in_proj_bias", made(3 * embed_dim) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         self.register_parameter("bias_k", made(1, 1, embed_dim) if add_bias_kv else None)
         self.register_parameter("bias_v", made(1, 1, embed_dim) if add_bias_kv else None)
         self._reset_parameters()
@@ -262,17 +261,15 @@ class _Layer(Module):
         crosses = len(self._norms()) == 3
         if crosses:
             self.multihead_attn = MultiheadAttention(d_model, nhead, **attention)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, device=device, dtype=dtype)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, device=device, dtype=dtype)
         self.norm_first = norm_first
         for name in self._norms():
-            setattr(self, name, LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype))
+            setattr(self, name, LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype))
         for i in range(len(self._norms())):
             setattr(self, f"dropout{i + 1}", Dropout(dropout))
         self.activation = _activation_of(activation)
-        if device is not None:
-            self.to(device)
 
     def _norms(self) -> tuple[str, ...]:
         return ("norm1", "norm2")
@@ -447,13 +444,13 @@ class Transformer(Module):
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
 
         def norm() -> Module:
-            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
+            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
 
         self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*options, dtype=dtype), num_encoder_layers, norm()
+            TransformerEncoderLayer(*options, device=device, dtype=dtype), num_encoder_layers, norm()
         )
         self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*options, dtype=dtype), num_decoder_layers, norm()
+            TransformerDecoderLayer(*options, device=device, dtype=dtype), num_decoder_layers, norm()
         )
         for parameter in self.parameters():
             if parameter.ndim > 1:
@@ -461,8 +458,6 @@ class Transformer(Module):
         self.d_model = d_model
         self.nhead = nhead
         self.batch_first = batch_first
-        if device is not None:
-            self.to(device)
 
     def forward(
         self,
