@@ -8,7 +8,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benches import fused, fusion, gpt, harness, idle, issue, kernels, memory, round_trip, startup, training, transfer
+from benches import (
+    cnn,
+    fused,
+    fusion,
+    gpt,
+    harness,
+    idle,
+    issue,
+    kernels,
+    memory,
+    round_trip,
+    startup,
+    training,
+    transfer,
+)
 
 GROUPS = {
     "issue": issue.rows,
@@ -18,6 +32,7 @@ GROUPS = {
     "fusion": fusion.rows,
     "training": training.rows,
     "gpt": gpt.rows,
+    "cnn": cnn.rows,
     "memory": memory.rows,
     "transfer": transfer.rows,
     "startup": startup.rows,

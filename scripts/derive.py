@@ -170,6 +170,9 @@ CLASSES = {
     "slice-scatter": "What `x[…] = y` issues.",
     "concatenation": "`stack` is built on it.",
     "contraction": "`a @ b` of vectors, matrices and batches of them.",
+    "convolution": "What `gt.nn.functional.conv1d`, `conv2d`, `conv3d`, their transposes and their gradients issue: "
+    "one instruction each, whatever the stride, padding, dilation and groups.",
+    "pooling": "Windows reduced to an element each, by channel: what `max_pool2d`, `avg_pool2d` and their like issue.",
     "gather": "Elements chosen by an index tensor.",
     "scatter": "Elements put, added or otherwise joined where an index tensor says along an axis; `scatter_reduce`, "
     "`index_add` and their like are built on these.",

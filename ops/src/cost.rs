@@ -28,6 +28,9 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) 
     if row.class == Class::Movement {
         return Cost::default();
     }
+    if row.class == Class::Convolution {
+        return convolution(op, inputs, out);
+    }
     let out_elements = out.shape.numel() as u64;
     let (mut in_elements, mut bytes, mut inner) = (0u64, out.bytes() as u64, 1u64);
     let attends = row.attrs == AttrKind::Attention;
@@ -48,6 +51,24 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) 
         _ => in_elements.max(out_elements).saturating_mul(row.cost_flops as u64).saturating_mul(inner),
     };
     Cost { flops, bytes }
+}
+
+/// Two flops for each element of the weight of each output element's channel.
+fn convolution<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) -> Cost {
+    let mut bytes = out.bytes() as u64;
+    let mut shapes = [&out.shape; 3];
+    for (shape, meta) in shapes.iter_mut().zip(inputs) {
+        bytes = bytes.saturating_add(meta.bytes() as u64);
+        *shape = &meta.shape;
+    }
+    let [first, second, _] = shapes;
+    let (made, weight) = match op {
+        Op::Convolution => (&out.shape, second),
+        Op::ConvolutionInput => (first, second),
+        _ => (first, &out.shape),
+    };
+    let terms = weight.dims().iter().skip(1).fold(1u64, |terms, size| terms.saturating_mul(*size as u64));
+    Cost { flops: (made.numel() as u64).saturating_mul(terms).saturating_mul(2), bytes }
 }
 
 #[cfg(test)]

@@ -70,6 +70,10 @@ impl GradCtx<'_> {
             Saved::Scalar(_) => Meta::new(Shape::SCALAR, g.meta(self.grad).dtype),
         }
     }
+    /// Another op over the same windows.
+    fn window(&self, g: &mut dyn Graph, op: Op, operands: &[Arg]) -> Result<Option<Val>> {
+        g.emit(op, operands, self.attrs.clone()).map(Some)
+    }
     /// A gradient per operand, computed only where one is wanted.
     pub(crate) fn each(
         &self,
@@ -154,6 +158,12 @@ impl dyn Graph + '_ {
         let columns = shape.dims()[shape.rank() - 1];
         let rows = shape.dims()[..shape.rank() - 1].iter().product();
         self.reshaped(v, Shape::new(&[rows, columns])?)
+    }
+    /// All axes after the second as one.
+    fn as_planes(&mut self, v: Val) -> Result<Val> {
+        let shape = self.meta(v).shape;
+        let [samples, channels, sizes @ ..] = shape.dims() else { return Err(not_saved()) };
+        self.reshaped(v, Shape::new(&[*samples, *channels, sizes.iter().product()])?)
     }
     pub(crate) fn swap_last(&mut self, v: Val) -> Result<Val> {
         let rank = self.meta(v).shape.rank();
@@ -752,6 +762,43 @@ gradients! {
         let grad = g.emit(Op::ScatterAdd, &[zeros.into(), c.arg(1)?, c.grad.into()], c.attrs.clone())?;
         Ok(vec![Some(grad), None])
     }
+    /// the transpose of each of two factors, and g summed over all but the channels
+    convolution(g, c) { c.each(g, |g, i| match i {
+        0 => c.window(g, Op::ConvolutionInput, &[c.grad.into(), c.arg(1)?]),
+        1 => c.window(g, Op::ConvolutionWeight, &[c.grad.into(), c.arg(0)?]),
+        _ => {
+            let mask = !2 & ((1u16 << g.meta(c.grad).shape.rank()) - 1) as u8;
+            g.emit(Op::Sum, &[c.grad.into()], Attrs::Axes { mask, keepdim: false }).map(Some)
+        }
+    }) }
+    /// g being of the input's shape: its convolution, and the weight's gradient with g for the input
+    convolution_input(g, c) { c.each(g, |g, i| match i {
+        0 => c.window(g, Op::Convolution, &[c.grad.into(), c.arg(1)?]),
+        _ => c.window(g, Op::ConvolutionWeight, &[c.arg(0)?, c.grad.into()]),
+    }) }
+    /// g being of the weight's shape: the input's convolution with it, and the transpose of that
+    convolution_weight(g, c) { c.each(g, |g, i| match i {
+        0 => c.window(g, Op::Convolution, &[c.arg(1)?, c.grad.into()]),
+        _ => c.window(g, Op::ConvolutionInput, &[c.arg(0)?, c.grad.into()]),
+    }) }
+    /// g where the largest elements are
+    max_pool(g, c) { Ok(vec![c.window(g, Op::MaxPoolInput, &[c.grad.into(), c.arg(0)?])?]) }
+    /// g taken from where the largest elements are; the choice itself has no slope
+    max_pool_input(g, c) { c.each(g, |g, i| {
+        if i == 1 {
+            let meta = c.meta(g, 1);
+            return g.zeros(meta).map(Some);
+        }
+        let Some(indices) = c.window(g, Op::MaxPoolIndices, &[c.arg(1)?])? else { return Ok(None) };
+        let shape = g.meta(indices).shape;
+        let (grad, indices) = (g.as_planes(c.grad)?, g.as_planes(indices)?);
+        let taken = g.emit(Op::Gather, &[grad.into(), indices.into()], Attrs::Axis(2))?;
+        g.reshaped(taken, shape).map(Some)
+    }) }
+    /// g added to each window
+    sum_pool(g, c) { Ok(vec![c.window(g, Op::SumPoolInput, &[c.grad.into()])?]) }
+    /// g summed over each window
+    sum_pool_input(g, c) { Ok(vec![c.window(g, Op::SumPool, &[c.grad.into()])?]) }
     /// g, and g taken where it was added
     scatter_add(g, c) {
         c.each(g, |g, i| match i {

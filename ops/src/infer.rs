@@ -8,6 +8,7 @@ use crate::error::{OpError, Result};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{Class, Op, ResultDType, Row};
+use crate::window;
 
 /// What is known of an operand without its data.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,6 +128,18 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
         }
         (Class::Concatenation, Attrs::Axis(axis)) => cat(row, inputs, *axis as usize),
         (Class::Contraction, Attrs::None) => matmul(row, inputs),
+        (Class::Convolution, Attrs::Window(spec)) => {
+            let (a, b) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
+            let bias = if inputs.len() > 2 { Some(tensor(row, inputs, 2)?) } else { None };
+            accept(row, a.dtype)?;
+            window::convolution(row.op, a, b, bias, spec)
+        }
+        (Class::Pooling, Attrs::Window(spec)) => {
+            let a = tensor(row, inputs, 0)?;
+            let other = if row.operands > 1 { Some(tensor(row, inputs, 1)?) } else { None };
+            accept(row, a.dtype)?;
+            window::pooling(row.op, a, other, spec)
+        }
         (Class::Gather, Attrs::Axis(axis)) => {
             let (source, index) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
             check_index(row, &source.shape, index, *axis as usize)?;

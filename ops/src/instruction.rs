@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::shape::{RANK_MAX, Shape};
 use crate::table::Op;
+use crate::window::WindowSpec;
 
 /// The name of a tensor within one session (or one worker's stream). 0 names none; ids are never reused.
 pub type TensorId = u64;
@@ -190,6 +191,8 @@ pub enum Attrs {
     },
     /// A strided box.
     Slice(Box<SliceSpec>),
+    /// How windows slide.
+    Window(Box<WindowSpec>),
     /// A new tensor.
     Create {
         /// Its shape.

@@ -24,6 +24,7 @@ pub mod shape;
 pub mod special;
 pub mod table;
 pub mod text;
+pub mod window;
 pub mod wire;
 
 pub use dtype::{DType, DTypeSet};
@@ -32,3 +33,4 @@ pub use graph::{Arg, Graph, Val};
 pub use instruction::{Attrs, Inputs, Instruction, Operand, Scalar, TensorId};
 pub use shape::{Meta, RANK_MAX, Shape};
 pub use table::{Class, Op, Row};
+pub use window::WindowSpec;

@@ -31,6 +31,10 @@ pub enum Class {
     Concatenation,
     /// Sums of products.
     Contraction,
+    /// Sums of products over windows.
+    Convolution,
+    /// Windows reduced to one element each, and what their gradients need.
+    Pooling,
     /// Elements chosen by an index tensor.
     Gather,
     /// Elements put, added or otherwise joined where an index tensor says.
@@ -64,6 +68,8 @@ impl Class {
             Class::SliceScatter => "slice-scatter",
             Class::Concatenation => "concatenation",
             Class::Contraction => "contraction",
+            Class::Convolution => "convolution",
+            Class::Pooling => "pooling",
             Class::Gather => "gather",
             Class::Scatter => "scatter",
             Class::Scan => "scan",
@@ -94,6 +100,8 @@ pub enum AttrKind {
     Axes,
     /// [`crate::Attrs::Slice`]
     Slice,
+    /// [`crate::Attrs::Window`]
+    Window,
     /// [`crate::Attrs::Create`]
     Create,
     /// [`crate::Attrs::Random`]
@@ -686,6 +694,30 @@ op_table! { $
         Nonzero = 213, "nonzero", "The positions of the true elements of a mask, a row each, in row-major order; as many as the shape asks for, rows of zeros after the last.",
             { class: Class::Positions, attrs: AttrKind::Shape, accepts: DTypeSet::BOOL, promotion: Promotion::None, result: ResultDType::Index, cost_flops: 2,
               reference: "np.argwhere(a)" };
+        Convolution = 224, "convolution", "Sums of products of a weight and the windows of an input, plus a third operand's bias if there is one.",
+            { class: Class::Convolution, operands: 2, optional: 1, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+              grad: Some(grad::convolution), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution(a, b, window)" };
+        ConvolutionInput = 225, "convolution_input", "The transpose of convolution: each element spread over its window, as much as the weight says.",
+            { class: Class::Convolution, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+              grad: Some(grad::convolution_input), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution_input(a, b, window)" };
+        ConvolutionWeight = 226, "convolution_weight", "Sums of products of an output and the windows of an input: the gradient of a convolution's weight.",
+            { class: Class::Convolution, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+              grad: Some(grad::convolution_weight), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution_weight(a, b, window)" };
+        MaxPool = 227, "max_pool", "The largest element of each window; NaN if any is.",
+            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::max_pool), saves: Saves::inputs(1),
+              cost_flops: 8, reference: "max_pool(a, window)" };
+        MaxPoolIndices = 228, "max_pool_indices", "Where in its channel the first largest element of each window is.",
+            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, result: ResultDType::Index, cost_flops: 16,
+              reference: "max_pool_indices(a, window)" };
+        MaxPoolInput = 229, "max_pool_input", "Each element of the first operand added where the second's window has its first largest: the gradient of max_pool.",
+            { class: Class::Pooling, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+              grad: Some(grad::max_pool_input), saves: Saves::inputs(2), cost_flops: 16, reference: "max_pool_input(a, b, window)" };
+        SumPool = 230, "sum_pool", "The sum of each window.",
+            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::sum_pool), cost_flops: 8,
+              reference: "sum_pool(a, window)" };
+        SumPoolInput = 231, "sum_pool_input", "The transpose of sum_pool: each element added to its whole window.",
+            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::sum_pool_input), cost_flops: 8,
+              reference: "sum_pool_input(a, window)" };
     }
 }
 

@@ -110,6 +110,7 @@ impl Subject {
                 (Class::Movement, _) => "MovementOp",
                 (Class::SliceScatter | Class::Scatter, _) => "ScatterOp",
                 (Class::Concatenation, _) => "ConcatenationOp",
+                (Class::Convolution | Class::Pooling, _) => "WindowOp",
                 (Class::Contraction, _) => "ContractionOp",
                 (Class::Gather, _) => "GatherOp",
                 (Class::Scan, _) => "ScanOp",

@@ -9,8 +9,9 @@
 //! | 2–5 | the first four operands: a tensor's id or a number's bits |
 //! | 6–7 | axis, axes, permutation; seed and stream; ignored index and smoothing of a loss; scale of attention |
 //!
-//! Extension slots hold, in this order, the attributes' shape (one slot) or start, step and sizes of a slice (three),
-//! then operands past the fourth, eight ids a slot. Wire ids below [`CONTROL_IDS`] are not ops but commands.
+//! Extension slots hold, in this order, the attributes' shape (one slot), start, step and sizes of a slice (three) or a
+//! window (three: input and kernel, stride and dilation, padding before and after; its groups are word 6), then operands
+//! past the fourth, eight ids a slot. Wire ids below [`CONTROL_IDS`] are not ops but commands.
 
 use crate::dtype::DType;
 use crate::instruction::{
@@ -18,6 +19,7 @@ use crate::instruction::{
 };
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{AttrKind, Op};
+use crate::window::{WINDOW_AXES_MAX, WindowSpec};
 
 /// 64 bytes: what rings carry.
 pub type Slot = [u64; 8];
@@ -196,6 +198,12 @@ impl Encoder {
                 self.slots[3] = dims_slot(&spec.sizes);
                 ext = 3;
             }
+            Attrs::Window(spec) => {
+                flags = (spec.rank as u64) << 4;
+                w6 = spec.groups as u64;
+                self.slots[1..4].copy_from_slice(&window_slots(spec));
+                ext = 3;
+            }
             Attrs::Create { shape, dtype: d } => {
                 dtype = *d as u64;
                 shape_slot(&mut self.slots, &mut flags, shape);
@@ -274,6 +282,32 @@ fn shape_from(slot: &Slot, rank: usize) -> Result<Shape, WireError> {
     Shape::new(&dims[..rank]).map_err(|_| WireError::Malformed("shape"))
 }
 
+/// Two of a window's triples a slot, a blank word after each.
+fn window_slots(spec: &WindowSpec) -> [Slot; 3] {
+    let pair = |a: &[usize; WINDOW_AXES_MAX], b: &[usize; WINDOW_AXES_MAX]| {
+        [a[0], a[1], a[2], 0, b[0], b[1], b[2], 0].map(|size| size as u64)
+    };
+    [pair(&spec.input, &spec.kernel), pair(&spec.stride, &spec.dilation), pair(&spec.low, &spec.high)]
+}
+
+fn window_from(slots: &[Slot], rank: usize, groups: u64) -> Result<WindowSpec, WireError> {
+    let size = |word: u64| usize::try_from(word).map_err(|_| WireError::Malformed("window"));
+    let triple = |slot: usize, first: usize| {
+        let words = &slots[slot][first..];
+        Ok([size(words[0])?, size(words[1])?, size(words[2])?])
+    };
+    Ok(WindowSpec {
+        rank: rank as u8,
+        groups: size(groups)?,
+        input: triple(0, 0)?,
+        kernel: triple(0, 4)?,
+        stride: triple(1, 0)?,
+        dilation: triple(1, 4)?,
+        low: triple(2, 0)?,
+        high: triple(2, 4)?,
+    })
+}
+
 /// The command in `slots`, which are exactly those [`slots_of`] announces.
 ///
 /// # Errors
@@ -317,7 +351,7 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
     }
     let attr_slots = match op.row().attrs {
         AttrKind::Shape | AttrKind::Create | AttrKind::Random => 1,
-        AttrKind::Slice => 3,
+        AttrKind::Slice | AttrKind::Window => 3,
         _ => 0,
     };
     if slots.len() != 1 + attr_slots + count.saturating_sub(4).div_ceil(8) {
@@ -337,6 +371,7 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
             step: slots[2].map(|x| x as i64),
             sizes: shape_from(&slots[3], rank)?,
         })),
+        AttrKind::Window => Attrs::Window(Box::new(window_from(&slots[1..4], rank, header[6])?)),
         AttrKind::Create => Attrs::Create { shape: shape_from(&slots[1], rank)?, dtype: dtype()? },
         AttrKind::Random => {
             Attrs::Random { shape: shape_from(&slots[1], rank)?, dtype: dtype()?, seed: header[6], stream: header[7] }
@@ -470,6 +505,11 @@ mod tests {
             AttrKind::Axes => any::<(u8, bool)>().prop_map(|(mask, keepdim)| Attrs::Axes { mask, keepdim }).boxed(),
             AttrKind::Slice => (any::<([i64; 8], [i64; 8])>(), shape())
                 .prop_map(|((start, step), sizes)| Attrs::Slice(Box::new(SliceSpec { start, step, sizes })))
+                .boxed(),
+            AttrKind::Window => (0u8..16, any::<usize>(), prop::array::uniform6(any::<[usize; 3]>()))
+                .prop_map(|(rank, groups, [input, kernel, stride, dilation, low, high])| {
+                    Attrs::Window(Box::new(WindowSpec { rank, groups, input, kernel, stride, dilation, low, high }))
+                })
                 .boxed(),
             AttrKind::Create => (shape(), dtype()).prop_map(|(shape, dtype)| Attrs::Create { shape, dtype }).boxed(),
             AttrKind::Random => (shape(), dtype(), any::<u64>(), any::<u64>())

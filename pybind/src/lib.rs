@@ -4,7 +4,8 @@
 //! and how it is computed is in the client crate; `nn`, `optim` and everything else a researcher reads is Python.
 //!
 //! Start at [`tensor`]: the class users hold. [`operators`] are its dunder methods, [`methods`] the rest, [`create`]
-//! the functions that make tensors, [`data`] how lists and NumPy arrays get in and out.
+//! the functions that make tensors, [`window`] convolutions and pools, [`data`] how lists and NumPy arrays get in and
+//! out.
 
 mod autograd;
 mod convert;
@@ -23,6 +24,7 @@ mod rows;
 mod session;
 mod table;
 mod tensor;
+mod window;
 
 use pyo3::prelude::*;
 
@@ -42,6 +44,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     rows::register(module)?;
     autograd::register(module)?;
     table::register(module)?;
+    window::register(module)?;
     module.add_class::<tensor::PyTensor>()?;
     Ok(())
 }

@@ -2,9 +2,11 @@
 //!
 //! This crate must not know sessions, clients or tensor ids. Start at [`CpuBackend`]; an instruction's way leads from
 //! `execute` here to the file of its class: `elementwise` over the inner loops of `kernels`, several of them together
-//! in `fused`, `reduce`, `rows`, `matmul`, `index`, `scan`, `sort`, `search`, `create`, and `strided` for copies.
-//! Movement makes views and copies nothing. `memory` is the caching allocator, `pool` the threads.
+//! in `fused`, `reduce`, `rows`, `matmul`, `index`, `scan`, `sort`, `search`, `create`, `conv` over the inner loops of
+//! `tiles`, `pooling`, and `strided` for copies. Movement makes views and copies nothing. `memory` is the caching
+//! allocator, `pool` the threads.
 
+mod conv;
 mod create;
 mod elementwise;
 mod fused;
@@ -13,7 +15,9 @@ mod kernels;
 mod loops;
 mod matmul;
 mod memory;
+mod planes;
 mod pool;
+mod pooling;
 mod reduce;
 mod rows;
 mod scan;
@@ -21,6 +25,7 @@ mod search;
 mod sort;
 mod strided;
 mod tensor;
+mod tiles;
 
 pub use tensor::Tensor;
 
@@ -842,6 +847,14 @@ impl CpuBackend {
             (Class::Sort, Attrs::Axis(axis)) => self.sort(op, operand(0)?, *axis as usize, out),
             (Class::Search, _) => self.search(op, operand(0)?, operand(1)?, out),
             (Class::Positions, _) => self.positions(operand(0)?, out),
+            (Class::Convolution, Attrs::Window(spec)) => {
+                let bias = inputs.get(2).map(tensor).transpose()?;
+                self.convolution(op, operand(0)?, operand(1)?, bias, spec, out)
+            }
+            (Class::Pooling, Attrs::Window(spec)) => {
+                let other = if row.operands > 1 { Some(operand(1)?) } else { None };
+                self.pooling(op, operand(0)?, other, spec, out)
+            }
             (Class::Creation | Class::Random, _) => self.create(op, inputs, attrs, out),
             (Class::Rows, _) => self.rows(row, inputs, attrs, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", row.name))),

@@ -4,7 +4,7 @@ use crate::support::{Client, Gtd, eventually, f32s};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::table::{AttrKind, ROWS};
 use gt_ops::wire::{ArenaRange, Command, Slot};
-use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape};
+use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, WindowSpec};
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
 use gt_protocol::{ClientMessage, DaemonMessage, Hello, Role};
 use gt_shm::port::segment_c_bytes;
@@ -282,6 +282,28 @@ fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
         AttrKind::Slice => (prop::array::uniform8(-1i64..3), prop::array::uniform8(-2i64..3), shape())
             .prop_map(|(start, step, sizes)| Attrs::Slice(Box::new(SliceSpec { start, step, sizes })))
             .boxed(),
+        AttrKind::Window => {
+            let sizes = |least: usize, most: usize| prop::array::uniform3(least..=most);
+            let windows = (sizes(0, 3), sizes(0, 2), sizes(0, 2), sizes(0, 2), sizes(0, 2), sizes(0, 2));
+            (0u8..5, 0usize..3, windows)
+                .prop_map(|(rank, groups, (input, kernel, stride, dilation, low, high))| {
+                    // Mostly neutral where they have to be.
+                    let fit = |sizes: [usize; 3], neutral| {
+                        std::array::from_fn(|i| if i + (rank as usize) < 3 { neutral } else { sizes[i] })
+                    };
+                    Attrs::Window(Box::new(WindowSpec {
+                        rank,
+                        groups,
+                        input: fit(input, 1),
+                        kernel: fit(kernel, 1),
+                        stride: fit(stride, 1),
+                        dilation: fit(dilation, 1),
+                        low: fit(low, 0),
+                        high: fit(high, 0),
+                    }))
+                })
+                .boxed()
+        }
         AttrKind::Create => (shape(), dtype()).prop_map(|(shape, dtype)| Attrs::Create { shape, dtype }).boxed(),
         AttrKind::Random => (shape(), dtype(), any::<(u64, u64)>())
             .prop_map(|(shape, dtype, (seed, stream))| Attrs::Random { shape, dtype, seed, stream })

@@ -998,6 +998,35 @@ def attention(
     attn_mask: Tensor | None,
     is_causal: _bool,
     scale: _float | None,
+# Windows: `nn.functional` has these with PyTorch's arguments
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: _int | Sequence[_int],
+    low: _int | Sequence[_int],
+    high: _int | Sequence[_int],
+    dilation: _int | Sequence[_int],
+    groups: _int,
+) -> Tensor: ...
+def convolution_input(
+    input: Tensor,
+    weight: Tensor,
+    sizes: _int | Sequence[_int],
+    stride: _int | Sequence[_int],
+    low: _int | Sequence[_int],
+    high: _int | Sequence[_int],
+    dilation: _int | Sequence[_int],
+    groups: _int,
+) -> Tensor: ...
+def pool(
+    name: str,
+    input: Tensor,
+    kernel_size: _int | Sequence[_int],
+    stride: _int | Sequence[_int],
+    low: _int | Sequence[_int],
+    high: _int | Sequence[_int],
+    dilation: _int | Sequence[_int],
 ) -> Tensor: ...
 
 # Gradients

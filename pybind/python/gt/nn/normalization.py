@@ -179,3 +179,18 @@ class BatchNorm2d(_BatchNorm):
     """Mean 0 and variance 1 of each channel of `(samples, channels, height, width)`."""
 
     axes = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Mean 0 and variance 1 of each channel of `(samples, channels, depth, height, width)`."""
+
+    axes = (5,)
+
+
+class SyncBatchNorm(Module):
+    """Not there: one process sees all samples of a batch, so `BatchNorm2d` and its like do what it is for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "SyncBatchNorm: there are no processes to agree with; use BatchNorm1d, BatchNorm2d or BatchNorm3d"
+        )

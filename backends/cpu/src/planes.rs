@@ -1,0 +1,270 @@
+//! Where a convolution's operands lie in scratch memory, and which offsets there are the terms of its sums.
+//!
+//! A sample's channels are copied once, padded, a stride's phases as planes of their own.
+
+use crate::Result;
+use crate::tiles::{TILE_ELEMENTS_MAX, Tiled};
+use gt_backend::ExecError;
+use gt_ops::WindowSpec;
+use gt_ops::window::WINDOW_AXES_MAX;
+use std::ops::Range;
+
+/// An entry for each axis.
+pub type Axes = [usize; WINDOW_AXES_MAX];
+
+/// One axis of planes in scratch memory: element `i` of a phase is element `starts[phase] + i * step` of the source,
+/// or padding.
+pub struct Axis {
+    starts: Vec<isize>,
+    step: usize,
+    count: usize,
+    /// Elements of the source.
+    pub source: usize,
+}
+
+impl Axis {
+    /// The elements of `phase` that the source has.
+    fn inside(&self, phase: usize) -> Range<usize> {
+        let (start, step) = (self.starts[phase], self.step as isize);
+        let first = if start < 0 { (-start).div_ceil_of(step) } else { 0 };
+        let end = (self.source as isize - start).max(0).div_ceil_of(step);
+        let end = (end as usize).min(self.count);
+        (first as usize).min(end)..end
+    }
+}
+
+trait DivCeil {
+    fn div_ceil_of(self, by: Self) -> Self;
+}
+impl DivCeil for isize {
+    /// Of numbers that are not negative.
+    fn div_ceil_of(self, by: isize) -> isize {
+        (self as usize).div_ceil(by as usize) as isize
+    }
+}
+
+/// How one sample's channels (of one group) lie in scratch memory: by channel, by phases, by places.
+pub struct Planes {
+    pub axes: [Axis; WINDOW_AXES_MAX],
+    /// From a place to the next.
+    pub pitch: Axes,
+    /// From a phase to the next.
+    phase: Axes,
+    /// From a channel to the next.
+    pub channel: usize,
+    pub elements: usize,
+}
+
+impl Planes {
+    /// # Errors
+    /// More than there can be memory for.
+    fn new(axes: [Axis; WINDOW_AXES_MAX], channels: usize) -> Result<Planes> {
+        let (mut pitch, mut phase, mut step) = ([0; WINDOW_AXES_MAX], [0; WINDOW_AXES_MAX], Some(1usize));
+        for i in (0..WINDOW_AXES_MAX).rev() {
+            pitch[i] = step.unwrap_or(0);
+            step = step.and_then(|step| step.checked_mul(axes[i].count));
+        }
+        for i in (0..WINDOW_AXES_MAX).rev() {
+            phase[i] = step.unwrap_or(0);
+            step = step.and_then(|step| step.checked_mul(axes[i].starts.len()));
+        }
+        let all = step.and_then(|step| Some((step, step.checked_mul(channels)?.checked_add(TILE_ELEMENTS_MAX)?)));
+        // Shapes bound what a tensor may hold; scratch memory is asked for as one.
+        let (channel, elements) =
+            all.filter(|(_, elements)| *elements <= gt_ops::shape::ELEMENTS_MAX >> 8).ok_or_else(too_large)?;
+        Ok(Planes { axes, pitch, phase, channel, elements })
+    }
+
+    /// Copies a sample's channels from their contiguous source.
+    ///
+    /// # Safety
+    /// The source has the axes' sizes for each channel; `to` has room for all elements.
+    pub unsafe fn fill<E: Tiled>(&self, channels: usize, from: *const E, to: *mut E) {
+        let [depth, height, width] = &self.axes;
+        let plane = depth.source * height.source * width.source;
+        let mut at = to;
+        for channel in 0..channels {
+            let source = from.wrapping_add(channel * plane);
+            for (pd, ph, pw) in phases(&self.axes) {
+                let (inside_d, inside_h, inside_w) = (depth.inside(pd), height.inside(ph), width.inside(pw));
+                for d in 0..depth.count {
+                    for h in 0..height.count {
+                        // SAFETY: the caller's promise: `at` walks over all elements once, and what is inside is the
+                        // source's.
+                        unsafe {
+                            if inside_d.contains(&d) && inside_h.contains(&h) && !inside_w.is_empty() {
+                                let place = |axis: &Axis, phase: usize, i: usize| {
+                                    (axis.starts[phase] + (i * axis.step) as isize) as usize
+                                };
+                                let row = place(depth, pd, d) * height.source + place(height, ph, h);
+                                let first = row * width.source + place(width, pw, inside_w.start);
+                                fill_row(source.add(first), width.step, at, &inside_w, width.count);
+                            } else {
+                                zero(at, width.count);
+                            }
+                        }
+                        at = at.wrapping_add(width.count);
+                    }
+                }
+            }
+        }
+        // SAFETY: as above: a tile may read past the last row.
+        unsafe { zero(at, TILE_ELEMENTS_MAX) };
+    }
+}
+
+/// # Safety
+/// `to` has room for `n`.
+#[inline(always)]
+pub unsafe fn zero<E: Tiled>(to: *mut E, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(i).write(E::ZERO) };
+    }
+}
+
+/// # Safety
+/// `to` has room for `n`, and `from` is valid for as many steps as are inside.
+#[inline(always)]
+unsafe fn fill_row<E: Tiled>(from: *const E, step: usize, to: *mut E, inside: &Range<usize>, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        zero(to, inside.start);
+        if step == 1 {
+            from.copy_to_nonoverlapping(to.add(inside.start), inside.len());
+        } else {
+            for (i, at) in inside.clone().enumerate() {
+                to.add(at).write(from.add(i * step).read());
+            }
+        }
+        zero(to.add(inside.end), n - inside.end);
+    }
+}
+
+/// The phases of each axis, in the order they lie in.
+fn phases(axes: &[Axis; WINDOW_AXES_MAX]) -> impl Iterator<Item = (usize, usize, usize)> {
+    let [depth, height, width] = axes.each_ref().map(|axis| axis.starts.len());
+    (0..depth * height * width).map(move |i| (i / (height * width), i / width % height, i % width))
+}
+
+pub fn too_large() -> ExecError {
+    ExecError::internal("a convolution's padded input is larger than any memory")
+}
+
+/// The planes of an input as windows of `spec` see it, and the offset of each element of a window of one channel.
+pub fn input_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result<(Planes, Vec<isize>)> {
+    let mut places: [Vec<(usize, usize)>; WINDOW_AXES_MAX] = Default::default();
+    let axes: [Axis; WINDOW_AXES_MAX] = std::array::from_fn(|i| {
+        let stride = spec.stride[i];
+        // Only phases that an element of a window falls on.
+        let mut residues: Vec<usize> = (0..spec.kernel[i].min(stride)).map(|k| k * spec.dilation[i] % stride).collect();
+        residues.sort_unstable();
+        residues.dedup();
+        places[i] = (0..spec.kernel[i])
+            .map(|k| {
+                let at = k * spec.dilation[i];
+                (residues.partition_point(|residue| *residue < at % stride), at / stride)
+            })
+            .collect();
+        let starts = residues.iter().map(|residue| *residue as isize - spec.low[i] as isize).collect();
+        Axis { starts, step: stride, count: output[i] + (spec.reach(i) - 1) / stride, source: spec.input[i] }
+    });
+    let planes = Planes::new(axes, channels)?;
+    let mut offsets = Vec::with_capacity(spec.kernel.iter().product());
+    for d in &places[0] {
+        for h in &places[1] {
+            for w in &places[2] {
+                let each = [d, h, w].into_iter().zip(planes.phase.iter().zip(&planes.pitch));
+                offsets.push(each.map(|((phase, at), (by, pitch))| phase * by + at * pitch).sum::<usize>() as isize);
+            }
+        }
+    }
+    Ok((planes, offsets))
+}
+
+/// Which results one pass over planes makes: places `0..count` of each axis.
+pub struct Pass {
+    /// Offsets of a channel's terms, and where in the kernel they are.
+    pub taps: Vec<(isize, usize)>,
+    pub count: Axes,
+    /// From the start of a sample's first result, and from place to place.
+    pub base: usize,
+    pub steps: Axes,
+    /// Weights by blocks of rows, then by terms.
+    pub weights: usize,
+}
+
+/// The places of an input along one axis that are a stride apart, and what reaches them.
+struct Phase {
+    /// The first place.
+    first: usize,
+    /// How many there are.
+    count: usize,
+    /// Each element of the kernel that reaches them, and how far off its gradient is.
+    taps: Vec<(usize, isize)>,
+}
+
+/// The phases that the kernel reaches.
+fn transposed_axis(spec: &WindowSpec, axis: usize) -> Vec<Phase> {
+    let (stride, low) = (spec.stride[axis], spec.low[axis] as isize);
+    let at = |k: usize| (k * spec.dilation[axis]) as isize - low;
+    let mut by_phase: Vec<(usize, usize)> =
+        (0..spec.kernel[axis]).map(|k| (at(k).rem_euclid(stride as isize) as usize, k)).collect();
+    by_phase.sort_unstable();
+    by_phase
+        .chunk_by(|a, b| a.0 == b.0)
+        .filter(|taps| taps[0].0 < spec.input[axis])
+        .map(|taps| {
+            let first = taps[0].0;
+            let far = |k: usize| (first as isize - at(k)) / stride as isize;
+            Phase {
+                first,
+                count: (spec.input[axis] - first).div_ceil(stride),
+                taps: taps.iter().map(|(_, k)| (*k, far(*k))).collect(),
+            }
+        })
+        .collect()
+}
+
+/// The planes of an output's gradient as its transpose sees it, and a pass for each phase of the input's places.
+pub fn transposed_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result<(Planes, Vec<Pass>)> {
+    let each: [Vec<Phase>; WINDOW_AXES_MAX] = std::array::from_fn(|i| transposed_axis(spec, i));
+    let axes: [Axis; WINDOW_AXES_MAX] = std::array::from_fn(|i| {
+        let ends =
+            || each[i].iter().flat_map(|phase| phase.taps.iter().map(|(_, far)| (*far, phase.count as isize + far)));
+        let first = ends().map(|(first, _)| first).min().unwrap_or(0);
+        let end = ends().map(|(_, end)| end).max().unwrap_or(0).max(first + 1);
+        Axis { starts: vec![first], step: 1, count: (end - first) as usize, source: output[i] }
+    });
+    let planes = Planes::new(axes, channels)?;
+    let [_, height, width] = spec.input;
+    let steps = [height * width, width, 1];
+    let mut passes = Vec::new();
+    for phase_d in &each[0] {
+        for phase_h in &each[1] {
+            for phase_w in &each[2] {
+                let phases = [phase_d, phase_h, phase_w];
+                let mut taps = Vec::with_capacity(phases.iter().map(|phase| phase.taps.len()).product());
+                for d in &phase_d.taps {
+                    for h in &phase_h.taps {
+                        for w in &phase_w.taps {
+                            let far = [d.1, h.1, w.1].into_iter().enumerate();
+                            let offset =
+                                far.map(|(i, far)| (far - planes.axes[i].starts[0]) * planes.pitch[i] as isize).sum();
+                            taps.push((offset, (d.0 * spec.kernel[1] + h.0) * spec.kernel[2] + w.0));
+                        }
+                    }
+                }
+                passes.push(Pass {
+                    taps,
+                    count: phases.map(|phase| phase.count),
+                    base: (0..WINDOW_AXES_MAX).map(|i| phases[i].first * steps[i]).sum(),
+                    // A stride that is never taken may be too large to multiply.
+                    steps: std::array::from_fn(|i| if phases[i].count > 1 { steps[i] * spec.stride[i] } else { 0 }),
+                    weights: 0,
+                });
+            }
+        }
+    }
+    Ok((planes, passes))
+}

@@ -1,0 +1,411 @@
+//! Pools and their gradients: channel by channel, a row of results at a time.
+
+use crate::kernels::Level;
+use crate::strided::{Shared, run_or_not};
+use crate::tensor::Tensor;
+use crate::{CpuBackend, Result};
+use gt_backend::ExecError;
+use gt_ops::{DType, Meta, Op, WindowSpec};
+use std::ops::Range;
+
+/// Elements of windows that a thread looks at in a nanosecond.
+const ELEMENTS_PER_NS: usize = 2;
+/// Chunks a thread.
+const CHUNKS_PER_THREAD: usize = 4;
+/// No element of a window was seen yet.
+const NONE: u32 = u32::MAX;
+
+/// An element of a pool.
+trait Pooled: Copy + PartialOrd + 'static {
+    const ZERO: Self;
+    const LEAST: Self;
+    fn plus(self, other: Self) -> Self;
+    /// Whether it replaces the largest so far. Of several NaNs, the last counts, as in PyTorch.
+    #[inline(always)]
+    fn beats(self, best: Self) -> bool {
+        #[expect(clippy::eq_op, reason = "whether it is NaN")]
+        let nan = self != self;
+        (self > best) | nan
+    }
+}
+
+macro_rules! pooled {
+    ($($t:ty)*) => {$(
+        impl Pooled for $t {
+            const ZERO: Self = 0.0;
+            const LEAST: Self = <$t>::NEG_INFINITY;
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+        }
+    )*};
+}
+pooled!(f32 f64);
+
+/// The row loops of one level: over `n` results and elements `step` apart.
+#[derive(Clone, Copy)]
+struct Rows<E> {
+    largest: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
+    find: unsafe fn(best: *mut E, found: *mut u32, tap: u32, from: *const E, step: usize, n: usize),
+    sum: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
+    spread: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
+}
+
+/// Calls a loop with the step as a constant where it is a usual one, so that it is vectorised.
+macro_rules! with_step {
+    ($step:ident, $body:expr) => {
+        match $step {
+            1 => {
+                let $step = 1;
+                $body
+            }
+            2 => {
+                let $step = 2;
+                $body
+            }
+            _ => $body,
+        }
+    };
+}
+
+/// # Safety
+/// `to` is valid for `n` elements and `from` for as many steps.
+#[inline(always)]
+unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
+    with_step!(step, {
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (x, best) = (from.add(i * step).read(), to.add(i).read());
+                to.add(i).write(if x.beats(best) { x } else { best });
+            }
+        }
+    });
+}
+
+/// # Safety
+/// As [`largest`].
+#[inline(always)]
+unsafe fn find<E: Pooled>(best: *mut E, found: *mut u32, tap: u32, from: *const E, step: usize, n: usize) {
+    with_step!(step, {
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (x, top, at) = (from.add(i * step).read(), best.add(i).read(), found.add(i).read());
+                let beats = x.beats(top) | (at == NONE);
+                best.add(i).write(if beats { x } else { top });
+                found.add(i).write(if beats { tap } else { at });
+            }
+        }
+    });
+}
+
+/// # Safety
+/// As [`largest`].
+#[inline(always)]
+unsafe fn sum<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
+    with_step!(step, {
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe { to.add(i).write(to.add(i).read().plus(from.add(i * step).read())) };
+        }
+    });
+}
+
+/// # Safety
+/// `from` is valid for `n` elements and `to` for as many steps.
+#[inline(always)]
+unsafe fn spread<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
+    with_step!(step, {
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe { to.add(i * step).write(to.add(i * step).read().plus(from.add(i).read())) };
+        }
+    });
+}
+
+macro_rules! level {
+    ($(#[$enable:meta])* $name:ident) => {
+        mod $name {
+            use super::{Pooled, Rows};
+            $(#[$enable])*
+            unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { super::largest(to, from, step, n) }
+            }
+            $(#[$enable])*
+            unsafe fn find<E: Pooled>(best: *mut E, found: *mut u32, tap: u32, from: *const E, step: usize, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { super::find(best, found, tap, from, step, n) }
+            }
+            $(#[$enable])*
+            unsafe fn sum<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { super::sum(to, from, step, n) }
+            }
+            $(#[$enable])*
+            unsafe fn spread<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { super::spread(to, from, step, n) }
+            }
+            pub fn rows<E: Pooled>() -> Rows<E> {
+                Rows { largest, find, sum, spread }
+            }
+        }
+    };
+}
+
+level! { baseline }
+#[cfg(target_arch = "x86_64")]
+level! { #[target_feature(enable = "avx2,fma")] avx2 }
+#[cfg(target_arch = "x86_64")]
+level! { #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")] avx512 }
+
+fn rows<E: Pooled>(level: Level) -> Rows<E> {
+    match level {
+        Level::Baseline => baseline::rows(),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::rows(),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx512::rows(),
+    }
+}
+
+/// The windows over one channel.
+struct Windows {
+    spec: WindowSpec,
+    output: [usize; 3],
+    /// For each column of the kernel that is ever inside the input: which, the results for which it is, and where the
+    /// first of them finds it.
+    columns: Vec<(usize, Range<usize>, usize)>,
+}
+
+impl Windows {
+    fn new(spec: &WindowSpec, output: [usize; 3]) -> Windows {
+        let (stride, low, size) = (spec.stride[2], spec.low[2], spec.input[2]);
+        let columns = (0..spec.kernel[2]).filter_map(|k| {
+            let far = k * spec.dilation[2];
+            let first = low.saturating_sub(far).div_ceil(stride);
+            let end = (size + low).saturating_sub(far).div_ceil(stride).min(output[2]);
+            (first < end).then(|| (k, first..end, first * stride + far - low))
+        });
+        Windows { spec: *spec, output, columns: columns.collect() }
+    }
+
+    /// The elements of the kernel along `axis` that are inside the input for the result at `at`.
+    fn inside(&self, axis: usize, at: usize) -> Range<usize> {
+        let (low, dilation) = (self.spec.low[axis], self.spec.dilation[axis]);
+        let start = at * self.spec.stride[axis];
+        let first = low.saturating_sub(start).div_ceil(dilation);
+        let end = (self.spec.input[axis] + low).saturating_sub(start).div_ceil(dilation).min(self.spec.kernel[axis]);
+        first..end
+    }
+
+    /// Calls `f` for each row of results, and with it a function that calls its own argument for each row of the input
+    /// below it: the number of the row's first tap and where the row starts.
+    fn rows(&self, mut f: impl FnMut(usize, &dyn Fn(&mut dyn FnMut(usize, usize)))) {
+        let [depth, height, _] = self.output;
+        let [_, input_height, input_width] = self.spec.input;
+        let place = |axis: usize, at: usize, k: usize| {
+            at * self.spec.stride[axis] + k * self.spec.dilation[axis] - self.spec.low[axis]
+        };
+        for d in 0..depth {
+            for h in 0..height {
+                f(d * height + h, &|each| {
+                    for kd in self.inside(0, d) {
+                        for kh in self.inside(1, h) {
+                            let row = place(0, d, kd) * input_height + place(1, h, kh);
+                            each((kd * self.spec.kernel[1] + kh) * self.spec.kernel[2], row * input_width);
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    /// Where in the input the tap of a window of the result row `row`, column `column` is.
+    fn position(&self, row: usize, column: usize, tap: usize) -> usize {
+        let [_, height, width] = self.spec.kernel;
+        let at = [row / self.output[1], row % self.output[1], column];
+        let taps = [tap / (height * width), tap / width % height, tap % width];
+        let [d, h, w] =
+            std::array::from_fn(|i| at[i] * self.spec.stride[i] + taps[i] * self.spec.dilation[i] - self.spec.low[i]);
+        (d * self.spec.input[1] + h) * self.spec.input[2] + w
+    }
+}
+
+/// Finds in each window of a channel the largest element, and calls `each` with the result's place and the element's.
+///
+/// # Safety
+/// `from` is the channel's input.
+unsafe fn search<E: Pooled>(
+    windows: &Windows,
+    rows: &Rows<E>,
+    from: *const E,
+    mut each: impl FnMut(usize, Option<usize>),
+) {
+    let width = windows.output[2];
+    let (mut best, mut found) = (vec![E::LEAST; width], vec![NONE; width]);
+    windows.rows(|row, below| {
+        best.fill(E::LEAST);
+        found.fill(NONE);
+        below(&mut |tap, start| {
+            for (k, range, at) in &windows.columns {
+                // SAFETY: the ranges lie in the row of results, and what they look at in the channel.
+                unsafe {
+                    (rows.find)(
+                        best.as_mut_ptr().add(range.start),
+                        found.as_mut_ptr().add(range.start),
+                        (tap + k) as u32,
+                        from.add(start + at),
+                        windows.spec.stride[2],
+                        range.len(),
+                    );
+                }
+            }
+        });
+        for (column, tap) in found.iter().enumerate() {
+            let position = (*tap != NONE).then(|| windows.position(row, column, *tap as usize));
+            each(row * width + column, position);
+        }
+    });
+}
+
+impl CpuBackend {
+    /// Any op of class pooling.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(crate) fn pooling(
+        &mut self,
+        op: Op,
+        a: &Tensor,
+        other: Option<&Tensor>,
+        spec: &WindowSpec,
+        out: &Meta,
+    ) -> Result<Tensor> {
+        let half = |t: &Tensor| matches!(t.meta.dtype, DType::F16 | DType::BF16);
+        if half(a) {
+            let wide = |t: &Tensor| Meta::new(t.meta.shape, DType::F32);
+            let other = other.map(|other| self.cast(other, &wide(other), 0)).transpose()?;
+            let a = self.cast(a, &wide(a), 0)?;
+            if out.dtype == DType::I64 {
+                return self.pooling(op, &a, other.as_ref(), spec, out);
+            }
+            let result = self.pooling(op, &a, other.as_ref(), spec, &Meta::new(out.shape, DType::F32))?;
+            return self.cast(&result, out, 0);
+        }
+        let a = self.contiguous(a)?;
+        let other = other.map(|other| self.contiguous(other)).transpose()?;
+        let result = self.new_tensor(out)?;
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        match a.meta.dtype {
+            DType::F64 => self.pool_planes::<f64>(op, &a, other.as_ref(), spec, &result)?,
+            _ => self.pool_planes::<f32>(op, &a, other.as_ref(), spec, &result)?,
+        }
+        Ok(result)
+    }
+
+    fn pool_planes<E: Pooled>(
+        &mut self,
+        op: Op,
+        a: &Tensor,
+        other: Option<&Tensor>,
+        spec: &WindowSpec,
+        out: &Tensor,
+    ) -> Result<()> {
+        let output = spec.output().map_err(|e| ExecError::internal(e.to_string()))?;
+        let windows = Windows::new(spec, output);
+        let rows = rows::<E>(self.level);
+        let (inputs, outputs): (usize, usize) = (spec.input.iter().product(), output.iter().product());
+        let planes: usize = out.meta.shape.dims()[..2].iter().product();
+        let input = match op {
+            Op::MaxPoolInput => other.map(Tensor::ptr),
+            _ => Some(a.ptr()),
+        };
+        let input = input.ok_or_else(|| ExecError::internal("an operand is missing"))?;
+        let (from, given, to) =
+            (Shared::new(input.cast::<E>()), Shared::new(a.ptr().cast::<E>()), Shared::new(out.ptr()));
+        let per_plane = outputs.saturating_mul(spec.kernel.iter().product());
+        let chunks = planes.min(self.pool.threads() * CHUNKS_PER_THREAD);
+        run_or_not(&mut self.pool, planes.saturating_mul(per_plane) / ELEMENTS_PER_NS, chunks, &|i| {
+            for plane in planes * i / chunks..planes * (i + 1) / chunks {
+                // SAFETY: planes are disjoint, and each operand has one of its sizes.
+                unsafe {
+                    let (from, grads) = (from.get().add(plane * inputs), given.get().add(plane * outputs));
+                    match op {
+                        Op::MaxPool => {
+                            reduce(&windows, rows.largest, E::LEAST, from, to.get().cast::<E>().add(plane * outputs))
+                        }
+                        Op::SumPool => {
+                            reduce(&windows, rows.sum, E::ZERO, from, to.get().cast::<E>().add(plane * outputs))
+                        }
+                        Op::MaxPoolIndices => {
+                            let to = to.get().cast::<i64>().add(plane * outputs);
+                            search(&windows, &rows, from, |at, position| {
+                                // A window of padding alone has no position.
+                                to.add(at).write(position.map_or(-1, |position| position as i64));
+                            });
+                        }
+                        Op::MaxPoolInput => {
+                            let to = to.get().cast::<E>().add(plane * inputs);
+                            fill(to, inputs, E::ZERO);
+                            search(&windows, &rows, from, |at, position| {
+                                if let Some(position) = position {
+                                    to.add(position).write(to.add(position).read().plus(grads.add(at).read()));
+                                }
+                            });
+                        }
+                        _ => {
+                            let to = to.get().cast::<E>().add(plane * inputs);
+                            fill(to, inputs, E::ZERO);
+                            windows.rows(|row, below| {
+                                below(&mut |_, start| {
+                                    for (_, range, at) in &windows.columns {
+                                        let grads = grads.add(row * output[2] + range.start);
+                                        (rows.spread)(to.add(start + at), grads, spec.stride[2], range.len());
+                                    }
+                                });
+                            });
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// # Safety
+/// `to` has room for `n`.
+unsafe fn fill<E: Pooled>(to: *mut E, n: usize, x: E) {
+    for i in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(i).write(x) };
+    }
+}
+
+/// # Safety
+/// `from` is a channel's input and `to` its result.
+unsafe fn reduce<E: Pooled>(
+    windows: &Windows,
+    row_loop: unsafe fn(*mut E, *const E, usize, usize),
+    start: E,
+    from: *const E,
+    to: *mut E,
+) {
+    let width = windows.output[2];
+    windows.rows(|row, below| {
+        let to = to.wrapping_add(row * width);
+        // SAFETY: the caller's promise.
+        unsafe { fill(to, width, start) };
+        below(&mut |_, first| {
+            for (_, range, at) in &windows.columns {
+                // SAFETY: the caller's promise; the ranges lie in the row, and what they look at in the channel.
+                unsafe { row_loop(to.add(range.start), from.add(first + at), windows.spec.stride[2], range.len()) };
+            }
+        });
+    });
+}

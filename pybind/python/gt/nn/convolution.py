@@ -1,0 +1,218 @@
+"""The convolutional layers, plain and transposed, over one to three axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gt
+from gt._gt import Tensor
+from gt.nn import functional, init
+from gt.nn._windows import Sizes, tuple_of
+from gt.nn.module import Module
+from gt.nn.parameter import Parameter
+
+_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _Conv(Module):
+    """What all share: the options, the weight and the bias, and how they start."""
+
+    rank: int
+    transposed = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        padding: Sizes | str,
+        dilation: Sizes,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        output_padding: Sizes = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups:
+            raise ValueError("in_channels must be divisible by groups")
+        if out_channels % groups:
+            raise ValueError("out_channels must be divisible by groups")
+        if padding_mode not in _MODES:
+            raise ValueError(f"padding_mode must be one of {set(_MODES)}, but got padding_mode='{padding_mode}'")
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = tuple_of(kernel_size, self.rank)
+        self.stride = tuple_of(stride, self.rank, "stride")
+        self.dilation = tuple_of(dilation, self.rank, "dilation")
+        self.output_padding = tuple_of(output_padding, self.rank, "output_padding")
+        self.groups = groups
+        self.padding_mode = padding_mode
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ValueError(f"Invalid padding string '{padding}', should be one of {{'valid', 'same'}}")
+            if padding == "same" and any(step != 1 for step in self.stride):
+                raise ValueError("padding='same' is not supported for strided convolutions")
+            self.padding: Any = padding
+        else:
+            self.padding = tuple_of(padding, self.rank, "padding")
+        channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
+        self.weight = Parameter(gt.empty(*channels, *self.kernel_size, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(gt.empty(out_channels, device=device, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weight and the bias anew, uniform within 1/√(terms of a sum)."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            terms = self.weight.shape[1] * math.prod(self.kernel_size)
+            if terms:
+                init.uniform_(self.bias, -1 / math.sqrt(terms), 1 / math.sqrt(terms))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`(samples, in_channels, *sizes)` to `(samples, out_channels, *sizes)`, or both without samples."""
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            pads = []
+            for i in reversed(range(self.rank)):  # the last axis first
+                total = self.dilation[i] * (self.kernel_size[i] - 1)
+                if padding == "same":
+                    pads += [total // 2, total - total // 2]
+                else:
+                    pads += [0, 0] if padding == "valid" else [padding[i], padding[i]]
+            input, padding = functional.pad(input, pads, mode=self.padding_mode), 0
+        convolve = getattr(functional, f"conv{self.rank}d")
+        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+    def extra_repr(self) -> str:
+        """The sizes and the options that are not the usual ones."""
+        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
+        if self.padding != (0,) * self.rank:
+            parts.append(f"padding={self.padding}")
+        if self.dilation != (1,) * self.rank:
+            parts.append(f"dilation={self.dilation}")
+        if self.output_padding != (0,) * self.rank:
+            parts.append(f"output_padding={self.output_padding}")
+        if self.groups != 1:
+            parts.append(f"groups={self.groups}")
+        if self.bias is None:
+            parts.append("bias=False")
+        if self.padding_mode != "zeros":
+            parts.append(f"padding_mode={self.padding_mode}")
+        return ", ".join(parts)
+
+
+class _PlainConv(_Conv):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            *(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode),
+            device=device,
+            dtype=dtype,
+        )
+
+
+class Conv1d(_PlainConv):
+    """Sums of products of a weight and the windows of `(samples, channels, length)`, plus a bias."""
+
+    rank = 1
+
+
+class Conv2d(_PlainConv):
+    """Sums of products of a weight and the windows of `(samples, channels, height, width)`, plus a bias."""
+
+    rank = 2
+
+
+class Conv3d(_PlainConv):
+    """Sums of products of a weight and the windows of `(samples, channels, depth, height, width)`, plus a bias."""
+
+    rank = 3
+
+
+class _TransposedConv(_Conv):
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        super().__init__(
+            *(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode),
+            output_padding=output_padding,
+            device=device,
+            dtype=dtype,
+        )
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """`(samples, in_channels, *sizes)` to larger sizes; `output_size` chooses among those that are possible."""
+        more = self.output_padding if output_size is None else self._padding_for(input, list(output_size))
+        convolve = getattr(functional, f"conv_transpose{self.rank}d")
+        return convolve(
+            input, self.weight, self.bias, self.stride, self.padding, more, groups=self.groups, dilation=self.dilation
+        )
+
+    def _padding_for(self, input: Tensor, wanted: list[int]) -> tuple[int, ...]:
+        wanted = wanted[-self.rank :]
+        if len(wanted) != self.rank:
+            raise ValueError(f"{type(self).__name__}: output_size must have {self.rank} elements, but got {wanted}")
+        more = []
+        for i, (size, want) in enumerate(zip(input.shape[-self.rank :], wanted, strict=True)):
+            reach = self.dilation[i] * (self.kernel_size[i] - 1) + 1
+            least = (size - 1) * self.stride[i] - 2 * self.padding[i] + reach
+            if not least <= want < least + self.stride[i]:
+                raise ValueError(
+                    f"requested an output size of {wanted}, but axis {i} may have from {least} to "
+                    f"{least + self.stride[i] - 1}"
+                )
+            more.append(want - least)
+        return tuple(more)
+
+
+class ConvTranspose1d(_TransposedConv):
+    """Each element spread over a window as the weight says: the gradient of `Conv1d` as a layer."""
+
+    rank = 1
+
+
+class ConvTranspose2d(_TransposedConv):
+    """Each element spread over a window as the weight says: the gradient of `Conv2d` as a layer."""
+
+    rank = 2
+
+
+class ConvTranspose3d(_TransposedConv):
+    """Each element spread over a window as the weight says: the gradient of `Conv3d` as a layer."""
+
+    rank = 3

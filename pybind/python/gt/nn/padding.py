@@ -1,0 +1,77 @@
+"""The padding layers: the last one to three axes longer, by a constant or by what is there."""
+
+from __future__ import annotations
+
+from gt._gt import Tensor
+from gt.nn import functional
+from gt.nn._windows import Sizes
+from gt.nn.module import Module
+
+
+class _Pad(Module):
+    rank: int
+    mode: str
+
+    def __init__(self, padding: Sizes) -> None:
+        super().__init__()
+        pads = (padding,) * (2 * self.rank) if isinstance(padding, int) else tuple(padding)
+        if len(pads) != 2 * self.rank:
+            raise ValueError(f"{type(self).__name__}: padding must have {2 * self.rank} elements, but got {padding}")
+        self.padding = pads
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, padded."""
+        return functional.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        """How much: before and after the last axis, then the one before it."""
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    mode = "constant"
+
+    def __init__(self, padding: Sizes, value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, padded."""
+        return functional.pad(input, self.padding, "constant", self.value)
+
+    def extra_repr(self) -> str:
+        """How much, and by what."""
+        return f"padding={self.padding}, value={self.value}"
+
+
+class _ZeroPad(_ConstantPad):
+    def __init__(self, padding: Sizes) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        """How much."""
+        return f"{self.padding}"
+
+
+def _layers(kind: type[_Pad], name: str, doc: str, mode: str | None = None) -> list[type[_Pad]]:
+    """A layer for each number of axes."""
+    made = []
+    for rank in (1, 2, 3):
+        words = {"__doc__": doc.format(rank), "__module__": __name__, "rank": rank}
+        made.append(type(f"{name}{rank}d", (kind,), words | ({"mode": mode} if mode else {})))
+    return made
+
+
+ConstantPad1d, ConstantPad2d, ConstantPad3d = _layers(
+    _ConstantPad, "ConstantPad", "The last {} axes longer by a constant."
+)
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _layers(_ZeroPad, "ZeroPad", "The last {} axes longer by zeros.")
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _layers(
+    _Pad, "ReflectionPad", "The last {} axes longer by their mirror image.", "reflect"
+)
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _layers(
+    _Pad, "ReplicationPad", "The last {} axes longer by their first and last elements.", "replicate"
+)
+CircularPad1d, CircularPad2d, CircularPad3d = _layers(
+    _Pad, "CircularPad", "The last {} axes longer by their other end.", "circular"
+)

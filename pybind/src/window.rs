@@ -1,0 +1,104 @@
+//! Convolutions and pools, for `gt.nn.functional` to call with PyTorch's arguments made complete.
+
+use crate::convert::ints;
+use crate::error::OrRaise;
+use crate::tensor::{PyTensor, build_from};
+use gt_ops::window::{self, Window};
+use gt_ops::{Op, OpError};
+use pyo3::prelude::*;
+
+/// What says how windows lie, as Python gives it.
+struct Sizes {
+    stride: Vec<i64>,
+    low: Vec<i64>,
+    high: Vec<i64>,
+    dilation: Vec<i64>,
+}
+
+impl Sizes {
+    fn window(&self, groups: i64) -> Window<'_> {
+        Window { stride: &self.stride, low: &self.low, high: &self.high, dilation: &self.dilation, groups }
+    }
+}
+
+/// `torch.convolution` of batches, with padding before and after each axis.
+#[pyfunction]
+#[pyo3(signature = (input, weight, bias, stride, low, high, dilation, groups))]
+#[expect(clippy::too_many_arguments, reason = "as many as PyTorch's")]
+fn convolution(
+    py: Python<'_>,
+    input: &PyTensor,
+    weight: &PyTensor,
+    bias: Option<&PyTensor>,
+    stride: &Bound<'_, PyAny>,
+    low: &Bound<'_, PyAny>,
+    high: &Bound<'_, PyAny>,
+    dilation: &Bound<'_, PyAny>,
+    groups: i64,
+) -> PyResult<PyTensor> {
+    let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
+    let mut tensors = vec![input.snapshot(py)?, weight.snapshot(py)?];
+    tensors.extend(bias.map(|bias| bias.snapshot(py)).transpose()?);
+    let tensors: Vec<_> = tensors.iter().collect();
+    build_from(
+        &tensors,
+        |g, v| window::build_convolution(g, v[0], v[1], v.get(2).copied(), &sizes.window(groups)),
+        |s, v| s.tensor(v),
+    )
+    .or_raise()
+    .map(PyTensor::wrap)
+}
+
+/// The transpose of `convolution`, which makes an input whose last sizes are `sizes`.
+#[pyfunction]
+#[pyo3(signature = (input, weight, sizes, stride, low, high, dilation, groups))]
+#[expect(clippy::too_many_arguments, reason = "as many as PyTorch's")]
+fn convolution_input(
+    py: Python<'_>,
+    input: &PyTensor,
+    weight: &PyTensor,
+    sizes: &Bound<'_, PyAny>,
+    stride: &Bound<'_, PyAny>,
+    low: &Bound<'_, PyAny>,
+    high: &Bound<'_, PyAny>,
+    dilation: &Bound<'_, PyAny>,
+    groups: i64,
+) -> PyResult<PyTensor> {
+    let made = ints(sizes)?;
+    let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
+    build_from(
+        &[&input.snapshot(py)?, &weight.snapshot(py)?],
+        |g, v| window::build_transposed(g, v[0], v[1], &made, &sizes.window(groups)),
+        |s, v| s.tensor(v),
+    )
+    .or_raise()
+    .map(PyTensor::wrap)
+}
+
+/// A pool by name: `max_pool`, `max_pool_indices` or `sum_pool`, with padding before and after each axis.
+#[pyfunction]
+#[pyo3(signature = (name, input, kernel_size, stride, low, high, dilation))]
+#[expect(clippy::too_many_arguments, reason = "as many as PyTorch's")]
+fn pool(
+    py: Python<'_>,
+    name: &str,
+    input: &PyTensor,
+    kernel_size: &Bound<'_, PyAny>,
+    stride: &Bound<'_, PyAny>,
+    low: &Bound<'_, PyAny>,
+    high: &Bound<'_, PyAny>,
+    dilation: &Bound<'_, PyAny>,
+) -> PyResult<PyTensor> {
+    let op = [Op::MaxPool, Op::MaxPoolIndices, Op::SumPool].into_iter().find(|op| op.name() == name);
+    let op = op.ok_or_else(|| OpError::value(format!("no pool is called {name}"))).or_raise()?;
+    let kernel = ints(kernel_size)?;
+    let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
+    input.build(py, |g, v| window::build_pool(g, op, v, &kernel, &sizes.window(1)))
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(convolution, module)?)?;
+    module.add_function(wrap_pyfunction!(convolution_input, module)?)?;
+    module.add_function(wrap_pyfunction!(pool, module)?)
+}

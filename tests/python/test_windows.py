@@ -1,0 +1,244 @@
+"""Convolutions and pools compute what their definitions say, and so do their gradients, of any order."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt import _gt
+from gt.nn import functional as F  # noqa: N812
+
+RNG = np.random.default_rng(5)
+
+
+def windows(x: np.ndarray, kernel: Any, stride: Any, low: Any, high: Any, dilation: Any, fill: float) -> np.ndarray:
+    """`(samples, channels, *output, *kernel)`: the elements of each window of a padded input."""
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(low, high, strict=True)], constant_values=fill)
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    axes = tuple(range(2, x.ndim))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, reach, axes)
+    steps = tuple(slice(None, None, s) for s in stride)
+    return seen[(slice(None), slice(None), *steps, *(slice(None, None, d) for d in dilation))]
+
+
+def convolution(x: np.ndarray, w: np.ndarray, stride: Any, low: Any, high: Any, dilation: Any, groups: int) -> Any:
+    rank = x.ndim - 2
+    seen = windows(x, w.shape[2:], stride, low, high, dilation, 0.0)
+    parts = []
+    for part, weight in zip(np.split(seen, groups, 1), np.split(w, groups, 0), strict=True):
+        over = [1, *range(2 + rank, 2 + 2 * rank)]
+        parts.append(np.moveaxis(np.tensordot(part, weight, (over, [1, *range(2, 2 + rank)])), -1, 1))
+    return np.concatenate(parts, 1)
+
+
+# input, weight, stride, padding before, padding after, dilation, groups
+CASES = [
+    ((2, 3, 9), (4, 3, 3), (1,), (0,), (0,), (1,), 1),
+    ((2, 4, 9), (6, 2, 2), (2,), (1,), (0,), (2,), 2),
+    ((2, 3, 7, 9), (5, 3, 3, 2), (1, 1), (0, 0), (0, 0), (1, 1), 1),
+    ((2, 3, 7, 9), (17, 3, 3, 3), (2, 1), (1, 2), (1, 0), (1, 2), 1),
+    ((1, 4, 6, 6), (4, 1, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 4),
+    ((2, 2, 8, 5), (3, 2, 1, 1), (3, 2), (0, 0), (0, 0), (1, 1), 1),
+    ((3, 2, 4, 20), (9, 2, 4, 3), (1, 1), (0, 4), (0, 4), (1, 1), 1),
+    ((2, 2, 4, 5, 6), (3, 2, 2, 3, 2), (1, 2, 1), (0, 1, 1), (1, 1, 0), (2, 1, 1), 1),
+    ((0, 3, 7, 9), (5, 3, 3, 2), (1, 1), (0, 0), (0, 0), (1, 1), 1),
+    ((2, 0, 7, 9), (5, 0, 3, 2), (1, 1), (0, 0), (0, 0), (1, 1), 1),
+    ((2, 3, 2, 2), (5, 3, 4, 4), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+]
+
+
+@pytest.mark.parametrize(("shape", "weight", "stride", "low", "high", "dilation", "groups"), CASES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_convolution_sums_the_products_of_its_windows(
+    shape: Any, weight: Any, stride: Any, low: Any, high: Any, dilation: Any, groups: int, dtype: str
+) -> None:
+    x, w, b = (gt.tensor(RNG.standard_normal(s)).to(getattr(gt, dtype)) for s in (shape, weight, weight[:1]))
+    want = convolution(*(t.double().numpy() for t in (x, w)), stride, low, high, dilation, groups)
+    want = want + b.double().numpy().reshape(-1, *[1] * len(stride))
+    got = _gt.convolution(x, w, b, stride, low, high, dilation, groups)
+    assert got.dtype == getattr(gt, dtype)
+    tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}[dtype]
+    np.testing.assert_allclose(got.double().numpy(), want, rtol=tolerance, atol=tolerance * 10)
+
+
+@pytest.mark.parametrize(("shape", "weight", "stride", "low", "high", "dilation", "groups"), CASES)
+def test_a_convolution_is_linear_in_each_operand_and_its_gradients_are_its_transposes(
+    shape: Any, weight: Any, stride: Any, low: Any, high: Any, dilation: Any, groups: int
+) -> None:
+    """`<g, conv(x, w)>` is one number: its slope along any x' is `<g, conv(x', w)>`, and along any w' likewise."""
+    x, w, b = (gt.tensor(RNG.standard_normal(s), requires_grad=True) for s in (shape, weight, weight[:1]))
+    y = _gt.convolution(x, w, b, stride, low, high, dilation, groups)
+    g = RNG.standard_normal(tuple(y.shape))
+    y.backward(gt.tensor(g))
+    for operand, at in ((x, 0), (w, 1)):
+        assert operand.grad is not None
+        assert operand.grad.shape == operand.shape
+        along = RNG.standard_normal(tuple(operand.shape))
+        moved = [x.detach().numpy(), w.detach().numpy()]
+        moved[at] = along
+        slope = (g * convolution(*moved, stride, low, high, dilation, groups)).sum()
+        np.testing.assert_allclose((operand.grad.numpy() * along).sum(), slope, rtol=1e-10, atol=1e-10)
+    assert b.grad is not None
+    np.testing.assert_allclose(b.grad.numpy(), g.sum((0, *range(2, g.ndim))), rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_of_gradients_of_convolutions() -> None:
+    x, w, g = (
+        gt.tensor(RNG.standard_normal(s), requires_grad=True) for s in ((2, 4, 6, 5), (6, 2, 3, 2), (2, 6, 3, 4))
+    )
+    window = ((2, 1), (1, 0), (1, 0), (1, 1), 2)
+
+    def numpy_gradients(x: Any, w: Any, g: Any) -> Any:
+        """The slopes of `<g, conv(x, w)>` along x and w, an element at a time."""
+        slopes = []
+        for at, like in ((0, x), (1, w)):
+            slope = np.zeros_like(like)
+            for i in np.ndindex(like.shape):
+                unit = np.zeros_like(like)
+                unit[i] = 1
+                slope[i] = (g * convolution(*(unit if at == 0 else x, unit if at == 1 else w), *window)).sum()
+            slopes.append(slope)
+        return slopes
+
+    y = _gt.convolution(x, w, None, *window)
+    gx, gw = gt.autograd.grad(y, [x, w], g, create_graph=True)
+    for got, want in zip((gx, gw), numpy_gradients(*(t.detach().numpy() for t in (x, w, g))), strict=True):
+        np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-10, atol=1e-10)
+    # <a, gx> = <g, conv(a, w)> and <b, gw> = <g, conv(x, b)>: their slopes follow as above.
+    a, b = RNG.standard_normal(tuple(gx.shape)), RNG.standard_normal(tuple(gw.shape))
+    of_x, of_w, of_g = gt.autograd.grad((gx * gt.tensor(a)).sum() + (gw * gt.tensor(b)).sum(), [x, w, g])
+    plain = [t.detach().numpy() for t in (x, w, g)]
+    np.testing.assert_allclose(of_x.numpy(), numpy_gradients(plain[0], b, plain[2])[0], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(of_w.numpy(), numpy_gradients(a, plain[1], plain[2])[1], rtol=1e-10, atol=1e-10)
+    want = convolution(a, plain[1], *window) + convolution(plain[0], b, *window)
+    np.testing.assert_allclose(of_g.numpy(), want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", [(64, 8, 12, 12), (1, 8, 40, 40), (3, 40, 9, 9)])
+def test_large_convolutions_are_shared_among_threads(sizes: tuple[int, ...]) -> None:
+    x, w = RNG.standard_normal(sizes), RNG.standard_normal((24, sizes[1], 3, 3))
+    xt, wt = gt.tensor(x, requires_grad=True), gt.tensor(w, requires_grad=True)
+    y = F.conv2d(xt, wt, padding=1)
+    window = ((1, 1), (1, 1), (1, 1), (1, 1), 1)
+    np.testing.assert_allclose(y.detach().numpy(), convolution(x, w, *window), rtol=1e-9, atol=1e-9)
+    g = RNG.standard_normal(tuple(y.shape))
+    y.backward(gt.tensor(g))
+    along = RNG.standard_normal(w.shape)
+    np.testing.assert_allclose((wt.grad.numpy() * along).sum(), (g * convolution(x, along, *window)).sum(), rtol=1e-9)
+    along = RNG.standard_normal(x.shape)
+    np.testing.assert_allclose((xt.grad.numpy() * along).sum(), (g * convolution(along, w, *window)).sum(), rtol=1e-9)
+
+
+POOLS = [
+    ((2, 3, 9), (3,), (2,), (1,), (1,), (1,)),
+    ((2, 3, 8, 7), (2, 2), (2, 2), (0, 0), (0, 0), (1, 1)),
+    ((2, 3, 8, 7), (3, 2), (1, 3), (1, 1), (0, 1), (1, 2)),
+    ((1, 2, 5, 6, 7), (2, 3, 2), (1, 2, 2), (1, 0, 1), (0, 1, 1), (1, 1, 1)),
+    ((0, 3, 8, 7), (2, 2), (2, 2), (0, 0), (0, 0), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "stride", "low", "high", "dilation"), POOLS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_pools_reduce_their_windows(
+    shape: Any, kernel: Any, stride: Any, low: Any, high: Any, dilation: Any, dtype: str
+) -> None:
+    x = gt.tensor(RNG.permutation(np.prod(shape)).reshape(shape) % 251).to(getattr(gt, dtype))
+    plain = x.double().numpy()
+    window = (kernel, stride, low, high, dilation)
+    inside = tuple(range(-len(kernel), 0))
+    if plain.size == 0:
+        assert _gt.pool("max_pool", x, *window).shape[0] == 0
+        return
+    largest = windows(plain, *window, -np.inf).max(inside)
+    np.testing.assert_array_equal(_gt.pool("max_pool", x, *window).double().numpy(), largest)
+    indices = _gt.pool("max_pool_indices", x, *window)
+    assert indices.dtype == gt.int64
+    taken = np.take_along_axis(plain.reshape(*shape[:2], -1), indices.numpy().reshape(*shape[:2], -1), 2)
+    np.testing.assert_array_equal(taken.reshape(largest.shape), largest)
+    sums = _gt.pool("sum_pool", x, *window).double().numpy()
+    np.testing.assert_allclose(
+        sums, windows(plain, *window, 0.0).sum(inside), rtol=1e-2 if dtype != "float64" else 1e-12
+    )
+
+
+@pytest.mark.parametrize(("shape", "kernel", "stride", "low", "high", "dilation"), POOLS[:4])
+def test_gradients_of_pools(shape: Any, kernel: Any, stride: Any, low: Any, high: Any, dilation: Any) -> None:
+    x = gt.tensor(RNG.permutation(np.prod(shape)).reshape(shape).astype(float), requires_grad=True)
+    window = (kernel, stride, low, high, dilation)
+    inside = tuple(range(-len(kernel), 0))
+    along = RNG.standard_normal(shape)
+    for name, fill in (("max_pool", -np.inf), ("sum_pool", 0.0)):
+        y = _gt.pool(name, x, *window)
+        g = gt.tensor(RNG.standard_normal(tuple(y.shape)), requires_grad=True)
+        (gx,) = gt.autograd.grad(y, x, g, create_graph=True)
+        seen = windows(x.detach().numpy(), *window, fill)
+        moved = windows(along, *window, 0.0)
+        flat = (*seen.shape[: len(shape)], -1)
+        if name == "max_pool":
+            slope = np.take_along_axis(moved.reshape(flat), seen.reshape(flat).argmax(-1)[..., None], -1)[..., 0]
+        else:
+            slope = moved.sum(inside)
+        weighted = (gx * gt.tensor(along)).sum()
+        np.testing.assert_allclose(weighted.item(), (g.detach().numpy() * slope).sum(), rtol=1e-9, atol=1e-9)
+        (gg,) = gt.autograd.grad(weighted, g)
+        np.testing.assert_allclose(gg.numpy(), slope, rtol=1e-9, atol=1e-9)
+
+
+def test_a_pool_finds_nan_and_the_first_of_equals() -> None:
+    x = gt.tensor([[[1.0, 1.0, float("nan"), 0.0, -float("inf"), -float("inf")]]])
+    values, indices = F.max_pool1d(x, 2, return_indices=True)
+    np.testing.assert_array_equal(values.numpy(), [[[1.0, np.nan, -np.inf]]])
+    np.testing.assert_array_equal(indices.numpy(), [[[0, 2, 4]]])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x, w: F.conv2d(x, w, stride=0), RuntimeError, "non-positive stride is not supported"),
+        (lambda x, w: F.conv2d(x, w, padding=-1), RuntimeError, "negative padding is not supported"),
+        (lambda x, w: F.conv2d(x, w, dilation=0), RuntimeError, "dilation should be greater than zero"),
+        (lambda x, w: F.conv2d(x, w, dilation=9), RuntimeError, "Kernel size can't be greater than actual input size"),
+        (lambda x, w: F.conv2d(x, w, groups=2), RuntimeError, "Given groups=2, weight of size"),
+        (lambda x, w: F.conv2d(x, w, groups=0), RuntimeError, "non-positive groups is not supported"),
+        (lambda x, w: F.conv2d(x[:, :2], w), RuntimeError, r"to have 3 channels, but got 2 channels instead"),
+        (lambda x, w: F.conv2d(x, w.double()), RuntimeError, "should be the same"),
+        (lambda x, w: F.conv2d(x.long(), w.long()), RuntimeError, "not implemented for 'Long'"),
+        (lambda x, w: F.conv2d(x[0, 0], w), RuntimeError, r"Expected 3D \(unbatched\) or 4D \(batched\) input"),
+        (lambda x, w: F.conv2d(x, w, gt.zeros(3)), RuntimeError, "expected bias to be 1-dimensional with 4 elements"),
+        (lambda x, w: F.conv2d(x, w, padding="same", stride=2), RuntimeError, "not supported for strided"),
+        (lambda x, w: F.conv2d(x, w, padding=1 << 40), ValueError, "a window's sizes are at most"),
+        (lambda x, w: F.conv2d(x, w, stride=(1, 2, 3)), RuntimeError, "tuple of 2 ints"),
+        (
+            lambda x, w: F.max_pool2d(x, 2, padding=2),
+            RuntimeError,
+            "pad should be at most half of effective kernel size",
+        ),
+        (lambda x, _: F.max_pool2d(x, 9), RuntimeError, "Output size is too small|output size is too small"),
+        (lambda x, _: F.avg_pool2d(x, 0), RuntimeError, "greater than zero"),
+        (lambda x, w: F.conv_transpose2d(x, w), RuntimeError, "expected input.* to have 4 channels"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_words(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(gt.zeros(2, 3, 6, 6), gt.zeros(4, 3, 3, 3))
+
+
+def test_windows_of_hostile_sizes_are_refused_or_run_out_of_memory() -> None:
+    x = gt.zeros(1, 1, 4)
+    huge = 1 << 31
+    for stride, low, dilation in itertools.product((1, huge), (0, huge), (1, huge)):
+        bounded = dilation == 1 and (low == 0 or stride == huge)
+        if not bounded:
+            with pytest.raises(RuntimeError, match="out of memory|Kernel size|internal|memory"):
+                _gt.convolution(x, gt.ones(1, 1, 2), None, stride, low, low, dilation, 1).sum().item()
+        else:
+            result = _gt.convolution(x, gt.ones(1, 1, 2), None, stride, low, low, dilation, 1)
+            assert result.sum().item() == 0.0
+    with pytest.raises(RuntimeError, match="a window has at most"):
+        _gt.pool("max_pool", gt.zeros(1, 1, 4, 4), huge, 1, huge, huge, 1)
+    assert gt.ones(3).sum().item() == 3.0
