@@ -150,8 +150,13 @@ pub fn convolution(op: Op, a: &Meta, b: &Meta, bias: Option<&Meta>, spec: &Windo
     let shape = match op {
         Op::Convolution => {
             let ((samples, channels), (made, seen)) = (lead(op, &a.shape, input)?, lead(op, &b.shape, kernel)?);
-            divides(made)?;
-            if divides(channels)? != seen {
+            if !made.is_multiple_of(groups) {
+                return Err(OpError::runtime(format!(
+                    "Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size {} instead",
+                    b.shape
+                )));
+            }
+            if seen.checked_mul(groups) != Some(channels) {
                 return Err(OpError::runtime(format!(
                     "Given groups={groups}, weight of size {}, expected input{} to have {} channels, but got {channels} channels instead",
                     b.shape,

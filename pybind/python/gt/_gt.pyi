@@ -998,6 +998,8 @@ def attention(
     attn_mask: Tensor | None,
     is_causal: _bool,
     scale: _float | None,
+) -> Tensor: ...
+
 # Windows: `nn.functional` has these with PyTorch's arguments
 def convolution(
     input: Tensor,
