@@ -10,8 +10,8 @@
 //! | 6–7 | axis, axes, permutation; seed and stream; ignored index and smoothing of a loss; scale of attention |
 //!
 //! Extension slots hold, in this order, the attributes' shape (one slot), start, step and sizes of a slice (three) or a
-//! window (three: input and kernel, stride and dilation, padding before and after; its groups are word 6), then operands
-//! past the fourth, eight ids a slot. Wire ids below [`CONTROL_IDS`] are not ops but commands.
+//! window (three: input and kernel, stride and dilation, padding before and after; its groups are word 6), then the
+//! operands past the fourth, eight ids a slot. Wire ids below [`CONTROL_IDS`] are not ops but commands.
 
 use crate::dtype::DType;
 use crate::instruction::{
