@@ -100,7 +100,21 @@ newaxis = None
 __getattr__ = _absent.getter(__name__)
 
 # The modules that PyTorch's users find under the package. They come last: they use what is above.
-from gt import accelerator, autograd, backends, cuda, debug, distributions, linalg, nn, optim, random, special, utils  # noqa: E402
+from gt import (  # noqa: E402
+    accelerator,
+    autograd,
+    backends,
+    cuda,
+    debug,
+    distributions,
+    func,
+    linalg,
+    nn,
+    optim,
+    random,
+    special,
+    utils,
+)
 from gt.optim import swa_utils as _swa_utils  # noqa: E402 (it knows nn, which knows optim)
 from gt.random import (  # noqa: E402
     fork_rng,

@@ -15,6 +15,7 @@ from gt import backends as backends
 from gt import cuda as cuda
 from gt import debug as debug
 from gt import distributions as distributions
+from gt import func as func
 from gt import linalg as linalg
 from gt import nn as nn
 from gt import optim as optim

@@ -21,7 +21,6 @@ REASONS = {
     "torch.profiler": "use gt.debug, or GT_INSTRUCTION_LOG to see every instruction",
     "torch.utils.tensorboard": "write numbers with a logger of your choice: loss.item()",
     "torch.utils.cpp_extension": "there are no extensions in C++",
-    "torch.utils.checkpoint": "gradients keep what they need: use smaller batches and accumulate",
     "torch.library": "there are no user-defined primitives: compose operations, their gradients follow",
     "torch._C": "that is PyTorch's own inside",
     "torch._dynamo": "that is PyTorch's own inside; gt.compile leaves a function as it is",

@@ -1,8 +1,8 @@
 """What surrounds training: `gt.utils.data` feeds it."""
 
 from gt import _absent
-from gt.utils import data
+from gt.utils import checkpoint, data, hooks
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data", "hooks"]
 
 __getattr__ = _absent.getter(__name__)
