@@ -7,8 +7,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 ///
 /// Their functions have no branches and call nothing (`f64`'s power and its logarithms to base 2 and 10 excepted), so
 /// that a loop over them becomes vector instructions. Where they fuse a product and a sum they say so, so that every
-/// machine computes the same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the last
-/// place for `f32`, 4 for `f64`; of inverse and hyperbolic functions, 6.
+/// machine computes the same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the
+/// last place for `f32`, 4 for `f64`; of inverse and hyperbolic functions, 6.
 pub trait Real:
     Copy
     + PartialEq

@@ -627,9 +627,16 @@ impl PyTensor {
     fn gather(slf: &Bound<'_, Self>, dim: i64, index: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
         let py = slf.py();
         let (a, b) = (slf.get().read(py), index.get().read(py));
-        build_from(&[&a, &b], |g, v| build::gather(g, v[0], dim, v[1]), |s, v| s.tensor(v))
-            .or_raise()
-            .map(PyTensor::wrap)
+        build_from(
+            &[&a, &b],
+            |g, v| {
+                let index = as_index(g, v[1])?;
+                build::gather(g, v[0], dim, index)
+            },
+            |s, v| s.tensor(v),
+        )
+        .or_raise()
+        .map(PyTensor::wrap)
     }
     /// The tensor cut along an axis into pieces of a size, or of these sizes.
     #[pyo3(signature = (split_size, dim=0))]
@@ -699,6 +706,12 @@ impl PyTensor {
 
 fn along(dim: Option<i64>, other: Option<i64>, name: &str) -> PyResult<i64> {
     axis(dim, other)?.ok_or_else(|| PyTypeError::new_err(format!("{name}() missing the argument 'dim'")))
+}
+
+/// An index as the rows take it: int32 widened, and whatever has no elements.
+fn as_index(g: &mut dyn gt_ops::Graph, index: Val) -> gt_ops::error::Result<Val> {
+    let meta = g.meta(index);
+    if meta.dtype == DType::I32 || meta.shape.numel() == 0 { build::cast(g, index, DType::I64) } else { Ok(index) }
 }
 
 fn optional_cast(g: &mut dyn gt_ops::Graph, v: Val, dtype: Option<DTypeArg>) -> gt_ops::error::Result<Val> {
@@ -900,7 +913,14 @@ fn along_axis(py: Python<'_>, op: &str, dim: i64, tensors: &Bound<'_, PyTuple>) 
     let row = row.ok_or_else(|| PyTypeError::new_err(format!("{op} is no op with an axis")))?;
     let all = snapshots(py, tensors.as_any())?;
     let refs: Vec<&Tensor> = all.iter().collect();
-    build_from(&refs, |g, v| build::along(g, row.op, dim, v), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
+    let along = |g: &mut dyn gt_ops::Graph, v: &[Val]| {
+        let mut operands = v.to_vec();
+        if let Some(index) = operands.get_mut(1) {
+            *index = as_index(g, *index)?;
+        }
+        build::along(g, row.op, dim, &operands)
+    };
+    build_from(&refs, along, |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
 /// A view of the elements that an index names along an axis, under a shape and with the strides they have there.

@@ -172,3 +172,24 @@ def test_rows_by_a_vector_of_indices() -> None:
         t.index_add(1, at, s.float())
     with pytest.raises(IndexError, match="supposed to be a vector"):
         t.index_copy(1, gt.tensor([[0, 1]]), s)
+
+
+def test_sums_of_bools_are_either_and_products_both() -> None:
+    t, index = gt.tensor([True, False, False]), gt.tensor([0, 1, 2])
+    source = gt.tensor([False, True, False])
+    assert_close(t.scatter_add(0, index, source), [True, True, False], "bool")
+    assert_close(t.scatter_reduce(0, index, source, "prod"), [False, False, False], "bool")
+    assert_close(t.index_add(0, index, source), [True, True, False], "bool")
+
+
+def test_an_index_may_be_int32_and_of_no_elements_anything() -> None:
+    t, index = gt.tensor([1.0, 2.0, 3.0]), gt.tensor([2, 0], dtype=gt.int32)
+    assert_close(t.gather(0, index), [3.0, 1.0])
+    assert_close(t.scatter(0, index, 9.0), [9.0, 2.0, 9.0])
+    assert tuple(t.gather(0, gt.zeros(0, dtype=gt.uint8)).shape) == (0,)
+
+
+def test_the_gradient_of_a_filling_counts_each_place_once() -> None:
+    value = gt.tensor(2.0, requires_grad=True)
+    gt.zeros(3, 2).index_fill(0, gt.tensor([1, 1, -1]), value).sum().backward()
+    assert_close(value.grad, 4.0)

@@ -33,7 +33,7 @@ OUT = frozenset(
 _NUMBER_FIRST = frozenset(
     """
     add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power floor_divide
-    ldexp mul multiply pow remainder sub subtract true_divide where xlogy
+    ldexp mul multiply polygamma pow remainder sub subtract true_divide where xlogy
     """.split()
 )
 # Those of two tensors; the others take a number for the second.

@@ -165,8 +165,8 @@ def _addcmul(plain: Function) -> Function:
 
 
 def square(input: Tensor) -> Tensor:
-    """Each element times itself."""
-    return input * input
+    """Each element times itself; bools become int64."""
+    return input.long() if input.dtype == _gt.bool else input * input
 
 
 def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import gt as _gt
 from gt._absent import getter as _getter
-from gt._composites.special import entr, ndtr, polygamma, xlog1py
+from gt._composites import special as _composites
+from gt._forms import function_form as _form
 from gt._gt import Tensor as _Tensor
 
 digamma = psi = _gt.digamma
+entr = _form("special_entr", _composites.entr)
 erf = _gt.erf
 erfc = _gt.erfc
-erfcx = _gt.erfcx
+erfcx = _form("special_erfcx", _gt.erfcx)
 erfinv = _gt.erfinv
 exp2 = _gt.exp2
 expit = _gt.sigmoid
 expm1 = _gt.expm1
 gammaln = _gt.lgamma
-i0, i0e, i1, i1e = _gt.i0, _gt.i0e, _gt.i1, _gt.i1e
+i0 = _gt.i0
+i0e = _form("special_i0e", _gt.i0e)
+i1 = _form("special_i1", _gt.i1)
+i1e = _form("special_i1e", _gt.i1e)
 log1p = _gt.log1p
-log_ndtr = _gt.log_ndtr
+log_ndtr = _form("special_log_ndtr", _gt.log_ndtr)
 log_softmax = _gt.log_softmax
 logit = _gt.logit
 logsumexp = _gt.logsumexp
 multigammaln = _gt.mvlgamma
-ndtri = _gt.ndtri
+ndtr = _form("special_ndtr", _composites.ndtr)
+ndtri = _form("special_ndtri", _gt.ndtri)
+polygamma = _gt.polygamma
 sinc = _gt.sinc
 softmax = _gt.softmax
+xlog1py = _form("special_xlog1py", _composites.xlog1py)
 xlogy = _gt.xlogy
-zeta = _gt.zeta
+zeta = _form("special_zeta", _gt.zeta)
 
 
 def round(input: _Tensor, *, decimals: int = 0) -> _Tensor:

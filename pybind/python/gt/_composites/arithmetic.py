@@ -21,7 +21,7 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
     a, b = input.abs(), other.abs()
     large, small = _gt.where(a > b, a, b), _gt.where(a > b, b, a)
     ratio = small / _gt.where(large == 0, 1.0, large)
-    return _gt.where(large == math.inf, large, large * (ratio * ratio + 1).sqrt())
+    return _gt.where((a == math.inf) | (b == math.inf), math.inf, large * (ratio * ratio + 1).sqrt())
 
 
 def float_power(input: Tensor, exponent: Tensor | complex) -> Tensor:

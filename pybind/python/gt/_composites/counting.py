@@ -83,12 +83,14 @@ def _counted(inside: Tensor, bins: Tensor, size: int, weight: Tensor | None, dty
     return _gt.zeros(size, dtype=dtype).scatter_add(0, _gt.where(inside, bins, 0), weights)
 
 
-def _ends(flat: Tensor, low: float, high: float) -> tuple[float, float]:
-    """Where a histogram starts and ends: if nowhere, at the extremes."""
-    if low == high and flat.numel():
+def _ends(flat: Tensor, low: float, high: float, margin: float) -> tuple[float, float]:
+    """Where a histogram starts and ends: if nowhere, at the extremes, which are kept apart."""
+    if low == high and flat.numel() == 0:
+        return low, high + 1
+    if low == high:
         low, high = float(flat.min().item()), float(flat.max().item())
     if low == high:
-        low, high = low - 1, high + 1
+        low, high = low - margin, high + margin
     return low, high
 
 
@@ -101,11 +103,11 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if max < min:
         raise RuntimeError("torch.histc: max must be larger than min")
     flat = input.detach().reshape(-1)
-    low, high = _ends(flat, min, max)
+    low, high = _ends(flat, min, max, 1)
     if not (abs(low) < float("inf") and abs(high) < float("inf")):
         raise RuntimeError(f"torch.histogram: range of [{low}, {high}] is not finite")
     inside = (flat >= low) & (flat <= high)
-    place = ((_gt.where(inside, flat, low) - low) * (bins / (high - low))).long().clamp(max=bins - 1)
+    place = ((_gt.where(inside, flat, low) - low) * bins / (high - low)).long().clamp(max=bins - 1)
     return _counted(inside, place, bins, None, input.dtype)
 
 
@@ -124,9 +126,9 @@ def histogram(
     if isinstance(bins, Tensor):
         if range is not None:
             raise TypeError("histogram() takes one of range and a tensor of edges")
-        edges = bins
+        edges = bins.clone()
     else:
-        low, high = _ends(flat, *(range or (0.0, 0.0)))
+        low, high = _ends(flat, *(range or (0.0, 0.0)), 0.5)
         edges = _gt.linspace(low, high, bins + 1, dtype=input.dtype)
     size = edges.numel() - 1
     inside = (flat >= edges[0]) & (flat <= edges[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import gt
 from gt import _gt
@@ -116,6 +117,8 @@ def normal(
     size: Sequence[int] | None = None,
     *,
     dtype: _gt.dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
     """Normal numbers, whose means and standard deviations are numbers for a tensor of `size`, or tensors."""
@@ -127,21 +130,27 @@ def normal(
     if not tensors:
         if size is None:
             raise TypeError("normal() needs a size where mean and std are numbers")
-        return _gt.randn(size, dtype=dtype, generator=generator) * std + mean
-    if size is not None or dtype is not None:
-        raise TypeError("normal() takes a size and a dtype only where mean and std are numbers")
+        drawn = _gt.randn(size, dtype=dtype, device=device, generator=generator) * std + mean
+        return drawn.requires_grad_() if requires_grad else drawn
+    if any(given is not None for given in (size, dtype, device)) or requires_grad:
+        raise TypeError("normal() takes a size and what follows it only where mean and std are numbers")
     mean, std = (t.detach() if isinstance(t, Tensor) else t for t in (mean, std))
     shape = gt.broadcast_shapes(*(t.shape for t in tensors))
     return _gt.randn(shape, dtype=tensors[0].dtype, generator=generator) * std + mean
 
 
 def randperm(
-    n: int, *, dtype: _gt.dtype | None = None, requires_grad: bool = False, generator: Generator | None = None
+    n: int,
+    *,
+    dtype: _gt.dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:
     """The numbers from 0 up to `n` in random order."""
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got{n}")
-    order = argsort(_gt.rand(n, dtype=_gt.float64, generator=generator), 0)
+    order = argsort(_gt.rand(n, dtype=_gt.float64, device=device, generator=generator), 0)
     order = order if dtype is None else order.to(dtype)
     return order.requires_grad_() if requires_grad else order
 

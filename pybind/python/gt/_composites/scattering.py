@@ -24,6 +24,13 @@ def _filled(input: Tensor, index: Tensor, value: complex) -> Tensor:
     return _gt.full((), value, dtype=input.dtype).expand(index.shape)
 
 
+def joined(row: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A scatter by a row of the op table; sums of bools are "either", products "both"."""
+    if input.dtype == gt.bool:
+        row = {"scatter_add": "scatter_amax", "scatter_prod": "scatter_amin"}.get(row, row)
+    return _gt.along_axis(row, dim, input, index, source)
+
+
 def scatter(
     input: Tensor,
     dim: int,
@@ -45,13 +52,13 @@ def scatter(
     if not isinstance(source, Tensor):
         source = _filled(input, index, source)
     _checked("scatter", input, source)
-    return _gt.along_axis(_JOINS[reduce] if reduce else "scatter", dim, input, index, source)
+    return joined(_JOINS[reduce] if reduce else "scatter", input, dim, index, source)
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy to which a source's elements are added where `index` says along an axis."""
     _checked("scatter_add", input, src)
-    return _gt.along_axis("scatter_add", dim, input, index, src)
+    return joined("scatter_add", input, dim, index, src)
 
 
 def _extreme(dtype: _gt.dtype, sign: int) -> float:
@@ -81,13 +88,13 @@ def scatter_reduce(
         "sum": 0, "mean": 0, "prod": 1, "amax": _extreme(input.dtype, 1), "amin": _extreme(input.dtype, -1)
     }[reduce]  # fmt: skip
     base = input if include_self else scatter(input, dim, index, value=start)
-    joined = _gt.along_axis(_ROWS.get(reduce, "scatter_add"), dim, base, index, src)
+    result = joined(_ROWS.get(reduce, "scatter_add"), base, dim, index, src)
     if reduce != "mean":
-        return joined
+        return result
     ones = _gt.ones_like(input.detach())
     counts = ones if include_self else scatter(ones, dim, index, value=0)
     counts = _gt.along_axis("scatter_add", dim, counts, index, _gt.ones_like(src.detach())).clamp(min=1)
-    return joined / counts if input.is_floating_point() else joined // counts
+    return result / counts if input.is_floating_point() else result // counts
 
 
 def _rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor, Tensor]:
@@ -125,7 +132,7 @@ def _rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy to whose parts along an axis, at the indices of a vector, those of `source` are added, times `alpha`."""
     axis, at, source = _rows("index_add", input, dim, index, source)
-    return _gt.along_axis("scatter_add", axis, input, at, source if alpha == 1 else source * alpha)
+    return joined("scatter_add", input, axis, at, source if alpha == 1 else source * alpha)
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -141,12 +148,19 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | complex) 
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
     axis = axis_of(input, dim)
+    at = from_the_front(index.long(), input.shape[axis] if input.ndim else 1)
+    # By a mask, so that a value's gradient counts each place once, however often it is named.
+    mask = index_copy(_gt.zeros(input.shape, dtype=gt.bool), axis, at, _trues(input, axis, index.numel()))
+    filling = value.to(input.dtype) if isinstance(value, Tensor) else _gt.full((), value, dtype=input.dtype)
+    return _gt.where(mask, filling, input)
+
+
+def _trues(input: Tensor, axis: int, count: int) -> Tensor:
+    """As many parts along an axis, all true."""
     shape = list(input.shape)
     if shape:
-        shape[axis] = index.numel()
-    filling = value.to(input.dtype) if isinstance(value, Tensor) else _gt.full((), value, dtype=input.dtype)
-    at = from_the_front(index.long(), input.shape[axis] if shape else 1)
-    return index_copy(input, axis, at, filling.expand(shape))
+        shape[axis] = count
+    return _gt.full((), True, dtype=gt.bool).expand(shape)
 
 
 def index_reduce(

@@ -78,7 +78,10 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         )
     row = "scatter_add" if accumulate else "scatter"
     at = from_the_front(index.flatten(), input.numel())
-    return _gt.along_axis(row, 0, input.flatten(), at, source.flatten()).reshape(input.shape)
+    flat = input.flatten()
+    if accumulate and input.dtype == gt.bool:
+        row = "scatter_amax"
+    return _gt.along_axis(row, 0, flat, at, source.flatten()).reshape(input.shape)
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import gt
 from gt import _gt
 from gt._composites.common import axis_of
@@ -215,7 +217,7 @@ def _answer(values: Tensor, inverse: Tensor | None, counts: Tensor | None) -> Te
 def _rows_of(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The parts along an axis in front, and each of them as a row."""
     parts = _line(input).movedim(axis_of(input, dim), 0)
-    return parts, parts.reshape(parts.shape[0], -1)
+    return parts, parts.reshape(parts.shape[0], math.prod(parts.shape[1:]))
 
 
 def unique(

@@ -7,6 +7,7 @@ import math
 import gt
 from gt import _gt
 from gt._composites.common import check_floating
+from gt._forms import check_tensor
 from gt._gt import Tensor
 from gt._types import MantissaExponent
 
@@ -62,6 +63,7 @@ def isreal(input: Tensor) -> Tensor:
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below 0, 1 above it, and `values` at 0."""
+    check_tensor("heaviside", "values", 2, values)
     if input.dtype != values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     return _gt.where(input.detach() == 0, values.detach(), (input.detach() > 0).to(input.dtype))
@@ -69,7 +71,9 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """`input` times 2 to the power of `other`."""
-    return input * _floating(_gt.as_tensor(other)).exp2()
+    check_tensor("ldexp", "other", 2, other)
+    power = _floating(other).exp2()
+    return input * (power.to(input.dtype) if input.is_floating_point() and not other.is_floating_point() else power)
 
 
 def frexp(input: Tensor) -> MantissaExponent:
@@ -79,16 +83,16 @@ def frexp(input: Tensor) -> MantissaExponent:
     wide = input.detach().double()
     ordinary = wide.isfinite() & (wide != 0)
     exponent = _gt.where(ordinary, wide.abs().log2().floor() + 1, 0.0)
-    # In two steps: 2 to the power of a whole exponent may be out of range.
-    half = (exponent / 2).floor()
-    mantissa = wide * (-half).exp2() * (half - exponent).exp2()
     # The logarithm may have been rounded to the next whole number, either way.
-    above, below = ordinary & (mantissa.abs() >= 1), ordinary & (mantissa.abs() < 0.5)
-    mantissa = _gt.where(above, mantissa / 2, _gt.where(below, mantissa * 2, mantissa))
-    exponent = exponent + above.double() - below.double()
-    if input.requires_grad:
-        return MantissaExponent(input * (-exponent).exp2().to(input.dtype), exponent.int())
-    return MantissaExponent(mantissa.to(input.dtype), exponent.int())
+    mantissa = _scaled(wide, -exponent).abs()
+    exponent = exponent + (ordinary & (mantissa >= 1)).double() - (ordinary & (mantissa < 0.5)).double()
+    return MantissaExponent(_scaled(input.double(), -exponent).to(input.dtype), exponent.int())
+
+
+def _scaled(t: Tensor, exponent: Tensor) -> Tensor:
+    """`t` times 2 to the power of whole numbers, in two steps: at once the power may be out of range."""
+    half = (exponent / 2).floor()
+    return t * half.exp2() * (exponent - half).exp2()
 
 
 def nan_to_num(
@@ -115,7 +119,8 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """The logarithm of x / (1 - x); with `eps`, of x kept from `eps` to `1 - eps`."""
     x = _floating(input)
     if eps is not None:
-        x = x.clamp(eps, 1 - eps)
+        # The lower bound goes first where both cross.
+        x = _gt.where(x < eps, eps, x.clamp(max=1 - eps))
     return (x / (1 - x)).log()
 
 
@@ -127,6 +132,19 @@ def polygamma(n: int, input: Tensor) -> Tensor:
         return input.digamma()
     sign = 1 if n % 2 else -1
     return gt.zeta(_gt.full((), float(n + 1), dtype=_floating(input).dtype), input) * float(sign * math.factorial(n))
+
+
+def _polygamma_method(self: Tensor, n: int) -> Tensor:
+    """The `n`-th derivative of `digamma`."""
+    return polygamma(n, self)
+
+
+def _polygamma_in_place(self: Tensor, n: int) -> Tensor:
+    """`polygamma`, in place."""
+    return self._rebind(polygamma(n, self))
+
+
+_polygamma_method.__name__, _polygamma_in_place.__name__ = "polygamma", "polygamma_"
 
 
 def mvlgamma(input: Tensor, p: int) -> Tensor:
@@ -156,6 +174,8 @@ def ndtr(input: Tensor) -> Tensor:
 
 def xlog1py(input: Tensor | complex, other: Tensor | complex) -> Tensor:
     """`input` times the logarithm of 1 + `other`; 0 where `input` is, unless `other` is NaN."""
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        raise TypeError("special_xlog1py(): one of the arguments must be a Tensor")
     x, y = (t if isinstance(t, Tensor) else _gt.as_tensor(t) for t in (input, other))
     log = y.log1p()
     zero = (x == 0) & ~y.isnan()
@@ -188,5 +208,9 @@ IN_PLACE = (
     sinc,
     logit,
     mvlgamma,
+)
+TENSOR_METHODS = (
+    _polygamma_method,
+    _polygamma_in_place,
 )
 FUNCTIONS = (polygamma,)
