@@ -62,6 +62,7 @@ def test_inverses_determinants_and_solutions(dtype: str) -> None:
 def test_factors_give_the_matrix_back() -> None:
     for a in (SQUARE, TALL, WIDE):
         t = gt.tensor(a)
+        assert_close(t.mH, np.swapaxes(a, -1, -2))
         q, r = gt.linalg.qr(t)
         assert_close(q @ r, a)
         assert_close(q.mT @ q, np.broadcast_to(np.eye(q.shape[-1]), (*a.shape[:-2], q.shape[-1], q.shape[-1])))
@@ -98,6 +99,20 @@ def test_least_squares_and_powers() -> None:
     assert_close(gt.linalg.cond(t[0], 1), np.linalg.cond(SQUARE[0], 1))
 
 
+def test_what_counts_as_zero_can_be_said() -> None:
+    a = np.diag([4.0, 2.0, 1.0])
+    t = gt.tensor(a)
+    assert gt.linalg.matrix_rank(t, atol=1.5).item() == gt.linalg.matrix_rank(t, rtol=0.3).item() == 2
+    assert gt.linalg.matrix_rank(gt.stack([t, t]), atol=gt.tensor([0.5, 3.0])).tolist() == [3, 1]
+    assert gt.linalg.matrix_rank(-t, atol=1.5, hermitian=True).item() == 2
+    assert gt.linalg.matrix_rank(gt.zeros(0, 3)).item() == 0
+    assert_close(gt.linalg.pinv(t, atol=1.5), np.diag([0.25, 0.5, 0]))
+    assert_close(gt.linalg.pinv(gt.stack([t, t]), rtol=gt.tensor([0.3, 0.6])).sum((1, 2)), [0.75, 0.25])
+    made = gt.linalg.lstsq(t[:, :2], t[:, :1] + 1, driver="gelsd")
+    assert_close(made.residuals, [1])
+    assert (made.rank.item(), made.singular_values.tolist()) == (2, [4, 2])
+
+
 @pytest.mark.parametrize(
     ("function", "arrays"),
     [
@@ -109,6 +124,10 @@ def test_least_squares_and_powers() -> None:
         (lambda a: gt.linalg.cholesky(a @ a.mT + gt.eye(3, dtype=gt.float64)), [SQUARE]),
         (gt.linalg.qr, [TALL]),
         (lambda a: gt.linalg.lu(a)[1:], [SQUARE]),
+        (lambda a: gt.linalg.lu(a)[1:], [TALL]),
+        (lambda a: gt.linalg.lu(a)[1:], [WIDE]),
+        (lambda a: gt.linalg.pinv(a + a.mT, hermitian=True), [SQUARE]),
+        (lambda a: gt.linalg.lstsq(a, a[:, :1] * 2 + 1).solution, [TALL]),
         (lambda a: gt.linalg.eigvalsh(a + a.mT), [SQUARE]),
         (lambda a: gt.linalg.eigh(a + a.mT).eigenvectors.abs(), [SQUARE[0]]),
         (gt.linalg.svdvals, [TALL]),

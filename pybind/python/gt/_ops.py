@@ -250,6 +250,8 @@ def install(namespace: dict[str, Any]) -> list[str]:
     for name, value in _placement.PROPERTIES.items():
         setattr(Tensor, name, property(lambda self, value=value: value))  # noqa: ARG005
     Tensor.storage = _placement.untyped_storage
+    # There are no complex numbers to conjugate.
+    Tensor.mH = Tensor.mT
     Tensor.__contains__ = contains
     Tensor.__complex__ = lambda self: complex(self.item())
     Tensor.__reversed__ = lambda self: flip(self, 0)

@@ -38,8 +38,9 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     """The solution of `A @ X = input`, from the factor `input2` that `cholesky` made of `A`."""
     lower = input2.mT if upper else input2
-    half = gt.linalg.solve_triangular(lower, input, upper=False)
-    return gt.linalg.solve_triangular(lower.mT, half, upper=True)
+    # One triangle is looked at; the gradient is, as PyTorch's, that of the whole.
+    lower = lower - (lower - lower.tril()).detach()
+    return gt.linalg.solve(lower @ lower.mT, input)
 
 
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:

@@ -221,7 +221,8 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         n >>= 1
         input = input @ input if n else input
     if result is None:
-        return _gt.eye(input.shape[-1], dtype=input.dtype).expand(input.shape).clone()
+        # Never taken from the input, which its gradient is to show: zeros.
+        return _gt.where(_gt.zeros((), dtype=_gt.bool), input, _gt.eye(input.shape[-1], dtype=input.dtype))
     return result.clone() if result is input else result
 
 

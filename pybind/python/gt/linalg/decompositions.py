@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+import gt
 from gt import _gt
 from gt._gt import Tensor
 from gt._types import QR
@@ -40,7 +42,7 @@ class SVD(NamedTuple):
 
 
 class LeastSquares(NamedTuple):
-    """A least-squares solution, and the rank of the matrix; the other two are empty, as PyTorch's are by default."""
+    """A least-squares solution; what it leaves over, the ranks and the singular values, or empty ones."""
 
     solution: Tensor
     residuals: Tensor
@@ -127,21 +129,23 @@ class _LU(Function):
     @staticmethod
     def backward(ctx: Any, _p: Tensor, of_lower: Tensor, of_upper: Tensor) -> Tensor:
         p, lower, upper = ctx.saved_tensors
-        inner = (lower.mT @ of_lower).tril(-1) + (of_upper @ upper.mT).triu()
-        half = solve_triangular(upper.mT, inner, upper=False, left=False)
-        return p @ solve_triangular(lower.mT, half, upper=True, unitriangular=True)
+        count = lower.shape[-1]
+        # What is below or beside the square part follows from it: `A2 = L2 @ U` or `A2 = L @ U2`.
+        (square, below), (of_square, of_below) = ((t[..., :count, :], t[..., count:, :]) for t in (lower, of_lower))
+        (first, beside), (of_first, of_beside) = ((t[..., :count], t[..., count:]) for t in (upper, of_upper))
+        left = square.mT @ of_square - of_beside @ beside.mT
+        right = of_first @ first.mT - below.mT @ of_below
+        inner = solve_triangular(first.mT, left.tril(-1) + right.triu(), upper=False, left=False)
+        wide = solve_triangular(square.mT, gt.cat([inner, of_beside], -1), upper=True, unitriangular=True)
+        tall = solve_triangular(first.mT, of_below, upper=False, left=False)
+        return p @ (gt.cat([wide, tall], -2) if tall.shape[-2] else wide)
 
 
-def lu(A: Tensor) -> LU:  # noqa: N803 (PyTorch's name)
-    """Matrices as `P @ L @ U`, by Gaussian elimination with row exchanges.
-
-    Raises:
-        NotImplementedError: A gradient is needed of matrices that are not square.
-    """
+def lu(A: Tensor, *, pivot: bool = True) -> LU:  # noqa: N803 (PyTorch's name)
+    """Matrices as `P @ L @ U`, by Gaussian elimination with row exchanges."""
     lapack.check("lu", A)
-    if A.shape[-1] != A.shape[-2]:
-        _no_gradient("lu", A, "of square matrices")
-        return LU(*lapack.run("lu", CONVERGENCE, _lu_of_batch, A))
+    if not pivot:
+        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
     return LU(*_LU.apply(A))
 
 
@@ -242,32 +246,78 @@ class _PseudoInverse(Function):
         return beside - a @ (p @ beside) + above - above @ p @ a - p.mT @ grad @ p.mT, None
 
 
-def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The pseudo-inverses of matrices, singular values of at most `max(atol, rtol * the largest)` counting as 0."""
-    lapack.check("pinv", A)
-    if atol is not None:
-        largest = svdvals(A.detach()).amax(-1).numpy()
-        rcond: Any = np.maximum(atol / np.maximum(largest, np.finfo(largest.dtype).tiny), rtol or 0.0)
-    else:
-        rcond = max(A.shape[-2:]) * np.finfo(str(A.dtype).removeprefix("gt.")).eps if rtol is None else rtol
-    return _PseudoInverse.apply(A, rcond)
-
-
-def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:  # noqa: N803
-    """How many singular values of matrices are above `max(atol, rtol * the largest)`."""
-    lapack.check("matrix_rank", A)
-    values = svdvals(A.detach())
+def _tolerance(largest: Tensor, sizes: Sequence[int], atol: Any, rtol: Any) -> Tensor:
+    """What singular values count as 0 up to: `max(atol, rtol * the largest)`."""
+    absolute = gt.as_tensor(0.0 if atol is None else atol, dtype=largest.dtype)
     if rtol is None:
-        eps = float(np.finfo(str(A.dtype).removeprefix("gt.")).eps)
-        rtol = max(A.shape[-2:]) * eps if not atol else 0.0
-    return (values > (values.amax(-1, keepdim=True) * rtol).clamp(min=atol or 0.0)).sum(-1)
+        eps = float(np.finfo(str(largest.dtype).removeprefix("gt.")).eps)
+        rtol = gt.where(absolute > 0, 0.0, max(sizes) * eps)
+    return (largest * rtol).maximum(absolute)
 
 
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LeastSquares:  # noqa: N803 (PyTorch's names)
-    """The solution of `A @ X = B` of the smallest squares of what is left over, and the smallest such one."""
+def _magnitudes(A: Tensor, hermitian: bool) -> Tensor:  # noqa: N803 (as the callers')
+    return eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
+
+
+def pinv(
+    A: Tensor,  # noqa: N803 (PyTorch's name)
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """The pseudo-inverses of matrices, singular values of at most `max(atol, rtol * the largest)` counting as 0."""
+    lapack.check("pinv", A, square=hermitian)
+    if 0 in A.shape:
+        return A.mT.clone()
+    if hermitian:
+        # One triangle is looked at.
+        A = A.tril() + A.tril(-1).mT  # noqa: N806
+    largest = _magnitudes(A, hermitian).amax(-1)
+    tolerance = _tolerance(largest, A.shape[-2:], atol, rtol)
+    return _PseudoInverse.apply(A, (tolerance / gt.where(largest > 0, largest, 1.0)).numpy())
+
+
+def matrix_rank(
+    A: Tensor,  # noqa: N803 (PyTorch's name)
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """How many singular values of matrices are above `max(atol, rtol * the largest)`."""
+    lapack.check("matrix_rank", A, square=hermitian)
+    if 0 in A.shape:
+        return _gt.zeros(A.shape[:-2], dtype=_gt.int64)
+    values = _magnitudes(A, hermitian)
+    return (values > _tolerance(values.amax(-1), A.shape[-2:], atol, rtol).unsqueeze(-1)).sum(-1)
+
+
+def lstsq(
+    A: Tensor,  # noqa: N803 (PyTorch's names)
+    B: Tensor,  # noqa: N803
+    rcond: float | None = None,
+    *,
+    driver: str | None = None,
+) -> LeastSquares:
+    """The solution of `A @ X = B` of the smallest squares of what is left over, and the smallest such one.
+
+    `driver` says which of the other results are there, as with PyTorch; the solution is the same for all.
+    """
+    if A.ndim < 2:
+        raise RuntimeError("torch.linalg.lstsq: input must have at least 2 dimensions.")
     lapack.check("lstsq", A)
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise RuntimeError(
+            "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), but got " + driver
+        )
     vector = A.ndim - 1 == B.ndim
     targets = B.unsqueeze(-1) if vector else B
     solution = pinv(A, rtol=rcond) @ targets
+    rows, columns = A.shape[-2:]
+    ranks = matrix_rank(A, rtol=rcond) if driver != "gels" else _gt.empty(0, dtype=_gt.int64)
     empty = _gt.empty(0, dtype=A.dtype)
-    return LeastSquares(solution.squeeze(-1) if vector else solution, empty, matrix_rank(A, rtol=rcond), empty)
+    full = driver == "gels" or (driver not in (None, "gelsy") and bool((ranks == columns).all()))
+    residuals = (A @ solution - targets).square().sum(-2) if rows > columns and full else empty
+    values = svdvals(A) if driver in ("gelsd", "gelss") else empty
+    return LeastSquares(solution.squeeze(-1) if vector else solution, residuals, ranks, values)

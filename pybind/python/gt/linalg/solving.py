@@ -47,7 +47,6 @@ class _LogDeterminant(Function):
     def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
         sign, logarithm = lapack.run("slogdet", "", lambda x: tuple(np.linalg.slogdet(x)), a)
         ctx.save_for_backward(a)
-        ctx.mark_non_differentiable(sign)
         return sign, logarithm
 
     @staticmethod
