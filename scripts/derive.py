@@ -117,7 +117,8 @@ def _functions() -> str:
                     node.args.kw_defaults.append(ast.Constant(None))
                 parameters = _split(ast.unparse(node.args))
                 lines.append(_definition("", name, parameters, ast.unparse(node.returns or ast.Constant(None))))
-    lines += ["", *(f"{alias} = {name}" for alias, name in sorted(_ops.ALIASES.items()))]
+    lines += ["", *(f"{name} = Tensor.{name}" for name in _forms.IN_PLACE if hasattr(gt, name))]
+    lines += [*(f"{alias} = {name}" for alias, name in sorted(_ops.ALIASES.items()))]
     return "\n".join(lines) + "\n"
 
 

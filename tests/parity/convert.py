@@ -35,7 +35,7 @@ _PLAIN = (bool, int, float, str, type(None), type(...), np.ndarray, np.generic, 
 def to_array(t: torch.Tensor) -> np.ndarray:
     """The elements; those of bfloat16 as float32, which NumPy has."""
     t = t.detach().resolve_conj().resolve_neg()
-    return (t.float() if t.dtype == torch.bfloat16 else t).numpy()
+    return (t.float() if t.dtype == torch.bfloat16 else t).numpy(force=True)
 
 
 def of_gt(t: gt.Tensor) -> np.ndarray:

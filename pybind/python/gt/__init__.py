@@ -112,6 +112,7 @@ from gt import (  # noqa: E402
     nn,
     optim,
     random,
+    signal,
     special,
     utils,
 )

@@ -29,6 +29,15 @@ OUT = frozenset(
     take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var vdot vstack where xlogy
     """.split()
 )
+# Those whose `out` has the dtype of the result.
+_SAME_DTYPE = frozenset({"amax", "amin", "aminmax"})
+# In-place methods that are functions too.
+IN_PLACE = """
+    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
+    clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ gcd_
+    i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_
+    round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+""".split()
 # Those whose first argument may be a number instead.
 _NUMBER_FIRST = frozenset(
     """
@@ -39,7 +48,8 @@ _NUMBER_FIRST = frozenset(
 # Those of two tensors; the others take a number for the second.
 TENSORS_ONLY = frozenset(
     """
-    atan2 fmax fmin gcd hypot lcm logaddexp logaddexp2 logical_and logical_or logical_xor maximum minimum nextafter
+    atan2 fmax fmin gcd heaviside hypot lcm ldexp logaddexp logaddexp2 logical_and logical_or logical_xor maximum
+    minimum nextafter
     """.split()
 )
 
@@ -56,8 +66,14 @@ def write(name: str, out: Any, result: Any) -> Any:
     if not isinstance(result, Tensor):
         if not isinstance(out, Sequence) or len(out) != len(result):
             raise TypeError(f"{name}(): argument 'out' must be tuple of Tensors, not {type(out).__name__}")
-        return type(result)(*(write(name, *pair) for pair in zip(out, result, strict=True)))
+        parts = [write(name, *pair) for pair in zip(out, result, strict=True)]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
     check_tensor(name, "out", 0, out)
+    if name in _SAME_DTYPE and out.dtype != result.dtype:
+        raise RuntimeError(
+            f"{name}(): Expected the dtype for input and out to match, but got {result.dtype} for input's dtype and "
+            f"{out.dtype} for out's dtype."
+        )
     if result.requires_grad or out.requires_grad:
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
@@ -74,10 +90,15 @@ def write(name: str, out: Any, result: Any) -> Any:
 def function_form(name: str, function: Function) -> Function:
     """The function `gt.name` with an `out`; where it is a method too, its first argument is a tensor."""
     of_tensor = hasattr(Tensor, name) and name not in _NUMBER_FIRST
+    of_two = name in TENSORS_ONLY
 
     @functools.wraps(function)
     def form(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if of_tensor and args and not isinstance(args[0], Tensor):
+            check_tensor(name, "input", 1, args[0])
+        if of_two and len(args) > 1:
+            check_tensor(name, "values" if name == "heaviside" else "other", 2, args[1])
+        if name in _NUMBER_FIRST and len(args) > 1 and not (isinstance(args[0], Tensor) or isinstance(args[1], Tensor)):
             check_tensor(name, "input", 1, args[0])
         result = function(*args, **kwargs)
         return result if out is None else write(name, out, result)

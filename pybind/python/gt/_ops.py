@@ -46,7 +46,8 @@ ALIASES = {
 # Methods that are functions too.
 METHODS = """
     sum mean prod amax amin any all max min argmax argmin var std softmax log_softmax matmul clamp reshape transpose
-    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather numel t diagonal
+    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather numel t diagonal clone detach
+    is_floating_point
 """.split()
 
 
@@ -106,6 +107,10 @@ def _scaled(plain: Function, sign: int) -> Function:
     addcmul = _rows["addcmul"]
 
     def function(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
+        if alpha is False or alpha is True:
+            return plain(
+                input, other & alpha if isinstance(other, Tensor) and other.dtype == _gt.bool else other * alpha
+            )
         if alpha == 1:
             return plain(input, other)
         if isinstance(input, Tensor) and isinstance(other, Tensor) and input.dtype == other.dtype:
@@ -184,6 +189,15 @@ def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Whether `|input - other| <= atol + rtol * |other|`, elementwise; equal infinities are close."""
+    _forms.check_tensor("isclose", "input", 1, input)
+    _forms.check_tensor("isclose", "other", 2, other)
+    if input.dtype != other.dtype:
+        raise RuntimeError(f"{input.dtype} did not match {other.dtype}")
+    for word, tolerance in {"rtol": rtol, "atol": atol}.items():
+        if tolerance < 0:
+            raise RuntimeError(f"{word} must be greater than or equal to zero, but got {tolerance}")
+    if input.dtype == _gt.bool:
+        return input == other
     close = ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()
     close = close | (input == other)
     return close | (input.isnan() & other.isnan()) if equal_nan else close
@@ -253,6 +267,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
     # There are no complex numbers to conjugate.
     Tensor.mH = Tensor.mT
     Tensor.__contains__ = contains
+    Tensor.__rdiv__ = Tensor.__rtruediv__
     Tensor.__complex__ = lambda self: complex(self.item())
     Tensor.__reversed__ = lambda self: flip(self, 0)
     for alias, name in ALIASES.items():
@@ -261,6 +276,9 @@ def install(namespace: dict[str, Any]) -> list[str]:
             setattr(Tensor, alias, getattr(Tensor, name))
         if hasattr(Tensor, name + "_"):
             setattr(Tensor, alias + "_", getattr(Tensor, name + "_"))
+    for name in _forms.IN_PLACE:
+        if hasattr(Tensor, name):
+            namespace[name] = getattr(Tensor, name)
     namespace.update(functions)
     for name in _forms.OUT & namespace.keys():
         namespace[name] = _forms.function_form(name, namespace[name])

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from gt._composites import (
     arithmetic,
+    copies,
     counting,
     creation,
     distances,
+    kinds,
     masks,
     matrices,
     parts,
@@ -31,6 +33,8 @@ _MODULES = (
     parts,
     places,
     arithmetic,
+    kinds,
+    copies,
     reductions,
     distances,
     products,
@@ -47,5 +51,6 @@ _MODULES = (
 )
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)
 TENSOR_METHODS = tuple(function for module in _MODULES for function in getattr(module, "TENSOR_METHODS", ()))
+PROPERTIES = copies.PROPERTIES
 IN_PLACE = tuple(function for module in _MODULES for function in module.IN_PLACE)
 FUNCTIONS = tuple(function for module in _MODULES for function in module.FUNCTIONS)

@@ -6,6 +6,7 @@ import math
 
 from gt import _gt
 from gt._composites.common import check_floating
+from gt._forms import check_tensor
 from gt._gt import Tensor
 
 
@@ -13,6 +14,16 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | complex) -> Tensor:
     """From `input` at weight 0 to `end` at weight 1."""
     check_floating("lerp", input)
     return input + (end - input) * weight
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`input + value * tensor1 / tensor2`."""
+    if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported: use input + value * tensor1 / tensor2, or "
+            "(input + value * trunc(tensor1 / tensor2)).to(input.dtype)"
+        )
+    return input + (tensor1 if value == 1 else tensor1 * value) / tensor2
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
@@ -24,13 +35,17 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
     return _gt.where((a == math.inf) | (b == math.inf), math.inf, large * (ratio * ratio + 1).sqrt())
 
 
-def float_power(input: Tensor, exponent: Tensor | complex) -> Tensor:
+def float_power(input: Tensor | complex, exponent: Tensor | complex) -> Tensor:
     """`pow` in float64."""
+    if not isinstance(input, Tensor):
+        check_tensor("float_power", "exponent", 2, exponent)
+        return input ** exponent.double()
     return input.double() ** (exponent.double() if isinstance(exponent, Tensor) else exponent)
 
 
 def rsub(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
     """`other - alpha * input`."""
+    check_tensor("rsub", "input", 1, input)
     return other - (input if alpha == 1 else input * alpha)
 
 
@@ -50,6 +65,7 @@ def is_tensor(obj: object) -> bool:
 
 
 METHODS = (
+    addcdiv,
     lerp,
     hypot,
     float_power,
@@ -57,6 +73,7 @@ METHODS = (
     clamp_max,
 )
 IN_PLACE = (
+    addcdiv,
     lerp,
     hypot,
     clamp_min,
