@@ -82,6 +82,29 @@ def test_every_instruction_is_received_sent_done_and_its_result_freed(tmp_path: 
     assert made - set(freed) == set()
 
 
+def test_a_backward_pass_lets_go_of_what_it_has_read(tmp_path: Path) -> None:
+    def living(retain: bool) -> tuple[int, int]:
+        """How many tensors there are at most, and after the pass, while the loss is still held."""
+        program = (
+            "x = gt.ones(50_000, requires_grad=True)\ny = x\nfor i in range(30): y = y.tanh()\ny = y.sum()\n"
+            f"y.backward(retain_graph={retain})\ngt.synchronize()\ngt.arange(2)"
+        )
+        live = most = 0
+        for line in log_of(program, tmp_path / "ops.log"):
+            if line.event == "RECV" and line.fields["op"] == "arange":
+                return most, live
+            live += line.event == "RECV" and line.fields["op"] not in ("free", "sync")
+            live -= line.event == "FREE"
+            most = max(most, live)
+        raise AssertionError("the log ends early")
+
+    most, after = living(retain=False)
+    # The leaf, its gradient and the loss; and beside the saved results, one op's gradient at a time.
+    assert after == 3
+    assert most <= 32 + 8
+    assert living(retain=True)[1] == 3 + 30
+
+
 def test_transfers_tell_their_bytes(tmp_path: Path) -> None:
     log = log_of("import numpy as np\ngt.from_numpy(np.zeros(1000, np.float32)).numpy()", tmp_path / "ops.log")
     sizes = {line.fields["op"]: line.bytes for line in log if line.event in ("WORKER_SEND", "WORKER_RECV", "SEND")}

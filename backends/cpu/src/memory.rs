@@ -16,7 +16,7 @@ pub const ALIGN_BYTES: usize = 64;
 pub const MAP_BYTES_MIN: usize = 2 << 20;
 /// Whether pages can be moved from one mapping to another.
 const MOVES_PAGES: bool = cfg!(all(target_os = "linux", not(miri)));
-/// Past this nothing is moved: each huge page that was moved may count as a mapping, of which a process may have 65,530.
+/// Past this nothing is moved: each huge page that was moved may be a mapping, of which a process may have 65,530.
 const MOVING_FOOTPRINT_BYTES_MAX: usize = 32 << 30;
 /// Free blocks together hold at most the limit divided by this.
 const CACHE_SHARE_OF_LIMIT: usize = 4;
@@ -209,7 +209,7 @@ impl Heap {
         Ok(Buffer { block })
     }
 
-    /// Moves the pages of free blocks into a new mapping of `room` bytes, those of the class asked for longest ago first.
+    /// Moves pages of free blocks into a new mapping of `room` bytes, those of the class asked for longest ago first.
     ///
     /// Otherwise the free blocks of all classes together would come to much more than what is ever held at one time;
     /// and pages that are there need not be cleared by the system. False if the new mapping is in ruins.
@@ -354,8 +354,8 @@ fn map(bytes: usize) -> Option<*mut u8> {
     }
 }
 
-/// Moves the pages at `from` to a mapping at `to`; both start at multiples of [`MAP_BYTES_MIN`]. Returns how many bytes,
-/// from the first on, are no longer mapped at `from`; an error if some are not mapped at `to` either.
+/// Moves the pages at `from` to a mapping at `to`; both start at multiples of [`MAP_BYTES_MIN`]. Returns how many
+/// bytes, from the first on, are no longer mapped at `from`; an error if some are not mapped at `to` either.
 ///
 /// # Safety
 /// Both are mapped for `bytes`, and nobody uses them.

@@ -132,7 +132,7 @@ impl Sink {
     /// fills it, which would not have a level's instructions.
     ///
     /// # Safety
-    /// The result has these elements, which nobody else writes or reads meanwhile. They are written before they are read.
+    /// The result has these elements, which nobody else writes or reads meanwhile. They are written before being read.
     #[inline(always)]
     unsafe fn room<'a, R: Real>(&'a self, first: usize, count: usize, scratch: &'a mut Vec<R>) -> &'a mut [R] {
         if self.narrow.is_some() {
