@@ -200,8 +200,8 @@ impl Row {
     /// Whether each element of the result follows from the operands' elements at its place alone, and nothing can go
     /// wrong: such instructions on operands of `dtype` can be computed together, piece by piece.
     pub fn fuses(&self, dtype: DType) -> bool {
-        matches!(self.class, Class::Elementwise | Class::Select | Class::Cast)
-            && !(self.divisor_nonzero && !dtype.is_float())
+        (dtype.is_float() || !self.divisor_nonzero)
+            && matches!(self.class, Class::Elementwise | Class::Select | Class::Cast)
     }
 }
 
