@@ -7,6 +7,7 @@
 //! the functions that make tensors, [`window`] convolutions and pools, [`data`] how lists and NumPy arrays get in and
 //! out.
 
+mod autocast;
 mod autograd;
 mod convert;
 mod create;
@@ -43,6 +44,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     methods::register(module)?;
     rows::register(module)?;
     autograd::register(module)?;
+    autocast::register(module)?;
     table::register(module)?;
     window::register(module)?;
     module.add_class::<tensor::PyTensor>()?;

@@ -1,5 +1,6 @@
 //! Properties and methods of tensors, and the functions of several tensors.
 
+use crate::autocast;
 use crate::convert::{Operand, Operands, axes, axis, ints, operand, sizes};
 use crate::data;
 use crate::device::{self, DeviceArg, PyDevice};
@@ -600,7 +601,7 @@ impl PyTensor {
     fn matmul(slf: &Bound<'_, Self>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
         let py = slf.py();
         let (a, b) = (slf.get().read(py), other.get().read(py));
-        build_from(&[&a, &b], |g, v| build::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
+        build_from(&[&a, &b], |g, v| autocast::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
     }
     /// Elements kept between bounds.
     #[pyo3(signature = (min=None, max=None))]

@@ -1,12 +1,13 @@
 //! The dunder methods of arithmetic and comparison.
 #![expect(unsafe_op_in_unsafe_fn, reason = "in wrappers that pyo3 generates inside our macros")]
 
+use crate::autocast;
 use crate::convert::{Operand, operand};
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
 use gt_client::tensor::Operand as Input;
-use gt_ops::{DType, Op, build};
+use gt_ops::{DType, Op};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
@@ -170,7 +171,7 @@ fn product(slf: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>, swapped: bool) -
         _ => return Ok(py.NotImplemented()),
     };
     let (a, b) = if swapped { (other, &*this) } else { (&*this, other) };
-    let product = build_from(&[a, b], |g, v| build::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise()?;
+    let product = build_from(&[a, b], |g, v| autocast::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise()?;
     answer(py, Some(product))
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support import ROOT, environment
@@ -74,3 +75,27 @@ def _programs() -> list[object]:
 @pytest.mark.parametrize("program", _programs())
 def test_the_programs_of_the_pages_run(program: str) -> None:
     run("-c", program)
+
+
+def test_a_gpt_learns_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    small = (
+        "--layers",
+        1,
+        "--batch-size",
+        2,
+        "--eval-every",
+        4,
+        "--eval-batches",
+        2,
+        "--checkpoint",
+        tmp_path / "gpt.pt",
+    )
+    gpt = ("-m", "gt.torch", ROOT / "examples" / "gpt.py", *small)
+    told = run(*gpt, "--steps", 8, "--sample", 5, "--dropout", 0.1, "--compile")
+    losses = [float(loss) for loss in re.findall(r"val (\d+\.\d+)", told)]
+    assert losses[-1] < losses[0]
+    assert "\ndef " in told
+    told = run(*gpt, "--steps", 10, "--sample", 0, "--dtype", "bfloat16", "--accumulate", 2)
+    assert "going on from step 8" in told
+    told = run(*gpt, "--steps", 10, "--sample", 0, "--by-hand", "--bias")
+    assert "step 10: train" in told

@@ -102,12 +102,15 @@ __getattr__ = _absent.getter(__name__)
 # The modules that PyTorch's users find under the package. They come last: they use what is above.
 from gt import (  # noqa: E402
     accelerator,
+    amp,
     autograd,
     backends,
+    compiler,
     cuda,
     debug,
     distributions,
     func,
+    jit,
     linalg,
     nn,
     optim,
@@ -116,6 +119,8 @@ from gt import (  # noqa: E402
     special,
     utils,
 )
+from gt.amp import GradScaler, autocast  # noqa: E402
+from gt.compiler import compile  # noqa: E402
 from gt.optim import swa_utils as _swa_utils  # noqa: E402 (it knows nn, which knows optim)
 from gt.random import (  # noqa: E402
     fork_rng,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt import _composites, _forms, _gt, _placement, _settings
+from gt import _autocast, _composites, _forms, _gt, _placement, _settings
 from gt._gt import Tensor
 from gt._gt import elementwise as _elementwise
 
@@ -250,7 +250,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
     Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", "`clamp`, in place.")
     for name in METHODS:
         functions[name] = _of_method(name)
-    for function in (*_composites.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS):
+    for function in (*_composites.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS, *_autocast.FUNCTIONS):
         functions[function.__name__] = function
     for function in (*_composites.TENSOR_METHODS, *_placement.TENSOR_METHODS):
         setattr(Tensor, function.__name__, function)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import gt
-from gt import _gt
+from gt import _autocast, _gt
 from gt._composites.common import axes_of, axis_of, check_rank
 from gt._gt import Tensor
 
@@ -58,16 +58,19 @@ def _plus(input: Tensor, product: Tensor, beta: float, alpha: float, exact: bool
     return (input if beta == 1 else input * beta) + scaled
 
 
+@_autocast.lower
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`; `input` is not looked at where `beta` is 0."""
     return _plus(input, mm(mat1, mat2), beta, alpha, exact=True)
 
 
+@_autocast.lower
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (batch1 @ batch2)`; `input` is not looked at where `beta` is 0."""
     return _plus(input, bmm(batch1, batch2), beta, alpha)
 
 
+@_autocast.lower
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (the sum of batch1 @ batch2 over the batch)`."""
     return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)

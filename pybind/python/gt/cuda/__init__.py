@@ -12,6 +12,7 @@ from gt._gt import OutOfMemoryError
 
 __all__ = [
     "OutOfMemoryError",
+    "amp",
     "current_device",
     "device_count",
     "empty_cache",
@@ -111,3 +112,6 @@ def memory_allocated(device: object = None) -> int:
 
 
 max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+
+# It comes last: it uses what gt.amp is made of.
+from gt.cuda import amp  # noqa: E402

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 
 import gt
-from gt import _absent, _gt
+from gt import _absent, _autocast, _gt
 from gt._autograd import no_grad
 from gt._composites.distances import cosine_similarity
 from gt._gt import Tensor
@@ -243,6 +243,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return input.log_softmax(_implicit_dim("log_softmax", input.ndim) if dim is None else dim, dtype=dtype)
 
 
+@_autocast.lower
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input @ weight.T + bias`: `(…, in)` and `(out, in)` give `(…, out)`."""
     output = input @ weight.T
@@ -396,6 +397,7 @@ def batch_norm(
 # Attention ------------------------------------------------------------------------------------------------------
 
 
+@_autocast.lower
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -482,6 +484,7 @@ def _warn_of_broadcast(loss: str, input: Tensor, target: Tensor) -> None:
         )
 
 
+@_autocast.float32
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared differences."""
     _warn_of_broadcast("mse_loss", input, target)
@@ -489,12 +492,14 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduce(difference * difference, reduction)
 
 
+@_autocast.float32
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute differences."""
     _warn_of_broadcast("l1_loss", input, target)
     return _reduce((input - target).abs(), reduction)
 
 
+@_autocast.float32
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """Differences `d` count `d² / (2 * beta)` below `beta` and `|d| - beta / 2` above."""
     if beta < 0:
@@ -507,6 +512,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     return _reduce(gt.where(small, difference * difference * (0.5 / beta), difference - 0.5 * beta), reduction)
 
 
+@_autocast.float32
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """Differences `d` count `d² / 2` up to `delta` and `delta * (|d| - delta / 2)` above."""
     if delta <= 0:
@@ -517,6 +523,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return _reduce(gt.where(small, difference * difference * 0.5, (difference - 0.5 * delta) * delta), reduction)
 
 
+@_autocast.float32
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """`target * (log(target) - input)`: how far log probabilities `input` are from probabilities `target`.
 
@@ -534,6 +541,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     return _reduce(losses, reduction)
 
 
+@_autocast.float32
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -549,6 +557,7 @@ def binary_cross_entropy(
     return _reduce(losses if weight is None else losses * weight, reduction)
 
 
+@_autocast.float32
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -567,6 +576,7 @@ def binary_cross_entropy_with_logits(
     return _reduce(losses if weight is None else losses * weight, reduction)
 
 
+@_autocast.float32
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -580,6 +590,7 @@ def nll_loss(
     return _gt.class_loss(input, target, weight, ignore_index, _reduction(size_average, reduce, reduction), 0.0, False)
 
 
+@_autocast.float32
 def cross_entropy(
     input: Tensor,
     target: Tensor,

@@ -1,0 +1,144 @@
+"""`autocast`: products in bfloat16, losses in float32, and nothing else changed, as PyTorch does on a CPU.
+
+The extension casts the operands of `@` itself. `lower` and `float32` mark the other functions: what they are is said
+where the function is. All others compute in the dtypes they are given.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from gt import _gt
+from gt._gt import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# PyTorch's defaults, and what its CPU kernels take.
+_DEFAULTS = {"cpu": _gt.bfloat16, "cuda": _gt.float16, "mps": _gt.float16, "xpu": _gt.bfloat16}
+_SUPPORTED = (_gt.bfloat16, _gt.float16)
+
+
+def _cast(value: Any, dtype: _gt.dtype) -> Any:
+    # Whoever chose float64 wants it.
+    if isinstance(value, Tensor) and value.dtype.is_floating_point and value.dtype is not _gt.float64:
+        return value.to(dtype)
+    return value
+
+
+def _computing_in(function: F, dtype: _gt.dtype | None) -> F:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        entered = _gt.autocast_dtype()
+        if entered is None:
+            return function(*args, **kwargs)
+        wanted = dtype or entered
+        # The function's own operations have their operands already.
+        _gt.set_autocast_dtype(None)
+        try:
+            cast = {name: _cast(value, wanted) for name, value in kwargs.items()}
+            return function(*(_cast(value, wanted) for value in args), **cast)
+        finally:
+            _gt.set_autocast_dtype(entered)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def lower(function: F) -> F:
+    """Under `autocast`, the function computes in the dtype that was asked for."""
+    return _computing_in(function, None)
+
+
+def float32(function: F) -> F:
+    """Under `autocast`, the function computes in float32."""
+    return _computing_in(function, _gt.float32)
+
+
+class autocast:  # noqa: N801 (PyTorch's name)
+    """Products and convolutions inside compute in a dtype of half the size, losses in float32. For this thread.
+
+    A context and a decorator. Backward passes belong outside, as in PyTorch.
+
+    Args:
+        device_type: The kind of device: "cpu". For one that is not there it warns, and has no effect.
+        dtype: bfloat16 or float16; bfloat16 on a CPU if none is given.
+        enabled: Whether it has an effect.
+        cache_enabled: Whether casts may be kept: they are computed anew in any case.
+
+    Raises:
+        RuntimeError: There is no such kind of device.
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        dtype: _gt.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,  # noqa: ARG002 (it changes no result)
+    ) -> None:
+        if not isinstance(device_type, str):
+            raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        if device_type not in _DEFAULTS:
+            raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
+        dtype = dtype or _DEFAULTS[device_type]
+        if enabled and device_type != "cpu":
+            name = device_type.upper()
+            warnings.warn(
+                f"User provided device_type of '{device_type}', but {name} is not available. Disabling", stacklevel=2
+            )
+            enabled = False
+        if enabled and dtype not in _SUPPORTED:
+            warnings.warn(
+                "In CPU autocast, but the target dtype is not supported. Disabling autocast. CPU Autocast only "
+                "supports dtype of torch.bfloat16, torch.float16 currently.",
+                stacklevel=2,
+            )
+            enabled = False
+        self.device = device_type
+        self.fast_dtype = dtype
+        self._enabled = enabled
+        self._previous: list[_gt.dtype | None] = []
+
+    def __enter__(self) -> autocast:
+        # Another device's autocast leaves the CPU's as it is.
+        wanted = self.fast_dtype if self._enabled else None
+        self._previous.append(_gt.autocast_dtype())
+        if self.device == "cpu":
+            _gt.set_autocast_dtype(wanted)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _gt.set_autocast_dtype(self._previous.pop())
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether this thread is inside an `autocast` for a kind of device."""
+    return device_type == "cpu" and _gt.autocast_dtype() is not None
+
+
+def get_autocast_dtype(device_type: str) -> _gt.dtype:
+    """The dtype that `autocast` computes in, or would."""
+    if device_type not in _DEFAULTS:
+        raise RuntimeError(f"unsupported scalarType for device_type '{device_type}'")
+    return (_gt.autocast_dtype() if device_type == "cpu" else None) or _DEFAULTS[device_type]
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """`is_autocast_enabled("cpu")`."""
+    return is_autocast_enabled("cpu")
+
+
+FUNCTIONS = (is_autocast_enabled, is_autocast_cpu_enabled, get_autocast_dtype)

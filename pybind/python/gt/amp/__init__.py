@@ -1,0 +1,14 @@
+"""Computing in less precision where it does no harm: `autocast`, and `GradScaler` against gradients that vanish."""
+
+from gt import _absent
+from gt._autocast import autocast
+from gt.amp.grad_scaler import GradScaler
+
+__all__ = ["GradScaler", "autocast", "is_autocast_available"]
+
+__getattr__ = _absent.getter(__name__)
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether `autocast` has an effect for a kind of device."""
+    return device_type == "cpu"

@@ -1,0 +1,135 @@
+"""`GradScaler`: losses multiplied so that small gradients are not lost in float16, and steps without infinities."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gt
+from gt._autograd import no_grad
+from gt._gt import Tensor
+from gt.optim import Optimizer
+
+
+class GradScaler:
+    """Scales losses, unscales gradients, and skips steps whose gradients are not finite.
+
+    Args:
+        device: The kind of device: for one that is not there it warns, and has no effect.
+        init_scale: The first factor.
+        growth_factor: By what the factor grows after `growth_interval` steps without infinities.
+        backoff_factor: By what it is multiplied after a step that was skipped.
+        growth_interval: How many steps in a row.
+        enabled: Whether it has an effect.
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        if enabled and device != "cpu":
+            warnings.warn(
+                f"torch.{device}.amp.GradScaler is enabled, but {device.upper()} is not available.  Disabling.",
+                stacklevel=2,
+            )
+            enabled = False
+        if growth_factor <= 1.0:
+            raise AssertionError("The growth factor must be > 1.0.")
+        if backoff_factor >= 1.0:
+            raise AssertionError("The backoff factor must be < 1.0.")
+        self._enabled = enabled
+        self._scale = float(init_scale)
+        self._growth_factor = growth_factor
+        self._backoff_factor = backoff_factor
+        self._growth_interval = growth_interval
+        self._steps = 0
+        # Whether infinities were found, for each optimizer whose gradients have been unscaled since the last update.
+        self._found: dict[int, bool] = {}
+
+    def is_enabled(self) -> bool:
+        """Whether it has an effect."""
+        return self._enabled
+
+    def get_scale(self) -> float:
+        """The factor."""
+        return self._scale if self._enabled else 1.0
+
+    def scale(self, outputs: Any) -> Any:
+        """A loss, or several, times the factor."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return outputs * self._scale
+        return type(outputs)(self.scale(output) for output in outputs)
+
+    @no_grad()
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divides an optimizer's gradients by the factor, so that they can be clipped.
+
+        Raises:
+            RuntimeError: They have been divided already.
+        """
+        if not self._enabled:
+            return
+        if id(optimizer) in self._found:
+            raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        for gradient in gradients:
+            gradient.mul_(1.0 / self._scale)
+        finite = [gradient.isfinite().all() for gradient in gradients]
+        self._found[id(optimizer)] = bool(finite) and not bool(gt.stack(finite).all())
+
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """The optimizer's step, unless a gradient is not finite."""
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if id(optimizer) not in self._found:
+            self.unscale_(optimizer)
+        return None if self._found[id(optimizer)] else optimizer.step(*args, **kwargs)
+
+    def update(self, new_scale: float | None = None) -> None:
+        """The factor for the next step: less after infinities, more after many steps without."""
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif not self._found:
+            raise AssertionError("No inf checks were recorded prior to update.")
+        elif any(self._found.values()):
+            self._scale *= self._backoff_factor
+            self._steps = 0
+        else:
+            self._steps += 1
+            if self._steps == self._growth_interval:
+                self._scale *= self._growth_factor
+                self._steps = 0
+        self._found = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What goes on after a restart."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._steps,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on from a `state_dict`."""
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError("The source state dict is empty: it was saved from a disabled GradScaler.")
+        self._scale = float(state_dict["scale"])
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._steps = state_dict["_growth_tracker"]

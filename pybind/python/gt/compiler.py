@@ -1,0 +1,38 @@
+"""`torch.compile` and its like, which change nothing: the daemon sees all instructions, and fuses them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gt import _absent
+
+__all__ = ["compile", "disable", "is_compiling"]
+
+__getattr__ = _absent.getter(__name__)
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def compile(
+    model: T | None = None,
+    *,
+    fullgraph: bool = False,  # noqa: ARG001
+    dynamic: bool | None = None,  # noqa: ARG001
+    backend: Any = "inductor",  # noqa: ARG001
+    mode: str | None = None,  # noqa: ARG001
+    options: dict[str, Any] | None = None,  # noqa: ARG001
+    disable: bool = False,  # noqa: ARG001
+) -> Any:
+    """The function or module itself; a decorator too, with arguments or without. None of them changes a result."""
+    return (lambda function: function) if model is None else model
+
+
+def disable(fn: T | None = None, recursive: bool = True) -> Any:  # noqa: ARG001
+    """The function itself: nothing is compiled."""
+    return (lambda function: function) if fn is None else fn
+
+
+def is_compiling() -> bool:
+    """Whether a program is being compiled: never."""
+    return False
