@@ -11,7 +11,6 @@ import gt
 from gt import nn
 from gt.nn import functional as F  # noqa: N812
 
-
 LAYER = nn.Linear(3, 3)
 
 
