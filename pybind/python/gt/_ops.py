@@ -264,8 +264,8 @@ def install(namespace: dict[str, Any]) -> list[str]:
     for name, value in _placement.PROPERTIES.items():
         setattr(Tensor, name, property(lambda self, value=value: value))  # noqa: ARG005
     Tensor.storage = _placement.untyped_storage
-    # There are no complex numbers to conjugate.
-    Tensor.mH = Tensor.mT
+    for name, getter in _composites.PROPERTIES.items():
+        setattr(Tensor, name, property(getter, doc=getter.__doc__))
     Tensor.__contains__ = contains
     Tensor.__rdiv__ = Tensor.__rtruediv__
     Tensor.__complex__ = lambda self: complex(self.item())
