@@ -532,11 +532,15 @@ pub fn set_index(g: G<'_>, v: Val, parts: &[Index], source: Arg) -> Result<Val> 
 pub fn narrow(g: G<'_>, v: Val, axis: i64, start: i64, len: i64) -> Result<Val> {
     let shape = g.meta(v).shape;
     let axis = normalize_axis(axis, shape.rank())?;
-    if start < 0 || len < 0 || axis >= shape.rank() || start + len > shape.dims()[axis] as i64 {
-        return Err(OpError::runtime(format!(
-            "start ({start}) + length ({len}) exceeds dimension size ({}).",
-            shape.dims().get(axis).copied().unwrap_or(0)
+    let extent = shape.dims().get(axis).map_or(0, |&size| size as i64);
+    if start < -extent || start > extent {
+        return Err(OpError::index(format!(
+            "start out of range (expected to be in range of [-{extent}, {extent}], but got {start})"
         )));
+    }
+    let start = if start < 0 { start + extent } else { start };
+    if len < 0 || axis >= shape.rank() || start.saturating_add(len) > extent {
+        return Err(OpError::runtime(format!("start ({start}) + length ({len}) exceeds dimension size ({extent}).")));
     }
     let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: shape.with_dim(axis, len as usize) };
     spec.start[axis] = if len == 0 { 0 } else { start };
@@ -549,7 +553,7 @@ pub fn narrow(g: G<'_>, v: Val, axis: i64, start: i64, len: i64) -> Result<Val> 
 /// No tensors, other sizes that differ, scalars.
 pub fn cat(g: G<'_>, tensors: &[Val], axis: i64) -> Result<Val> {
     if tensors.is_empty() {
-        return Err(OpError::runtime("cat(): expected a non-empty list of Tensors"));
+        return Err(OpError::value("cat(): expected a non-empty list of Tensors"));
     }
     let dtype = result_type(tensors.iter().map(|v| promotable(g, &Arg::Val(*v))));
     let mut parts = Vec::with_capacity(tensors.len());
@@ -736,7 +740,7 @@ pub fn random(g: G<'_>, op: Op, bounds: &[Arg], shape: Shape, dtype: DType) -> R
 /// An op with an axis: a gather, a scatter, a scan or a sort. Scalars count as vectors of one element.
 ///
 /// # Errors
-/// An axis out of range; ranks or sizes that do not fit; an index that is not int64.
+/// An axis out of range; ranks or sizes that do not fit; an index that is neither int64 nor int32.
 pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
     let Some(&first) = operands.first() else {
         return Err(OpError::type_(format!("{}(): expected a Tensor", op.name())));
@@ -747,6 +751,17 @@ pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
     let first = if widened { cast(g, first, DType::I64)? } else { first };
     let mut args: Vec<Arg> = operands.iter().map(|v| Arg::Val(*v)).collect();
     args[0] = first.into();
+    if let Some(&index) = operands.get(1)
+        && g.meta(index).dtype == DType::I32
+    {
+        args[1] = cast(g, index, DType::I64)?.into();
+    }
+    // The sum of bools is whether any is true, their product whether all are.
+    let op = match op {
+        Op::ScatterAdd if meta.dtype == DType::Bool => Op::ScatterAmax,
+        Op::ScatterProd if meta.dtype == DType::Bool => Op::ScatterAmin,
+        op => op,
+    };
     let scalar = meta.shape.rank() == 0;
     for arg in args.iter_mut().filter(|_| scalar) {
         if let Arg::Val(v) = *arg

@@ -4,7 +4,7 @@
 //! own copy of an instruction, trusting nobody; a worker calls it to know what to allocate.
 
 use crate::dtype::DType;
-use crate::error::{OpError, Result};
+use crate::error::{ErrorKind, OpError, Result};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{Class, Op, ResultDType, Row};
@@ -234,14 +234,18 @@ pub(crate) fn accept(row: &Row, dtype: DType) -> Result<()> {
             "Subtraction, the `-` operator, with a bool tensor is not supported. \
              If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
         ),
-        Op::Neg if dtype == DType::Bool => OpError::runtime(
+        Op::Neg if dtype == DType::Bool => OpError::new(
+            ErrorKind::NotImplemented,
             "Negation, the `-` operator, on a bool tensor is not supported. \
              If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
         ),
-        Op::Mean => OpError::runtime(format!(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {}",
-            dtype.scalar_type_name()
-        )),
+        Op::Mean => OpError::new(
+            ErrorKind::NotImplemented,
+            format!(
+                "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {}",
+                dtype.scalar_type_name()
+            ),
+        ),
         _ => OpError::runtime(format!("\"{}\" not implemented for '{}'", row.name, dtype.scalar_type_name())),
     })
 }

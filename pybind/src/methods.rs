@@ -15,7 +15,7 @@ use gt_ops::dtype::Promotable;
 use gt_ops::rows::build as rows;
 use gt_ops::table::AttrKind;
 use gt_ops::{Arg, Attrs, DType, Op, OpError, Val, build};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
@@ -451,7 +451,14 @@ impl PyTensor {
         self.view_of(py, false, |g, v| build::reshape(g, v, &[-1]))
     }
     /// `length` positions of an axis from `start`.
-    fn narrow(&self, py: Python<'_>, dim: i64, start: i64, length: i64) -> PyResult<PyTensor> {
+    fn narrow(&self, py: Python<'_>, dim: i64, start: &Bound<'_, PyAny>, length: i64) -> PyResult<PyTensor> {
+        if let Ok(start) = start.cast::<PyTensor>() {
+            let meta = start.get().read(py).meta();
+            if meta.shape.rank() != 0 || meta.dtype.is_float() || meta.dtype == DType::Bool {
+                return Err(PyRuntimeError::new_err("start must be an 0-dim integral Tensor."));
+            }
+        }
+        let start = start.extract()?;
         self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, length))
     }
     /// The tensor itself, or a copy where PyTorch would have gaps between its elements.
@@ -837,6 +844,9 @@ impl PyTensor {
 }
 
 fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
+    if tensors.is_instance_of::<PyTensor>() {
+        return Err(PyTypeError::new_err("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"));
+    }
     tensors
         .try_iter()?
         .map(|item| {
@@ -857,6 +867,9 @@ fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>
 #[pyo3(signature = (tensors, dim=None, *, axis=None))]
 fn cat(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Option<i64>) -> PyResult<PyTensor> {
     let all = snapshots(py, tensors)?;
+    if all.is_empty() {
+        return Err(PyValueError::new_err("cat(): expected a non-empty list of Tensors"));
+    }
     let refs: Vec<&Tensor> = all.iter().collect();
     let along = crate::convert::axis(dim, axis)?.unwrap_or(0);
     build_from(&refs, |g, v| build::cat(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
