@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -114,7 +115,11 @@ def _pivoted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _lu_of_batch(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    parts = [_pivoted(matrix) for matrix in a.reshape(-1, *a.shape[-2:])]
+    count = math.prod(a.shape[:-2])
+    if not count:
+        shapes = [part.shape for part in _pivoted(np.zeros(a.shape[-2:], a.dtype))]
+        return tuple(np.zeros((*a.shape[:-2], *shape), a.dtype) for shape in shapes)
+    parts = [_pivoted(matrix) for matrix in a.reshape(count, *a.shape[-2:])]
     return tuple(np.stack(part).reshape(*a.shape[:-2], *part[0].shape) for part in zip(*parts, strict=True))
 
 
@@ -271,8 +276,8 @@ def pinv(
     if 0 in A.shape:
         return A.mT.clone()
     if hermitian:
-        # One triangle is looked at.
-        A = A.tril() + A.tril(-1).mT  # noqa: N806
+        # One triangle is looked at; the gradient is, as PyTorch's, that of the whole.
+        A = A - (A - A.tril() - A.tril(-1).mT).detach()  # noqa: N806
     largest = _magnitudes(A, hermitian).amax(-1)
     tolerance = _tolerance(largest, A.shape[-2:], atol, rtol)
     return _PseudoInverse.apply(A, (tolerance / gt.where(largest > 0, largest, 1.0)).numpy())
@@ -318,6 +323,6 @@ def lstsq(
     ranks = matrix_rank(A, rtol=rcond) if driver != "gels" else _gt.empty(0, dtype=_gt.int64)
     empty = _gt.empty(0, dtype=A.dtype)
     full = driver == "gels" or (driver not in (None, "gelsy") and bool((ranks == columns).all()))
-    residuals = (A @ solution - targets).square().sum(-2) if rows > columns and full else empty
-    values = svdvals(A) if driver in ("gelsd", "gelss") else empty
+    residuals = (A @ solution - targets).square().sum(-2) if rows > columns and full else solution.reshape(-1)[:0]
+    values = svdvals(A.detach()) if driver in ("gelsd", "gelss") else empty
     return LeastSquares(solution.squeeze(-1) if vector else solution, residuals, ranks, values)
