@@ -17,6 +17,13 @@ REASONS = {
     "torch.nested": "pad the tensors and use a mask",
     "torch.quantization": "there are no quantized tensors: use bfloat16 or float16 to save memory",
     "torch.ao": "there are no quantized tensors: use bfloat16 or float16 to save memory",
+    "torch.nn.utils.parametrizations": "use gt.nn.utils.weight_norm and gt.nn.utils.spectral_norm",
+    "torch.nn.utils.parametrize": "compute the weight in forward",
+    "torch.nn.UninitializedParameter": "give the sizes: a module's parameters exist when it is made",
+    **{
+        f"torch.nn.Lazy{name}": "give the sizes: gt.nn." + name
+        for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
+    },
     "torch.hub": "download the weights yourself and load them with gt.load",
     "torch.profiler": "use gt.debug, or GT_INSTRUCTION_LOG to see every instruction",
     "torch.utils.tensorboard": "write numbers with a logger of your choice: loss.item()",

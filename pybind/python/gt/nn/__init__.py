@@ -51,7 +51,7 @@ from gt.nn.convolution import (
     ConvTranspose3d,
 )
 from gt.nn.distance import Bilinear, CosineSimilarity, PairwiseDistance
-from gt.nn.embedding import Embedding
+from gt.nn.embedding import Embedding, EmbeddingBag
 from gt.nn.functional import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -208,6 +208,7 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",

@@ -86,3 +86,48 @@ class Embedding(Module):
         """The sizes."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class EmbeddingBag(Embedding):
+    """The sum, mean or maximum of the vectors of each bag of things."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight)
+        super().__init__(num_embeddings, embedding_dim, *options, device=device, dtype=dtype)
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, embeddings: Tensor, freeze: bool = True, **options: Any
+    ) -> EmbeddingBag:
+        """Bags of these rows, `(num_embeddings, embedding_dim)`; frozen, they are not trained."""
+        made = cls(*embeddings.shape, _weight=embeddings, **options)
+        made.weight.requires_grad_(not freeze)
+        return made
+
+    def forward(  # type: ignore[override]
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        """`(bags, indices)`, or indices and the offsets of bags, to `(bags, embedding_dim)`."""
+        options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse)
+        more = (per_sample_weights, self.include_last_offset, self.padding_idx)
+        return functional.embedding_bag(input, self.weight, offsets, *options, *more)
+
+    def extra_repr(self) -> str:
+        """The sizes and the mode."""
+        return f"{super().extra_repr()}, mode={self.mode!r}"

@@ -122,6 +122,7 @@ __all__ = [
     "dropout3d",
     "elu",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "gaussian_nll_loss",
@@ -656,7 +657,8 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
     return chosen
 
 
-# They reduce as the losses above do.
+# They are built on what is above.
+from gt.nn._bags import embedding_bag  # noqa: E402
 from gt.nn._losses import (  # noqa: E402
     cosine_embedding_loss,
     ctc_loss,

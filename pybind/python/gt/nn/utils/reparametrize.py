@@ -1,0 +1,152 @@
+"""Weights computed from others before each call: `weight_norm` and `spectral_norm`, by hooks on a module."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import gt
+from gt._autograd import no_grad
+from gt._gt import Tensor
+from gt.nn import functional
+from gt.nn.module import Module
+from gt.nn.parameter import Parameter
+
+M = TypeVar("M", bound=Module)
+
+
+class _Computed:
+    """A hook that sets a weight from the parameters it is computed from."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def compute(self, module: Module) -> Tensor:
+        raise NotImplementedError
+
+    def __call__(self, module: Module, _inputs: Any) -> None:
+        setattr(module, self.name, self.compute(module))
+
+    def attach(self, module: Module) -> None:
+        """From now on, before each call."""
+        kind = type(self)
+        if any(isinstance(hook, kind) and hook.name == self.name for hook in module._forward_pre_hooks.values()):
+            raise RuntimeError(f"Cannot register two {kind.word} hooks on the same parameter {self.name}")
+        self.split(module)
+        setattr(module, self.name, self.compute(module))
+        module.register_forward_pre_hook(self)
+
+    word = ""
+
+    def split(self, module: Module) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def detach(cls, module: Module, name: str) -> None:
+        """The weight is a parameter again, as it is now."""
+        for key, hook in module._forward_pre_hooks.items():
+            if isinstance(hook, cls) and hook.name == name:
+                weight = hook.compute(module).detach()
+                hook.join(module)
+                delattr(module, name)
+                module.register_parameter(name, Parameter(weight.clone()))
+                del module._forward_pre_hooks[key]
+                return
+        raise ValueError(f"{cls.word} of '{name}' not found in {module}")
+
+    def join(self, module: Module) -> None:
+        raise NotImplementedError
+
+
+class _WeightNorm(_Computed):
+    word = "weight_norm"
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        super().__init__(name)
+        self.dim = dim
+
+    def _lengths(self, v: Tensor) -> Tensor:
+        if self.dim is None:
+            return gt.norm(v)
+        rest = tuple(axis for axis in range(v.ndim) if axis != self.dim % v.ndim)
+        return gt.norm(v, 2, rest, keepdim=True)
+
+    def split(self, module: Module) -> None:
+        weight = getattr(module, self.name)
+        delattr(module, self.name)
+        module.register_parameter(f"{self.name}_g", Parameter(self._lengths(weight).detach().clone()))
+        module.register_parameter(f"{self.name}_v", Parameter(weight.detach()))
+
+    def compute(self, module: Module) -> Tensor:
+        g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
+        return v * (g / self._lengths(v))
+
+    def join(self, module: Module) -> None:
+        delattr(module, f"{self.name}_g")
+        delattr(module, f"{self.name}_v")
+
+
+class _SpectralNorm(_Computed):
+    word = "spectral_norm"
+
+    def __init__(self, name: str, rounds: int, eps: float, dim: int) -> None:
+        super().__init__(name)
+        if rounds <= 0:
+            raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={rounds}")
+        self.rounds, self.eps, self.dim = rounds, eps, dim
+
+    def _matrix(self, weight: Tensor) -> Tensor:
+        moved = weight if self.dim == 0 else weight.movedim(self.dim, 0)
+        return moved.reshape(moved.shape[0], -1)
+
+    def split(self, module: Module) -> None:
+        weight = getattr(module, self.name)
+        delattr(module, self.name)
+        module.register_parameter(f"{self.name}_orig", Parameter(weight.detach()))
+        rows, columns = self._matrix(weight).shape
+        for end, size in (("u", rows), ("v", columns)):
+            start = functional.normalize(gt.randn(size, dtype=weight.dtype), dim=0, eps=self.eps)
+            module.register_buffer(f"{self.name}_{end}", start)
+
+    def compute(self, module: Module) -> Tensor:
+        weight = getattr(module, f"{self.name}_orig")
+        u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
+        matrix = self._matrix(weight)
+        if module.training:
+            with no_grad():
+                for _ in range(self.rounds):
+                    v.copy_(functional.normalize(matrix.T @ u, dim=0, eps=self.eps))
+                    u.copy_(functional.normalize(matrix @ v, dim=0, eps=self.eps))
+        # Copies: the next call changes both in place, which this one's gradient must not see.
+        return weight / (u.clone() @ (matrix @ v.clone()))
+
+    def join(self, module: Module) -> None:
+        for end in ("orig", "u", "v"):
+            delattr(module, f"{self.name}_{end}")
+
+
+def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
+    """A weight as length `name_g` times direction `name_v`, along all axes but `dim` (Salimans and Kingma 2016)."""
+    _WeightNorm(name, dim).attach(module)
+    return module
+
+
+def remove_weight_norm(module: M, name: str = "weight") -> M:
+    """The weight is a parameter again."""
+    _WeightNorm.detach(module, name)
+    return module
+
+
+def spectral_norm(
+    module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> M:
+    """A weight over its largest singular value, which each call in training knows better (Miyato et al. 2018)."""
+    if dim is None:
+        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+    _SpectralNorm(name, n_power_iterations, eps, dim).attach(module)
+    return module
+
+
+def remove_spectral_norm(module: M, name: str = "weight") -> M:
+    """The weight is a parameter again."""
+    _SpectralNorm.detach(module, name)
+    return module
