@@ -91,6 +91,11 @@ pub trait Real:
     fn normal_below(self) -> Self {
         Self::from_f64(0.5) * (Self::ONE + (self * Self::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf())
     }
+    /// e to the power of self, which is not above 0; what is below the smallest normal number may become 0.
+    #[inline(always)]
+    fn exp_of_fall(self) -> Self {
+        self.exp()
+    }
     /// -1, 0 or 1; 0 for NaN, as PyTorch.
     #[inline(always)]
     fn sign(self) -> Self {
@@ -705,6 +710,14 @@ impl Real for f32 {
         let y = (turn(quadrant, parts) / turn(quadrant.wrapping_add(1), parts)) as f32;
         if self == 0.0 { self } else { y }
     }
+    #[inline(always)]
+    fn exp_of_fall(self) -> Self {
+        const LEAST: f32 = -87.0;
+        let (n, p) = exp_parts_f32(if self < LEAST { LEAST } else { self });
+        let scale = exp2_f32(n);
+        let y = p.mul_add(scale, scale);
+        if self < LEAST { 0.0 } else { y }
+    }
     /// 1/2 + x P(x²) / Q(x²), off by at most 2e-7: P and Q are a least-squares fit of erf, its relative error levelled
     /// by reweighting.
     #[inline(always)]
@@ -1305,6 +1318,19 @@ mod tests {
             assert!(worst_single.0 <= bound_single, "{name} of f32: {worst_single:?}");
             assert!(worst_double.0 <= bound_double, "{name} of f64: {worst_double:?}");
         }
+    }
+
+    #[test]
+    fn falling_exponentials_are_right_down_to_normal_numbers() {
+        for x in samples(-86.9, 0.0) {
+            if x <= 0.0 || x.is_nan() {
+                let error = ulps(Real::exp_of_fall(x as f32) as f64, (x as f32 as f64).exp(), false);
+                assert!(error <= 1.5 || x == f64::NEG_INFINITY, "{x}: {error}");
+            }
+        }
+        assert_eq!(Real::exp_of_fall(f32::NEG_INFINITY), 0.0);
+        assert_eq!(Real::exp_of_fall(-1e30f32), 0.0);
+        assert!(Real::exp_of_fall(f32::NAN).is_nan());
     }
 
     #[test]

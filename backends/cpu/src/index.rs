@@ -475,10 +475,25 @@ impl Places<'_> {
                     to.write(join(to.read(), x));
                 }
             };
-            // One index may stand for the whole stretch.
-            let once = if across == 0 { Some(self.lookup.offset(index(0))) } else { None };
+            let dense = size_of::<T>() as isize;
+            if across == 0 && step == dense && to_step == dense {
+                // One index for the whole stretch, whose elements follow each other: a row.
+                match self.lookup.offset(index(0)) {
+                    Ok(offset) => {
+                        let from = self.from.wrapping_offset(run.offsets[1]).cast::<T>();
+                        let to = self.out.wrapping_offset(run.offsets[2] + offset).cast::<T>();
+                        for i in 0..run.len {
+                            // SAFETY: as above.
+                            unsafe { to.add(i).write(join(to.add(i).read(), from.add(i).read())) };
+                        }
+                    }
+                    Err(error) if result.is_ok() => result = Err(error),
+                    Err(_) => {}
+                }
+                return;
+            }
             for i in 0..run.len as isize {
-                match once.clone().unwrap_or_else(|| self.lookup.offset(index(i))) {
+                match self.lookup.offset(index(i)) {
                     Ok(offset) => put(i, offset),
                     Err(error) if result.is_ok() => result = Err(error),
                     Err(_) => {}

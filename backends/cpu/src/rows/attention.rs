@@ -16,8 +16,6 @@ use gt_ops::{DType, Meta, RANK_MAX, Shape};
 const BLOCK: usize = 64;
 /// Operations that one score costs besides its products.
 const SCORE_WEIGHT: usize = 16;
-/// Products that one thread adds up in the time of an elementwise operation.
-const PRODUCTS_PER_OPERATION: usize = 2;
 
 /// Tensors that share their leading axes, as matrices.
 struct Batches<const N: usize> {
@@ -122,7 +120,7 @@ impl Scores {
                 continue;
             }
             for x in row.iter_mut() {
-                *x = (*x - max).exp();
+                *x = (*x - max).exp_of_fall();
             }
             *factor = R::from_f64(1.0 / sum_of(row, |x| x));
         }
@@ -137,7 +135,7 @@ impl Scores {
     /// Operations of all scores of one query, in those of elementwise work, with `products` products of matrices.
     fn weight(&self, products: usize) -> usize {
         let wide = self.features.max(self.out);
-        self.keys * (SCORE_WEIGHT + products * wide / PRODUCTS_PER_OPERATION) / if self.causal { 2 } else { 1 }
+        self.keys * (SCORE_WEIGHT + products * wide) / if self.causal { 2 } else { 1 }
     }
 }
 

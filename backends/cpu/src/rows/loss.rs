@@ -11,7 +11,7 @@ use gt_ops::instruction::{LossReduction, LossSpec};
 use gt_ops::math::Real;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const WEIGHT: usize = 14;
+const WEIGHT: usize = 20;
 const WEIGHT_PLAIN: usize = 1;
 
 /// The classes that samples should have, and what each counts.

@@ -23,10 +23,8 @@ use std::slice;
 const BLOCK_ELEMENTS: usize = 1024;
 /// Shorter rows share loops with their neighbours.
 const SHORT_ROW: usize = 64;
-/// Partial sums of a long row, and of one of less than [`LONG_ROW`] elements.
+/// Partial sums of a row: as many as four of the largest vector registers hold of f32.
 const LANES: usize = 64;
-const LANES_SHORT: usize = 16;
-const LONG_ROW: usize = 512;
 /// Elements that partial sums gather before they join a sum in f64.
 const SUM_BLOCK: usize = 8 << 10;
 
@@ -183,34 +181,37 @@ macro_rules! sums {
         #[inline(always)]
         fn $name<R: Real>($($x: &[R],)+ f: impl Fn($(sums!(one $x R)),+) -> R) -> f64 {
             let n = [$($x.len()),+][0];
-            if n < LONG_ROW {
-                return $gather::<R, LANES_SHORT>($($x,)+ &f).to_f64();
-            }
             let (mut total, mut at) = (0.0, 0);
             while at < n {
                 let end = (at + SUM_BLOCK).min(n);
-                total += $gather::<R, LANES>($(&$x[at..end],)+ &f).to_f64();
+                total += $gather::<R>($(&$x[at..end],)+ &f).to_f64();
                 at = end;
             }
             total
         }
         #[inline(always)]
-        fn $gather<R: Real, const N: usize>($($x: &[R],)+ f: &impl Fn($(sums!(one $x R)),+) -> R) -> R {
+        fn $gather<R: Real>($($x: &[R],)+ f: &impl Fn($(sums!(one $x R)),+) -> R) -> R {
             let n = [$($x.len()),+][0];
-            let mut lanes = [R::ZERO; N];
-            let whole = n - n % N;
+            let whole = n - n % LANES;
+            let mut lanes = [R::ZERO; LANES];
             let mut at = 0;
             while at < whole {
-                $(let $x = &$x[at..at + N];)+
-                for i in 0..N {
+                $(let $x = &$x[at..at + LANES];)+
+                for i in 0..LANES {
                     lanes[i] = lanes[i] + f($($x[i]),+);
                 }
-                at += N;
+                at += LANES;
             }
-            for i in 0..n - whole {
-                lanes[i] = lanes[i] + f($($x[whole + i]),+);
+            // What is left has sums of its own: those above would leave their registers for it.
+            let mut rest = [R::ZERO; LANES];
+            $(let $x = &$x[whole..];)+
+            for (i, rest) in rest[..n - whole].iter_mut().enumerate() {
+                *rest = f($($x[i]),+);
             }
-            let mut width = N;
+            for i in 0..LANES {
+                lanes[i] = lanes[i] + rest[i];
+            }
+            let mut width = LANES;
             while width > 1 {
                 width /= 2;
                 for i in 0..width {
@@ -231,30 +232,30 @@ sums! {
 /// The largest element, NaN if any is.
 #[inline(always)]
 fn largest<R: Real>(row: &[R]) -> R {
-    if row.len() < LONG_ROW { largest_of::<R, LANES_SHORT>(row) } else { largest_of::<R, LANES>(row) }
-}
-
-#[inline(always)]
-fn largest_of<R: Real, const N: usize>(row: &[R]) -> R {
     #[inline(always)]
     fn better<R: Real>(best: R, x: R) -> R {
         // A NaN enters, and nothing beats it afterwards.
         if (x > best) | x.is_nan() { x } else { best }
     }
-    let mut groups = row.chunks_exact(N);
-    if groups.len() == 0 {
+    if row.len() < LANES / 2 {
         return row.iter().fold(-R::INFINITY, |best, x| better(best, *x));
     }
-    let mut lanes = [-R::INFINITY; N];
-    for group in &mut groups {
-        for (lane, x) in lanes.iter_mut().zip(group) {
-            *lane = better(*lane, *x);
+    let whole = row.len() - row.len() % LANES;
+    let mut lanes = [-R::INFINITY; LANES];
+    let mut at = 0;
+    while at < whole {
+        let group = &row[at..at + LANES];
+        for i in 0..LANES {
+            lanes[i] = better(lanes[i], group[i]);
         }
+        at += LANES;
     }
-    for (lane, x) in lanes.iter_mut().zip(groups.remainder()) {
-        *lane = better(*lane, *x);
+    let mut rest = [-R::INFINITY; LANES];
+    rest[..row.len() - whole].copy_from_slice(&row[whole..]);
+    for i in 0..LANES {
+        lanes[i] = better(lanes[i], rest[i]);
     }
-    let mut width = N;
+    let mut width = LANES;
     while width > 1 {
         width /= 2;
         for i in 0..width {

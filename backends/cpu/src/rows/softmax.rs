@@ -7,7 +7,7 @@ use gt_ops::Meta;
 use gt_ops::math::Real;
 
 /// Operations an element, and those of the gradient of softmax.
-const WEIGHT: usize = 14;
+const WEIGHT: usize = 20;
 const WEIGHT_PLAIN: usize = 4;
 /// Elements whose exponentials are summed while they are in L1.
 const EXP_BLOCK: usize = 2048;
@@ -25,7 +25,7 @@ pub fn exps<R: Real>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(
             }
         }
         for x in to.iter_mut() {
-            *x = x.exp();
+            *x = x.exp_of_fall();
         }
         for (row, stat) in to.chunks_exact(columns).zip(stats) {
             stat.1 = R::from_f64(sum_of(row, |x| x));
@@ -37,7 +37,7 @@ pub fn exps<R: Real>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(
         let mut total = 0.0;
         for (block, to) in row.chunks(EXP_BLOCK).zip(to.chunks_mut(EXP_BLOCK)) {
             for (to, x) in to.iter_mut().zip(block) {
-                *to = (*x - max).exp();
+                *to = (*x - max).exp_of_fall();
             }
             total += sum_of(to, |x| x);
         }
