@@ -602,6 +602,7 @@ fn power(x: f64, y: f64) -> f64 {
 /// The angle whose tangent is x: fdlibm's `s_atan`, its five ranges by one quotient.
 #[inline(always)]
 fn atan_f64(x: f64) -> f64 {
+    use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
     let a = x.abs();
     // The tangent of the angle between x's and that of 0, 1/2, 1, 3/2 or infinity, which is added in two parts.
     let (over, under, high, low) = (a, 1.0, 0.0, 0.0);
@@ -611,13 +612,13 @@ fn atan_f64(x: f64) -> f64 {
     let (high, low) = (c(far, 4.636_476_090_008_060_935_15e-1, high), c(far, 2.269_877_745_296_168_709_24e-17, low));
     let far = a >= 0.6875;
     let (over, under) = (c(far, a - 1.0, over), c(far, a + 1.0, under));
-    let (high, low) = (c(far, 7.853_981_633_974_482_789_99e-1, high), c(far, 3.061_616_997_868_383_017_93e-17, low));
+    let (high, low) = (c(far, FRAC_PI_4, high), c(far, 3.061_616_997_868_383_017_93e-17, low));
     let far = a >= 1.1875;
     let (over, under) = (c(far, a - 1.5, over), c(far, 1.5 * a + 1.0, under));
     let (high, low) = (c(far, 9.827_937_232_473_290_540_82e-1, high), c(far, 1.390_331_103_123_099_845_16e-17, low));
     let far = a >= 2.4375;
     let (over, under) = (c(far, -1.0, over), c(far, a, under));
-    let (high, low) = (c(far, 1.570_796_326_794_896_558_00, high), c(far, 6.123_233_995_736_766_035_87e-17, low));
+    let (high, low) = (c(far, FRAC_PI_2, high), c(far, 6.123_233_995_736_766_035_87e-17, low));
     let t = over / under;
     let z = t * t;
     #[rustfmt::skip]

@@ -120,8 +120,11 @@ pub fn erfcx(x: f64) -> f64 {
 
 /// The y with erfc(y) = z, for z at most 1: Winitzki's approximation of 2008, made exact by Halley's rule.
 fn erfc_inverse(z: f64) -> f64 {
-    if !(z > 0.0) {
-        return if z == 0.0 { f64::INFINITY } else { f64::NAN };
+    if z == 0.0 {
+        return f64::INFINITY;
+    }
+    if z < 0.0 || z.is_nan() {
+        return f64::NAN;
     }
     const A: f64 = 0.147;
     let log = (z * (2.0 - z)).ln();

@@ -58,6 +58,18 @@ def test_whole_numbers() -> None:
     assert gt.randperm(0).tolist() == []
 
 
+def test_poisson() -> None:
+    gt.manual_seed(6)
+    for rate in (0.0, 0.5, 20.0, 1200.0):
+        drawn = to_numpy(gt.poisson(gt.full((5000,), rate)))
+        assert (drawn == np.round(drawn)).all()
+        # Four in ten thousand means are further off.
+        np.testing.assert_allclose(drawn.mean(), rate, atol=3.5 * math.sqrt(rate / 5000))
+        np.testing.assert_allclose(drawn.var(), rate, rtol=0.15, atol=1e-9)
+    with pytest.raises(RuntimeError, match="invalid Poisson rate"):
+        gt.poisson(gt.tensor([-1.0]))
+
+
 def test_normal_takes_means_and_deviations() -> None:
     gt.manual_seed(3)
     means = gt.arange(4.0).expand(COUNT, 4)

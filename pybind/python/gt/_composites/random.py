@@ -139,6 +139,32 @@ def normal(
     return _gt.randn(shape, dtype=tensors[0].dtype, generator=generator) * std + mean
 
 
+_RATE_MAX = 500.0  # Past it, a draw is the sum of several: exp(-rate) would be 0.
+
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """How often what happens at each element's rate happens in one unit of time. Looks at the rates first."""
+    _check("poisson", input)
+    rates = input.detach().double()
+    if input.numel() == 0:
+        return input.detach().clone()
+    if not bool((rates >= 0).all()):
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    draws = max(1, math.ceil(rates.max().item() / _RATE_MAX))
+    share = rates / draws
+    most = share.max().item()
+    total = _gt.zeros_like(rates)
+    for _ in range(draws):
+        # Up the distribution function to where a uniform number is, or as far as any is in f64.
+        place = _uniform(rates, generator)
+        probability = below = (-share).exp()
+        for count in range(1, int(most + 12 * math.sqrt(most)) + 30):
+            total = total + (place >= below)
+            probability = probability * share / count
+            below = below + probability
+    return total.to(input.dtype)
+
+
 def randperm(
     n: int,
     *,
@@ -209,5 +235,6 @@ TENSOR_METHODS = (
 IN_PLACE = ()
 FUNCTIONS = (
     normal,
+    poisson,
     randperm,
 )
