@@ -106,11 +106,8 @@ impl CpuBackend {
         }
         run_or_not(&mut self.pool, elements * 8, chunks, &|i| {
             let (first, bytes) = part(i);
-            let mut row = starts[i];
-            for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
-                if row >= rows {
-                    return;
-                }
+            let found = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
+            for (row, (at, _)) in (starts[i]..rows).zip(found) {
                 let mut index = [0i64; RANK_MAX];
                 let mut rest = first + at;
                 for (axis, size) in shape.dims().iter().enumerate().rev() {
@@ -119,7 +116,6 @@ impl CpuBackend {
                 }
                 // SAFETY: the row is in the result, which is new; each has its own.
                 unsafe { to.get().add(row * shape.rank()).copy_from_nonoverlapping(index.as_ptr(), shape.rank()) };
-                row += 1;
             }
         })?;
         for row in total.min(rows)..rows {
