@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import inspect
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _composites, _forms, _gt, _ops, _placement
+from gt import _absent, _composites, _forms, _gt, _ops, _placement
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pybind" / "python" / "gt"
@@ -235,6 +237,57 @@ def _page() -> str:
     return "\n".join(lines) + "\n"
 
 
+# docs/torch.md ----------------------------------------------------------------------------------------------------
+
+
+def _of_gt(place: str) -> Any:
+    """What stands for a module of PyTorch's, or its tensors: none if nothing does."""
+    if place == "torch.Tensor":
+        return gt.Tensor
+    try:
+        return importlib.import_module("gt" + place.removeprefix("torch"))
+    except ModuleNotFoundError:
+        return None
+
+
+def _listed(words: list[str]) -> list[str]:
+    return textwrap.wrap(", ".join(f"`{word}`" for word in words), LINE_CHARACTERS_MAX) if words else ["None."]
+
+
+def _torch_page() -> str:
+    lines = [
+        "# PyTorch's names",
+        "",
+        "<!-- Written by scripts/derive.py from pybind/python/gt/torch/names.txt and the package. -->",
+        "",
+        "The public names of PyTorch 2.15, and whether GT has them. A name that is there does what it does in PyTorch,",
+        "or raises and says what it does not do. What is not there raises `AttributeError` or `ModuleNotFoundError`.",
+        "",
+    ]
+    sections: list[str] = []
+    rows = ["| module | there | of |", "| --- | --- | --- |"]
+    for place, words in _absent.names().items():
+        here = _of_gt(place)
+        there = [word for word in words if here is not None and hasattr(here, word)]
+        missing = [word for word in words if word not in there]
+        rows.append(f"| `{place}` | {len(there)} | {len(words)} |")
+        sections += [
+            "",
+            f"## {place}",
+            "",
+            "### There",
+            "",
+            *_listed(there),
+            "",
+            "### Not there",
+            "",
+            *_listed(missing),
+        ]
+        reasons = {word: _absent.reason(f"{place}.{word}") for word in missing}
+        sections += ["", *(f"- `{word}`{why}" for word, why in reasons.items() if why)] if any(reasons.values()) else []
+    return "\n".join([*lines, *rows, *sections]) + "\n"
+
+
 def main() -> int:
     """Writes the files, or with `--check` compares them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -246,6 +299,7 @@ def main() -> int:
         (PACKAGE / "_gt.pyi", lambda: _between(PACKAGE / "_gt.pyi", _methods())),
         (PACKAGE / "__init__.pyi", lambda: _between(PACKAGE / "__init__.pyi", _functions())),
         (ROOT / "docs" / "ops.md", _page),
+        (ROOT / "docs" / "torch.md", _torch_page),
     ]:
         text = make()
         if not path.exists() or path.read_text() != text:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import environment
+from support import ROOT, environment
+
+import gt
 
 PROGRAM = """
 import sys
@@ -98,6 +102,21 @@ def test_what_is_not_there_is_named() -> None:
         assert done.returncode == 1
         assert kind in done.stderr.splitlines()[-1]
         assert name in done.stderr.splitlines()[-1]
+
+
+def test_the_page_of_names_tells_what_is_there() -> None:
+    page = (ROOT / "docs" / "torch.md").read_text()
+    checked = 0
+    for section in page.split("\n## ")[1:]:
+        place, rest = section.split("\n", 1)
+        there, absent = (re.findall(r"`(\w+)`", part.split("\n- ")[0]) for part in rest.split("### Not there"))
+        here = gt.Tensor if place == "torch.Tensor" else None
+        if here is None and importlib.util.find_spec("gt" + place.removeprefix("torch")):
+            here = importlib.import_module("gt" + place.removeprefix("torch"))
+        assert [name for name in there if not hasattr(here, name)] == []
+        assert [name for name in absent if hasattr(here, name)] == []
+        checked += len(there) + len(absent)
+    assert checked > 1500
 
 
 def test_wrong_usage() -> None:

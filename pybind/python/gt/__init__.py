@@ -117,6 +117,7 @@ from gt import (  # noqa: E402
     random,
     signal,
     special,
+    testing,
     utils,
 )
 from gt.amp import GradScaler, autocast  # noqa: E402

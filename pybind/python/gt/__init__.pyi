@@ -25,6 +25,7 @@ from gt import optim as optim
 from gt import random as random
 from gt import signal as signal
 from gt import special as special
+from gt import testing as testing
 from gt import utils as utils
 from gt._autograd import enable_grad as enable_grad
 from gt._autograd import inference_mode as inference_mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 # Dotted names, each for itself and all below it, and what to say of them. The longest that fits is taken.
@@ -47,12 +48,28 @@ def reason(name: str) -> str:
     return ""
 
 
+def names() -> dict[str, list[str]]:
+    """The public names of each module of PyTorch's, and of its tensors, as `torch/names.txt` has them."""
+    found: dict[str, list[str]] = {}
+    module = ""
+    for line in (Path(__file__).parent / "torch" / "names.txt").read_text().splitlines():
+        if line.startswith("["):
+            module = line.strip("[]")
+            found[module] = []
+        elif module:
+            found[module] += line.split()
+    return found
+
+
 def getter(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a module of GT: it is asked for what the module does not have."""
 
     def missing(name: str) -> NoReturn:
         place = "torch" + module.removeprefix("gt")
-        why = "" if name.startswith("__") else reason(f"{place}.{name}")
+        why = ""
+        if not name.startswith("_"):
+            known = name in names().get(place, ())
+            why = (": PyTorch has it, GT does not" if known else "") + reason(f"{place}.{name}")
         raise AttributeError(f"module '{module}' has no attribute '{name}'{why}", name=name)
 
     return missing

@@ -71,6 +71,16 @@ def storage_offset(self: Tensor) -> NoReturn:
     raise NotImplementedError("storage_offset(): a view is a recipe, not a place in a storage; use stride() and shape")
 
 
+def __dlpack__(self: Tensor, **options: Any) -> Any:  # noqa: N807 (the protocol's)
+    """A view, for other libraries, of the elements as the daemon handed them over: no copy beyond that one."""
+    return self.numpy().__dlpack__(**options)
+
+
+def __dlpack_device__(self: Tensor) -> tuple[int, int]:  # noqa: N807 (the protocol's)
+    """The CPU, in DLPack's numbers."""
+    return (1, 0)
+
+
 def is_complex(input: Tensor) -> bool:
     """Whether the elements are complex numbers: never, there are no complex dtypes."""
     return False
@@ -108,6 +118,8 @@ def is_nonzero(input: Tensor) -> bool:
 
 METHODS = (is_complex, is_conj, is_neg, is_inference, is_signed, is_same_size, is_nonzero)
 TENSOR_METHODS = (
+    __dlpack__,
+    __dlpack_device__,
     cpu,
     cuda,
     get_device,
@@ -182,7 +194,12 @@ def typename(obj: object) -> str:
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 
 
-FUNCTIONS = (asarray, scalar_tensor, frombuffer, is_storage, typename)
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """The elements of another library's tensor on the CPU, copied to the daemon."""
+    return _gt.from_numpy(np.from_dlpack(ext_tensor))
+
+
+FUNCTIONS = (from_dlpack, asarray, scalar_tensor, frombuffer, is_storage, typename)
 
 
 class _TypedTensor(type):
