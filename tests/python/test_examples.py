@@ -48,6 +48,14 @@ def test_an_autoencoder_learns_to_draw_digits() -> None:
     assert len(told.splitlines()) == 3 + 8  # and what it dreams
 
 
+def test_a_convolutional_network_reads_digits() -> None:
+    pytest.importorskip("sklearn", reason="the handwritten digits come with scikit-learn")
+    told = run("-m", "gt.torch", ROOT / "examples" / "cnn.py", "--epochs", 2)
+    first, last = (float(share) for share in re.findall(r"right \((\d+\.\d)%\)", told))
+    assert first > 30.0
+    assert last > 85.0
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_a_language_model_learns_letters(cell: str) -> None:
     small = ("--steps", 40, "--hidden", 64, "--batch-size", 8)

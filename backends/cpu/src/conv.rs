@@ -473,3 +473,121 @@ unsafe fn turn<E: Tiled>(from: *const E, to: *mut E, rows: usize, places: usize,
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CpuOptions;
+    use crate::kernels::Level;
+    use gt_backend::{Backend, HostRange, Input};
+    use gt_ops::infer::{InputMeta, infer};
+    use gt_ops::{Attrs, philox};
+    use std::ptr::NonNull;
+
+    fn noise(shape: &Shape, seed: u64) -> Vec<f64> {
+        let unit = |i| philox::block(seed, 0, i)[0] as f64 / u32::MAX as f64 - 0.5;
+        (0..shape.numel() as u64).map(unit).collect()
+    }
+
+    fn upload(backend: &mut CpuBackend, shape: Shape, dtype: DType, elements: &[f64]) -> Tensor {
+        let mut bytes: Vec<u8> = elements
+            .iter()
+            .flat_map(
+                |x| if dtype == DType::F64 { x.to_le_bytes().to_vec() } else { (*x as f32).to_le_bytes().to_vec() },
+            )
+            .collect();
+        let mut tensor = backend.allocate(&Meta::new(shape, dtype)).unwrap();
+        // SAFETY: the bytes live until the write is done, and nobody else refers to them meanwhile.
+        let range = unsafe { HostRange::new(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len()) };
+        backend.write(&mut tensor, 0, range).unwrap();
+        tensor
+    }
+
+    fn download(tensor: &Tensor) -> Vec<f64> {
+        let n = tensor.numel();
+        // SAFETY: a result is contiguous and of one of these types.
+        unsafe {
+            match tensor.meta.dtype {
+                DType::F64 => std::slice::from_raw_parts(tensor.ptr().cast::<f64>(), n).to_vec(),
+                _ => std::slice::from_raw_parts(tensor.ptr().cast::<f32>(), n).iter().map(|x| *x as f64).collect(),
+            }
+        }
+    }
+
+    /// Calls `f` with the positions in input, weight and output of each product of a plane convolution.
+    fn products(spec: &WindowSpec, x: &Shape, w: &Shape, y: &Shape, mut f: impl FnMut([usize; 3])) {
+        let at = |of: &Shape, index: [usize; 4]| {
+            index.iter().zip(of.dims()).fold(0, |position, (i, size)| position * size + i)
+        };
+        let [samples, made, height, width] = *y.dims() else { panic!("a plane convolution") };
+        let [_, seen, kernel_h, kernel_w] = *w.dims() else { panic!("a plane convolution") };
+        for i in 0..samples * made * height * width * seen * kernel_h * kernel_w {
+            let (kw, i) = (i % kernel_w, i / kernel_w);
+            let (kh, i) = (i % kernel_h, i / kernel_h);
+            let (c, i) = (i % seen, i / seen);
+            let (ow, i) = (i % width, i / width);
+            let (oh, i) = (i % height, i / height);
+            let (o, n) = (i % made, i / made);
+            let place = |axis: usize, out: usize, k: usize| {
+                (out * spec.stride[axis] + k * spec.dilation[axis]).checked_sub(spec.low[axis])
+            };
+            let channel = o / (made / spec.groups) * seen + c;
+            if let (Some(h), Some(w_)) = (place(1, oh, kh), place(2, ow, kw))
+                && h < spec.input[1]
+                && w_ < spec.input[2]
+            {
+                f([at(x, [n, channel, h, w_]), at(w, [o, c, kh, kw]), at(y, [n, o, oh, ow])]);
+            }
+        }
+    }
+
+    #[test]
+    fn all_levels_convolve_as_defined() {
+        let plain = WindowSpec {
+            rank: 2,
+            groups: 1,
+            input: [1, 7, 9],
+            kernel: [1, 3, 2],
+            stride: [1; 3],
+            dilation: [1; 3],
+            low: [0; 3],
+            high: [0; 3],
+        };
+        let odd =
+            WindowSpec { groups: 2, stride: [1, 2, 3], dilation: [1, 2, 1], low: [0, 2, 1], high: [0, 1, 2], ..plain };
+        for (spec, samples, seen, made) in [(plain, 1, 3, 19), (odd, 5, 2, 6), (plain, 2, 1, 1)] {
+            let output = spec.output().unwrap();
+            let shape = |dims: &[usize]| Shape::new(dims).unwrap();
+            let x = shape(&[samples, seen * spec.groups, spec.input[1], spec.input[2]]);
+            let w = shape(&[made, seen, spec.kernel[1], spec.kernel[2]]);
+            let y = shape(&[samples, made, output[1], output[2]]);
+            for (op, first, second) in
+                [(Op::Convolution, x, w), (Op::ConvolutionInput, y, w), (Op::ConvolutionWeight, y, x)]
+            {
+                let (a, b) = (noise(&first, 1), noise(&second, 2));
+                for dtype in [DType::F32, DType::F64] {
+                    let metas = [first, second].map(|shape| InputMeta::Tensor(Meta::new(shape, dtype)));
+                    let attrs = Attrs::Window(Box::new(spec));
+                    let out = infer(op, &metas, &attrs).unwrap();
+                    let mut want = vec![0.0; out.shape.numel()];
+                    products(&spec, &x, &w, &y, |[x, w, y]| match op {
+                        Op::Convolution => want[y] += a[x] * b[w],
+                        Op::ConvolutionInput => want[x] += a[y] * b[w],
+                        _ => want[w] += a[y] * b[x],
+                    });
+                    for level in Level::available() {
+                        let options = CpuOptions { threads: 2, memory_bytes_limit: 64 << 20 };
+                        let mut backend = CpuBackend::at_level(options, level);
+                        let (a, b) = (upload(&mut backend, first, dtype, &a), upload(&mut backend, second, dtype, &b));
+                        let got =
+                            backend.execute(op, &[Input::Tensor(&a), Input::Tensor(&b)], &attrs, &out, 0).unwrap();
+                        let tolerance = if dtype == DType::F64 { 1e-12 } else { 1e-4 };
+                        for (got, want) in download(&got).iter().zip(&want) {
+                            assert!((got - want).abs() < tolerance, "{} at {level:?}: {got}, not {want}", op.name());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

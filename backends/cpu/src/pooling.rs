@@ -13,7 +13,7 @@ const ELEMENTS_PER_NS: usize = 2;
 /// Chunks a thread.
 const CHUNKS_PER_THREAD: usize = 4;
 /// No element of a window was seen yet.
-const NONE: u32 = u32::MAX;
+const NONE: i64 = i64::MIN;
 
 /// An element of a pool.
 trait Pooled: Copy + PartialOrd + 'static {
@@ -47,7 +47,7 @@ pooled!(f32 f64);
 #[derive(Clone, Copy)]
 struct Rows<E> {
     largest: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
-    find: unsafe fn(best: *mut E, found: *mut u32, tap: u32, from: *const E, step: usize, n: usize),
+    find: unsafe fn(best: *mut E, found: *mut i64, place: i64, from: *const E, step: usize, n: usize),
     sum: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
     spread: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
 }
@@ -87,7 +87,7 @@ unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) 
 /// # Safety
 /// As [`largest`].
 #[inline(always)]
-unsafe fn find<E: Pooled>(best: *mut E, found: *mut u32, tap: u32, from: *const E, step: usize, n: usize) {
+unsafe fn find<E: Pooled>(best: *mut E, found: *mut i64, place: i64, from: *const E, step: usize, n: usize) {
     with_step!(step, {
         for i in 0..n {
             // SAFETY: the caller's promise.
@@ -95,7 +95,7 @@ unsafe fn find<E: Pooled>(best: *mut E, found: *mut u32, tap: u32, from: *const 
                 let (x, top, at) = (from.add(i * step).read(), best.add(i).read(), found.add(i).read());
                 let beats = x.beats(top) | (at == NONE);
                 best.add(i).write(if beats { x } else { top });
-                found.add(i).write(if beats { tap } else { at });
+                found.add(i).write(if beats { place } else { at });
             }
         }
     });
@@ -135,9 +135,9 @@ macro_rules! level {
                 unsafe { super::largest(to, from, step, n) }
             }
             $(#[$enable])*
-            unsafe fn find<E: Pooled>(best: *mut E, found: *mut u32, tap: u32, from: *const E, step: usize, n: usize) {
+            unsafe fn find<E: Pooled>(best: *mut E, found: *mut i64, place: i64, from: *const E, step: usize, n: usize) {
                 // SAFETY: the caller's promise.
-                unsafe { super::find(best, found, tap, from, step, n) }
+                unsafe { super::find(best, found, place, from, step, n) }
             }
             $(#[$enable])*
             unsafe fn sum<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
@@ -176,9 +176,9 @@ fn rows<E: Pooled>(level: Level) -> Rows<E> {
 struct Windows {
     spec: WindowSpec,
     output: [usize; 3],
-    /// For each column of the kernel that is ever inside the input: which, the results for which it is, and where the
+    /// For each column of the kernel that is ever inside the input: the results for which it is, and where in a row the
     /// first of them finds it.
-    columns: Vec<(usize, Range<usize>, usize)>,
+    columns: Vec<(Range<usize>, usize)>,
 }
 
 impl Windows {
@@ -188,7 +188,7 @@ impl Windows {
             let far = k * spec.dilation[2];
             let first = low.saturating_sub(far).div_ceil(stride);
             let end = (size + low).saturating_sub(far).div_ceil(stride).min(output[2]);
-            (first < end).then(|| (k, first..end, first * stride + far - low))
+            (first < end).then(|| (first..end, first * stride + far - low))
         });
         Windows { spec: *spec, output, columns: columns.collect() }
     }
@@ -203,8 +203,8 @@ impl Windows {
     }
 
     /// Calls `f` for each row of results, and with it a function that calls its own argument for each row of the input
-    /// below it: the number of the row's first tap and where the row starts.
-    fn rows(&self, mut f: impl FnMut(usize, &dyn Fn(&mut dyn FnMut(usize, usize)))) {
+    /// below it: where the row starts.
+    fn rows(&self, mut f: impl FnMut(usize, &dyn Fn(&mut dyn FnMut(usize)))) {
         let [depth, height, _] = self.output;
         let [_, input_height, input_width] = self.spec.input;
         let place = |axis: usize, at: usize, k: usize| {
@@ -216,22 +216,12 @@ impl Windows {
                     for kd in self.inside(0, d) {
                         for kh in self.inside(1, h) {
                             let row = place(0, d, kd) * input_height + place(1, h, kh);
-                            each((kd * self.spec.kernel[1] + kh) * self.spec.kernel[2], row * input_width);
+                            each(row * input_width);
                         }
                     }
                 });
             }
         }
-    }
-
-    /// Where in the input the tap of a window of the result row `row`, column `column` is.
-    fn position(&self, row: usize, column: usize, tap: usize) -> usize {
-        let [_, height, width] = self.spec.kernel;
-        let at = [row / self.output[1], row % self.output[1], column];
-        let taps = [tap / (height * width), tap / width % height, tap % width];
-        let [d, h, w] =
-            std::array::from_fn(|i| at[i] * self.spec.stride[i] + taps[i] * self.spec.dilation[i] - self.spec.low[i]);
-        (d * self.spec.input[1] + h) * self.spec.input[2] + w
     }
 }
 
@@ -245,28 +235,30 @@ unsafe fn search<E: Pooled>(
     from: *const E,
     mut each: impl FnMut(usize, Option<usize>),
 ) {
-    let width = windows.output[2];
+    let (width, stride) = (windows.output[2], windows.spec.stride[2]);
     let (mut best, mut found) = (vec![E::LEAST; width], vec![NONE; width]);
     windows.rows(|row, below| {
         best.fill(E::LEAST);
         found.fill(NONE);
-        below(&mut |tap, start| {
-            for (k, range, at) in &windows.columns {
+        below(&mut |start| {
+            for (range, at) in &windows.columns {
+                // Where the row's result 0 would find it; the others follow by strides.
+                let place = (start + at) as i64 - (range.start * stride) as i64;
                 // SAFETY: the ranges lie in the row of results, and what they look at in the channel.
                 unsafe {
                     (rows.find)(
                         best.as_mut_ptr().add(range.start),
                         found.as_mut_ptr().add(range.start),
-                        (tap + k) as u32,
+                        place,
                         from.add(start + at),
-                        windows.spec.stride[2],
+                        stride,
                         range.len(),
                     );
                 }
             }
         });
-        for (column, tap) in found.iter().enumerate() {
-            let position = (*tap != NONE).then(|| windows.position(row, column, *tap as usize));
+        for (column, place) in found.iter().enumerate() {
+            let position = (*place != NONE).then(|| (*place + (column * stride) as i64) as usize);
             each(row * width + column, position);
         }
     });
@@ -363,8 +355,8 @@ impl CpuBackend {
                             let to = to.get().cast::<E>().add(plane * inputs);
                             fill(to, inputs, E::ZERO);
                             windows.rows(|row, below| {
-                                below(&mut |_, start| {
-                                    for (_, range, at) in &windows.columns {
+                                below(&mut |start| {
+                                    for (range, at) in &windows.columns {
                                         let grads = grads.add(row * output[2] + range.start);
                                         (rows.spread)(to.add(start + at), grads, spec.stride[2], range.len());
                                     }
@@ -401,8 +393,8 @@ unsafe fn reduce<E: Pooled>(
         let to = to.wrapping_add(row * width);
         // SAFETY: the caller's promise.
         unsafe { fill(to, width, start) };
-        below(&mut |_, first| {
-            for (_, range, at) in &windows.columns {
+        below(&mut |first| {
+            for (range, at) in &windows.columns {
                 // SAFETY: the caller's promise; the ranges lie in the row, and what they look at in the channel.
                 unsafe { row_loop(to.add(range.start), from.add(first + at), windows.spec.stride[2], range.len()) };
             }
