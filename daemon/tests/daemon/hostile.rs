@@ -1,7 +1,7 @@
 //! Clients that break the rules: each loses its session, and nobody else notices.
 
 use crate::support::{Client, Gtd, eventually, f32s};
-use gt_ops::instruction::SliceSpec;
+use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
 use gt_ops::table::{AttrKind, ROWS};
 use gt_ops::wire::{ArenaRange, Command, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, WindowSpec};
