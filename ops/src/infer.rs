@@ -246,7 +246,10 @@ pub(crate) fn accept(row: &Row, dtype: DType) -> Result<()> {
                 dtype.scalar_type_name()
             ),
         ),
-        _ => OpError::runtime(format!("\"{}\" not implemented for '{}'", row.name, dtype.scalar_type_name())),
+        _ => OpError::new(
+            ErrorKind::NotImplemented,
+            format!("\"{}\" not implemented for '{}'", row.name, dtype.scalar_type_name()),
+        ),
     })
 }
 

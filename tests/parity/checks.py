@@ -218,7 +218,7 @@ class Case:
                 wanted = self._reference(reference or self.op.op, theirs, their_kwargs)
                 if isinstance(wanted, Exception) and kind == "values":
                     raise LeftOutError(str(wanted))
-                drawn = self.op.name in DRAWN
+                drawn = self.op.name in DRAWN or bool(their_kwargs.get("dropout_p"))
 
                 def look(got: Any) -> str | None:
                     a, b = wanted, got
@@ -235,7 +235,11 @@ class Case:
 
     def gradients(self, function: Callable[..., Any]) -> None:
         """What `backward` of the results' sum leaves in the arguments."""
-        if self.op.name in DRAWN or not any(t.requires_grad for t in tensors_in([self.arguments, self.kwargs])):
+        if (
+            self.op.name in DRAWN
+            or self.kwargs.get("dropout_p")
+            or not any(t.requires_grad for t in tensors_in([self.arguments, self.kwargs]))
+        ):
             return
 
         def run() -> str | None:

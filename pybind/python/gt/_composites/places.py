@@ -195,6 +195,8 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """One after the other along the columns: axis 1, or 0 of vectors."""
+    if not tensors:
+        raise RuntimeError("hstack expects a non-empty TensorList")
     parts = [t.reshape(1) if t.ndim == 0 else t for t in tensors]
     return _gt.cat(parts, 0 if parts[0].ndim == 1 else 1)
 
@@ -255,10 +257,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     return index_select(input, 0, _gt.tensor(places.reshape(-1))).reshape(places.shape)
 
 
-def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: one tensor for each vector, of the sizes of all; `"xy"` swaps the first two axes."""
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
+        tensors = tuple(tensors[0])
     swaps = indexing == "xy" and len(tensors) > 1
     order = list(range(len(tensors)))
     if swaps:

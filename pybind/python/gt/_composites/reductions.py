@@ -57,17 +57,29 @@ def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tens
 
 
 def var_mean(
-    input: Tensor, dim: int | Sequence[int] | None = None, *, correction: float = 1, keepdim: bool = False
+    input: Tensor,
+    dim: int | Sequence[int] | bool | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`var` and `mean`."""
-    return input.var(dim, correction=correction, keepdim=keepdim), input.mean(dim, keepdim=keepdim)
+    axes = None if isinstance(dim, bool) else dim
+    return input.var(dim, unbiased, keepdim, correction=correction), input.mean(axes, keepdim)
 
 
 def std_mean(
-    input: Tensor, dim: int | Sequence[int] | None = None, *, correction: float = 1, keepdim: bool = False
+    input: Tensor,
+    dim: int | Sequence[int] | bool | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`std` and `mean`."""
-    return input.std(dim, correction=correction, keepdim=keepdim), input.mean(dim, keepdim=keepdim)
+    axes = None if isinstance(dim, bool) else dim
+    return input.std(dim, unbiased, keepdim, correction=correction), input.mean(axes, keepdim)
 
 
 def nansum(
