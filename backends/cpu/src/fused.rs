@@ -106,7 +106,8 @@ struct Sources<'a> {
     shape: Shape,
     tensors: Vec<(&'a Tensor, usize)>,
     list: Vec<Source>,
-    /// Numbers, as elements of the dtype they are used in; boxed so that they stay where they are.
+    /// Numbers, as elements of the dtype they are used in.
+    #[expect(clippy::vec_box, reason = "sources point at them, so they stay where they are")]
     numbers: Vec<Box<u64>>,
     tiles: Tiles,
 }

@@ -347,7 +347,7 @@ mod tests {
         let mut bytes = vec![0; ELEMENTS * 4];
         let to = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: bytes.len() as u64 };
         core.run(0, 0, &Command::Fetch { token: 0, id, offset_bytes: 0, to }, None)?;
-        arena.copy_out(0, &mut bytes).unwrap();
+        arena.copy_in(0, &mut bytes).unwrap();
         Ok(bytes)
     }
 
@@ -418,7 +418,8 @@ mod tests {
             client.op(Op::Add, &[a, b], Attrs::None);
             let sum = client.live[client.live.len() - 1];
             client.op(Op::Mul, &[Operand::Tensor(sum), a], Attrs::None);
-            client.live[..2].to_vec().into_iter().for_each(|id| client.free(id));
+            let freed = [client.live[0], client.live[1]];
+            freed.into_iter().for_each(|id| client.free(id));
         };
         assert_eq!(peak(cumulative), 0);
     }
