@@ -258,13 +258,15 @@ fn gelu_slope<R: Real>(a: R) -> R {
 
 #[inline(always)]
 fn gelu_tanh_slope<R: Real>(a: R) -> R {
-    let (half, k) = (R::from_f64(0.5), R::from_f64(0.797_884_560_802_865_4));
+    let (two, k) = (R::from_f64(2.0), R::from_f64(0.797_884_560_802_865_4));
     // Beyond, the slope is 0 or 1 to the last bit, and the square would overflow on the way there.
     let bound = R::from_f64(30.0);
     let x = a.maximum(-bound).minimum(bound);
     let square = x * x;
-    let t = (k * x * (R::ONE + R::from_f64(0.044715) * square)).tanh();
-    half * (R::ONE + t) + half * x * (R::ONE - t * t) * k * (R::ONE + R::from_f64(3.0 * 0.044715) * square)
+    let u = k * x * (R::ONE + R::from_f64(0.044715) * square);
+    // (1 + tanh(u)) / 2, without what the sum loses of a small one.
+    let below = R::ONE / (R::ONE + (-(two * u)).exp());
+    below + two * x * below * (R::ONE - below) * k * (R::ONE + R::from_f64(3.0 * 0.044715) * square)
 }
 
 /// Turns rows into the enum, the rows, the kernels and the callback macro `for_each_elementwise!`.

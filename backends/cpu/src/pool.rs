@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long a helper looks for more work before it sleeps: longer than the gap between two kernels of one program.
 const SPIN_US_MAX: u64 = 50;
 /// After losing its core while spinning, a helper sleeps at once this many times.
-const SPINLESS_SLEEPS: u32 = 32;
+const SPINLESS_SLEEPS: u32 = 4;
 /// Rounds in which the caller waits for the last chunks before it offers its core to others.
 const CALLER_SPINS: u32 = 4_000;
 

@@ -33,9 +33,9 @@ const WORK_SLOTS: u32 = 4096;
 /// Steps on their way.
 const STEPS_MAX: usize = 2048;
 /// Reports are published after so many at most,
-const REPORTS_HELD_MAX: u32 = 16;
+const REPORTS_HELD_MAX: u32 = 64;
 /// and after so much estimated time, nanoseconds.
-const REPORTS_HELD_NS_MAX: u64 = QUEUED_NS_MAX / 8;
+const REPORTS_HELD_NS_MAX: u64 = QUEUED_NS_MAX / 4;
 /// Slots that the worker looks at together: so many instructions with a free and an extension each, or any one step.
 const AHEAD_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
 /// How long to wait for the dispatcher to read reports that find no room.
