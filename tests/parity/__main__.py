@@ -12,7 +12,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import gt
-from tests.parity import curve, names, report
+from tests.parity import curve, encoder, names, report
 from tests.parity.checks import Result, check
 
 # Not what a program calls: internals of PyTorch's compiler and GPU kernels, and kinds of tensors that GT leaves out.
@@ -60,9 +60,10 @@ def main() -> int:
     good = not any(result.failures for result in results)
     if not arguments.only:
         print("absent:", " ".join(report.absent(results)))
-        follows, words = curve.follows()
+        programs = [curve.follows(), encoder.agrees()]
+        words = "\n\n".join(words for _, words in programs)
         print(words)
-        good = good and follows
+        good = good and all(agrees for agrees, _ in programs)
         if arguments.page:
             report.write_page(results, words, arguments.page)
     print(f"{report.summary(results)} {time.monotonic() - start:.0f} s.")

