@@ -25,8 +25,9 @@ const BATCH_COMMANDS: u32 = 16;
 const SMALL_COST_MAX: u64 = 32 << 10;
 /// Below this estimate of what is waited for, nanoseconds, an answer comes sooner than a sleeper wakes,
 const QUICK_NS_MAX: u64 = 20_000;
-/// so the waiter spins for this long: a sleeping daemon's wake-up and the work.
-const QUICK_SPIN: Duration = Duration::from_micros(50);
+/// so the waiter spins for this long: a sleeping daemon's wake-up and the work, on a virtual machine too. At half of it
+/// every other answer of a daemon asleep came just too late there, and cost a second wake-up.
+const QUICK_SPIN: Duration = Duration::from_micros(100);
 /// Rates to estimate with: of one core of a small machine. Too slow an estimate costs a wake-up, too fast a one a spin.
 const FLOPS_PER_NS: u64 = 20;
 const BYTES_PER_NS: u64 = 8;
