@@ -195,7 +195,7 @@ impl Dispatcher {
                 break;
             }
             if worked {
-                // As of now: a look shorter than the pass itself would be over before it began, and never be tried again.
+                // As of now: a look shorter than the pass would be over before it began, and never be tried again.
                 self.last_work_ns = self.tape.tick();
                 if std::mem::take(&mut self.looking) {
                     self.spin.found();
