@@ -12,7 +12,7 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 from tests.parity.gpt import Config, build
 
-# What the text of a row says, and the passes of a measurement.
+# The models, and how many steps of each are measured together.
 MODELS = {Config(): 5, Config(layers=6, heads=6, channels=384): 1}
 BATCH = 4
 LIMIT = 0.9

@@ -448,7 +448,8 @@ impl CpuBackend {
         }
         let few_rows = a.numel() / a.meta.shape.dims().last().map_or(1, |k| *k).max(1) <= FEW_ROWS_MAX
             && b.meta.bytes() <= FEW_ROWS_OPERAND_BYTES_MAX;
-        if by_columns(b) && !few_rows && out.shape.dims()[out.shape.rank() - 2] >= TURNED_ROWS_MIN {
+        let transposed = by_columns(b);
+        if transposed && !few_rows && out.shape.dims()[out.shape.rank() - 2] >= TURNED_ROWS_MIN {
             // Turning it once takes less than the product's own packing does across its columns.
             let turned = self.contiguous(b)?;
             return self.matmul(a, &turned, out);
@@ -493,7 +494,7 @@ impl CpuBackend {
             let moved = |m: Matrix, offset: isize| Matrix { ptr: m.ptr.wrapping_offset(offset), ..m };
             [moved(to, offsets[0]), moved(left, offsets[1]), moved(right, offsets[2])]
         };
-        let rows_in_registers = few_rows && by_columns(b);
+        let rows_in_registers = few_rows && transposed;
         let product = Product { dtype: out.dtype, m, n, k, batches, rows_in_registers, matrices: &matrices };
         // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
         unsafe { product.run(&mut self.pool)? };
