@@ -8,11 +8,12 @@ use std::str::FromStr;
 #[derive(Debug, Parser)]
 #[command(name = "gtd", version)]
 pub struct Config {
-    /// Workers to run: `cpu:N` is N workers on the processor.
-    #[arg(long, default_value = "cpu:1", value_name = "KIND:N")]
+    /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own; a list,
+    /// as in cpu:1,proc-cpu:2, is all of them.
+    #[arg(long, default_value = "cpu:1", value_name = "KIND:N,…", env = "GT_WORKERS")]
     pub workers: Workers,
 
-    /// Threads that compute, all workers together [default: one a core].
+    /// Threads that compute, all workers together; each has one at least [default: one a core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
 
@@ -46,29 +47,53 @@ fn abstract_name(text: &str) -> Result<PathBuf, String> {
     if text.starts_with("@gt-") { Ok(text.into()) } else { Err("an abstract name starts with @gt-".into()) }
 }
 
-/// Which workers.
+/// Where a worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workers {
-    /// On the processor.
-    pub cpu: u32,
+pub enum WorkerKind {
+    /// On the processor, in a thread of the daemon.
+    Cpu,
+    /// On the processor, in a process of its own.
+    ProcCpu,
 }
 
-/// Workers of one kind, at most.
-const WORKERS_MAX: u32 = 64;
+impl WorkerKind {
+    const ALL: [WorkerKind; 2] = [WorkerKind::Cpu, WorkerKind::ProcCpu];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkerKind::Cpu => "cpu",
+            WorkerKind::ProcCpu => "proc-cpu",
+        }
+    }
+}
+
+/// Which workers: the kind of each, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers(pub Vec<WorkerKind>);
+
+/// Workers of all kinds, at most.
+const WORKERS_MAX: usize = 64;
 
 impl FromStr for Workers {
     type Err = String;
     fn from_str(text: &str) -> Result<Workers, String> {
-        let count = match text.split_once(':') {
-            Some(("cpu", count)) => count.parse().map_err(|_| format!("`{count}` is no number of workers"))?,
-            None if text == "cpu" => 1,
-            _ => return Err(format!("`{text}`: this version has workers of the kind `cpu`, as in cpu:1")),
-        };
-        if (1..=WORKERS_MAX).contains(&count) {
-            Ok(Workers { cpu: count })
-        } else {
-            Err(format!("{count} workers were asked for; 1 to {WORKERS_MAX} are possible"))
+        let mut workers = Vec::new();
+        for part in text.split(',') {
+            let (name, count) = part.split_once(':').unwrap_or((part, "1"));
+            let kind = WorkerKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+                format!("`{name}` is no kind of worker: write cpu or proc-cpu, as in cpu:2 or cpu:1,proc-cpu:1")
+            })?;
+            let count: usize =
+                count.parse().map_err(|_| format!("`{count}` is no number of workers: write {name}:1 or {name}:2"))?;
+            if count == 0 || count > WORKERS_MAX - workers.len() {
+                return Err(format!(
+                    "`{text}` asks for {count} workers of {name}; 1 to {WORKERS_MAX} in all are possible"
+                ));
+            }
+            workers.extend(std::iter::repeat_n(kind, count));
         }
+        Ok(Workers(workers))
     }
 }
 
@@ -113,10 +138,29 @@ mod tests {
 
     #[test]
     fn workers_name_their_kind() {
-        assert_eq!("cpu:2".parse(), Ok(Workers { cpu: 2 }));
-        assert_eq!("cpu".parse(), Ok(Workers { cpu: 1 }));
-        for text in ["", "cpu:0", "cpu:x", "tpu:1", "cpu:65"] {
-            assert!(text.parse::<Workers>().is_err(), "{text}");
+        use WorkerKind::{Cpu, ProcCpu};
+        for (text, kinds) in [
+            ("cpu", vec![Cpu]),
+            ("cpu:2", vec![Cpu; 2]),
+            ("proc-cpu", vec![ProcCpu]),
+            ("cpu:1,proc-cpu:2,cpu", vec![Cpu, ProcCpu, ProcCpu, Cpu]),
+            ("cpu:64", vec![Cpu; 64]),
+        ] {
+            assert_eq!(text.parse(), Ok(Workers(kinds)), "{text}");
+        }
+        for (text, why) in [
+            ("", "is no kind of worker"),
+            ("tpu:1", "`tpu` is no kind of worker"),
+            ("cpu,", "`` is no kind of worker"),
+            ("cpu:x", "`x` is no number of workers"),
+            ("cpu:", "is no number of workers"),
+            ("cpu:-1", "is no number of workers"),
+            ("cpu:0", "1 to 64 in all are possible"),
+            ("cpu:65", "1 to 64 in all are possible"),
+            ("cpu:60,proc-cpu:5", "1 to 64 in all are possible"),
+        ] {
+            let error = text.parse::<Workers>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 

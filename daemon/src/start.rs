@@ -1,6 +1,6 @@
 //! From the command line to a running dispatcher, and back to a clean end.
 
-use crate::config::Config;
+use crate::config::{Config, WorkerKind};
 use crate::dispatcher::{Dispatcher, Parts};
 use crate::listen;
 use crate::log::InstructionLog;
@@ -152,25 +152,31 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
+fn start_workers(config: &Config) -> Result<Vec<Box<dyn WorkerLink>>, Box<dyn Error>> {
     let defaults = CpuOptions::default();
-    let workers = config.workers.cpu as usize;
-    let threads = config.threads.map_or(defaults.threads, |threads| threads as usize).div_ceil(workers).max(1);
-    let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / workers;
-    let inline_ns_max = if workers == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
+    let kinds = &config.workers.0;
+    let threads = (config.threads.map_or(defaults.threads, |threads| threads as usize) / kinds.len()).max(1);
+    let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / kinds.len();
+    let inline_ns_max = if kinds.len() == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
     let rates = (CPU_GFLOPS_PER_THREAD * threads as f64, CPU_GBYTES_PER_S);
-    (0..workers)
-        .map(|index| {
-            let info = WorkerInfo {
-                name: format!("cpu:{index}"),
-                kind: "cpu".into(),
-                threads: threads as u32,
-                memory_bytes_limit: memory as u64,
-                memory_bytes: 0,
-            };
-            let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory });
-            let link = ThreadLink::start(backend, info, rates, inline_ns_max)?;
-            Ok(Box::new(link) as Box<dyn WorkerLink>)
-        })
-        .collect()
+    let mut links: Vec<Box<dyn WorkerLink>> = Vec::new();
+    for (index, kind) in kinds.iter().enumerate() {
+        let info = WorkerInfo {
+            name: format!("cpu:{index}"),
+            kind: "cpu".into(),
+            threads: threads as u32,
+            memory_bytes_limit: memory as u64,
+            memory_bytes: 0,
+        };
+        match kind {
+            WorkerKind::Cpu => {
+                let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory });
+                links.push(Box::new(ThreadLink::start(backend, info, rates, inline_ns_max)?));
+            }
+            WorkerKind::ProcCpu => {
+                return Err("workers in processes of their own (proc-cpu) are not in this version: use cpu".into());
+            }
+        }
+    }
+    Ok(links)
 }
