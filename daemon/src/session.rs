@@ -3,6 +3,7 @@
 //! Nothing here waits. Whatever a client may not do ends its session with a [`Violation`]; what goes wrong while
 //! computing is no violation but a failure, which travels with the tensors.
 
+use crate::modifiers::signals::Signals;
 use crate::modifiers::{MODIFIER_IDS, Pipeline};
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
@@ -97,6 +98,9 @@ pub enum Violation {
     /// More tensors than a session may have.
     #[error("it holds {TENSORS_PER_SESSION_MAX} tensors, and no more are allowed: free some")]
     TooManyTensors,
+    /// A command that only workers are sent.
+    #[error("it asked where tensors should lie in the words of a worker's stream")]
+    Relocation,
     /// More completions asked for than its ring holds.
     #[error("it asked for more completions than its ring holds")]
     TooManyInFlight,
@@ -140,6 +144,7 @@ pub struct Session {
     port: DaemonPort,
     pending: Pending,
     tensors: TensorTable,
+    signals: Signals,
     last_id: TensorId,
     completions_in_flight: u32,
     arena_bytes: Vec<u64>,
@@ -171,6 +176,7 @@ impl Session {
             port,
             pending: Pending::new(),
             tensors: TensorTable::new(),
+            signals: Signals::default(),
             last_id: 0,
             completions_in_flight: 0,
             arena_bytes: Vec::new(),
@@ -347,6 +353,15 @@ impl Session {
                 let step = self.step(0, Command::Sync { token }, STEP_NS, wire_bytes);
                 self.send(Step { token, ..step }, cx)
             }
+            Command::Signal { signal } => {
+                self.signals.enter(signal);
+                Ok(())
+            }
+            Command::DefineSignal { signal, wish } => {
+                self.signals.define(signal, wish);
+                Ok(())
+            }
+            Command::Relocate(_) => Err(Violation::Relocation),
         }
     }
 

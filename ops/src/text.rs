@@ -69,6 +69,12 @@ pub enum Subject {
     Write,
     /// [`crate::wire::Command::Sync`].
     Sync,
+    /// [`crate::wire::Command::Signal`].
+    Signal,
+    /// [`crate::wire::Command::DefineSignal`].
+    DefineSignal,
+    /// [`crate::wire::Command::Relocate`].
+    Relocate,
 }
 
 impl Subject {
@@ -80,6 +86,9 @@ impl Subject {
             Subject::Allocate => 3,
             Subject::Write => 4,
             Subject::Sync => 5,
+            Subject::Signal => 6,
+            Subject::DefineSignal => 7,
+            Subject::Relocate => 8,
             Subject::Op(op) => op as u16,
         }
     }
@@ -90,6 +99,9 @@ impl Subject {
             3 => Subject::Allocate,
             4 => Subject::Write,
             5 => Subject::Sync,
+            6 => Subject::Signal,
+            7 => Subject::DefineSignal,
+            8 => Subject::Relocate,
             code => Op::from_wire(code).map_or(Subject::Nothing, Subject::Op),
         }
     }
@@ -102,6 +114,9 @@ impl Subject {
             Subject::Allocate => "Allocate",
             Subject::Write => "Write",
             Subject::Sync => "Sync",
+            Subject::Signal => "Signal",
+            Subject::DefineSignal => "DefineSignal",
+            Subject::Relocate => "Relocate",
             Subject::Op(op) => match (op.row().class, op.row().operands) {
                 (Class::Elementwise, 1) | (Class::Cast, _) => "UnaryOp",
                 (Class::Elementwise, 2) => "BinaryOp",
@@ -131,6 +146,9 @@ impl Subject {
             Subject::Allocate => "allocate",
             Subject::Write => "write",
             Subject::Sync => "sync",
+            Subject::Signal => "signal",
+            Subject::DefineSignal => "define_signal",
+            Subject::Relocate => "relocate",
             Subject::Op(op) => op.name(),
         }
     }

@@ -17,6 +17,7 @@ use crate::dtype::DType;
 use crate::instruction::{
     Attrs, INPUTS_MAX, Inputs, Instruction, LossReduction, LossSpec, Operand, Scalar, SliceSpec, TensorId,
 };
+use crate::placement::{Layout, Placement, Wish, Workers};
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{AttrKind, Op};
 use crate::window::{WINDOW_AXES_MAX, WindowSpec};
@@ -27,6 +28,8 @@ pub type Slot = [u64; 8];
 pub const SLOTS_MAX: usize = 1 + 3 + (INPUTS_MAX - 4).div_ceil(8);
 /// Wire ids below this are commands, not ops.
 pub const CONTROL_IDS: u16 = 16;
+/// The largest number of a signal.
+pub const SIGNALS_MAX: u32 = 1 << 16;
 /// The most ids in one [`Command::Free`].
 pub const FREE_IDS_MAX: usize = 7;
 
@@ -36,6 +39,9 @@ const FETCH: u16 = 2;
 const ALLOCATE: u16 = 3;
 const WRITE: u16 = 4;
 const SYNC: u16 = 5;
+const SIGNAL: u16 = 6;
+const DEFINE_SIGNAL: u16 = 7;
+const RELOCATE: u16 = 8;
 
 /// A stretch of an arena: what an upload reads from and a fetch writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +99,36 @@ pub enum Command {
         /// The token.
         token: u64,
     },
+    /// The instructions from here on are under this signal; 0 is none.
+    Signal {
+        /// Its number, which the client chose.
+        signal: u32,
+    },
+    /// What a signal asks for, from here on. One that was never defined asks for nothing.
+    DefineSignal {
+        /// Its number, from 1 to [`SIGNALS_MAX`].
+        signal: u32,
+        /// What it asks.
+        wish: Wish,
+    },
+    /// Among workers only: a tensor comes to lie elsewhere. Every worker that has some of it, or will, does this at the
+    /// same point of its stream.
+    Relocate(Relocation),
+}
+
+/// A tensor that comes to lie elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Relocation {
+    /// What it is called afterwards, by the workers that have some of it then.
+    pub out: TensorId,
+    /// What it is called by those that have some of it now.
+    pub input: TensorId,
+    /// Shape and dtype of the whole tensor.
+    pub meta: Meta,
+    /// Where it is.
+    pub from: Placement,
+    /// Where it will be: replicated or sharded.
+    pub to: Placement,
 }
 
 /// Why slots are not a command.
@@ -157,6 +193,27 @@ impl Encoder {
             Command::Sync { token } => {
                 self.slots[0] = [SYNC as u64, *token, 0, 0, 0, 0, 0, 0];
                 self.len = 1;
+            }
+            Command::Signal { signal } => {
+                self.slots[0] = [SIGNAL as u64, *signal as u64, 0, 0, 0, 0, 0, 0];
+                self.len = 1;
+            }
+            Command::DefineSignal { signal, wish } => {
+                let (layout, axis) = match wish.layout {
+                    Layout::Any => (0, 0),
+                    Layout::Sharded { axis } => (1, axis),
+                    Layout::Replicated => (2, 0),
+                };
+                let workers = wish.workers.bits();
+                self.slots[0] = [DEFINE_SIGNAL as u64, *signal as u64, layout, axis as i64 as u64, workers, 0, 0, 0];
+                self.len = 1;
+            }
+            Command::Relocate(Relocation { out, input, meta, from, to }) => {
+                let w0 = RELOCATE as u64 | 1 << 16 | (meta.dtype as u64) << 24 | (meta.shape.rank() as u64) << 60;
+                let ([from, how], [to, into]) = (from.encode(), to.encode());
+                self.slots[0] = [w0, *out, *input, from, how, to, into, 0];
+                self.slots[1] = dims_slot(&meta.shape);
+                self.len = 2;
             }
         }
         &self.slots[..self.len]
@@ -320,20 +377,42 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
         return decode_op(id, slots).map(Command::Op);
     }
     let w0 = header[0];
-    let expected = if id == ALLOCATE { 2 } else { 1 };
+    let expected = if matches!(id, ALLOCATE | RELOCATE) { 2 } else { 1 };
     if slots.len() != expected {
         return Err(WireError::Malformed("slot count"));
     }
     let range = ArenaRange { segment: header[4], offset_bytes: header[5], len_bytes: header[6] };
+    let meta = || {
+        let dtype = DType::from_code((w0 >> 24) as u8).ok_or(WireError::Malformed("dtype"))?;
+        Ok(Meta::new(shape_from(&slots[1], (w0 >> 60) as usize)?, dtype))
+    };
+    let signal = |word: u64, least: u32| {
+        let signal = u32::try_from(word).ok().filter(|signal| (least..=SIGNALS_MAX).contains(signal));
+        signal.ok_or(WireError::Malformed("signal"))
+    };
     Ok(match id {
         FREE_ID => Command::Free { ids: [header[1], header[2], header[3], header[4], header[5], header[6], header[7]] },
         FETCH => Command::Fetch { token: header[1], id: header[2], offset_bytes: header[3], to: range },
         WRITE => Command::Write { token: header[1], id: header[2], offset_bytes: header[3], from: range },
-        ALLOCATE => {
-            let dtype = DType::from_code((w0 >> 24) as u8).ok_or(WireError::Malformed("dtype"))?;
-            Command::Allocate { out: header[1], meta: Meta::new(shape_from(&slots[1], (w0 >> 60) as usize)?, dtype) }
-        }
+        ALLOCATE => Command::Allocate { out: header[1], meta: meta()? },
         SYNC => Command::Sync { token: header[1] },
+        SIGNAL => Command::Signal { signal: signal(header[1], 0)? },
+        DEFINE_SIGNAL => {
+            let axis = i8::try_from(header[3] as i64).map_err(|_| WireError::Malformed("axis"))?;
+            let layout = match header[2] {
+                0 => Layout::Any,
+                1 => Layout::Sharded { axis },
+                2 => Layout::Replicated,
+                _ => return Err(WireError::Malformed("layout")),
+            };
+            let wish = Wish { workers: Workers::from_bits(header[4]), layout };
+            Command::DefineSignal { signal: signal(header[1], 1)?, wish }
+        }
+        RELOCATE => {
+            let placed = |words| Placement::decode(words).ok_or(WireError::Malformed("placement"));
+            let (from, to) = (placed([header[3], header[4]])?, placed([header[5], header[6]])?);
+            Command::Relocate(Relocation { out: header[1], input: header[2], meta: meta()?, from, to })
+        }
         _ => return Err(WireError::UnknownId(id)),
     })
 }
@@ -487,6 +566,7 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placement::Join;
     use proptest::prelude::*;
 
     fn shape() -> impl Strategy<Value = Shape> {
@@ -577,6 +657,19 @@ mod tests {
             Command::Write { token: 9, id: 3, offset_bytes: 7, from: range },
             Command::Allocate { out: 5, meta },
             Command::Sync { token: 8 },
+            Command::Signal { signal: 0 },
+            Command::DefineSignal {
+                signal: SIGNALS_MAX,
+                wish: Wish { workers: Workers::first_of(3), layout: Layout::Sharded { axis: -2 } },
+            },
+            Command::DefineSignal { signal: 1, wish: Wish { workers: Workers::NONE, layout: Layout::Replicated } },
+            Command::Relocate(Relocation {
+                out: 9,
+                input: 8,
+                meta,
+                from: Placement::Partial { workers: Workers::first_of(2), join: Join::Max },
+                to: Placement::on(63),
+            }),
         ] {
             let mut encoder = Encoder::new();
             let slots = encoder.encode(&command);

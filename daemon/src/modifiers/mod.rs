@@ -4,6 +4,8 @@
 //! and may pass it on, change it, hold it back or send others; it must not change what the client computes. With no
 //! modifier a step goes straight to its worker.
 
+pub mod signals;
+
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::worker::Step;
 use gt_ops::{Meta, TensorId};

@@ -163,6 +163,10 @@ impl<B: Backend> Core<B> {
             }
             Command::Write { id, offset_bytes, from, .. } => write(backend, stream, origin, *id, *offset_bytes, from),
             Command::Sync { .. } => Ok(()),
+            Command::Signal { .. } | Command::DefineSignal { .. } => {
+                Err(defect("a signal, which is for the dispatcher", origin, None))
+            }
+            Command::Relocate(_) => Err(defect("a relocation without other workers", origin, None)),
         }
     }
 }

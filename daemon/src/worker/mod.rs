@@ -150,6 +150,9 @@ pub fn subject(command: &Command) -> Subject {
         Command::Allocate { .. } => Subject::Allocate,
         Command::Write { .. } => Subject::Write,
         Command::Sync { .. } => Subject::Sync,
+        Command::Signal { .. } => Subject::Signal,
+        Command::DefineSignal { .. } => Subject::DefineSignal,
+        Command::Relocate(_) => Subject::Relocate,
     }
 }
 
