@@ -62,7 +62,14 @@ macro_rules! reductions {
                             Some(DTypeArg(dtype)) => build::cast(g, v, dtype)?,
                             None => v,
                         };
-                        build::reduce(g, Op::$op, v, axes.as_deref(), keepdim || keepdims)
+                        let result = build::reduce(g, Op::$op, v, axes.as_deref(), keepdim || keepdims)?;
+                        // Integers are added up as int64, whose last bits are those of a shorter sum.
+                        match dtype {
+                            Some(DTypeArg(dtype)) if matches!(Op::$op, Op::Sum | Op::Prod) => {
+                                build::cast(g, result, dtype)
+                            }
+                            _ => Ok(result),
+                        }
                     })
                 }
             )*

@@ -81,6 +81,25 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:  # noqa: N807 (the proto
     return (1, 0)
 
 
+def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:  # noqa: N807 (the protocol's)
+    """`gt.array_api`: the functions of the Python array API standard, under its names."""
+    from gt import array_api  # few programs ask for it
+
+    if api_version is not None and api_version > array_api.__array_api_version__:
+        raise ValueError(
+            f"__array_namespace__: the functions are those of version {array_api.__array_api_version__} of the "
+            f"standard, and {api_version} was asked for"
+        )
+    return array_api
+
+
+def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The tensor on a device, under the array API standard's name."""
+    if stream is not None:
+        raise NotImplementedError("to_device(): there are no streams: the order of operations is the program's")
+    return self.to(device)
+
+
 def is_complex(input: Tensor) -> bool:
     """Whether the elements are complex numbers: never, there are no complex dtypes."""
     return False
@@ -120,6 +139,8 @@ METHODS = (is_complex, is_conj, is_neg, is_inference, is_signed, is_same_size, i
 TENSOR_METHODS = (
     __dlpack__,
     __dlpack_device__,
+    __array_namespace__,
+    to_device,
     cpu,
     cuda,
     get_device,

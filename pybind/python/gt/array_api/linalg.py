@@ -1,0 +1,89 @@
+"""The standard's linear algebra, as `gt.linalg` computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gt
+from gt import linalg as _linalg
+from gt._gt import Tensor, dtype
+from gt.linalg import cholesky, det, eigh, eigvalsh, inv, matrix_power, pinv, qr, slogdet, solve, svdvals
+
+__all__ = [
+    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
+    "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
+    "trace", "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+class SVD(NamedTuple):
+    """Rotations, and the singular values between them."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The product of matrices, of whichever dtypes."""
+    common = gt.promote_types(x1.dtype, x2.dtype)
+    return x1.to(common) @ x2.to(common)
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """The last two axes exchanged."""
+    return x.mT
+
+
+def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """Every product of an element of one with one of the other."""
+    return gt.outer(x1, x2)
+
+
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """Products summed over axes of both."""
+    return gt.tensordot(x1, x2, dims=axes)
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Products summed along an axis of both, counted from the end."""
+    common = gt.promote_types(x1.dtype, x2.dtype)
+    return (x1.to(common) * x2.to(common)).sum(axis, dtype=common)
+
+
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The cross products of vectors of 3."""
+    return _linalg.cross(x1, x2, dim=axis)
+
+
+def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
+    """The diagonals of matrices."""
+    return _linalg.diagonal(x, offset=offset)
+
+
+def trace(x: Tensor, /, *, offset: int = 0, dtype: dtype | None = None) -> Tensor:
+    """The sums of diagonals of matrices."""
+    return _linalg.diagonal(x, offset=offset).sum(-1, dtype=dtype)
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
+    """The singular value decomposition."""
+    return SVD(*_linalg.svd(x, full_matrices=full_matrices))
+
+
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+    """How many singular values are above `rtol` times the largest."""
+    return _linalg.matrix_rank(x) if rtol is None else _linalg.matrix_rank(x, rtol=rtol)
+
+
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+    """The norms of matrices."""
+    return _linalg.matrix_norm(x, ord, keepdim=keepdims)
+
+
+def vector_norm(
+    x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2
+) -> Tensor:
+    """The norms of vectors."""
+    return _linalg.vector_norm(x, ord, axis, keepdim=keepdims)

@@ -1,0 +1,100 @@
+"""What the standard asks of dtypes, and of the namespace itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gt
+from gt._dtypes import finfo as _finfo
+from gt._dtypes import iinfo as _iinfo
+from gt._gt import Tensor, dtype
+
+__all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int8", "int16", "int32", "int64"),
+    "unsigned integer": ("uint8",),
+    "real floating": ("float32", "float64"),
+    "complex floating": (),
+}
+KINDS["integral"] = KINDS["signed integer"] + KINDS["unsigned integer"]
+KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"]
+# Of a tensor with one of GT's shorter floats, too, it can be asked what kind it is.
+_MORE = {"real floating": ("float16", "bfloat16"), "numeric": ("float16", "bfloat16")}
+
+
+def astype(x: Tensor, dtype: dtype, /, *, copy: bool = True, device: Any = None) -> Tensor:
+    """A tensor of another dtype; the tensor itself if it has it and no copy is asked for."""
+    return x.to(device=device, dtype=dtype, copy=copy)
+
+
+def isdtype(dtype: dtype, kind: dtype | str | tuple[Any, ...]) -> bool:
+    """Whether a dtype is of a kind: a dtype, the standard's name of a kind, or any of several."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, one) for one in kind)
+    if not isinstance(kind, str):
+        return dtype is kind
+    if kind not in KINDS:
+        raise ValueError(f"Unrecognized data type kind: {kind!r}")
+    return dtype.name in KINDS[kind] + _MORE.get(kind, ())
+
+
+def can_cast(from_: dtype | Tensor, to: dtype, /) -> bool:
+    """Whether a dtype becomes another by promotion."""
+    from_ = from_.dtype if isinstance(from_, Tensor) else from_
+    return gt.promote_types(from_, to) is to
+
+
+def result_type(*arrays_and_dtypes: Any) -> dtype:
+    """What an operation on all of these gives; numbers of Python's change a kind, never a size."""
+    # Bits of dtypes are those of tensors with axes; numbers count last.
+    dtypes = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes if not isinstance(x, int | float)]
+    if not dtypes:
+        raise ValueError("result_type: at least one of the arguments must be an array or a dtype")
+    found = dtypes[0]
+    for one in dtypes[1:]:
+        found = gt.promote_types(found, one)
+    example = gt.empty(1, dtype=found)
+    for number in arrays_and_dtypes:
+        if isinstance(number, int | float):
+            example = gt.empty(1, dtype=gt.result_type(example, number))
+    return example.dtype
+
+
+def finfo(type: dtype | Tensor, /) -> Any:
+    """The limits of a floating dtype."""
+    return _finfo(type.dtype if isinstance(type, Tensor) else type)
+
+
+def iinfo(type: dtype | Tensor, /) -> Any:
+    """The limits of an integer dtype."""
+    return _iinfo(type.dtype if isinstance(type, Tensor) else type)
+
+
+class __array_namespace_info__:  # noqa: N801 (the standard's name)
+    """What this namespace can do, and its dtypes."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Boolean masks pick elements, and shapes may depend on values."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 8}
+
+    def default_device(self) -> Any:
+        """Where tensors are made."""
+        return gt.get_default_device()
+
+    def devices(self) -> list[Any]:
+        """Where tensors may be."""
+        return [gt.device("cpu")]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:  # noqa: ARG002 (all devices are alike)
+        """What is made of numbers when no dtype is given."""
+        return {"real floating": gt.get_default_dtype(), "integral": gt.int64, "indexing": gt.int64}
+
+    def dtypes(self, *, device: Any = None, kind: str | tuple[str, ...] | None = None) -> dict[str, dtype]:  # noqa: ARG002
+        """The standard's dtypes that there are, of one kind or several."""
+        kinds = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
+        for one in kinds:
+            if one not in KINDS:
+                raise ValueError(f"Unrecognized data type kind: {one!r}")
+        return {name: getattr(gt, name) for one in kinds for name in KINDS[one]}
