@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -64,4 +65,8 @@ def find_torch(op: Any) -> bool:
 
 def method_of(variant: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """GT's method of the same name as a method of PyTorch's."""
+    if isinstance(variant, functools.partial):
+        # A function of `nn.functional`, told to write to its input.
+        function = find(f"nn.functional.{variant.func.__name__}")
+        return functools.partial(function, **variant.keywords) if function else None
     return getattr(gt.Tensor, getattr(variant, "__name__", ""), None)

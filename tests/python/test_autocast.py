@@ -28,6 +28,8 @@ LAYER = nn.Linear(3, 3)
         lambda a, b: F.linear(a, b, b[0]),
         lambda a, b: F.scaled_dot_product_attention(a[None], b[None], b[None]),
         lambda a, _: LAYER(a),
+        lambda a, b: F.conv1d(a[None], b[..., None]),
+        lambda a, b: F.conv_transpose1d(a[None], b[..., None]),
     ],
 )
 def test_products_are_computed_in_bfloat16(product: Callable[[gt.Tensor, gt.Tensor], gt.Tensor]) -> None:

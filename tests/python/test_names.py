@@ -21,6 +21,12 @@ def test_rounding_to_decimals():
     assert gt.tensor([1267.0]).round(decimals=-2).tolist() == [1300]
 
 
+def test_integers_are_divided_exactly():
+    exact = gt.div(gt.tensor([-7, 7, 2**60 + 1]), gt.tensor([2, -2, 1]), rounding_mode="trunc")
+    assert exact.tolist() == [-3, -3, 2**60 + 1]
+    assert gt.div(gt.tensor([200], dtype=gt.uint8), 7, rounding_mode="trunc").dtype == gt.uint8
+
+
 def test_there_are_no_complex_numbers():
     x = gt.tensor([-1.0, 1.0])
     assert gt.real(x) is x

@@ -165,3 +165,36 @@ def test_what_does_not_fit_is_refused() -> None:
         functional.triplet_margin_with_distance_loss(gt.tensor(X), gt.tensor(Y), gt.tensor(Z), margin=0.0)
     with pytest.raises(NotImplementedError, match="ctc_loss is not there"):
         nn.CTCLoss()
+
+
+def test_losses_of_one_sample_and_one_class() -> None:
+    assert functional.multi_margin_loss(gt.tensor(2.0), gt.tensor(0)).item() == 0
+    assert functional.multi_margin_loss(gt.tensor([2.0]), gt.tensor([0]), reduction="none").shape == (1,)
+    assert functional.multilabel_margin_loss(gt.tensor(2.0), gt.tensor([0]), reduction="none").shape == ()
+    with pytest.raises(ValueError, match="abc is not a valid value for reduction"):
+        functional.multi_margin_loss(gt.ones(5, 4), gt.ones(5), reduction="abc")
+    with pytest.raises(RuntimeError, match=r"Expected target size \[5\], but got \[5, 4\]"):
+        functional.multi_margin_loss(gt.ones(5, 4), gt.ones(5, 4).long())
+    with pytest.raises(RuntimeError, match="Expected non-empty vector or matrix"):
+        functional.multilabel_margin_loss(gt.ones(5, 0), gt.ones(5, 0).long())
+
+
+def test_batches_of_nothing() -> None:
+    assert functional.batch_norm(gt.ones(0, 3), None, None, gt.ones(3), gt.ones(3), training=True).shape == (0, 3)
+    assert functional.local_response_norm(gt.ones(0, 3, 2), 2).shape == (0, 3, 2)
+    assert functional.pixel_shuffle(gt.ones(1, 4, 0, 2), 2).shape == (1, 1, 0, 4)
+    with pytest.raises(RuntimeError, match="Expected HxW to be greater than 0, got 0"):
+        functional.group_norm(gt.ones(1, 2, 0), 1)
+
+
+def test_a_shuffle_by_one_is_a_copy() -> None:
+    x = gt.zeros(1, 4, 2, 2)
+    functional.pixel_shuffle(x, 1).fill_(1)
+    functional.pixel_unshuffle(x, 1).fill_(1)
+    assert x.sum().item() == 0
+
+
+def test_the_cosine_of_vectors_that_are_broadcast() -> None:
+    x, y = gt.tensor([[[1.0, 0.0]]]), gt.tensor([[[1.0, 1.0]], [[2.0, 0.0]]])
+    # Along an axis on which one is stretched: its length counts as that of what it is stretched to.
+    assert_close(functional.cosine_similarity(x, y, dim=0), [[3 / 10**0.5, 0.0]], "float32", 1e-6)

@@ -73,3 +73,11 @@ def test_rows_of_a_bag_may_be_weighed_and_are_trained() -> None:
         functional.embedding_bag(gt.tensor([[0]]), gt.tensor(ROWS), per_sample_weights=gt.ones(1, 1))
     with pytest.raises(ValueError, match="mode has to be one of sum, mean or max"):
         functional.embedding_bag(gt.tensor([[0]]), gt.tensor(ROWS), mode="min")
+
+
+def test_gradients_of_rows_may_be_means_over_their_appearances() -> None:
+    table = gt.ones(4, 2, requires_grad=True)
+    index = gt.tensor([0, 2, 2, 2])
+    share = gt.tensor([[1.0], [1.0], [2.0], [6.0]])
+    (functional.embedding(index, table, scale_grad_by_freq=True) * share).sum().backward()
+    assert table.grad.tolist() == [[1, 1], [0, 0], [3, 3], [0, 0]]

@@ -196,6 +196,70 @@ def test_a_pool_finds_nan_and_the_first_of_equals() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "weight", "bias", "options"),
+    [
+        ("conv2d", (4, 3, 3, 2), True, {"stride": (2, 1), "padding": 1, "dilation": (1, 2)}),
+        ("conv2d", (6, 1, 3, 2), False, {"padding": "same", "groups": 3}),
+        ("conv_transpose2d", (3, 2, 3, 2), True, {"stride": 2, "padding": 1, "output_padding": (1, 0)}),
+        ("conv_transpose2d", (3, 2, 3, 2), False, {"groups": 3, "dilation": (2, 1), "padding": (0, 1)}),
+        ("max_pool2d", None, False, {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2, "ceil_mode": True}),
+        ("max_pool2d", None, False, {"kernel_size": (2, 3)}),
+        ("avg_pool2d", None, False, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
+        ("avg_pool2d", None, False, {"kernel_size": 2, "padding": 1, "count_include_pad": False}),
+        ("avg_pool2d", None, False, {"kernel_size": 2, "divisor_override": 3}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [gt.int64, gt.int32])
+def test_windows_of_integers_give_what_those_of_floating_numbers_do(
+    name: str, weight: Any, bias: bool, options: Any, dtype: gt.dtype
+) -> None:
+    parts = [gt.tensor(RNG.integers(-9, 9, (2, 3, 7, 6)))]
+    if weight:
+        parts.append(gt.tensor(RNG.integers(-9, 9, weight)))
+    if bias:
+        channels = weight[1] if "transpose" in name else weight[0]
+        parts.append(gt.tensor(RNG.integers(-9, 9, channels)))
+    got = getattr(F, name)(*(part.to(dtype) for part in parts), **options)
+    want = getattr(F, name)(*(part.double() for part in parts), **options)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got.numpy(), want.trunc().numpy())
+
+
+def test_integers_are_exact_beyond_floating_numbers() -> None:
+    x = gt.tensor([[[2**60 + 1, 3, 2**60 + 2]]])
+    assert F.conv1d(x, gt.tensor([[[1, 1]]])).tolist() == [[[2**60 + 4, 2**60 + 5]]]
+    values, indices = F.max_pool1d(x, 3, return_indices=True)
+    assert (values.tolist(), indices.tolist()) == ([[[2**60 + 2]]], [[[2]]])
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 7, 5), (1, 2, 4, 5, 7)])
+def test_adaptive_maxima_know_where_they_are(shape: Any) -> None:
+    data = RNG.standard_normal(shape)
+    x = gt.tensor(data, requires_grad=True)
+    rank = len(shape) - 2
+    sizes = (3, 2, 4)[:rank]
+    values, indices = getattr(F, f"adaptive_max_pool{rank}d")(x, sizes, return_indices=True)
+    want = np.empty((*shape[:2], *sizes))
+    for place in np.ndindex(*sizes):
+        bounds = [(i * n // m, -(-(i + 1) * n // m)) for i, n, m in zip(place, shape[2:], sizes, strict=True)]
+        want[(..., *place)] = data[(..., *(slice(*bound) for bound in bounds))].max(tuple(range(2, len(shape))))
+    np.testing.assert_array_equal(values.detach().numpy(), want)
+    there = np.take_along_axis(data.reshape(*shape[:2], -1), indices.flatten(2).numpy(), 2)
+    np.testing.assert_array_equal(there.reshape(want.shape), want)
+    # An element's gradient is how many windows chose it.
+    values.sum().backward()
+    for gradient, chosen in zip(x.grad.flatten(2).flatten(0, 1), indices.flatten(2).flatten(0, 1), strict=True):
+        np.testing.assert_array_equal(gradient.numpy(), np.bincount(chosen.numpy(), minlength=gradient.numel()))
+
+
+def test_of_equal_elements_and_nan_a_pool_takes_the_first() -> None:
+    x = gt.tensor([[[1.0, float("nan"), 3.0, 4.0], [1.0, 1.0, 1.0, 1.0]]])
+    values, indices = F.adaptive_max_pool2d(x, (1, 3), return_indices=True)
+    np.testing.assert_array_equal(values.numpy(), [[[np.nan, np.nan, 4.0]]])
+    assert indices.tolist() == [[[1, 1, 3]]]
+
+
+@pytest.mark.parametrize(
     ("call", "error", "words"),
     [
         (lambda x, w: F.conv2d(x, w, stride=0), RuntimeError, "non-positive stride is not supported"),
@@ -206,7 +270,7 @@ def test_a_pool_finds_nan_and_the_first_of_equals() -> None:
         (lambda x, w: F.conv2d(x, w, groups=0), RuntimeError, "non-positive groups is not supported"),
         (lambda x, w: F.conv2d(x[:, :2], w), RuntimeError, r"to have 3 channels, but got 2 channels instead"),
         (lambda x, w: F.conv2d(x, w.double()), RuntimeError, "should be the same"),
-        (lambda x, w: F.conv2d(x.long(), w.long()), RuntimeError, "not implemented for 'Long'"),
+        (lambda x, w: F.conv2d(x.bool(), w.bool()), RuntimeError, "not implemented for 'Bool'"),
         (lambda x, w: F.conv2d(x[0, 0], w), RuntimeError, r"Expected 3D \(unbatched\) or 4D \(batched\) input"),
         (lambda x, w: F.conv2d(x, w, gt.zeros(3)), RuntimeError, "expected bias to be 1-dimensional with 4 elements"),
         (lambda x, w: F.conv2d(x, w, padding="same", stride=2), RuntimeError, "not supported for strided"),

@@ -127,11 +127,10 @@ def _div(plain: Function) -> Function:
         if rounding_mode == "floor":
             return _rows["floor_divide"](input, other)
         if rounding_mode == "trunc":
-            quotient = _rows["trunc"](plain(input, other))
-            floating = any(
-                isinstance(x, float) or (isinstance(x, Tensor) and x.is_floating_point()) for x in (input, other)
-            )
-            return quotient if floating else quotient.long()
+            if any(x.is_floating_point() if isinstance(x, Tensor) else isinstance(x, float) for x in (input, other)):
+                return _rows["trunc"](plain(input, other))
+            # Exact: the remainder, which has the sign of the input, goes first.
+            return _rows["floor_divide"](input - _rows["fmod"](input, other), other)
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )

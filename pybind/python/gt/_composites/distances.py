@@ -7,11 +7,13 @@ import numpy as np
 from gt import _gt
 from gt._composites.common import axis_of, check_floating, check_rank
 from gt._composites.reductions import norm, root
+from gt._composites.selection import broadcast_tensors
 from gt._gt import Tensor
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; lengths below `eps` count as `eps`."""
+    x1, x2 = broadcast_tensors(x1, x2)
     lengths = norm(x1, 2.0, dim).clamp(min=eps) * norm(x2, 2.0, dim).clamp(min=eps)
     return (x1 * x2).sum(dim) / lengths
 

@@ -37,7 +37,13 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """`x` of positive elements, `weight * x` of others; one weight, or one a channel, axis 1."""
-    if weight.numel() != 1:
+    if weight.ndim > 1:
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
+    if weight.numel() == 1:
+        weight = weight.reshape(())
+    else:
+        if input.ndim == 0:
+            raise RuntimeError("Not allow zero-dim input tensor.")
         channels = input.shape[1] if input.ndim > 1 else 1
         if weight.numel() != channels:
             raise RuntimeError(
@@ -52,6 +58,8 @@ def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """`leaky_relu` whose slope is drawn for each element in training, and the mean of both bounds otherwise."""
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = gt.rand_like(input) * (upper - lower) + lower

@@ -28,7 +28,7 @@ def embedding_bag(
         offsets: Where each bag starts, if the indices are one after the other.
         max_norm: As in `embedding`.
         norm_type: As in `embedding`.
-        scale_grad_by_freq: Not there.
+        scale_grad_by_freq: As in `embedding`.
         mode: `"sum"`, `"mean"` or `"max"`.
         sparse: Not there.
         per_sample_weights: What each row is multiplied by, in a sum.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import gt
-from gt import _gt
 from gt._gt import Tensor
+from gt.nn._pools import avg_pool2d
+from gt.nn._resample import pad
 
 
 def _by_channel(input: Tensor, parameter: Tensor) -> Tensor:
@@ -20,13 +21,17 @@ def group_norm(
     if input.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
     samples, channels = input.shape[:2]
+    size = math.prod(input.shape[2:])
+    for what, number in (("number of channels", channels), ("HxW", size)):
+        if number == 0:
+            raise RuntimeError(f"Expected {what} to be greater than 0, got 0")
     if num_groups <= 0 or channels % num_groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
     wide = input.float() if input.dtype in (gt.float16, gt.bfloat16) else input
-    rows = wide.reshape(samples, num_groups, math.prod(input.shape[1:]) // num_groups)
+    rows = wide.reshape(samples, num_groups, channels // num_groups * size)
     centred = rows - rows.mean(-1, keepdim=True)
     normal = centred * ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
     normal = normal.reshape(input.shape).to(input.dtype)
@@ -71,10 +76,12 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """Each element divided by a power of the mean square of `size` channels around its own."""
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
-    samples, channels = input.shape[:2]
-    squares = (input * input).reshape(samples, 1, channels, -1)
-    sums = _gt.pool("sum_pool", squares, (size, 1), 1, (size // 2, 0), ((size - 1) // 2, 0), 1)
-    return input / (sums.reshape(input.shape) * (alpha / size) + k) ** beta
+    if input.numel() == 0:
+        return input
+    squares = (input * input).unsqueeze(1).flatten(3)
+    around = pad(squares, (0, 0, size // 2, (size - 1) // 2))
+    means = avg_pool2d(around, (size, 1), stride=1).reshape(input.shape)
+    return input / (means * alpha + k) ** beta
 
 
 # Dropping channels --------------------------------------------------------------------------------------------------
@@ -147,6 +154,6 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels."""
-    if input.ndim < 2:
+    if input.ndim < 2 and training and 0 < p < 1:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    return _alpha(input, input.ndim - 2, p, training, inplace)
+    return _alpha(input, max(input.ndim - 2, 0), p, training, inplace)

@@ -168,6 +168,15 @@ def triplet_margin_loss(
     )
 
 
+def _rows(input: Tensor) -> Tensor:
+    """Scores as `(samples, classes)`, of which there may be one each."""
+    if input.ndim > 2 or 0 in input.shape[-1:]:
+        raise RuntimeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}"
+        )
+    return input if input.ndim == 2 else input.reshape(1, input.numel())
+
+
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -179,12 +188,21 @@ def multi_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """What the score of the right class lacks to be above those of the others by a margin, to the power of `p`."""
+    reduction = functional._reduction(size_average, reduce, reduction)
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
-    scores = input.unsqueeze(0) if input.ndim == 1 else input
+    if weight is not None and weight.ndim != 1:
+        raise ValueError("weight must be one-dimensional")
+    scores = _rows(input)
     index = target.reshape(-1)
-    if scores.ndim != 2 or index.shape[0] != scores.shape[0]:
-        raise RuntimeError(f"inconsistent target size, expected {scores.shape[:1]} but got {target.shape}")
+    if target.ndim > 1 or index.shape != scores.shape[:1]:
+        raise RuntimeError(
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
+            f"size). Expected target size {list(scores.shape[:1])}, but got {list(target.shape)}. Input has shape "
+            f"{list(input.shape)}."
+        )
+    if weight is not None and weight.shape != scores.shape[1:]:
+        raise RuntimeError(f"inconsistent weight size, expected {scores.shape[1]} but got {list(weight.shape)}")
     right = scores.gather(1, index.unsqueeze(1))
     missing = (scores - right + margin).relu()
     missing = missing if p == 1 else missing * missing
@@ -192,7 +210,7 @@ def multi_margin_loss(
         missing = missing * weight.gather(0, index).unsqueeze(1)
     others = gt.arange(scores.shape[1]) != index.unsqueeze(1)
     losses = gt.where(others, missing, 0.0).sum(1) / scores.shape[1]
-    return _reduced(losses.squeeze(0) if input.ndim == 1 else losses, reduction, size_average, reduce)
+    return _reduced(losses.reshape(target.shape), reduction)
 
 
 def multilabel_margin_loss(
@@ -203,16 +221,18 @@ def multilabel_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """What the scores of the right classes, those before the first -1, lack to be above the others' by 1."""
-    if input.shape != target.shape or input.ndim not in (1, 2):
+    reduction = functional._reduction(size_average, reduce, reduction)
+    scores = _rows(input)
+    if target.shape != input.shape and not (max(target.ndim, input.ndim) == 1 == input.numel() == target.numel()):
         raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
-    scores, labels = input.reshape(-1, input.shape[-1]), target.reshape(-1, input.shape[-1])
+    labels = target.reshape(scores.shape)
     counts = (labels < 0).cumsum(1) == 0
     index = gt.where(counts, labels, 0)
     right = gt.zeros(*scores.shape, dtype=gt.int64).scatter_add(1, index, counts.long()) > 0
     missing = (scores.unsqueeze(1) - scores.gather(1, index).unsqueeze(2) + 1).relu()
     matters = counts.unsqueeze(2) & right.logical_not().unsqueeze(1)
     losses = gt.where(matters, missing, 0.0).sum((1, 2)) / scores.shape[1]
-    return _reduced(losses.squeeze(0) if input.ndim == 1 else losses, reduction, size_average, reduce)
+    return _reduced(losses.reshape(input.shape[:-1]), reduction)
 
 
 def multilabel_soft_margin_loss(

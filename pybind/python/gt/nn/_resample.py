@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import gt
 from gt._gt import Tensor
@@ -242,6 +241,20 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+def upsample_nearest(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """`interpolate`, each element of the result the nearest one, by its older name."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """`interpolate`, mixing the four elements around, the corners staying, by its older name."""
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
+
+
 # Rearranging --------------------------------------------------------------------------------------------------------
 
 
@@ -249,26 +262,32 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """`(…, c·r², h, w)` as `(…, c, h·r, w·r)`: channels become pixels."""
     r = upscale_factor
     *lead, channels, height, width = _image("pixel_shuffle", input)
-    if r <= 0 or channels % (r * r):
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    if channels % (r * r):
         raise RuntimeError(
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
             f"but input.size(-3)={channels} is not divisible by {r * r}"
         )
-    split = input.reshape(-1, channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
-    return split.reshape(*lead, channels // (r * r), height * r, width * r)
+    split = input.reshape(*lead, channels // (r * r), r, r, height, width)
+    mixed = split.movedim((-4, -3), (-3, -1))
+    return mixed.clone().reshape(*lead, channels // (r * r), height * r, width * r)
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """`(…, c, h·r, w·r)` as `(…, c·r², h, w)`: pixels become channels."""
     r = downscale_factor
     *lead, channels, height, width = _image("pixel_unshuffle", input)
-    if r <= 0 or height % r or width % r:
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    if height % r or width % r:
         raise RuntimeError(
             "pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
             f"({height}, {width}) are not divisible by {r}"
         )
-    split = input.reshape(-1, channels, height // r, r, width // r, r).permute(0, 1, 3, 5, 2, 4)
-    return split.reshape(*lead, channels * r * r, height // r, width // r)
+    split = input.reshape(*lead, channels, height // r, r, width // r, r)
+    mixed = split.movedim((-3, -1), (-4, -3))
+    return mixed.clone().reshape(*lead, channels * r * r, height // r, width // r)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -287,70 +306,3 @@ def _image(name: str, input: Tensor) -> Sequence[int]:
             f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)"
         )
     return input.shape
-
-
-def _blocks(
-    sizes: Sequence[int], kernel_size: Any, dilation: Any, padding: Any, stride: Any
-) -> tuple[list[int], list[int], list[tuple[slice, ...]]]:
-    """How many windows lie along each axis, the padding, and for each element of a window the box of all windows'."""
-    pair = [(x, x) if isinstance(x, int) else tuple(x) for x in (kernel_size, dilation, padding, stride)]
-    kernel, apart, pads, step = pair
-    counts = []
-    for i in range(2):
-        span = sizes[i] + 2 * pads[i] - apart[i] * (kernel[i] - 1) - 1
-        if span < 0 or min(kernel[i], apart[i], step[i]) < 1:
-            raise RuntimeError(
-                f"Given input with spatial size ({sizes[0]}, {sizes[1]}), kernel_size={kernel}, dilation={apart}, "
-                f"padding={pads}, calculated shape of the array of sliding blocks is too small"
-            )
-        counts.append(span // step[i] + 1)
-    boxes = []
-    for h in range(kernel[0]):
-        for w in range(kernel[1]):
-            starts = (h * apart[0], w * apart[1])
-            boxes.append(tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, step, strict=True)))
-    return counts, list(pads), boxes
-
-
-def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """`(samples, channels, height, width)` as columns, one a window: `(samples, channels·kernel, windows)`."""
-    if input.ndim not in (3, 4):
-        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor for input, but got {list(input.shape)}")
-    batch = input if input.ndim == 4 else input.unsqueeze(0)
-    counts, pads, boxes = _blocks(batch.shape[2:], kernel_size, dilation, padding, stride)
-    padded = pad(batch, [pads[1], pads[1], pads[0], pads[0]]) if any(pads) else batch
-    columns = gt.stack([padded[(..., *box)] for box in boxes], 2)
-    columns = columns.reshape(batch.shape[0], batch.shape[1] * len(boxes), math.prod(counts))
-    return columns if input.ndim == 4 else columns.squeeze(0)
-
-
-def fold(
-    input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Tensor:
-    """Columns added up where `unfold` took them from: `(samples, channels·kernel, windows)` as images."""
-    if input.ndim not in (2, 3):
-        raise RuntimeError(f"Expected 2D or 3D (batch mode) tensor for input, but got {list(input.shape)}")
-    batch = input if input.ndim == 3 else input.unsqueeze(0)
-    sizes = [output_size] * 2 if isinstance(output_size, int) else list(output_size)
-    counts, pads, boxes = _blocks(sizes, kernel_size, dilation, padding, stride)
-    samples, rows, windows = batch.shape
-    if rows % len(boxes):
-        raise RuntimeError(
-            "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
-            f"input.size(1)={rows} and kernel_size={kernel_size}."
-        )
-    if windows != math.prod(counts):
-        raise RuntimeError(
-            f"Given output_size={tuple(sizes)}, kernel_size={kernel_size}, dilation={dilation}, padding={padding}, "
-            f"stride={stride}, expected size of input's dimension 2 to match the calculated number of sliding blocks "
-            f"{counts[0]} * {counts[1]} = {math.prod(counts)}, but got input.size(2)={windows}."
-        )
-    parts = batch.reshape(samples, rows // len(boxes), len(boxes), *counts)
-    shape = (samples, rows // len(boxes), *(size + 2 * p for size, p in zip(sizes, pads, strict=True)))
-    total = gt.zeros(*shape, dtype=input.dtype)
-    for i, box in enumerate(boxes):
-        placed = gt.zeros(*shape, dtype=input.dtype)
-        placed[(..., *box)] = parts[:, :, i]
-        total = total + placed
-    result = total[:, :, pads[0] : pads[0] + sizes[0], pads[1] : pads[1] + sizes[1]].contiguous()
-    return result if input.ndim == 3 else result.squeeze(0)

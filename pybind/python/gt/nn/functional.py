@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import gt
 from gt import _absent, _autocast, _gt
 from gt._autograd import no_grad
-from gt._composites.distances import cosine_similarity
+from gt._composites.distances import cosine_similarity, pdist
 from gt._gt import Tensor
 from gt.nn._activations import (
     bilinear,
@@ -52,17 +52,15 @@ from gt.nn._channels import (
     instance_norm,
     local_response_norm,
 )
-from gt.nn._resample import (
-    channel_shuffle,
-    fold,
-    interpolate,
-    pad,
-    pixel_shuffle,
-    pixel_unshuffle,
-    unfold,
-    upsample,
+from gt.nn._convolutions import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
 )
-from gt.nn._windows import (
+from gt.nn._pools import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
@@ -72,14 +70,9 @@ from gt.nn._windows import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
     lp_pool1d,
     lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
@@ -87,6 +80,17 @@ from gt.nn._windows import (
     max_unpool2d,
     max_unpool3d,
 )
+from gt.nn._resample import (
+    channel_shuffle,
+    interpolate,
+    pad,
+    pixel_shuffle,
+    pixel_unshuffle,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
+from gt.nn._windows import fold, unfold
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -148,6 +152,7 @@ __all__ = [
     "logsigmoid",
     "lp_pool1d",
     "lp_pool2d",
+    "lp_pool3d",
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
@@ -165,6 +170,7 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
@@ -191,6 +197,8 @@ __all__ = [
     "triplet_margin_with_distance_loss",
     "unfold",
     "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]
 
 __getattr__ = _absent.getter(__name__)
@@ -287,15 +295,14 @@ def embedding(
         padding_idx: A row that gets no gradient.
         max_norm: Rows that are looked up are first scaled down to this norm, in place.
         norm_type: Which norm.
-        scale_grad_by_freq: Not there.
+        scale_grad_by_freq: Whether a row's gradient is the mean over its appearances in `input`, not their sum.
         sparse: Not there: gradients are dense.
 
     Raises:
         IndexError: An index is out of range; raised when the result is fetched.
     """
-    if scale_grad_by_freq or sparse:
-        option = "scale_grad_by_freq" if scale_grad_by_freq else "sparse"
-        raise NotImplementedError(f"embedding: {option}=True is not there: gradients are dense and add up")
+    if sparse:
+        raise NotImplementedError("embedding: sparse=True is not there: gradients are dense")
     if max_norm is not None:
         with no_grad():
             found = gt.zeros(weight.shape[0], 1, dtype=gt.bool)
@@ -311,6 +318,9 @@ def embedding(
     index = input.long()
     rows = weight.gather(0, index.reshape(-1, 1).expand(input.numel(), features))
     rows = rows.reshape(*input.shape, features)
+    if scale_grad_by_freq and rows.requires_grad:
+        often = gt.bincount(index.reshape(-1), minlength=weight.shape[0])[index].unsqueeze(-1)
+        rows.register_hook(lambda gradient: gradient / often)
     if padding_idx is None:
         return rows
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:
@@ -364,13 +374,18 @@ def batch_norm(
     In training by the mean and variance of the samples, which the running ones, given, take up in place by a share of
     `momentum`; otherwise by the running ones.
     """
+    if not training and (running_mean is None or running_var is None):
+        raise ValueError("Expected running_mean and running_var to be defined when training=False")
+    if input.numel() == 0:
+        scaled = input.clone() if weight is None else input * weight[0]
+        return scaled if bias is None else scaled + bias[0]
     axes = tuple(axis for axis in range(input.ndim) if axis != 1)
     shape = [1] * input.ndim
     shape[1] = input.shape[1]
     wide = _wide(input)
     if training:
-        count = input.numel() // max(input.shape[1], 1)
-        if count <= 1:
+        count = input.numel() // input.shape[1]
+        if count == 1:
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {list(input.shape)}"
             )
@@ -385,8 +400,6 @@ def batch_norm(
                 unbiased = variance.detach() * (count / (count - 1))
                 running_var.copy_(running_var * (1 - momentum) + unbiased * momentum)
     else:
-        if running_mean is None or running_var is None:
-            raise ValueError("Expected running_mean and running_var to be defined when training=False")
         variance = running_var
         centred = wide - running_mean.reshape(shape)
     normal = (centred * (variance + eps).rsqrt().reshape(shape)).to(input.dtype)
@@ -473,7 +486,7 @@ def _reduce(losses: Tensor, reduction: str) -> Tensor:
         return losses.sum()
     if reduction == "none":
         return losses
-    raise ValueError(f"{reduction} is not a valid value for reduction: it is 'mean', 'sum' or 'none'")
+    raise ValueError(f"{reduction} is not a valid value for reduction")
 
 
 def _warn_of_broadcast(loss: str, input: Tensor, target: Tensor) -> None:
@@ -649,6 +662,8 @@ cross_entropy_loss = cross_entropy
 def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
     """What PyTorch's older arguments, if given, make of the reduction."""
     if size_average is None and reduce is None:
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"{reduction} is not a valid value for reduction")
         return reduction
     chosen = "none" if reduce is False else "sum" if size_average is False else "mean"
     warnings.warn(

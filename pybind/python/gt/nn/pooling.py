@@ -196,6 +196,12 @@ class LPPool2d(LPPool1d):
     function = "lp_pool2d"
 
 
+class LPPool3d(LPPool1d):
+    """The norm of each window of `(samples, channels, depth, height, width)`."""
+
+    function = "lp_pool3d"
+
+
 class _AdaptiveAvgPool(Module):
     function: str
 
