@@ -23,12 +23,13 @@ pub mod path;
 
 pub use error::{Error, Result};
 pub use link::{
-    Connection, GrantedArena, ask_arena, ask_error_detail, ask_status, attach_tape, connect, connect_over,
-    recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
+    Connection, GrantedArena, ask_arena, ask_error_detail, ask_placement, ask_status, ask_traffic, attach_tape,
+    connect, connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message,
+    send_daemon_message,
 };
 pub use message::{
-    ClientMessage, DaemonMessage, Hello, RefusalCode, Refused, Role, SessionGrant, SessionStatus, StatusDocument,
-    Welcome, WorkerInfo,
+    ClientMessage, CollectiveTraffic, DaemonMessage, Hello, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,
+    SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerTraffic,
 };
 
 /// The version of this protocol, of the rings and of the instructions that travel in them. Both

@@ -2,8 +2,8 @@
 
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::{
-    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Result, Role, SessionGrant,
-    StatusDocument, Welcome,
+    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, PlacementInfo, RefusalCode, Refused, Result, Role,
+    SessionGrant, StatusDocument, Welcome, WorkerTraffic,
 };
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use gt_shm::{ClientPort, PortFds, Socket};
@@ -255,6 +255,28 @@ pub fn ask_error_detail(socket: &Socket, error: u64) -> Result<String> {
     match ask(socket, &ClientMessage::ErrorDetail { error })? {
         (DaemonMessage::ErrorDetail { text, .. }, _) => Ok(text),
         (other, _) => Err(unexpected("error_detail", &other)),
+    }
+}
+
+/// Asks what this session's workers have told each other.
+///
+/// # Errors
+/// If the daemon is gone or does not answer.
+pub fn ask_traffic(socket: &Socket) -> Result<Vec<WorkerTraffic>> {
+    match ask(socket, &ClientMessage::Traffic)? {
+        (DaemonMessage::Traffic { workers }, _) => Ok(workers),
+        (other, _) => Err(unexpected("traffic", &other)),
+    }
+}
+
+/// Asks how tensor `id` of this session lies on its workers.
+///
+/// # Errors
+/// [`Error::Refused`] if there is no such tensor; if the daemon is gone or does not answer.
+pub fn ask_placement(socket: &Socket, id: u64) -> Result<PlacementInfo> {
+    match ask(socket, &ClientMessage::Placement { id })? {
+        (DaemonMessage::Placement(placement), _) => Ok(placement),
+        (other, _) => Err(unexpected("placement", &other)),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::PROTOCOL_VERSION;
 use crate::limits::STATUS_SESSIONS_MAX;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +29,13 @@ pub enum ClientMessage {
     ErrorDetail {
         /// The error's number in the completion.
         error: u64,
+    },
+    /// A wish for what this session's workers have told each other. Answered by `traffic`, or `refused`.
+    Traffic,
+    /// A wish for how a tensor of this session lies on its workers. Answered by `placement`, or `refused`.
+    Placement {
+        /// The tensor.
+        id: u64,
     },
     /// The last message: the session can be torn down. Not answered.
     Bye,
@@ -63,6 +71,13 @@ pub enum DaemonMessage {
         /// The sentence for the user.
         text: String,
     },
+    /// What this session's workers have told each other.
+    Traffic {
+        /// Those of the session, by number.
+        workers: Vec<WorkerTraffic>,
+    },
+    /// How a tensor lies on the session's workers.
+    Placement(PlacementInfo),
 }
 
 /// What a connection is for.
@@ -144,6 +159,53 @@ pub struct WorkerInfo {
     /// Bytes that its tensors take now.
     #[serde(default)]
     pub memory_bytes: u64,
+}
+
+/// What a worker has told others for one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerTraffic {
+    /// Its name, as in [`WorkerInfo`].
+    pub name: String,
+    /// The collectives it took part in, by their names: `all_reduce`.
+    pub collectives: BTreeMap<String, CollectiveTraffic>,
+}
+
+/// One kind of collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CollectiveTraffic {
+    /// How many.
+    pub count: u64,
+    /// Bytes that the worker sent in them.
+    pub bytes: u64,
+}
+
+/// How a tensor lies on workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementInfo {
+    /// How.
+    pub layout: PlacementLayout,
+    /// The names of those that have some of it, by number.
+    pub workers: Vec<String>,
+    /// The axis that is cut, of a sharded tensor.
+    #[serde(default)]
+    pub axis: Option<u8>,
+    /// How the parts are joined, of a partial tensor: `sum`.
+    #[serde(default)]
+    pub join: Option<String>,
+}
+
+/// How a tensor can lie on workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlacementLayout {
+    /// Each has all of it; one worker has it alone.
+    Replicated,
+    /// Each has a stretch of an axis.
+    Sharded,
+    /// Each has a tensor of the whole shape, and the elements are those of all of them joined.
+    Partial,
 }
 
 /// Why something is not to be had.

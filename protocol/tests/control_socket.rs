@@ -307,6 +307,27 @@ fn a_refusal_of_an_unknown_kind_still_says_why() {
     assert!(matches!(error, Error::Refused(Refused { code: RefusalCode::Other, .. })));
 }
 
+fn placement() -> PlacementInfo {
+    let workers = vec!["cpu:0".into(), "cpu:2".into()];
+    PlacementInfo { layout: PlacementLayout::Sharded, workers, axis: Some(1), join: None }
+}
+
+#[test]
+fn a_session_is_told_of_its_traffic_and_of_the_places_of_its_tensors() {
+    let (socket, thread) = daemon(|socket, _port| {
+        assert_eq!(recv_client_message(&socket, PATIENCE).unwrap(), ClientMessage::Traffic);
+        let worker = WorkerTraffic { name: "cpu:0".into(), ..WorkerTraffic::default() };
+        send_daemon_message(&socket, &DaemonMessage::Traffic { workers: vec![worker] }, &[], PATIENCE).unwrap();
+        assert_eq!(recv_client_message(&socket, PATIENCE).unwrap(), ClientMessage::Placement { id: 7 });
+        send_daemon_message(&socket, &DaemonMessage::Placement(placement()), &[], PATIENCE).unwrap();
+    });
+    let connection = connect_over(socket, &Hello::new(Role::Client, None)).unwrap();
+    let traffic = ask_traffic(&connection.socket).unwrap();
+    assert_eq!((traffic[0].name.as_str(), traffic[0].collectives.len()), ("cpu:0", 0));
+    assert_eq!(ask_placement(&connection.socket, 7).unwrap(), placement());
+    thread.join().unwrap();
+}
+
 #[test]
 fn a_daemon_that_is_not_there_is_named_with_its_socket() {
     let path = PathBuf::from("/nonexistent/gtd.sock");
@@ -323,8 +344,11 @@ fn every_message_survives_the_journey() {
         ClientMessage::TapeAttach,
         ClientMessage::Status { after: 3 },
         ClientMessage::ErrorDetail { error: 9 },
+        ClientMessage::Traffic,
+        ClientMessage::Placement { id: 42 },
         ClientMessage::Bye,
     ];
+    let collectives = [("all_reduce".to_owned(), CollectiveTraffic { count: 3, bytes: 1 << 40 })].into();
     let daemon = [
         DaemonMessage::Welcome(welcome(Some(grant()))),
         DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, "no memory").with_limit(1, 2)),
@@ -332,6 +356,8 @@ fn every_message_survives_the_journey() {
         DaemonMessage::Tape { records: 1 << 16 },
         DaemonMessage::Status(StatusDocument::default()),
         DaemonMessage::ErrorDetail { error: 1, text: "\"quoted\"\n".into() },
+        DaemonMessage::Traffic { workers: vec![WorkerTraffic { name: "cpu:1".into(), collectives }] },
+        DaemonMessage::Placement(placement()),
     ];
     let (a, b) = Socket::pair().unwrap();
     for message in client {

@@ -10,8 +10,8 @@ use gt_protocol::limits::{
     SQ_SLOTS, TAPE_RECORDS,
 };
 use gt_protocol::{
-    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant, StatusDocument,
-    Welcome,
+    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,
+    SessionGrant, StatusDocument, Welcome, WorkerTraffic,
 };
 use gt_shm::{DaemonPort, SessionState, Socket};
 use rustix::event::epoll;
@@ -24,6 +24,10 @@ const ACCEPTS_MAX: usize = 16;
 const OBSERVERS_PER_UID_MAX: u32 = 32;
 /// and of all users.
 const OBSERVERS_MAX: u32 = 256;
+
+fn no_session() -> Refused {
+    Refused::new(RefusalCode::NotPermitted, "only a client has a session to ask about")
+}
 
 impl Dispatcher {
     pub(super) fn accept(&mut self) {
@@ -223,9 +227,38 @@ impl Dispatcher {
                 let text = format!("error {error} has no more words than its completion; see the daemon's log");
                 self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Other, text)), &[]);
             }
+            ClientMessage::Traffic => {
+                let answer = match &connection.session {
+                    Some(session) => {
+                        let worker = session.worker();
+                        DaemonMessage::Traffic { workers: vec![self.traffic(worker)] }
+                    }
+                    None => DaemonMessage::Refused(no_session()),
+                };
+                self.answer(place, &answer, &[]);
+            }
+            // A session is on one worker, and so are all of its tensors.
+            ClientMessage::Placement { id: _ } => {
+                let answer = match &connection.session {
+                    Some(session) => DaemonMessage::Placement(PlacementInfo {
+                        layout: PlacementLayout::Replicated,
+                        workers: vec![self.links[session.worker() as usize].info().name],
+                        axis: None,
+                        join: None,
+                    }),
+                    None => DaemonMessage::Refused(no_session()),
+                };
+                self.answer(place, &answer, &[]);
+            }
             ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
             ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
         }
+    }
+
+    /// What `worker` has told others: nothing, as long as a session is on one worker.
+    fn traffic(&mut self, worker: u16) -> WorkerTraffic {
+        let name = self.links[worker as usize].info().name;
+        WorkerTraffic { name, ..WorkerTraffic::default() }
     }
 
     fn status(&mut self) -> StatusDocument {
