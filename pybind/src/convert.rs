@@ -7,6 +7,7 @@ use gt_ops::{Arg, Scalar, Val};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
+use std::ops::Deref;
 
 /// A Python number, if `object` is one.
 pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
@@ -29,6 +30,31 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     Ok(None)
 }
 
+/// An argument that is a tensor; another library's, as PyTorch's, becomes one.
+pub struct TensorArg<'py>(Bound<'py, PyTensor>);
+
+impl<'py> FromPyObject<'_, 'py> for TensorArg<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<TensorArg<'py>> {
+        if let Ok(tensor) = object.cast::<PyTensor>() {
+            return Ok(TensorArg(tensor.to_owned()));
+        }
+        if data::is_foreign(&object) {
+            return Bound::new(object.py(), PyTensor::wrap(data::from_array(&object)?)).map(TensorArg);
+        }
+        Err(PyTypeError::new_err(format!("argument must be Tensor, not {}", object.get_type().name()?)))
+    }
+}
+
+impl<'py> Deref for TensorArg<'py> {
+    type Target = Bound<'py, PyTensor>;
+
+    fn deref(&self) -> &Bound<'py, PyTensor> {
+        &self.0
+    }
+}
+
 /// An operand of an op: a tensor, a number, or what becomes one.
 pub enum Operand<'py> {
     /// A tensor object.
@@ -48,7 +74,7 @@ pub fn operand<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Operand<'py>>
         return Ok(Some(Operand::Scalar(scalar)));
     }
     if data::is_array(object) {
-        if object.hasattr("item")? && object.getattr("ndim")?.extract::<usize>()? == 0 {
+        if data::is_numpy(object) && object.hasattr("item")? && object.getattr("ndim")?.extract::<usize>()? == 0 {
             // A NumPy scalar counts as the Python number it holds.
             return number(&object.call_method0("item")?).map(|n| n.map(Operand::Scalar));
         }

@@ -91,6 +91,9 @@ impl PyTensor {
 #[pyo3(signature = (data, dtype=None, **options))]
 fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, options: Option<&Bound<'_, PyDict>>) -> PyResult<PyTensor> {
     let options = Options::of("tensor", options)?;
+    // A copy of another library's tensor starts anew, as one of a tensor of GT's does.
+    let detached = data::is_foreign(data) && data.hasattr("detach")?;
+    let data = &if detached { data.call_method0("detach")? } else { data.clone() };
     finish(data::from_python(data, dtype.map(|d| d.0))?, options.requires_grad)
 }
 
@@ -115,7 +118,7 @@ fn as_tensor<'py>(
 /// A tensor with the elements of a NumPy array, copied.
 #[pyfunction]
 fn from_numpy(array: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-    if !data::is_array(array) {
+    if !data::is_numpy(array) {
         return Err(PyTypeError::new_err(format!("expected np.ndarray (got {})", array.get_type().name()?)));
     }
     data::from_array(array).map(PyTensor::wrap)

@@ -11,11 +11,24 @@ use half::{bf16, f16};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 
 /// Whether `object` shows its memory as NumPy's arrays do.
-pub fn is_array(object: &Bound<'_, PyAny>) -> bool {
+pub fn is_numpy(object: &Bound<'_, PyAny>) -> bool {
     object.hasattr(intern!(object.py(), "__array_interface__")).unwrap_or(false)
+}
+
+/// Whether `object` is another library's tensor, as PyTorch's: one that hands out its memory by DLPack.
+pub fn is_foreign(object: &Bound<'_, PyAny>) -> bool {
+    object.hasattr(intern!(object.py(), "__dlpack__")).unwrap_or(false)
+        && !is_numpy(object)
+        && !object.is_instance_of::<PyTensor>()
+}
+
+/// Whether `object` is NumPy's array or another library's tensor.
+pub fn is_array(object: &Bound<'_, PyAny>) -> bool {
+    is_numpy(object) || is_foreign(object)
 }
 
 /// NumPy's code for a dtype, as in `<f4`.
@@ -34,9 +47,14 @@ fn typestr(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// A new tensor with an array's elements, copied.
+/// A new tensor with an array's elements, or those of another library's tensor, copied.
 pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let py = array.py();
+    if !is_numpy(array) {
+        static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let made = FROM_DLPACK.import(py, "gt._placement", "from_dlpack")?.call1((array,))?;
+        return made.cast_into::<PyTensor>()?.get().snapshot(py);
+    }
     let session = current(py)?;
     let mut array = array.clone();
     // Twice at most: an array that is not contiguous is copied by NumPy and looked at again.

@@ -66,7 +66,8 @@ fn is_advanced(part: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(meta.shape.rank() > 0 || matches!(meta.dtype, DType::Bool | DType::U8) || meta.dtype.is_float());
     }
     if data::is_array(part) {
-        return Ok(part.getattr("ndim")?.extract::<usize>()? > 0 || part.getattr("dtype")?.eq("bool")?);
+        let mask = part.getattr("dtype")?.str()?.to_str()?.ends_with("bool");
+        return Ok(mask || part.getattr("ndim")?.extract::<usize>()? > 0);
     }
     let sequence = part.cast::<PySequence>().is_ok() || part.is_instance_of::<PyRange>();
     Ok(part.is_instance_of::<PyBool>() || sequence && !part.is_instance_of::<PyString>())

@@ -1,7 +1,7 @@
 //! Properties and methods of tensors, and the functions of several tensors.
 
 use crate::autocast;
-use crate::convert::{Operand, Operands, axes, axis, ints, operand, sizes};
+use crate::convert::{Operand, Operands, TensorArg, axes, axis, ints, operand, sizes};
 use crate::data;
 use crate::device::{self, DeviceArg, PyDevice};
 use crate::dtype::{DTypeArg, PyDType, instance};
@@ -384,7 +384,7 @@ impl PyTensor {
         self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
     }
     /// The same elements under the shape of another tensor.
-    fn view_as(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+    fn view_as(&self, py: Python<'_>, other: TensorArg<'_>) -> PyResult<PyTensor> {
         let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
         self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
     }
@@ -427,7 +427,7 @@ impl PyTensor {
         self.view_of(py, false, |g, v| build::expand(g, v, &sizes))
     }
     /// Repeated to the shape of another tensor.
-    fn expand_as(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+    fn expand_as(&self, py: Python<'_>, other: TensorArg<'_>) -> PyResult<PyTensor> {
         let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
         self.view_of(py, false, |g, v| build::expand(g, v, &shape))
     }
@@ -612,7 +612,7 @@ impl PyTensor {
         })
     }
     /// The matrix product.
-    fn matmul(slf: &Bound<'_, Self>, other: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+    fn matmul(slf: &Bound<'_, Self>, other: TensorArg<'_>) -> PyResult<PyTensor> {
         let py = slf.py();
         let (a, b) = (slf.get().read(py), other.get().read(py));
         build_from(&[&a, &b], |g, v| autocast::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
@@ -639,7 +639,7 @@ impl PyTensor {
         .map(PyTensor::wrap)
     }
     /// Elements chosen along an axis by an index tensor.
-    fn gather(slf: &Bound<'_, Self>, dim: i64, index: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+    fn gather(slf: &Bound<'_, Self>, dim: i64, index: TensorArg<'_>) -> PyResult<PyTensor> {
         let py = slf.py();
         let (a, b) = (slf.get().read(py), index.get().read(py));
         build_from(
@@ -858,13 +858,14 @@ fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>
         .try_iter()?
         .map(|item| {
             let item = item?;
-            let tensor = item.cast::<PyTensor>().map_err(|_| {
-                PyTypeError::new_err(format!(
+            match item.extract::<TensorArg<'_>>() {
+                Ok(tensor) => tensor.get().snapshot(py),
+                Err(error) if data::is_foreign(&item) => Err(error),
+                Err(_) => Err(PyTypeError::new_err(format!(
                     "expected a sequence of Tensors, but one is {}",
                     item.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())
-                ))
-            })?;
-            tensor.get().snapshot(py)
+                ))),
+            }
         })
         .collect()
 }
@@ -914,7 +915,7 @@ fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, P
 #[pyo3(name = "where")]
 fn where_(
     py: Python<'_>,
-    condition: &Bound<'_, PyTensor>,
+    condition: TensorArg<'_>,
     input: &Bound<'_, PyAny>,
     other: &Bound<'_, PyAny>,
 ) -> PyResult<PyTensor> {
@@ -970,18 +971,13 @@ fn gathered_view(
 
 /// The positions of the true elements of a mask, of which there are `count`.
 #[pyfunction]
-fn positions(py: Python<'_>, mask: &Bound<'_, PyTensor>, count: usize) -> PyResult<PyTensor> {
+fn positions(py: Python<'_>, mask: TensorArg<'_>, count: usize) -> PyResult<PyTensor> {
     mask.get().build(py, |g, v| build::nonzero(g, v, count))
 }
 
 /// How many elements of sorted rows are below each other element, or at most it.
 #[pyfunction]
-fn search_sorted(
-    py: Python<'_>,
-    sorted: &Bound<'_, PyTensor>,
-    wanted: &Bound<'_, PyTensor>,
-    right: bool,
-) -> PyResult<PyTensor> {
+fn search_sorted(py: Python<'_>, sorted: TensorArg<'_>, wanted: TensorArg<'_>, right: bool) -> PyResult<PyTensor> {
     let op = if right { Op::SearchsortedRight } else { Op::Searchsorted };
     let (a, b) = (sorted.get().snapshot(py)?, wanted.get().snapshot(py)?);
     build_from(&[&a, &b], |g, v| g.emit(op, &[v[0].into(), v[1].into()], Attrs::None), |s, v| s.tensor(v))

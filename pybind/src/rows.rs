@@ -1,5 +1,6 @@
 //! What `gt.nn.functional` calls for a whole layer or loss in one instruction.
 
+use crate::convert::TensorArg;
 use crate::error::{OrRaise, raise_op};
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
@@ -10,17 +11,15 @@ use gt_ops::{Graph, Op, OpError, Val};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-type Object<'a, 'py> = &'a Bound<'py, PyTensor>;
-
 /// One builder call on tensors that are there and others that may not be.
 fn build_with<const N: usize, const M: usize>(
     py: Python<'_>,
-    tensors: [Object<'_, '_>; N],
-    optional: [Option<Object<'_, '_>>; M],
+    tensors: [TensorArg<'_>; N],
+    optional: [Option<TensorArg<'_>>; M],
     build: impl FnOnce(&mut dyn Graph, [Val; N], [Option<Val>; M]) -> OpResult<Val>,
 ) -> PyResult<PyTensor> {
-    let given = tensors.map(|t| t.get().read(py));
-    let perhaps = optional.map(|t| t.map(|t| t.get().read(py)));
+    let given = tensors.each_ref().map(|t| t.get().read(py));
+    let perhaps = optional.each_ref().map(|t| t.as_ref().map(|t| t.get().read(py)));
     let all: Vec<&Tensor> = given.iter().map(|t| &**t).chain(perhaps.iter().flatten().map(|t| &**t)).collect();
     build_from(
         &all,
@@ -46,9 +45,9 @@ fn build_with<const N: usize, const M: usize>(
 #[expect(clippy::too_many_arguments, reason = "PyTorch's signature")]
 fn class_loss(
     py: Python<'_>,
-    input: Object<'_, '_>,
-    target: Object<'_, '_>,
-    weight: Option<Object<'_, '_>>,
+    input: TensorArg<'_>,
+    target: TensorArg<'_>,
+    weight: Option<TensorArg<'_>>,
     ignore_index: i64,
     reduction: &str,
     label_smoothing: f64,
@@ -65,7 +64,7 @@ fn class_loss(
             "label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
         )));
     }
-    if weight.is_some_and(|weight| weight.get().read(py).requires_grad()) {
+    if weight.as_ref().is_some_and(|weight| weight.get().read(py).requires_grad()) {
         return Err(PyRuntimeError::new_err("the derivative for 'weight' is not implemented"));
     }
     let spec = LossSpec { reduction, ignore_index, smoothing: label_smoothing };
@@ -80,10 +79,10 @@ fn class_loss(
 #[pyo3(signature = (input, normalized_shape, weight, bias, eps, centre))]
 fn norm(
     py: Python<'_>,
-    input: Object<'_, '_>,
+    input: TensorArg<'_>,
     normalized_shape: Vec<usize>,
-    weight: Option<Object<'_, '_>>,
-    bias: Option<Object<'_, '_>>,
+    weight: Option<TensorArg<'_>>,
+    bias: Option<TensorArg<'_>>,
     eps: f64,
     centre: bool,
 ) -> PyResult<PyTensor> {
@@ -93,7 +92,7 @@ fn norm(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []",
         ));
     }
-    for (name, parameter) in [("weight", weight), ("bias", bias)] {
+    for (name, parameter) in [("weight", &weight), ("bias", &bias)] {
         let Some(parameter) = parameter else { continue };
         let shape = parameter.get().read(py).meta().shape;
         if shape.dims() != normalized_shape {
@@ -127,10 +126,10 @@ fn norm(
 #[pyo3(signature = (query, key, value, attn_mask, is_causal, scale))]
 fn attention(
     py: Python<'_>,
-    query: Object<'_, '_>,
-    key: Object<'_, '_>,
-    value: Object<'_, '_>,
-    attn_mask: Option<Object<'_, '_>>,
+    query: TensorArg<'_>,
+    key: TensorArg<'_>,
+    value: TensorArg<'_>,
+    attn_mask: Option<TensorArg<'_>>,
     is_causal: bool,
     scale: Option<f64>,
 ) -> PyResult<PyTensor> {

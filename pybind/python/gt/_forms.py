@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt._gt import Tensor
+from gt._gt import Tensor, as_tensor
 
 Function = Callable[..., Any]
 
@@ -54,9 +54,14 @@ TENSORS_ONLY = frozenset(
 )
 
 
+def is_foreign(value: object) -> bool:
+    """Whether `value` is another library's tensor, as PyTorch's; NumPy's arrays are not."""
+    return not isinstance(value, Tensor) and hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__")
+
+
 def check_tensor(name: str, word: str, position: int, value: object) -> None:
-    """Refuses what is no tensor, in PyTorch's words."""
-    if not isinstance(value, Tensor):
+    """Refuses what is no tensor, GT's or another library's, in PyTorch's words."""
+    if not isinstance(value, Tensor) and not is_foreign(value):
         kind = type(value).__name__
         raise TypeError(f"{name}(): argument '{word}' (position {position}) must be Tensor, not {kind}")
 
@@ -96,6 +101,7 @@ def function_form(name: str, function: Function) -> Function:
     def form(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if of_tensor and args and not isinstance(args[0], Tensor):
             check_tensor(name, "input", 1, args[0])
+            args = (as_tensor(args[0]), *args[1:])
         if of_two and len(args) > 1:
             check_tensor(name, "values" if name == "heaviside" else "other", 2, args[1])
         if name in _NUMBER_FIRST and len(args) > 1 and not (isinstance(args[0], Tensor) or isinstance(args[1], Tensor)):

@@ -157,6 +157,8 @@ def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
 
 def _part(part: Any) -> int | slice | EllipsisType | Part | None:
     """One part: what selects a box, an integer among it, as it is, the others as index or mask."""
+    if hasattr(part, "__dlpack__") and not isinstance(part, Tensor | np.ndarray | np.generic):
+        part = np.from_dlpack(part)  # another library's tensor
     if part is None or part is Ellipsis or isinstance(part, slice):
         return part
     if isinstance(part, bool | np.bool_):

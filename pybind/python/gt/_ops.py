@@ -97,7 +97,7 @@ def _of_method(name: str) -> Function:
     method = getattr(Tensor, name)
 
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return method(input, *args, **kwargs)
+        return method(_gt.as_tensor(input) if _forms.is_foreign(input) else input, *args, **kwargs)
 
     return _name(function, name, method.__doc__ or "")
 

@@ -5,6 +5,7 @@ Every tensor is in the daemon, on its CPUs; what would need another device or a 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 import numpy as np
@@ -81,6 +82,13 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:  # noqa: N807 (the proto
     return (1, 0)
 
 
+def __array_wrap__(  # noqa: N807 (the protocol's)
+    self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False
+) -> Tensor:
+    """What a function of NumPy's made of the tensor, as a tensor; a mask is one of uint8, as in PyTorch."""
+    return _gt.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
+
+
 def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:  # noqa: N807 (the protocol's)
     """`gt.array_api`: the functions of the Python array API standard, under its names."""
     from gt import array_api  # few programs ask for it
@@ -140,6 +148,7 @@ TENSOR_METHODS = (
     __dlpack__,
     __dlpack_device__,
     __array_namespace__,
+    __array_wrap__,
     to_device,
     cpu,
     cuda,
@@ -153,6 +162,8 @@ TENSOR_METHODS = (
     storage_offset,
 )
 PROPERTIES = {
+    # NumPy's arrays and numbers leave `array * t` to the tensor.
+    "__array_priority__": 1000,
     "is_cpu": True,
     "is_cuda": False,
     "is_mps": False,
@@ -189,13 +200,17 @@ def scalar_tensor(s: Any, **options: Any) -> Tensor:
     return _gt.full((), s, dtype=options.pop("dtype", None) or _gt.get_default_dtype(), **options)
 
 
+def _of_bits(halves: np.ndarray) -> Tensor:
+    """The bfloat16 numbers of these bits, for which NumPy has no dtype: each is the upper half of a float32."""
+    return _gt.from_numpy((halves.astype(np.uint32) << 16).view(np.float32)).to(_gt.bfloat16)
+
+
 def frombuffer(
     buffer: Any, *, dtype: _gt.dtype, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
     """The elements that lie in an object's bytes, copied."""
     if dtype is _gt.bfloat16:
-        halves = np.frombuffer(buffer, np.uint16, count, offset).astype(np.uint32) << 16
-        t = _gt.from_numpy(halves.view(np.float32)).to(dtype)
+        t = _of_bits(np.frombuffer(buffer, np.uint16, count, offset))
     else:
         t = _gt.from_numpy(np.frombuffer(buffer, np.dtype(dtype.name), count, offset))
     return t.requires_grad_() if requires_grad else t
@@ -217,6 +232,8 @@ def typename(obj: object) -> str:
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """The elements of another library's tensor on the CPU, copied to the daemon."""
+    if str(getattr(ext_tensor, "dtype", "")) == "torch.bfloat16":
+        return _of_bits(np.from_dlpack(ext_tensor.view(sys.modules["torch"].int16)).view(np.uint16))
     return _gt.from_numpy(np.from_dlpack(ext_tensor))
 
 
