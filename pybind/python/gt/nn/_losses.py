@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NoReturn
 
 import gt
 from gt._gt import Tensor
@@ -258,10 +257,3 @@ def soft_margin_loss(
 ) -> Tensor:
     """`log(1 + exp(-target * input))`, the target being 1 or -1."""
     return _reduced(-logsigmoid(target * input), reduction, size_average, reduce)
-
-
-def ctc_loss(*_args: object, **_kwargs: object) -> NoReturn:
-    """Not there."""
-    raise NotImplementedError(
-        "ctc_loss is not there: align targets with inputs beforehand and use cross_entropy, or decode outside"
-    )

@@ -674,9 +674,9 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
 
 # They are built on what is above.
 from gt.nn._bags import embedding_bag  # noqa: E402
+from gt.nn._ctc import ctc_loss  # noqa: E402
 from gt.nn._losses import (  # noqa: E402
     cosine_embedding_loss,
-    ctc_loss,
     gaussian_nll_loss,
     hinge_embedding_loss,
     margin_ranking_loss,

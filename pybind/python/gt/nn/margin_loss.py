@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gt._gt import Tensor
@@ -195,7 +195,20 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """Not there."""
+    """`ctc_loss`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        functional.ctc_loss(*args, **kwargs)
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(
+        self,
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor | Sequence[int],
+        target_lengths: Tensor | Sequence[int],
+    ) -> Tensor:
+        """How surprised log probabilities `(moments, samples, classes)` are by sequences of labels, reduced."""
+        lengths = (input_lengths, target_lengths)
+        return functional.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)

@@ -1,0 +1,176 @@
+"""`ctc_loss`: how surprised a model of each moment is by labels, however they lie along the moments.
+
+That is connectionist temporal classification (Graves et al. 2006). Between the labels, before and after them stand
+blanks: `2 * labels + 1` places. A path goes from place to place, one moment a step: it stays, goes on by one, or skips
+a blank between labels that differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import gt
+from gt._gt import Tensor
+from gt.autograd.function import Function, FunctionCtx, once_differentiable
+from gt.nn import functional
+
+
+def _lengths(name: str, given: Tensor | Sequence[int], samples: int, most: int | None) -> np.ndarray:
+    if isinstance(given, Tensor) and given.dtype.is_floating_point:
+        raise RuntimeError(f"{name} must be integral")
+    lengths = np.atleast_1d(np.asarray(given.tolist() if isinstance(given, Tensor) else given, np.int64))
+    if lengths.shape != (samples,):
+        raise RuntimeError(f"{name} must be of size batch_size")
+    for length in lengths:
+        if length < 0:
+            raise RuntimeError(f"Expected {name} to have value at least 0, but got value {length}")
+        if most is not None and length > most:
+            raise RuntimeError(f"Expected {name} to have value at most {most}, but got value {length}")
+    return lengths
+
+
+def _padded(targets: Tensor, lengths: np.ndarray, blank: int) -> Tensor:
+    """The labels of each sample, `(samples, longest)`, with blanks behind."""
+    longest = int(lengths.max())
+    within = np.arange(longest) < lengths[:, None]
+    if targets.ndim == 2:
+        if targets.shape[0] != len(lengths):
+            raise RuntimeError(
+                f"Expected tensor to have size {len(lengths)} at dimension 0, but got size {targets.shape[0]} for "
+                "argument #2 'targets'"
+            )
+        if targets.shape[1] < longest:
+            raise RuntimeError(
+                f"Expected tensor to have size at least {longest} at dimension 1, but got size {targets.shape[1]} for "
+                "argument #2 'targets'"
+            )
+        labels = targets[:, :longest]
+    else:
+        if targets.ndim != 1 or targets.shape[0] != lengths.sum():
+            raise RuntimeError(
+                f"Expected tensor to have size {lengths.sum()} at dimension 0, but got size {list(targets.shape)} for "
+                "argument #2 'targets'"
+            )
+        places = np.where(within, (lengths.cumsum() - lengths)[:, None] + np.arange(longest), 0)
+        labels = targets[gt.from_numpy(places)] if targets.numel() else targets.reshape(len(lengths), 0)
+    return gt.where(gt.from_numpy(within), labels.long(), blank)
+
+
+def _paths(emitted: Tensor, places: Tensor) -> Tensor:
+    """The log probability of all paths to each place by each moment: `(moments + 1, samples, 2 + places)`.
+
+    The first two places are before the first blank: a path starts at the second, before the first moment.
+    """
+    samples, count = places.shape
+    odd = gt.arange(max(count - 2, 0)) % 2 == 1
+    skips = gt.where(odd & (places[:, 2:] != places[:, :-2]), 0.0, -math.inf).to(emitted.dtype)
+    skips = gt.cat([gt.tensor([[-math.inf, 0.0][:count]], dtype=emitted.dtype).expand(samples, -1), skips], 1)
+    edge = gt.full((samples, 2), -math.inf, dtype=emitted.dtype)
+    start = gt.tensor([-math.inf, 0.0] + [-math.inf] * count, dtype=emitted.dtype)
+    states = [start.expand(samples, count + 2)]
+    for moment in emitted.unbind(0):
+        last = states[-1]
+        reached = gt.logaddexp(gt.logaddexp(last[:, 2:], last[:, 1:-1]), last[:, :-2] + skips)
+        states.append(gt.cat([edge, reached + moment], 1))
+    return gt.stack(states)
+
+
+class _Alignment(Function):
+    """The losses of the samples, and the gradient by what the model said, which is that of its scores."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        log_probs: Tensor,
+        labels: Tensor,
+        moments: np.ndarray,
+        lengths: np.ndarray,
+        blank: int,
+        zero_infinity: bool,
+    ) -> Tensor:
+        time, samples = int(moments.max()), len(moments)
+        log_probs, full = log_probs[:time], log_probs
+        blanks = gt.full((samples, labels.shape[1] + 1), blank, dtype=gt.int64)
+        places = gt.stack([blanks[:, 1:], labels], 2).flatten(1)
+        places = gt.cat([places, blanks[:, :1]], 1)
+        count = places.shape[1]
+        index = places.expand(time, samples, count)
+        there = gt.from_numpy(np.arange(count) <= 2 * lengths[:, None])
+        emitted = gt.where(there, log_probs.gather(2, index), -math.inf)
+
+        # Where each element stands when a sample's moments and places are read backwards.
+        t, s, last = np.arange(time)[:, None], np.arange(count), 2 * lengths[:, None]
+        mirror = (
+            gt.from_numpy(np.where(t < moments, moments - 1 - t, t)[:, :, None]),
+            gt.arange(samples).reshape(-1, 1),
+            gt.from_numpy(np.where(s <= last, last - s, s)),
+        )
+        needed = ctx.needs_input_grad[0]
+        if needed:
+            both = _paths(gt.cat([emitted, emitted[mirror]], 1), gt.cat([places, places.gather(1, mirror[2])]))
+            states, back = both[:, :samples], both[1:, samples:, 2:][mirror]
+        else:
+            states = _paths(emitted, places)
+        at = gt.from_numpy(moments), gt.arange(samples)
+        losses = -gt.logaddexp(
+            states[(*at, gt.from_numpy(2 * lengths + 2))], states[(*at, gt.from_numpy(2 * lengths + 1))]
+        )
+        lost = losses == math.inf
+        if needed:
+            # A path through a place: to it, and from it; what is said there is in both.
+            through = states[1:, :, 2:] + back
+            shares = gt.where(through == -math.inf, 0.0, (through - emitted + losses.unsqueeze(1)).exp())
+            expected = gt.zeros_like(log_probs).scatter_add(2, index, shares)
+            gradient = gt.where(lost.unsqueeze(1), 0.0 if zero_infinity else math.nan, log_probs.exp() - expected)
+            gradient = gt.where(gt.from_numpy(t < moments).unsqueeze(2), gradient, 0.0)
+            ctx.save_for_backward(gt.cat([gradient, gt.zeros_like(full[time:])]))
+        return gt.where(lost, 0.0, losses) if zero_infinity else losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Any, ...]:
+        (by_log_probs,) = ctx.saved_tensors
+        return by_log_probs * gradient.unsqueeze(1), None, None, None, None, None
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """How surprised log probabilities of each moment are by a sequence of labels, wherever those lie.
+
+    Its gradient is, as PyTorch's, that of the scores which `log_softmax` made `log_probs` of.
+
+    Args:
+        log_probs: `(moments, samples, classes)`, or without samples.
+        targets: The labels: `(samples, labels)`, or those of all samples one after the other.
+        input_lengths: How many moments each sample has.
+        target_lengths: How many labels.
+        blank: The class that says nothing.
+        reduction: `"mean"`, of the losses divided by the numbers of labels, `"sum"` or `"none"`.
+        zero_infinity: Whether what has no room for its labels counts nothing.
+    """
+    reduction = functional._reduction(None, None, reduction)
+    if log_probs.ndim not in (2, 3):
+        raise RuntimeError(f"Expected 3-dimensional tensor, but got {log_probs.ndim}-dimensional tensor for log_probs")
+    if not log_probs.numel():
+        raise RuntimeError("log_probs tensor must not be empty")
+    if not 0 <= blank < log_probs.shape[-1]:
+        raise RuntimeError("blank must be in label range")
+    batch = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
+    moments = _lengths("input_lengths", input_lengths, batch.shape[1], batch.shape[0])
+    lengths = _lengths("target_lengths", target_lengths, batch.shape[1], None)
+    labels = _padded(targets, lengths, blank)
+    losses = _Alignment.apply(batch, labels, moments, lengths, blank, zero_infinity)
+    if reduction == "mean":
+        return (losses / gt.from_numpy(lengths.clip(1)).to(losses.dtype)).mean()
+    return functional._reduce(losses if log_probs.ndim == 3 else losses.squeeze(0), reduction)

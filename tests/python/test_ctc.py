@@ -1,0 +1,123 @@
+"""`ctc_loss` adds up every way in which labels can lie along the moments."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from support import assert_close
+
+import gt
+from gt import nn
+from gt.nn import functional as F  # noqa: N812
+
+RNG = np.random.default_rng(3)
+
+
+def collapsed(path: tuple[int, ...], blank: int) -> list[int]:
+    """What a path says: repetitions count once, blanks nothing."""
+    return [label for label, _ in itertools.groupby(path) if label != blank]
+
+
+def loss_of(probabilities: np.ndarray, labels: list[int], blank: int) -> float:
+    """Minus the logarithm of the probability of all paths that say the labels."""
+    moments, classes = probabilities.shape
+    paths = itertools.product(range(classes), repeat=moments)
+    total = sum(
+        math.prod(probabilities[t, c] for t, c in enumerate(path)) for path in paths if collapsed(path, blank) == labels
+    )
+    return -math.log(total) if total else math.inf
+
+
+CASES = [
+    (5, [[1, 2], [2, 2]], [5, 5], 0),
+    (5, [[1, 1, 1], [2, 1, 2]], [5, 4], 0),
+    (4, [[0, 1], [1]], [4, 2], 2),
+    (4, [[], [0, 2]], [3, 4], 1),
+    (4, [[1], []], [0, 0], 0),
+]
+
+
+@pytest.mark.parametrize(("moments", "labels", "lengths", "blank"), CASES)
+@pytest.mark.parametrize("joined", [False, True])
+def test_it_is_the_probability_of_all_paths(
+    moments: int, labels: list[list[int]], lengths: list[int], blank: int, joined: bool
+) -> None:
+    scores = gt.tensor(RNG.standard_normal((moments, 2, 3)))
+    longest = max(map(len, labels))
+    # What stands behind the labels of a sample is not looked at.
+    rows = [label + [-7] * (longest - len(label)) for label in labels]
+    targets = gt.tensor(list(itertools.chain(*labels)) if joined else rows, dtype=gt.int64)
+    sizes = [len(label) for label in labels]
+    log_probs = scores.log_softmax(2)
+    losses = F.ctc_loss(log_probs, targets, lengths, sizes, blank, "none")
+    probabilities = log_probs.exp().numpy()
+    want = [loss_of(probabilities[:n, i], labels[i], blank) for i, n in enumerate(lengths)]
+    assert_close(losses, want, "float64", 1e-12)
+    mean = F.ctc_loss(log_probs, targets, gt.tensor(lengths), gt.tensor(sizes), blank)
+    assert_close(mean, np.mean([w / max(size, 1) for w, size in zip(want, sizes, strict=True)]), "float64", 1e-12)
+
+
+def test_its_gradient_is_that_of_the_scores() -> None:
+    scores = gt.tensor(RNG.standard_normal((6, 3, 4)), requires_grad=True)
+    targets, moments, sizes = gt.tensor([[1, 2, 2], [3, 1, 0], [2, 0, 0]]), [6, 5, 3], [3, 2, 1]
+    weights = gt.tensor([1.0, -2.0, 0.5], dtype=gt.float64)
+
+    def loss(scores: gt.Tensor) -> gt.Tensor:
+        return (F.ctc_loss(scores.log_softmax(2), targets, moments, sizes, reduction="none") * weights).sum()
+
+    assert gt.autograd.gradcheck(loss, (scores,))
+
+
+def test_numbers_of_pytorch() -> None:
+    log_probs = gt.arange(24.0).reshape(4, 2, 3).sin().log_softmax(2).requires_grad_()
+    loss = nn.CTCLoss(blank=1)(log_probs, gt.tensor([[0, 2], [2, 2]]), gt.tensor([4, 3]), gt.tensor([2, 2]))
+    loss.backward()
+    assert_close(loss, 1.74379373, "float32", 1e-6)
+    assert_close(log_probs.grad.abs().sum((1, 2)), [0.65634096, 0.49744546, 0.50087976, 0.06524307], "float32", 1e-6)
+
+
+def test_labels_without_room_are_infinite_or_nothing() -> None:
+    log_probs = gt.zeros(2, 2, 3).log_softmax(2).requires_grad_()
+    arguments = (gt.tensor([[1, 1], [1, 2]]), [2, 2], [2, 2])
+    assert F.ctc_loss(log_probs, *arguments, reduction="none").tolist()[0] == math.inf
+    losses = F.ctc_loss(log_probs, *arguments, reduction="none", zero_infinity=True)
+    losses.sum().backward()
+    assert losses.tolist()[0] == 0
+    assert log_probs.grad[:, 0].tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert log_probs.grad[:, 1].abs().sum().item() > 0
+
+
+def test_one_sample_needs_no_axis() -> None:
+    log_probs = gt.zeros(4, 1, 3).log_softmax(2)
+    alone = F.ctc_loss(log_probs[:, 0], gt.tensor([1, 2]), gt.tensor(4), gt.tensor(2), reduction="none")
+    assert alone.shape == ()
+    assert alone.item() == F.ctc_loss(log_probs, gt.tensor([[1, 2]]), (4,), (2,), reduction="sum").item()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"input_lengths": (6, 5)}, RuntimeError, "Expected input_lengths to have value at most 5, but got value 6"),
+        ({"input_lengths": (-1, 5)}, RuntimeError, "Expected input_lengths to have value at least 0"),
+        ({"input_lengths": gt.tensor([5.0, 5.0])}, RuntimeError, "input_lengths must be integral"),
+        ({"target_lengths": (3,)}, RuntimeError, "target_lengths must be of size batch_size"),
+        ({"target_lengths": (4, 2)}, RuntimeError, "at least 4 at dimension 1, but got size 3"),
+        ({"targets": gt.tensor([1, 2])}, RuntimeError, "size 5 at dimension 0"),
+        ({"blank": 4}, RuntimeError, "blank must be in label range"),
+        ({"reduction": "abc"}, ValueError, "abc is not a valid value for reduction"),
+        ({"log_probs": gt.zeros(5, 0, 4)}, RuntimeError, "log_probs tensor must not be empty"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_words(change: Any, error: type[Exception], words: str) -> None:
+    arguments = {
+        "log_probs": gt.zeros(5, 2, 4),
+        "targets": gt.tensor([[1, 2, 3], [1, 1, 0]]),
+        "input_lengths": (5, 5),
+        "target_lengths": (3, 2),
+    }
+    with pytest.raises(error, match=words):
+        F.ctc_loss(**{**arguments, **change})
