@@ -91,9 +91,61 @@ def test_it_ends_as_the_program_ends(folder: Path) -> None:
     assert run("wrong.py", folder=folder).stderr.startswith(f'  File "{folder}/wrong.py", line 1')
 
 
+VERSION = """
+import torch
+from torch.torch_version import TorchVersion
+v = torch.__version__
+assert isinstance(v, str) and isinstance(v, TorchVersion)
+assert v >= "2.1" and v > (1, 13) and not v < "2.9.1" and v >= (2, 15) and v != "2.15.0" and v == str(v)
+assert int(v.split(".")[0]) == 2 and v == torch.version.__version__
+assert TorchVersion("2.0.0a0") < "2.0" < TorchVersion("2.0.0+cpu") and TorchVersion("2.0") == (2,)
+assert torch.version.cuda is None and torch.version.hip is None
+print(torch.version.gt)
+"""
+
+
+def test_the_version_is_that_of_the_pytorch_it_stands_in_for() -> None:
+    own = gt.__version__
+    assert run("-c", VERSION).stdout == f"{own}\n"
+    assert run("-c", "import torch; print(torch.__version__)").stdout == f"2.15.0+gt{own}\n"
+
+
+CHILDREN = """
+import multiprocessing
+import torch
+
+def child(queue):
+    queue.put((torch.__name__, torch.ones(3).sum().item()))
+
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        process = context.Process(target=child, args=(queue,))
+        process.start()
+        print(queue.get(timeout=60))
+        process.join()
+"""
+
+
+def test_processes_that_the_program_starts_run_on_gt_too(tmp_path: Path) -> None:
+    (tmp_path / "children.py").write_text(CHILDREN)
+    done = run("children.py", folder=tmp_path)
+    assert done.stdout == "('gt', 3.0)\n" * 2, done.stderr
+
+
+def test_what_is_compiled_against_pytorch_is_refused(tmp_path: Path) -> None:
+    done = run("-c", "import torchvision", folder=tmp_path)
+    assert "No module named 'torchvision' (torchvision: it is compiled" in done.stderr
+    # A stand-in of the program's own is its own business.
+    (tmp_path / "torchvision.py").write_text("import torch\nname = torch.__name__\n")
+    assert run("-c", "import torchvision; print(torchvision.name)", folder=tmp_path).stdout == "gt\n"
+
+
 def test_what_is_not_there_is_named() -> None:
     for program, kind, name in [
         ("import torch.fx", "ModuleNotFoundError", "torch.fx"),
+        ("import torch\ntorch.hub.load('a', 'b')", "AttributeError", "gt.load"),
         ("import torch.nn.foo", "ModuleNotFoundError", "torch.nn.foo"),
         ("import torch\ntorch.sparse", "AttributeError", "'sparse'"),
         ("import torch\ntorch.cuda.synchronize()", "RuntimeError", "No CUDA GPUs are available"),

@@ -119,6 +119,7 @@ from gt import (  # noqa: E402
     special,
     testing,
     utils,
+    version,
 )
 from gt.amp import GradScaler, autocast  # noqa: E402
 from gt.compiler import compile  # noqa: E402

@@ -1,4 +1,4 @@
-"""What is said of names that PyTorch has and GT has not: why, and what to use. Start at `reason`."""
+"""What is said of names that PyTorch, or what builds on it, has and GT has not, and what to use. Start at `reason`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ REASONS = {
         f"torch.nn.Lazy{name}": "give the sizes: gt.nn." + name
         for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
     },
+    **dict.fromkeys(
+        ("torchvision", "torchaudio", "torchtext"),
+        "it is compiled against PyTorch: read data with NumPy or PIL, and have a model's source beside the program",
+    ),
     "torch.hub": "download the weights yourself and load them with gt.load",
     "torch.profiler": "use gt.debug, or GT_INSTRUCTION_LOG to see every instruction",
     "torch.utils.tensorboard": "write numbers with a logger of your choice: loss.item()",

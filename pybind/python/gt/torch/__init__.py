@@ -1,18 +1,23 @@
 """`import torch` that gives GT: what `python -m gt.torch script.py` installs before it runs a script.
 
 `torch` and every module below it become the modules of the same name in `gt`, the same objects. A module that GT lacks
-raises `ModuleNotFoundError`, even where PyTorch is installed: a program never gets half of each. Start at `install`.
+raises `ModuleNotFoundError`, even where PyTorch is installed: a program never gets half of each. So do packages that
+are compiled against PyTorch, as torchvision. Start at `install`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import multiprocessing
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from multiprocessing import spawn
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import gt
 from gt import _absent
@@ -30,7 +35,7 @@ def gt_name(name: str) -> str | None:
         if name == moved or name.startswith(moved + "."):
             return place
     place = "gt" + name.removeprefix("torch")
-    if place.startswith("gt.torch"):
+    if place == "gt.torch" or place.startswith("gt.torch."):
         return None
     try:
         return place if importlib.util.find_spec(place) else None
@@ -54,8 +59,14 @@ class _Loader(Loader):
         module.__spec__ = self.spec
 
 
+def _is_compiled(spec: ModuleSpec) -> bool:
+    """Whether an extension lies in a package's folder."""
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    return any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for folder in folders for file in folder.iterdir())
+
+
 class _Finder(MetaPathFinder):
-    """Answers for `torch` and all below it."""
+    """Answers for `torch` and all below it, and refuses what is compiled against it."""
 
     def find_spec(
         self,
@@ -63,6 +74,11 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002 (the protocol's)
         target: ModuleType | None = None,  # noqa: ARG002 (the protocol's)
     ) -> ModuleSpec | None:
+        if fullname in ("torchvision", "torchaudio", "torchtext"):
+            found = PathFinder.find_spec(fullname)
+            if found is not None and not _is_compiled(found):
+                return None  # one of the program's own
+            raise ModuleNotFoundError(f"No module named '{fullname}'{_absent.reason(fullname)}", name=fullname)
         if fullname != "torch" and not fullname.startswith("torch."):
             return None
         place = gt_name(fullname)
@@ -72,8 +88,24 @@ class _Finder(MetaPathFinder):
         return ModuleSpec(fullname, _Loader(place), is_package=hasattr(importlib.import_module(place), "__path__"))
 
 
+def _install_in_children() -> None:
+    """Has every process that `multiprocessing` starts anew begin as this one did."""
+    plain = spawn.get_command_line
+
+    def get_command_line(**options: Any) -> list[str]:
+        words = plain(**options)
+        if "-c" in words:
+            words[words.index("-c") + 1] = "import gt.torch.installed; " + words[words.index("-c") + 1]
+        return words
+
+    spawn.get_command_line = get_command_line
+    multiprocessing.set_forkserver_preload(["gt.torch.installed"])
+
+
 def install() -> None:
-    """Makes `import torch` give `gt` from here on, in this process.
+    """Makes `import torch` give `gt` from here on, as the version of PyTorch that it stands in for.
+
+    It holds for this process, and for those that `multiprocessing` starts from it.
 
     Raises:
         RuntimeError: PyTorch itself has been imported already.
@@ -83,3 +115,5 @@ def install() -> None:
         raise RuntimeError("gt.torch.install: PyTorch is imported already: install before the first `import torch`")
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+        _install_in_children()
+    gt.__version__ = gt.version.__version__

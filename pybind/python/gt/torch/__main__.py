@@ -37,6 +37,12 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
+def _set_folder(folder: str) -> None:
+    """Puts the program's folder where this program's own stands, which Python's option -P leaves out."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
 def _run(code: CodeType, path: str | None) -> None:
     """Executes a program as a fresh `__main__`, which stays."""
     main = ModuleType("__main__")
@@ -72,17 +78,18 @@ def main(args: list[str]) -> int:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
     elif args[0] == "-c":
         sys.argv = ["-c", *args[2:]]
-        sys.path[0] = ""
+        _set_folder("")
         _run(compile(args[1], "<string>", "exec", dont_inherit=True), None)
     elif args[0] == "-":
         sys.argv = args
-        sys.path[0] = ""
+        _set_folder("")
         _run(compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True), None)
     else:
         sys.argv = args
         if os.path.isdir(args[0]):
             # With a __main__.py in it; run_path puts it where this program's own folder stands.
-            del sys.path[0]
+            if not getattr(sys.flags, "safe_path", False):
+                del sys.path[0]
             runpy.run_path(args[0], run_name="__main__")
             return 0
         path = os.path.abspath(args[0])
@@ -92,7 +99,7 @@ def main(args: list[str]) -> int:
         except OSError as error:
             why = f"[Errno {error.errno}] {error.strerror}"
             return _fail(f"{sys.executable}: can't open file '{path}': {why}", 2)
-        sys.path[0] = os.path.dirname(os.path.realpath(path))
+        _set_folder(os.path.dirname(os.path.realpath(path)))
         _run(compile(source, path, "exec", dont_inherit=True), path)
     return 0
 
