@@ -15,7 +15,7 @@ CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
 LOOM_TARGET := $(CARGO_TARGET)/loom
 
-CRATES := ops shm protocol backends client daemon ctl pybind/src
+CRATES := ops shm protocol backends collectives client daemon ctl pybind/src
 # What an installed copy is made from. The Python files are not here: the install is editable.
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
 	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cu' -o -type d -name src)

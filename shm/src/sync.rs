@@ -32,11 +32,17 @@ pub enum Site {
     BroadcastAcquire,
     /// Broadcast reader: between copying and reading the mark again.
     BroadcastRecheck,
+    /// Collectives: the release of a count, which makes what was written before it visible.
+    SignalRelease,
+    /// Collectives: between the change of a count and the look at who sleeps on it.
+    SignalFence,
+    /// Collectives: between the entry among the sleepers and the futex's look at the count.
+    SleeperFence,
 }
 
 /// A fence of `order` at `site`.
 #[inline(always)]
-pub(crate) fn fence_at(site: Site, order: Ordering) {
+pub fn fence_at(site: Site, order: Ordering) {
     #[cfg(not(loom))]
     {
         let _ = site;
@@ -50,7 +56,7 @@ pub(crate) fn fence_at(site: Site, order: Ordering) {
 
 /// The ordering to use at `site`: `order`, unless a model has switched the site off.
 #[inline(always)]
-pub(crate) fn order_at(site: Site, order: Ordering) -> Ordering {
+pub fn order_at(site: Site, order: Ordering) -> Ordering {
     #[cfg(not(loom))]
     {
         let _ = site;

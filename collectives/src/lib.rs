@@ -1,0 +1,55 @@
+//! Collectives: what the ranks of a group compute together on bytes they hold.
+//!
+//! This crate knows bytes, dtypes and shared memory. It must not know sessions, ops, tensors or who calls it.
+//!
+//! Where to start reading:
+//! 1. [`Communicator`]: what a group can do; one rank of it, used by one thread.
+//! 2. [`local`]: the ranks are threads of one process, or processes of one machine that share memory.
+//! 3. [`signal`]: the counts and gates that the ranks of a local group wait at; generic, so that loom runs them.
+//! 4. [`mod@reduce`]: the kernels.
+//! 5. `conformance`: the suite that every communicator passes.
+//!
+//! Invariants: every rank gets the same bits, since a reduction folds ranks 0 to n-1 in this order, whoever computes
+//! it; a rank never waits for ever, since whoever waits notices an abort, a dead process and its own patience running
+//! out.
+//!
+//! ```
+//! use gt_collectives::{Communicator, Reduce, local::LocalGroup};
+//! use gt_ops::DType;
+//!
+//! let ranks = LocalGroup::threads(2)?;
+//! std::thread::scope(|scope| {
+//!     for mut rank in ranks {
+//!         scope.spawn(move || {
+//!             let mut gradient = 1.5f32.to_ne_bytes();
+//!             rank.all_reduce(&mut gradient, DType::F32, Reduce::Sum)?;
+//!             assert_eq!(f32::from_ne_bytes(gradient), 3.0);
+//!             rank.barrier()
+//!         });
+//!     }
+//! });
+//! # Ok::<(), gt_collectives::CollectiveError>(())
+//! ```
+
+#[cfg(all(feature = "conformance", not(loom)))]
+pub mod conformance;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+pub mod local;
+#[cfg(not(loom))]
+pub mod reduce;
+pub mod signal;
+#[cfg(not(loom))]
+mod stats;
+
+#[cfg(not(loom))]
+mod communicator;
+#[cfg(not(loom))]
+pub use communicator::{AbortHandle, Communicator, Operation};
+#[cfg(not(loom))]
+pub use error::{CollectiveError, Result};
+#[cfg(not(loom))]
+pub use reduce::Reduce;
+#[cfg(not(loom))]
+pub use stats::CommStats;

@@ -1,0 +1,343 @@
+//! The memory that the ranks of a local group share: gates, notices, channels and staging slots.
+//!
+//! Threads of one process find it on the heap, processes in a sealed segment; the layout is the same and a function of
+//! two numbers. Nothing in it but what the gates guard is ever turned into a reference to plain data.
+
+use super::call::Call;
+use super::channel::{CHANNEL_SLOT_BYTES, CHANNEL_SLOTS, Channel};
+use crate::error::{CollectiveError, Result};
+use crate::signal::Gate;
+use gt_shm::{Access, LINE_BYTES, Segment};
+use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+/// Ranks of a group, at most.
+pub const RANKS_MAX: usize = 64;
+/// What the segments of groups are called in `/proc`.
+const NAME: &str = "gt-collective";
+/// Says that a segment is one of ours, and in which layout.
+const MAGIC: u64 = 0x6774_636f_6c6c_0001;
+/// Bytes between parts that lie in pages of their own.
+const PAGE_BYTES: usize = gt_shm::segment::PAGE_BYTES;
+
+/// Types made of atomics that may lie in shared memory.
+///
+/// # Safety
+/// Any bytes are a value of the type, and all of them are inside atomics.
+pub unsafe trait Shared {}
+
+/// The first line: what the group is.
+#[repr(C, align(128))]
+struct Head {
+    magic: AtomicU64,
+    ranks: AtomicU64,
+    slot_bytes: AtomicU64,
+    /// Why the group is broken: kind and rank, 0 while it is not. The first one stays.
+    pub reason: AtomicU32,
+}
+
+/// A rank's place: the process that has taken it, or 0.
+#[repr(C, align(128))]
+pub struct Seat {
+    pub pid: AtomicU32,
+}
+
+/// What a rank is about to do, for the others to compare with.
+#[repr(C, align(128))]
+pub struct Notice {
+    /// [`Call::encode`].
+    pub call: AtomicU64,
+    /// Where its bytes are, for ranks in the same process.
+    pub input: AtomicPtr<u8>,
+    /// Where its result goes, for ranks in the same process.
+    pub output: AtomicPtr<u8>,
+}
+
+// SAFETY: atomics and padding only.
+unsafe impl Shared for Head {}
+// SAFETY: as above.
+unsafe impl Shared for Seat {}
+// SAFETY: as above. A pointer may be any bytes; only one that a rank of this process wrote is followed.
+unsafe impl Shared for Notice {}
+// SAFETY: atomics and padding only.
+unsafe impl Shared for Gate {}
+// SAFETY: as above.
+unsafe impl Shared for Channel {}
+// SAFETY: as above.
+unsafe impl Shared for AtomicU64 {}
+
+enum Memory {
+    Heap(NonNull<u8>, std::alloc::Layout),
+    Mapped(Segment),
+}
+
+/// The shared memory of one group.
+pub struct Board {
+    memory: Memory,
+    base: NonNull<u8>,
+    ranks: usize,
+    slot_bytes: usize,
+    places: Places,
+}
+
+// SAFETY: what is shared is reached as atomics, or as raw bytes whose users answer for races.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
+
+/// Byte offsets of the parts.
+#[derive(Clone, Copy)]
+struct Places {
+    enter: usize,
+    leave: usize,
+    seats: usize,
+    notices: usize,
+    counts: usize,
+    channels: usize,
+    channel_slots: usize,
+    stages: usize,
+    results: usize,
+    end: usize,
+}
+
+impl Places {
+    fn new(ranks: usize, slot_bytes: usize) -> Places {
+        let mut at = 0usize;
+        let mut place = |count: usize, bytes: usize, align: usize| {
+            let start = at.next_multiple_of(align);
+            at = start + count * bytes;
+            start
+        };
+        let _head = place(1, size_of::<Head>(), LINE_BYTES);
+        let places = Places {
+            enter: place(1, size_of::<Gate>(), LINE_BYTES),
+            leave: place(1, size_of::<Gate>(), LINE_BYTES),
+            seats: place(ranks, size_of::<Seat>(), LINE_BYTES),
+            notices: place(2 * ranks, size_of::<Notice>(), LINE_BYTES),
+            counts: place(2 * ranks, counts_bytes(ranks), LINE_BYTES),
+            channels: place(ranks * ranks, size_of::<Channel>(), LINE_BYTES),
+            channel_slots: place(ranks * ranks, CHANNEL_SLOTS * CHANNEL_SLOT_BYTES, PAGE_BYTES),
+            stages: place(2 * ranks, slot_bytes, PAGE_BYTES),
+            results: place(2 * ranks, slot_bytes, PAGE_BYTES),
+            end: 0,
+        };
+        Places { end: at.next_multiple_of(PAGE_BYTES), ..places }
+    }
+}
+
+/// Bytes of one rank's counts: what it gives to each and what it takes from each, on lines of its own.
+fn counts_bytes(ranks: usize) -> usize {
+    (2 * ranks * size_of::<u64>()).next_multiple_of(LINE_BYTES)
+}
+
+impl Board {
+    /// A board on the heap, for threads of this process.
+    pub fn on_heap(ranks: usize, slot_bytes: usize) -> Board {
+        let places = Places::new(ranks, slot_bytes);
+        let layout = std::alloc::Layout::from_size_align(places.end, PAGE_BYTES).expect("a board is not that large");
+        // SAFETY: the layout is not of zero bytes.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        Board { memory: Memory::Heap(base, layout), base, ranks, slot_bytes, places }
+    }
+
+    /// A board in a new segment, for processes; and the descriptor they join by.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn create(ranks: usize, slot_bytes: usize) -> Result<(Board, OwnedFd)> {
+        let places = Places::new(ranks, slot_bytes);
+        let segment = Segment::create(NAME, places.end as u64, Access::ReadWrite, Access::ReadWrite)
+            .map_err(|error| CollectiveError::setup("make the shared memory of a group", error))?;
+        let (segment, fd) = segment.detach();
+        let board = Board::mapped(segment, ranks, slot_bytes, places);
+        board.head().ranks.store(ranks as u64, Relaxed);
+        board.head().slot_bytes.store(slot_bytes as u64, Relaxed);
+        board.head().magic.store(MAGIC, Release);
+        Ok((board, fd))
+    }
+
+    /// The board behind a descriptor that [`Board::create`] gave.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn open(fd: OwnedFd) -> Result<Board> {
+        let what = "map the shared memory of a group";
+        let bytes = rustix::fs::fstat(&fd).map_err(|error| CollectiveError::setup(what, error))?.st_size as u64;
+        let foreign = || CollectiveError::setup(what, "the descriptor is not that of a group of this version of GT");
+        if bytes < size_of::<Head>() as u64 {
+            return Err(foreign());
+        }
+        let segment = Segment::map_peer(fd, bytes, Access::ReadWrite)
+            .map_err(|error| CollectiveError::setup(what, error))?
+            .detach()
+            .0;
+        let mut board = Board::mapped(segment, 0, 0, Places::new(0, 0));
+        let head = board.head();
+        let magic = head.magic.load(Acquire);
+        let (ranks, slot_bytes) = (head.ranks.load(Relaxed) as usize, head.slot_bytes.load(Relaxed) as usize);
+        let sane = magic == MAGIC && (1..=RANKS_MAX).contains(&ranks) && slot_bytes as u64 <= bytes;
+        if !sane || Places::new(ranks, slot_bytes).end as u64 != bytes {
+            return Err(foreign());
+        }
+        board.ranks = ranks;
+        board.slot_bytes = slot_bytes;
+        board.places = Places::new(ranks, slot_bytes);
+        Ok(board)
+    }
+
+    fn mapped(segment: Segment, ranks: usize, slot_bytes: usize, places: Places) -> Board {
+        let base = NonNull::new(segment.as_ptr()).expect("a mapping is nowhere at address 0");
+        Board { memory: Memory::Mapped(segment), base, ranks, slot_bytes, places }
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.memory {
+            Memory::Heap(_, layout) => layout.size(),
+            Memory::Mapped(segment) => segment.len(),
+        }
+    }
+
+    fn at<T: Shared>(&self, start: usize, index: usize) -> &T {
+        let offset = start + index * size_of::<T>();
+        assert!(offset + size_of::<T>() <= self.bytes() && offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: inside the memory, which lives as long as `self`, and aligned, as just checked (the base is that of a
+        // page). `Shared` says that any bytes are a value, and atomics may change under a reference.
+        unsafe { self.base.add(offset).cast::<T>().as_ref() }
+    }
+
+    fn window(&self, offset: usize, len: usize) -> Window<'_> {
+        assert!(offset + len <= self.bytes());
+        // SAFETY: inside the memory, as just checked.
+        Window { start: unsafe { self.base.add(offset) }, len, board: PhantomData }
+    }
+
+    fn head(&self) -> &Head {
+        self.at(0, 0)
+    }
+
+    /// Ranks in the group.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Bytes of one staging slot, a multiple of 64 a rank.
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// Where ranks meet to compare what they are about to do, and between the chunks of a stream.
+    pub fn enter(&self) -> &Gate {
+        self.at(self.places.enter, 0)
+    }
+
+    /// Where threads wait until all are done with each other's buffers. Never aborted.
+    pub fn leave(&self) -> &Gate {
+        self.at(self.places.leave, 0)
+    }
+
+    /// Why the group is broken.
+    pub fn reason(&self) -> &AtomicU32 {
+        &self.head().reason
+    }
+
+    /// The place of `rank`.
+    pub fn seat(&self, rank: usize) -> &Seat {
+        assert!(rank < self.ranks);
+        self.at(self.places.seats, rank)
+    }
+
+    /// The notice of `rank` at gate number `turn`.
+    pub fn notice(&self, turn: u32, rank: usize) -> &Notice {
+        assert!(rank < self.ranks);
+        self.at(self.places.notices, self.side(turn, rank))
+    }
+
+    /// What `rank` gives to `peer` at gate number `turn`, in elements.
+    pub fn gives(&self, turn: u32, rank: usize, peer: usize) -> &AtomicU64 {
+        assert!(rank < self.ranks && peer < self.ranks);
+        self.at(self.places.counts + self.side(turn, rank) * counts_bytes(self.ranks), peer)
+    }
+
+    /// What `rank` takes from `peer` at gate number `turn`, in elements.
+    pub fn takes(&self, turn: u32, rank: usize, peer: usize) -> &AtomicU64 {
+        assert!(rank < self.ranks && peer < self.ranks);
+        self.at(self.places.counts + self.side(turn, rank) * counts_bytes(self.ranks), self.ranks + peer)
+    }
+
+    /// The call that `rank` has announced for gate number `turn`.
+    pub fn call(&self, turn: u32, rank: usize) -> Option<Call> {
+        Call::decode(self.notice(turn, rank).call.load(Relaxed))
+    }
+
+    /// The channel from one rank to another.
+    pub fn channel(&self, from: usize, to: usize) -> &Channel {
+        assert!(from < self.ranks && to < self.ranks);
+        self.at(self.places.channels, from * self.ranks + to)
+    }
+
+    /// The bytes of chunk number `chunk` in the channel from one rank to another.
+    pub fn channel_slot(&self, from: usize, to: usize, chunk: u32) -> Window<'_> {
+        assert!(from < self.ranks && to < self.ranks);
+        let slot = (from * self.ranks + to) * CHANNEL_SLOTS + chunk as usize % CHANNEL_SLOTS;
+        self.window(self.places.channel_slots + slot * CHANNEL_SLOT_BYTES, CHANNEL_SLOT_BYTES)
+    }
+
+    /// Where `rank` lays out what others take after gate number `turn`: [`Board::slot_bytes`] bytes.
+    pub fn stage(&self, turn: u32, rank: usize) -> Window<'_> {
+        self.window(self.places.stages + self.side(turn, rank) * self.slot_bytes, self.slot_bytes)
+    }
+
+    /// Where `rank` puts what it has reduced after gate number `turn`: [`Board::slot_bytes`] bytes.
+    pub fn result(&self, turn: u32, rank: usize) -> Window<'_> {
+        self.window(self.places.results + self.side(turn, rank) * self.slot_bytes, self.slot_bytes)
+    }
+
+    /// There are two of everything that is written at one gate and read at the next.
+    fn side(&self, turn: u32, rank: usize) -> usize {
+        assert!(rank < self.ranks);
+        turn as usize % 2 * self.ranks + rank
+    }
+}
+
+/// Bytes of the board that one rank writes before a gate or a count, and others read after it.
+#[derive(Clone, Copy)]
+pub struct Window<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    board: PhantomData<&'a Board>,
+}
+
+impl Window<'_> {
+    /// The address of `len` bytes at `offset`, readable and writable as long as the board lives.
+    pub fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset + len <= self.len);
+        // SAFETY: inside the board, as just checked and as `window` checked.
+        unsafe { self.start.add(offset) }.as_ptr()
+    }
+
+    /// Copies bytes in. If the peer breaks the protocol and touches them meanwhile, both see some bytes or others.
+    pub fn put(&self, offset: usize, bytes: &[u8]) {
+        // SAFETY: as many bytes are there; a private slice does not overlap them. That a peer may touch them is outside
+        // the language's model; a copy of bytes does not depend on their values.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset, bytes.len()), bytes.len()) };
+    }
+
+    /// Copies bytes out. As [`Window::put`].
+    pub fn get(&self, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: as in `put`.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len()) };
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        if let Memory::Heap(base, layout) = self.memory {
+            // SAFETY: allocated in `on_heap` with this layout.
+            unsafe { dealloc(base.as_ptr(), layout) };
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What all ranks of a local group share, and how they wait for each other.
+
+use super::board::Board;
+use crate::Operation;
+use crate::error::CollectiveError;
+use crate::signal::Kernel;
+use gt_shm::futex;
+use gt_shm::sync::AtomicU32;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::{Duration, Instant};
+
+/// How long a rank waits for the others before it gives up, unless told otherwise.
+pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(600);
+/// How often whoever sleeps looks whether the others live.
+const TICK: Duration = Duration::from_millis(50);
+/// Looks at a word before sleeping, where every rank can have a core: about 20 µs, less than a sleep and a wake cost.
+const SPINS: u32 = 1000;
+
+/// Why a group is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    Aborted = 1,
+    Died = 2,
+    Left = 3,
+    TimedOut = 4,
+}
+
+/// One group, as this process sees it.
+pub struct Group {
+    pub board: Board,
+    /// All ranks are threads of this process and may follow each other's pointers.
+    pub direct: bool,
+    pub patience: Duration,
+    spins: u32,
+    /// Descriptors of the other ranks' processes, once they are known.
+    processes: Mutex<Vec<Option<OwnedFd>>>,
+}
+
+impl Group {
+    pub fn new(board: Board, direct: bool, patience: Duration) -> Group {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let spins = if board.ranks() <= cores { SPINS } else { 0 };
+        let processes = Mutex::new((0..board.ranks()).map(|_| None).collect());
+        Group { board, direct, patience, spins, processes }
+    }
+
+    /// Breaks the group and wakes everybody. A rank that leaves only concerns who needs it: messages between others go
+    /// on, and a graver reason takes the place of this one; otherwise the first reason stays.
+    pub fn break_up(&self, reason: Reason, rank: usize) {
+        let left = reason == Reason::Left;
+        let word = (reason as u32) << 16 | rank as u32;
+        let _ = self.board.reason().fetch_update(AcqRel, Acquire, |now| {
+            (now == 0 || (now >> 16 == Reason::Left as u32 && !left)).then_some(word)
+        });
+        let kernel = self.unwatched();
+        self.board.enter().abort(&kernel);
+        for from in 0..self.board.ranks() {
+            for to in 0..self.board.ranks() {
+                if !left || from == rank || to == rank {
+                    self.board.channel(from, to).signals().into_iter().for_each(|signal| signal.abort(&kernel));
+                }
+            }
+        }
+    }
+
+    /// The error that a broken group means for a call.
+    pub fn broken(&self, operation: Operation, rank: usize) -> CollectiveError {
+        let word = self.board.reason().load(Acquire);
+        let peer = (word & 0xffff) as usize;
+        match word >> 16 {
+            2 => CollectiveError::Died { operation, rank, peer },
+            3 => CollectiveError::Left { operation, rank, peer },
+            4 => CollectiveError::TimedOut { operation, rank, by: peer, waited: self.patience },
+            _ => CollectiveError::Aborted { operation, rank, by: peer },
+        }
+    }
+
+    /// How `rank` waits in one call.
+    pub fn watch(&self, rank: usize) -> Watch<'_> {
+        Watch { group: self, rank, started: Cell::new(None), looked: Cell::new(None) }
+    }
+
+    /// How anybody waits for what cannot fail.
+    pub fn unwatched(&self) -> Unwatched {
+        Unwatched { spins: self.spins }
+    }
+
+    /// The first rank whose process is no more.
+    pub fn dead_rank(&self) -> Option<usize> {
+        if self.direct {
+            return None;
+        }
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (rank, process) in processes.iter_mut().enumerate() {
+            // Only a rank that has joined can die.
+            let Some(pid) = Pid::from_raw(self.board.seat(rank).pid.load(Acquire) as i32) else { continue };
+            if process.is_none() {
+                match pidfd_open(pid, PidfdFlags::empty()) {
+                    Ok(fd) => *process = Some(fd),
+                    Err(Errno::SRCH) => return Some(rank),
+                    // Out of descriptors, or a sandbox: then patience has to do.
+                    Err(_) => continue,
+                }
+            }
+            let Some(fd) = process else { continue };
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            if poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).is_ok_and(|count| count > 0) {
+                return Some(rank);
+            }
+        }
+        None
+    }
+}
+
+/// Waiting within one call of one rank.
+pub struct Watch<'a> {
+    group: &'a Group,
+    rank: usize,
+    started: Cell<Option<Instant>>,
+    looked: Cell<Option<Instant>>,
+}
+
+impl Kernel for Watch<'_> {
+    fn spins(&self, spins: u32) -> bool {
+        spins < self.group.spins
+    }
+    fn sleep(&self, word: &AtomicU32, expected: u32) {
+        futex::wait(word, expected, Some(TICK.min(self.group.patience)));
+    }
+    fn wake(&self, word: &AtomicU32) {
+        futex::wake(word, u32::MAX);
+    }
+    fn look_around(&self) {
+        let now = Instant::now();
+        let started = self.started.get().unwrap_or(now);
+        self.started.set(Some(started));
+        let looked = self.looked.get().unwrap_or(started);
+        self.looked.set(Some(looked));
+        if now - started >= self.group.patience {
+            self.group.break_up(Reason::TimedOut, self.rank);
+        } else if now - looked >= TICK {
+            self.looked.set(Some(now));
+            if let Some(dead) = self.group.dead_rank() {
+                self.group.break_up(Reason::Died, dead);
+            }
+        }
+    }
+}
+
+/// Waits that need no watching: what is waited for comes in any case, and soon.
+pub struct Unwatched {
+    spins: u32,
+}
+
+impl Kernel for Unwatched {
+    fn spins(&self, spins: u32) -> bool {
+        spins < self.spins
+    }
+    fn sleep(&self, word: &AtomicU32, expected: u32) {
+        futex::wait(word, expected, Some(TICK));
+    }
+    fn wake(&self, word: &AtomicU32) {
+        futex::wake(word, u32::MAX);
+    }
+    fn look_around(&self) {}
+}

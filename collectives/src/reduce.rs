@@ -1,0 +1,314 @@
+//! Combining elements of several ranks, in the order of ranks.
+//!
+//! f16 and bf16 are widened to f32, combined there and rounded once. Integers wrap. A bool is "other than 0": its sum
+//! and maximum are "or", its product and minimum "and". A NaN makes a maximum or minimum NaN. The mean is the sum
+//! divided by the number of ranks, of floating dtypes only.
+
+use gt_ops::DType;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use std::fmt;
+
+/// How elements are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Reduce {
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Prod,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+    /// The sum, divided by the number of ranks.
+    Mean,
+}
+
+impl Reduce {
+    /// Every reduction.
+    pub const ALL: [Reduce; 5] = [Reduce::Sum, Reduce::Prod, Reduce::Max, Reduce::Min, Reduce::Mean];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reduce::Sum => "sum",
+            Reduce::Prod => "prod",
+            Reduce::Max => "max",
+            Reduce::Min => "min",
+            Reduce::Mean => "mean",
+        }
+    }
+
+    /// Whether there is such a reduction of `dtype`.
+    pub const fn is_defined_for(self, dtype: DType) -> bool {
+        !matches!(self, Reduce::Mean) || dtype.is_float()
+    }
+}
+
+impl fmt::Display for Reduce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Elements combined at a time: a tile of accumulators stays in L1 with what it is combined with.
+const TILE: usize = 1024;
+
+/// A dtype as it lies in memory, and what it is combined in.
+trait Element: Copy + Default {
+    type Wide: Copy + Default;
+
+    fn widen(self) -> Self::Wide;
+    fn narrow(wide: Self::Wide) -> Self;
+
+    /// Elements from an address of any alignment.
+    ///
+    /// # Safety
+    /// `from` is readable for `to.len()` elements.
+    #[inline(always)]
+    unsafe fn load(from: *const u8, to: &mut [Self::Wide]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *to = unsafe { from.cast::<Self>().add(i).read_unaligned() }.widen();
+        }
+    }
+
+    /// As [`Element::load`], combined with what `to` holds.
+    ///
+    /// # Safety
+    /// As [`Element::load`].
+    #[inline(always)]
+    unsafe fn fold(from: *const u8, to: &mut [Self::Wide], f: impl Fn(Self::Wide, Self::Wide) -> Self::Wide) {
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *to = f(*to, unsafe { from.cast::<Self>().add(i).read_unaligned() }.widen());
+        }
+    }
+
+    #[inline(always)]
+    fn store(from: &[Self::Wide], to: &mut [Self]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = Self::narrow(*from);
+        }
+    }
+}
+
+macro_rules! as_itself {
+    ($($t:ty),*) => {
+        $(impl Element for $t {
+            type Wide = $t;
+            #[inline(always)]
+            fn widen(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn narrow(wide: $t) -> $t {
+                wide
+            }
+        })*
+    };
+}
+as_itself!(u8, i8, i16, i32, i64, f32, f64);
+
+/// A byte that counts as true unless it is 0.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+struct Truth(u8);
+
+impl Element for Truth {
+    type Wide = u8;
+    #[inline(always)]
+    fn widen(self) -> u8 {
+        u8::from(self.0 != 0)
+    }
+    #[inline(always)]
+    fn narrow(wide: u8) -> Truth {
+        Truth(wide)
+    }
+}
+
+macro_rules! in_f32 {
+    ($($t:ty),*) => {
+        $(impl Element for $t {
+            type Wide = f32;
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                self.to_f32()
+            }
+            #[inline(always)]
+            fn narrow(wide: f32) -> $t {
+                <$t>::from_f32(wide)
+            }
+            // By the slice: `half` then uses the processor's own conversions where it has them.
+            unsafe fn load(from: *const u8, to: &mut [f32]) {
+                let mut narrow = [<$t>::default(); TILE];
+                // SAFETY: the caller's promise; a tile is at most TILE elements.
+                unsafe { std::ptr::copy_nonoverlapping(from, narrow.as_mut_ptr().cast(), size_of::<$t>() * to.len()) };
+                narrow[..to.len()].convert_to_f32_slice(to);
+            }
+            unsafe fn fold(from: *const u8, to: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+                let mut wide = [0.0; TILE];
+                // SAFETY: the caller's promise.
+                unsafe { Self::load(from, &mut wide[..to.len()]) };
+                for (to, from) in to.iter_mut().zip(wide) {
+                    *to = f(*to, from);
+                }
+            }
+            fn store(from: &[f32], to: &mut [$t]) {
+                to[..from.len()].convert_from_f32_slice(from);
+            }
+        })*
+    };
+}
+in_f32!(f16, bf16);
+
+/// Combines `elements` elements of every source, in their order, and writes the result to every destination.
+///
+/// # Safety
+/// Sources are readable and destinations writable for as many elements, and nobody else changes or looks at them
+/// meanwhile. A destination is exactly a source, or overlaps none; destinations do not overlap each other.
+///
+/// # Panics
+/// With a `reduce` that is not defined for `dtype`, or without a source.
+pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[*mut u8], elements: usize) {
+    assert!(reduce.is_defined_for(dtype) && !sources.is_empty());
+    macro_rules! floats {
+        ($t:ty, $wide:ty) => {{
+            let ranks = sources.len() as $wide;
+            let same = |x: $wide| x;
+            // SAFETY: the caller's promise, in each of these.
+            unsafe {
+                match reduce {
+                    Reduce::Sum => fold::<$t>(sources, to, elements, |a, b| a + b, same),
+                    Reduce::Prod => fold::<$t>(sources, to, elements, |a, b| a * b, same),
+                    // `b != b` is a NaN; an `a` that is one stays.
+                    Reduce::Max => fold::<$t>(sources, to, elements, |a, b| if b > a || b != b { b } else { a }, same),
+                    Reduce::Min => fold::<$t>(sources, to, elements, |a, b| if b < a || b != b { b } else { a }, same),
+                    Reduce::Mean => fold::<$t>(sources, to, elements, |a, b| a + b, |x| x / ranks),
+                }
+            }
+        }};
+    }
+    macro_rules! integers {
+        ($t:ty) => {{
+            let same = |x: $t| x;
+            // SAFETY: the caller's promise, in each of these.
+            unsafe {
+                match reduce {
+                    Reduce::Sum | Reduce::Mean => fold::<$t>(sources, to, elements, <$t>::wrapping_add, same),
+                    Reduce::Prod => fold::<$t>(sources, to, elements, <$t>::wrapping_mul, same),
+                    Reduce::Max => fold::<$t>(sources, to, elements, |a, b| a.max(b), same),
+                    Reduce::Min => fold::<$t>(sources, to, elements, |a, b| a.min(b), same),
+                }
+            }
+        }};
+    }
+    match dtype {
+        DType::Bool => {
+            let all = matches!(reduce, Reduce::Prod | Reduce::Min);
+            let combine = |a, b| if all { a & b } else { a | b };
+            // SAFETY: the caller's promise.
+            unsafe { fold::<Truth>(sources, to, elements, combine, |x| x) }
+        }
+        DType::U8 => integers!(u8),
+        DType::I8 => integers!(i8),
+        DType::I16 => integers!(i16),
+        DType::I32 => integers!(i32),
+        DType::I64 => integers!(i64),
+        DType::F16 => floats!(f16, f32),
+        DType::BF16 => floats!(bf16, f32),
+        DType::F32 => floats!(f32, f32),
+        DType::F64 => floats!(f64, f64),
+    }
+}
+
+/// # Safety
+/// As [`reduce`].
+unsafe fn fold<E: Element>(
+    sources: &[*const u8],
+    to: &[*mut u8],
+    elements: usize,
+    combine: impl Fn(E::Wide, E::Wide) -> E::Wide + Copy,
+    finish: impl Fn(E::Wide) -> E::Wide,
+) {
+    let mut tile = [E::Wide::default(); TILE];
+    let mut result = [E::default(); TILE];
+    for start in (0..elements).step_by(TILE) {
+        let len = TILE.min(elements - start);
+        let (offset, tile, result) = (start * size_of::<E>(), &mut tile[..len], &mut result[..len]);
+        // SAFETY: `offset` and `len` stay within what the caller promised for every address.
+        unsafe {
+            E::load(sources[0].add(offset), tile);
+            for source in &sources[1..] {
+                E::fold(source.add(offset), tile, combine);
+            }
+            for x in tile.iter_mut() {
+                *x = finish(*x);
+            }
+            E::store(tile, result);
+            for to in to {
+                std::ptr::copy_nonoverlapping(result.as_ptr().cast(), to.add(offset), len * size_of::<E>());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_f32(how: Reduce, ranks: &[f32]) -> f32 {
+        let sources: Vec<*const u8> = ranks.iter().map(|x| (&raw const *x).cast()).collect();
+        let mut result = 0f32;
+        // SAFETY: one element each.
+        unsafe { reduce(DType::F32, how, &sources, &[(&raw mut result).cast()], 1) };
+        result
+    }
+
+    #[test]
+    fn a_nan_of_any_rank_makes_an_extreme_nan() {
+        for how in [Reduce::Max, Reduce::Min] {
+            for place in 0..3 {
+                let mut ranks = [1.0, 2.0, 3.0];
+                ranks[place] = f32::NAN;
+                assert!(of_f32(how, &ranks).is_nan(), "{how} with a NaN at {place}");
+            }
+        }
+        assert_eq!((of_f32(Reduce::Max, &[1.0, 3.0, 2.0]), of_f32(Reduce::Min, &[2.0, 1.0, 3.0])), (3.0, 1.0));
+    }
+
+    #[test]
+    fn ranks_are_folded_in_their_order() {
+        assert_eq!(of_f32(Reduce::Sum, &[1e8, 1.0, -1e8]), 0.0);
+        assert_eq!(of_f32(Reduce::Sum, &[1e8, -1e8, 1.0]), 1.0);
+    }
+
+    #[test]
+    fn half_precision_is_rounded_once() {
+        // 2048 + 1 is no f16: rounded after each step, the sum would stay at 2048.
+        let ranks = [f16::from_f32(2048.0), f16::ONE, f16::ONE];
+        let sources: Vec<*const u8> = ranks.iter().map(|x| (&raw const *x).cast()).collect();
+        let mut result = f16::ZERO;
+        // SAFETY: one element each.
+        unsafe { reduce(DType::F16, Reduce::Sum, &sources, &[(&raw mut result).cast()], 1) };
+        assert_eq!(result.to_f32(), 2050.0);
+    }
+
+    #[test]
+    fn addresses_need_no_alignment_and_a_result_may_take_its_source() {
+        const N: usize = TILE + 3;
+        let mut bytes = vec![0u8; 2 * N * 8 + 1];
+        for i in 0..2 * N {
+            bytes[1 + 8 * i..][..8].copy_from_slice(&(i as f64).to_ne_bytes());
+        }
+        let first = bytes.as_mut_ptr().wrapping_add(1);
+        let second = first.wrapping_add(8 * N);
+        // SAFETY: `N` elements each; the result is exactly where the second source is.
+        unsafe { reduce(DType::F64, Reduce::Sum, &[first, second], &[second], N) };
+        for i in 0..N {
+            let found = f64::from_ne_bytes(bytes[1 + 8 * (N + i)..][..8].try_into().unwrap());
+            assert_eq!(found, (2 * i + N) as f64);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Models of the gate and of the counts, over all interleavings and all values that the memory model lets a load return.
+//! Run with
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" cargo test -p gt-collectives --release --test loom
+//! ```
+//!
+//! For each ordering there is a model without it that must fail.
+#![cfg(loom)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+use gt_collectives::signal::{Aborted, Gate, Kernel, Signal};
+use gt_shm::sync::{AtomicU32, Site, model::without};
+use loom::cell::UnsafeCell;
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+// loom's own `Arc` aborts the process when a model that must deadlock does.
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A futex that compares under the lock that wakers take. Sleeps have no end: a wake that is missed is a deadlock.
+#[derive(Default)]
+struct Futex {
+    bucket: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Kernel for Futex {
+    fn spins(&self, _spins: u32) -> bool {
+        false
+    }
+    fn sleep(&self, word: &AtomicU32, expected: u32) {
+        let bucket = self.bucket.lock().unwrap();
+        if word.load(Relaxed) == expected {
+            drop(self.woken.wait(bucket).unwrap());
+        }
+    }
+    fn wake(&self, _word: &AtomicU32) {
+        drop(self.bucket.lock().unwrap());
+        self.woken.notify_all();
+    }
+    fn look_around(&self) {}
+}
+
+/// What the ranks share: the gate, and a plain cell for each rank.
+struct Shared {
+    gate: Gate,
+    futex: Futex,
+    cells: [UnsafeCell<usize>; 3],
+}
+
+impl Shared {
+    fn new() -> Arc<Shared> {
+        Arc::new(Shared {
+            gate: Gate::default(),
+            futex: Futex::default(),
+            cells: std::array::from_fn(|_| UnsafeCell::new(0)),
+        })
+    }
+    fn write(&self, rank: usize, value: usize) {
+        // SAFETY: loom checks that nobody else is at the cell.
+        self.cells[rank].with_mut(|cell| unsafe { *cell = value });
+    }
+    fn read(&self, rank: usize) -> usize {
+        // SAFETY: loom checks that nobody writes the cell.
+        self.cells[rank].with(|cell| unsafe { *cell })
+    }
+}
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+/// Runs `rank` on as many threads, this one included.
+fn on_ranks<const RANKS: usize>(shared: &Arc<Shared>, rank: fn(&Shared, usize)) {
+    let others: Vec<_> = (1..RANKS)
+        .map(|i| {
+            let shared = shared.clone();
+            thread::spawn(move || rank(&shared, i))
+        })
+        .collect();
+    rank(shared, 0);
+    others.into_iter().for_each(|other| other.join().unwrap());
+}
+
+/// What was written before a gate is read after it, and may be written again after the next.
+fn what_is_written_before_the_gate<const RANKS: usize>(shared: &Shared, rank: usize, rounds: usize) {
+    for round in 1..=rounds {
+        shared.write(rank, round);
+        shared.gate.pass(RANKS as u32, &shared.futex).unwrap();
+        for peer in 0..RANKS {
+            assert_eq!(shared.read(peer), round, "read before it was written");
+        }
+        if round < rounds {
+            shared.gate.pass(RANKS as u32, &shared.futex).unwrap();
+        }
+    }
+}
+
+fn two_ranks() {
+    on_ranks::<2>(&Shared::new(), |shared, rank| what_is_written_before_the_gate::<2>(shared, rank, 2));
+}
+
+#[test]
+fn a_gate_lets_two_ranks_pass_together() {
+    explore(two_ranks);
+}
+
+#[test]
+fn a_gate_lets_three_ranks_pass_together() {
+    explore(|| on_ranks::<3>(&Shared::new(), |shared, rank| what_is_written_before_the_gate::<3>(shared, rank, 1)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_gate_without_the_fence_of_who_opens_it() {
+    without(Site::SignalFence, || explore(two_ranks));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_gate_without_the_fence_of_who_sleeps() {
+    without(Site::SleeperFence, || explore(two_ranks));
+}
+
+/// Either both ranks pass an aborted gate, and see what the other wrote, or neither does.
+fn passed_or_not() {
+    let shared = Shared::new();
+    let rank = |shared: &Shared, rank: usize| {
+        shared.write(rank, 1);
+        let passed = shared.gate.pass(2, &shared.futex);
+        if passed.is_ok() {
+            assert_eq!(shared.read(1 - rank), 1);
+        }
+        passed.is_ok()
+    };
+    let aborts = {
+        let shared = shared.clone();
+        thread::spawn(move || shared.gate.abort(&shared.futex))
+    };
+    let other = {
+        let shared = shared.clone();
+        thread::spawn(move || rank(&shared, 1))
+    };
+    let passed = rank(&shared, 0);
+    assert_eq!(passed, other.join().unwrap(), "one passed and the other did not");
+    aborts.join().unwrap();
+    assert_eq!(shared.gate.pass(2, &shared.futex), Err(Aborted), "it stays shut");
+}
+
+#[test]
+fn an_abort_is_for_all_or_for_none() {
+    explore(passed_or_not);
+}
+
+#[test]
+fn an_abort_wakes_a_rank_that_waits_for_nobody() {
+    explore(|| {
+        let shared = Shared::new();
+        let aborts = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.gate.abort(&shared.futex))
+        };
+        assert_eq!(shared.gate.pass(2, &shared.futex), Err(Aborted));
+        aborts.join().unwrap();
+    });
+}
+
+/// One slot, filled and emptied in turn.
+fn a_slot_goes_back_and_forth() {
+    const CHUNKS: usize = 2;
+    struct Channel {
+        sent: Signal,
+        taken: Signal,
+        slot: UnsafeCell<usize>,
+        futex: Futex,
+    }
+    let channel = Arc::new(Channel {
+        sent: Signal::default(),
+        taken: Signal::default(),
+        slot: UnsafeCell::new(0),
+        futex: Futex::default(),
+    });
+    let sender = {
+        let channel = channel.clone();
+        thread::spawn(move || {
+            for chunk in 1..=CHUNKS {
+                channel.taken.wait(&channel.futex, |count| count as usize == chunk - 1).unwrap();
+                // SAFETY: loom checks that nobody else is at the slot.
+                channel.slot.with_mut(|slot| unsafe { *slot = chunk });
+                channel.sent.advance(&channel.futex);
+            }
+        })
+    };
+    for chunk in 1..=CHUNKS {
+        channel.sent.wait(&channel.futex, |count| count as usize >= chunk).unwrap();
+        // SAFETY: loom checks that nobody writes the slot.
+        assert_eq!(channel.slot.with(|slot| unsafe { *slot }), chunk);
+        channel.taken.advance(&channel.futex);
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_channel_delivers_in_order() {
+    explore(a_slot_goes_back_and_forth);
+}
+
+#[test]
+#[should_panic]
+fn a_channel_without_the_release_of_its_count() {
+    without(Site::SignalRelease, || explore(a_slot_goes_back_and_forth));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_channel_without_the_fence_of_who_signals() {
+    without(Site::SignalFence, || explore(a_slot_goes_back_and_forth));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_channel_without_the_fence_of_who_sleeps() {
+    without(Site::SleeperFence, || explore(a_slot_goes_back_and_forth));
+}
