@@ -200,6 +200,18 @@ impl Tensor {
         Ok(Tensor::new(value, node))
     }
 
+    /// The same tensor, whose elements PyTorch would have in another order in memory.
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`].
+    pub fn laid_out(mut self, strides: Strides) -> Result<Tensor> {
+        let (value, node) = self.resolve()?;
+        let (base, place) = self.share();
+        value.history().view_of(base.epoch());
+        let seen = Seen { value, node, version: base.read().1 };
+        Ok(Tensor { binding: Binding::View(Box::new(View::new(base, place, Arc::new([]), strides, seen))) })
+    }
+
     /// The storage and the place on the tape, which the handle shares from now on.
     fn share(&mut self) -> (Arc<Storage>, Arc<Place>) {
         let shared = match &self.binding {

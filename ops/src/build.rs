@@ -699,6 +699,8 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
         return Err(OpError::runtime("number of steps must be non-negative"));
     }
     let shape = Shape::new(&[count as usize])?;
+    // Integers lie between integers.
+    let (start, end) = if dtype.is_float() { (start, end) } else { (start.trunc(), end.trunc()) };
     if count < 2 {
         return full(g, shape, Scalar::Float(start), dtype);
     }
@@ -706,7 +708,14 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
     let compute = if dtype.is_float() { dtype } else { DType::F64 };
     let create = Attrs::Create { shape, dtype: compute };
     let up = g.emit(Op::Arange, &[start.into(), step.into()], create.clone())?;
-    let down = g.emit(Op::Arange, &[(end - step * (count - 1) as f64).into(), step.into()], create)?;
+    let down = if dtype.is_float() {
+        g.emit(Op::Arange, &[(end - step * (count - 1) as f64).into(), step.into()], create)?
+    } else {
+        // From the end, so that rounding does not take what is whole below it.
+        let back = g.emit(Op::Arange, &[((count - 1) as f64).into(), (-1.0).into()], create)?;
+        let distance = g.emit(Op::Mul, &[back.into(), step.into()], Attrs::None)?;
+        g.emit(Op::Sub, &[Scalar::Float(end).into(), distance.into()], Attrs::None)?
+    };
     let place = arange(g, Scalar::Int(0), Scalar::Int(count), Scalar::Int(1), None)?;
     let first_half = g.emit(Op::Lt, &[place.into(), (count / 2).into()], Attrs::None)?;
     let line = g.emit(Op::Where, &[first_half.into(), up.into(), down.into()], Attrs::DType(compute))?;

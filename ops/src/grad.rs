@@ -525,6 +525,10 @@ gradients! {
             g.mul(c.grad, turned).map(Some)
         })
     }
+    /// g; 0
+    nextafter(g, c) {
+        c.each(g, |g, i| if i == 0 { Ok(Some(c.grad)) } else { g.zeros(g.meta(c.grad)).map(Some) })
+    }
     /// g, -g trunc(a / b)
     fmod(g, c) {
         c.each(g, |g, i| {

@@ -455,7 +455,7 @@ op_table! { $
         Copysign = 45, "copysign", "The first with the sign of the second.", |a, b| a.copysign(b),
             { grad: Some(grad::copysign), saves: Saves::inputs(3), reference: "np.copysign(a, b)" };
         Nextafter = 46, "nextafter", "The next number after the first towards the second.", |a, b| a.next_after(b),
-            { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, reference: "np.nextafter(a, b)" };
+            { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, grad: Some(grad::nextafter), reference: "np.nextafter(a, b)" };
         Zeta = 47, "zeta", "Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on.", |a, b| R::from_f64(special::zeta(a.to_f64(), b.to_f64())),
             { grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400, domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)" };
         Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,

@@ -2,7 +2,7 @@
 
 use crate::error::OrRaise;
 use crate::gil;
-use crate::options;
+use crate::options::MemoryFormat;
 use crate::tensor::PyTensor;
 use gt_client::backward::{self, BackwardOptions};
 use gt_client::{Node, Tensor, tape};
@@ -220,9 +220,16 @@ impl PyTensor {
     }
     /// A tensor of its own with the same elements, through which gradients flow.
     #[pyo3(signature = (*, memory_format=None))]
-    pub fn clone(&self, py: Python<'_>, memory_format: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
-        memory_format.map_or(Ok(()), options::memory_format)?;
-        self.read(py).copied().or_raise().map(PyTensor::wrap)
+    pub fn clone(&self, py: Python<'_>, memory_format: Option<MemoryFormat>) -> PyResult<PyTensor> {
+        let copy = self.read(py).copied().or_raise()?;
+        let strides = match memory_format {
+            Some(format) => format.strides(&copy.meta().shape)?,
+            None => None,
+        };
+        Ok(PyTensor::wrap(match strides {
+            Some(strides) => copy.laid_out(strides).or_raise()?,
+            None => copy,
+        }))
     }
     /// Walks the tape back from this tensor, collecting gradients in the leaves, or in `inputs` alone.
     #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false, inputs=None))]

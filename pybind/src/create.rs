@@ -13,16 +13,29 @@ use gt_ops::error::Result as OpResult;
 use gt_ops::{Arg, DType, Graph, Op, Scalar, Val, build};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 /// A new tensor from a builder without operands.
-fn make(py: Python<'_>, options: Options, build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>) -> PyResult<PyTensor> {
+fn fresh(py: Python<'_>, options: &Options, build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>) -> PyResult<PyTensor> {
     let mut scope = Scope::new(&current(py)?);
-    if let Some(generator) = options.generator {
-        scope.draw_from(generator);
+    if let Some(generator) = &options.generator {
+        scope.draw_from(generator.clone());
     }
     let outcome = build(&mut scope);
     finish(scope.finish(outcome, |s, v| s.tensor(v)).or_raise()?, options.requires_grad)
+}
+
+/// A new tensor from a builder, or `out=` with its elements.
+fn make(
+    py: Python<'_>,
+    options: Options,
+    build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
+) -> PyResult<Py<PyTensor>> {
+    static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = Py::new(py, fresh(py, &options, build)?)?;
+    let Some((function, out)) = options.out else { return Ok(made) };
+    Ok(WRITE.import(py, "gt._forms", "write")?.call1((function, out, made))?.cast_into()?.unbind())
 }
 
 fn finish(mut tensor: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
@@ -82,7 +95,7 @@ impl PyTensor {
         }
         let sizes = if args.is_empty() { vec![0] } else { sizes(args)? };
         let shape = build::shape_of(&sizes).or_raise()?;
-        make(py, Options::default(), |g| build::full(g, shape, Scalar::Int(0), dtype))
+        fresh(py, &Options::default(), |g| build::full(g, shape, Scalar::Int(0), dtype))
     }
 }
 
@@ -135,7 +148,7 @@ macro_rules! constants {
                 args: &Bound<'_, PyTuple>,
                 size: Option<&Bound<'_, PyAny>>,
                 options: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<PyTensor> {
+            ) -> PyResult<Py<PyTensor>> {
                 let shape = build::shape_of(&size_args(args, size)?).or_raise()?;
                 let options = Options::of(stringify!($name), options)?;
                 let dtype = options.float();
@@ -148,7 +161,7 @@ macro_rules! constants {
                 py: Python<'_>,
                 input: &Bound<'_, PyTensor>,
                 options: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<PyTensor> {
+            ) -> PyResult<Py<PyTensor>> {
                 let options = Options::of(stringify!($like), options)?;
                 let meta = build::like(input.get().read(py).meta(), options.dtype);
                 make(py, options, |g| build::full(g, meta.shape, Scalar::Int($value), meta.dtype))
@@ -171,7 +184,7 @@ fn full(
     size: &Bound<'_, PyAny>,
     fill_value: &Bound<'_, PyAny>,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PyTensor> {
+) -> PyResult<Py<PyTensor>> {
     let value = scalar(fill_value, "fill_value")?;
     let shape = build::shape_of(&ints(size)?).or_raise()?;
     let options = Options::of("full", options)?;
@@ -187,7 +200,7 @@ fn full_like(
     input: &Bound<'_, PyTensor>,
     fill_value: &Bound<'_, PyAny>,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PyTensor> {
+) -> PyResult<Py<PyTensor>> {
     let value = scalar(fill_value, "fill_value")?;
     let options = Options::of("full_like", options)?;
     let meta = build::like(input.get().read(py).meta(), options.dtype);
@@ -204,7 +217,7 @@ fn arange(
     end: Option<Bound<'_, PyAny>>,
     step: Option<Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PyTensor> {
+) -> PyResult<Py<PyTensor>> {
     let get = |i: usize| args.get_item(i).ok();
     let (first, last, stride) = match args.len() {
         0 => (start, end, step),
@@ -232,7 +245,7 @@ fn linspace(
     end: f64,
     steps: i64,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PyTensor> {
+) -> PyResult<Py<PyTensor>> {
     let options = Options::of("linspace", options)?;
     let dtype = options.float();
     make(py, options, |g| build::linspace(g, start, end, steps, dtype))
@@ -241,7 +254,7 @@ fn linspace(
 /// Ones on the diagonal.
 #[pyfunction]
 #[pyo3(signature = (n, m=None, **options))]
-fn eye(py: Python<'_>, n: i64, m: Option<i64>, options: Option<&Bound<'_, PyDict>>) -> PyResult<PyTensor> {
+fn eye(py: Python<'_>, n: i64, m: Option<i64>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyTensor>> {
     let options = Options::of("eye", options)?;
     let dtype = options.float();
     make(py, options, |g| build::eye(g, n, m.unwrap_or(n), dtype))
@@ -258,7 +271,7 @@ macro_rules! randoms {
                 args: &Bound<'_, PyTuple>,
                 size: Option<&Bound<'_, PyAny>>,
                 options: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<PyTensor> {
+            ) -> PyResult<Py<PyTensor>> {
                 let shape = build::shape_of(&size_args(args, size)?).or_raise()?;
                 let options = Options::of(stringify!($name), options)?;
                 let dtype = options.float();
@@ -271,7 +284,7 @@ macro_rules! randoms {
                 py: Python<'_>,
                 input: &Bound<'_, PyTensor>,
                 options: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<PyTensor> {
+            ) -> PyResult<Py<PyTensor>> {
                 let options = Options::of(stringify!($like), options)?;
                 let meta = build::like(input.get().read(py).meta(), options.dtype);
                 make(py, options, |g| build::random(g, Op::$op, &[], meta.shape, meta.dtype))
@@ -296,7 +309,7 @@ fn randint(
     high: Option<i64>,
     size: Option<Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PyTensor> {
+) -> PyResult<Py<PyTensor>> {
     let mut numbers = [low, high].into_iter().flatten().collect::<Vec<_>>();
     let mut size = size;
     for arg in args.iter() {

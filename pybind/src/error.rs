@@ -6,6 +6,8 @@ use gt_ops::{ErrorKind, OpError};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
 create_exception!(gt, OutOfMemoryError, PyRuntimeError, "A tensor, or the copy of one, did not fit.");
 create_exception!(gt, DisconnectedError, PyRuntimeError, "The daemon is gone, or has closed the session.");
@@ -23,8 +25,20 @@ pub fn raise(error: Error) -> PyErr {
         Error::Interrupted => gil::take_interrupt(),
         Error::Disconnected(_) | Error::Launch(_) => DisconnectedError::new_err(text),
         _ if error.is_out_of_memory() => OutOfMemoryError::new_err(text),
-        _ => of_kind(error.kind().unwrap_or(ErrorKind::Runtime), text),
+        _ => match error.kind().unwrap_or(ErrorKind::Runtime) {
+            ErrorKind::Index => out_of_range(text),
+            kind => of_kind(kind, text),
+        },
     }
+}
+
+/// What execution found: an `IndexError`, and a `RuntimeError` as well, since PyTorch's ops raise one or the other.
+fn out_of_range(text: String) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    Python::attach(|py| match CLASS.import(py, "gt._types", "OutOfRangeError") {
+        Ok(class) => PyErr::from_type(class.clone(), text),
+        Err(error) => error,
+    })
 }
 
 /// A rule's error as an exception.

@@ -8,7 +8,7 @@ use crate::dtype::{DTypeArg, PyDType, instance};
 use crate::error::{OrRaise, raise_op};
 use crate::index;
 use crate::operators;
-use crate::options;
+use crate::options::MemoryFormat;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
 use gt_ops::dtype::Promotable;
@@ -342,9 +342,11 @@ impl PyTensor {
     ) -> PyResult<Bound<'py, Self>> {
         let wanted = Wanted::of(args, kwargs)?;
         match wanted.dtype {
-            Some(dtype) if dtype != slf.get().read(slf.py()).meta().dtype => cast_to(slf, dtype),
-            _ if wanted.copy => Bound::new(slf.py(), slf.get().clone(slf.py(), None)?),
-            _ => Ok(slf.clone()),
+            Some(dtype) if dtype != slf.get().read(slf.py()).meta().dtype => {
+                in_format(&cast_to(slf, dtype)?, wanted.format)
+            }
+            _ if wanted.copy => Bound::new(slf.py(), slf.get().clone(slf.py(), Some(wanted.format))?),
+            _ => in_format(slf, wanted.format),
         }
     }
     /// The elements in another dtype, or the dtype's name.
@@ -468,25 +470,20 @@ impl PyTensor {
         let start = start.extract()?;
         self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, length))
     }
-    /// The tensor itself, or a copy where PyTorch would have gaps between its elements.
+    /// The tensor itself, or a copy where PyTorch would have gaps between its elements, or another order.
     #[pyo3(signature = (memory_format=None))]
-    fn contiguous<'py>(
-        slf: &Bound<'py, Self>,
-        memory_format: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, Self>> {
-        let py = slf.py();
-        memory_format.map_or(Ok(()), options::memory_format)?;
-        if slf.get().read(py).is_contiguous() {
-            return Ok(slf.clone());
+    fn contiguous<'py>(slf: &Bound<'py, Self>, memory_format: Option<MemoryFormat>) -> PyResult<Bound<'py, Self>> {
+        match memory_format.unwrap_or(MemoryFormat::Contiguous) {
+            MemoryFormat::Preserve => {
+                Err(PyRuntimeError::new_err("preserve memory format is unsupported by the contiguous operator"))
+            }
+            format => in_format(slf, format),
         }
-        let copy = slf.get().read(py).copied().or_raise()?;
-        Bound::new(py, PyTensor::wrap(copy))
     }
-    /// Whether PyTorch would have the elements in row-major order without gaps.
+    /// Whether PyTorch would have the elements in row-major order, or that of a format, without gaps.
     #[pyo3(signature = (memory_format=None))]
-    fn is_contiguous(&self, py: Python<'_>, memory_format: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
-        memory_format.map_or(Ok(()), options::memory_format)?;
-        Ok(self.read(py).is_contiguous())
+    fn is_contiguous(&self, py: Python<'_>, memory_format: Option<MemoryFormat>) -> bool {
+        memory_format.unwrap_or(MemoryFormat::Contiguous).holds(&self.read(py)).unwrap_or(false)
     }
     /// Distances between neighbours along each axis, in elements, as PyTorch would have them in memory.
     #[pyo3(signature = (dim=None))]
@@ -646,6 +643,13 @@ impl PyTensor {
             &[&a, &b],
             |g, v| {
                 let index = as_index(g, v[1])?;
+                let (from, to) = (g.meta(v[0]).shape, g.meta(index).shape);
+                if to.numel() == 0 && to.rank() != from.rank() {
+                    // Nothing is chosen, wherever the axis is.
+                    let flat = build::reshape(g, v[0], &[-1])?;
+                    let nothing = build::narrow(g, flat, 0, 0, 0)?;
+                    return g.emit(Op::Reshape, &[nothing.into()], Attrs::Shape(to));
+                }
                 build::gather(g, v[0], dim, index)
             },
             |s, v| s.tensor(v),
@@ -704,6 +708,14 @@ impl PyTensor {
     fn zero_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         PyTensor::fill_(slf, &0i64.into_pyobject(slf.py())?.into_any())
     }
+    /// Makes this object what another is: a view of it, as `unsqueeze_()` does.
+    fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        slf.get().read(py).check_in_place().or_raise()?;
+        let same = view.get().write(py, Tensor::same);
+        drop(slf.get().write(py, |tensor| std::mem::replace(tensor, same)));
+        Ok(slf.clone())
+    }
     /// Binds this object to another's value: the last step of the in-place methods, which say where the tape was when
     /// they began if they take several steps.
     #[pyo3(signature = (result, since=None))]
@@ -737,15 +749,15 @@ fn optional_cast(g: &mut dyn gt_ops::Graph, v: Val, dtype: Option<DTypeArg>) -> 
 }
 
 /// What `to()` is asked for.
-#[derive(Default)]
 struct Wanted {
     dtype: Option<DType>,
     copy: bool,
+    format: MemoryFormat,
 }
 
 impl Wanted {
     fn of(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Wanted> {
-        let mut wanted = Wanted::default();
+        let mut wanted = Wanted { dtype: None, copy: false, format: MemoryFormat::Preserve };
         let mut given = args.iter();
         let mut names = vec!["non_blocking", "copy"].into_iter();
         if let Some(first) = given.next() {
@@ -776,7 +788,7 @@ impl Wanted {
             "device" => value.extract::<DeviceArg>()?.check()?,
             "dtype" => self.dtype = Some(value.extract::<DTypeArg>()?.0),
             "other" => self.dtype = Some(value.cast::<PyTensor>()?.get().read(value.py()).meta().dtype),
-            "memory_format" => options::memory_format(value)?,
+            "memory_format" => self.format = value.extract()?,
             "copy" => self.copy = value.is_truthy()?,
             // Nothing blocks before elements are asked for.
             "non_blocking" => drop(value.is_truthy()?),
@@ -795,6 +807,15 @@ fn cast_to<'py>(slf: &Bound<'py, PyTensor>, dtype: DType) -> PyResult<Bound<'py,
     Bound::new(py, slf.get().build(py, |g, v| build::cast(g, v, dtype))?)
 }
 
+/// The tensor itself if its elements are in this order, otherwise a copy in which they are.
+fn in_format<'py>(tensor: &Bound<'py, PyTensor>, format: MemoryFormat) -> PyResult<Bound<'py, PyTensor>> {
+    let py = tensor.py();
+    if format.holds(&tensor.get().read(py))? {
+        return Ok(tensor.clone());
+    }
+    Bound::new(py, tensor.get().clone(py, Some(format))?)
+}
+
 macro_rules! casts {
     ($($name:ident $python:literal $dtype:ident;)*) => {
         #[pymethods]
@@ -805,10 +826,9 @@ macro_rules! casts {
                 #[pyo3(signature = (memory_format=None))]
                 fn $name<'py>(
                     slf: &Bound<'py, Self>,
-                    memory_format: Option<&Bound<'py, PyAny>>,
+                    memory_format: Option<MemoryFormat>,
                 ) -> PyResult<Bound<'py, Self>> {
-                    memory_format.map_or(Ok(()), options::memory_format)?;
-                    cast_to(slf, DType::$dtype)
+                    in_format(&cast_to(slf, DType::$dtype)?, memory_format.unwrap_or(MemoryFormat::Preserve))
                 }
             )*
         }

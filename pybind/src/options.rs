@@ -3,9 +3,12 @@
 use crate::device::DeviceArg;
 use crate::dtype::DTypeArg;
 use crate::random::PyGenerator;
+use crate::tensor::PyTensor;
+use gt_client::Tensor;
 use gt_client::random::Generator;
-use gt_ops::DType;
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use gt_client::view::Strides;
+use gt_ops::{DType, RANK_MAX, Shape};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -19,6 +22,8 @@ pub struct Options {
     pub requires_grad: bool,
     /// What draws the numbers.
     pub generator: Option<Arc<Generator>>,
+    /// The tensor to write to, whose dtype is `dtype`, and the function that does.
+    pub out: Option<(String, Py<PyTensor>)>,
 }
 
 impl Options {
@@ -42,13 +47,11 @@ impl Options {
                 }
                 "layout" => one_of(&value, "layout", &["gt.strided"])?,
                 // Strides are not the daemon's business: every layout in memory holds the same elements.
-                "memory_format" if function.ends_with("_like") => memory_format(&value)?,
+                "memory_format" if function.ends_with("_like") => drop(value.extract::<MemoryFormat>()?),
                 // Transfers go through memory shared with the daemon in any case.
                 "pin_memory" => drop(value.is_truthy()?),
-                "out" => {
-                    return Err(PyNotImplementedError::new_err(format!(
-                        "{function}(out=…) is not there: use the result, or copy_() it"
-                    )));
+                "out" if !function.ends_with("_like") && function != "tensor" => {
+                    options.out = Some((function.to_owned(), value.cast::<PyTensor>()?.clone().unbind()));
                 }
                 _ => {
                     return Err(PyTypeError::new_err(format!(
@@ -56,6 +59,15 @@ impl Options {
                     )));
                 }
             }
+        }
+        if let (Some((_, out)), Some(kwargs)) = (&options.out, kwargs) {
+            let dtype = out.get().read(kwargs.py()).meta().dtype;
+            if options.dtype.is_some_and(|wanted| wanted != dtype) {
+                return Err(PyRuntimeError::new_err(format!(
+                    "{function}(): the dtype asked for is not that of `out`, {dtype}"
+                )));
+            }
+            options.dtype = Some(dtype);
         }
         Ok(options)
     }
@@ -66,10 +78,69 @@ impl Options {
     }
 }
 
-/// Whether `value` is a `gt.memory_format`, which changes nothing here.
-pub fn memory_format(value: &Bound<'_, PyAny>) -> PyResult<()> {
-    let known = ["gt.preserve_format", "gt.contiguous_format", "gt.channels_last", "gt.channels_last_3d"];
-    one_of(value, "memory_format", &known)
+/// A `gt.memory_format`: the order that PyTorch would have the elements in. It changes nothing in the daemon, but says
+/// where there is a copy, and what the strides are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum MemoryFormat {
+    /// As it is.
+    Preserve,
+    /// Row-major.
+    Contiguous,
+    /// The second axis last, of as many as are named.
+    ChannelsLast(usize),
+}
+
+impl MemoryFormat {
+    /// The strides of elements in this order without gaps; none for row-major order.
+    ///
+    /// # Errors
+    /// Another number of axes than the format is for.
+    pub fn strides(self, shape: &Shape) -> PyResult<Option<Strides>> {
+        let MemoryFormat::ChannelsLast(rank) = self else { return Ok(None) };
+        if shape.rank() != rank {
+            let name = if rank == 4 { "channels_last" } else { "channels_last_3d" };
+            return Err(PyRuntimeError::new_err(format!("required rank {rank} tensor to use {name} format")));
+        }
+        let (mut strides, mut stride) = ([0; RANK_MAX], 1);
+        for axis in [1].into_iter().chain((2..rank).rev()).chain([0]) {
+            strides[axis] = stride;
+            stride *= shape.dims()[axis] as isize;
+        }
+        Ok(Some(strides))
+    }
+
+    /// Whether a tensor's elements are in this order.
+    ///
+    /// # Errors
+    /// As [`MemoryFormat::strides`].
+    pub fn holds(self, tensor: &Tensor) -> PyResult<bool> {
+        let shape = tensor.meta().shape;
+        let own = tensor.strides();
+        Ok(match self.strides(&shape)? {
+            None => self == MemoryFormat::Preserve || tensor.is_contiguous(),
+            Some(strides) => {
+                shape.dims().iter().enumerate().all(|(axis, size)| *size == 1 || own[axis] == strides[axis])
+            }
+        })
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for MemoryFormat {
+    type Error = PyErr;
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<MemoryFormat> {
+        Ok(match value.repr()?.to_str()? {
+            "gt.preserve_format" => MemoryFormat::Preserve,
+            "gt.contiguous_format" => MemoryFormat::Contiguous,
+            "gt.channels_last" => MemoryFormat::ChannelsLast(4),
+            "gt.channels_last_3d" => MemoryFormat::ChannelsLast(5),
+            other => {
+                return Err(PyTypeError::new_err(format!(
+                    "memory_format must be one of gt.preserve_format, gt.contiguous_format, gt.channels_last, \
+                     gt.channels_last_3d, but got {other}"
+                )));
+            }
+        })
+    }
 }
 
 fn one_of(value: &Bound<'_, PyAny>, what: &str, known: &[&str]) -> PyResult<()> {

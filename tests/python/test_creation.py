@@ -143,6 +143,12 @@ def test_linspace(start: float, end: float, steps: int) -> None:
         assert exact[-1] == end
 
 
+def test_whole_numbers_lie_between_whole_numbers() -> None:
+    assert gt.linspace(4.3, -3, 5, dtype=gt.int32).tolist() == [4, 2, 0, -1, -3]
+    assert gt.linspace(-4.3, 3, 8, dtype=gt.int64).tolist() == list(range(-4, 4))
+    assert gt.logspace(0, 1.2, 2, dtype=gt.int64).tolist() == [1, 10]
+
+
 def test_eye() -> None:
     assert_close(gt.eye(3), np.eye(3), "float32")
     assert_close(gt.eye(2, 4), np.eye(2, 4), "float32")

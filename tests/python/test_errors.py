@@ -169,6 +169,14 @@ def test_what_is_computed_from_a_failed_tensor_has_failed_too() -> None:
     assert gt.ones(2).sum().item() == 2
 
 
+def test_an_index_out_of_range_is_an_error_of_either_class() -> None:
+    for result in (gt.ones(2).gather(0, gt.tensor([5])), gt.zeros(2).scatter(0, gt.tensor([5]), 1.0)):
+        with pytest.raises(gt.OutOfRangeError, match="index 5 is out of bounds for dimension 0 with size 2") as caught:
+            result.tolist()
+        assert isinstance(caught.value, IndexError)
+        assert isinstance(caught.value, RuntimeError)
+
+
 def test_an_error_that_nobody_fetches_harms_nobody() -> None:
     for _ in range(100):
         gt.tensor([1]) // gt.tensor([0])

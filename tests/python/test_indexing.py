@@ -276,3 +276,11 @@ def test_an_assignment_is_seen_through_views_and_nowhere_else() -> None:
     view[1] = 7
     assert t.tolist() == [0, 5, 7, 0]
     assert computed.tolist() == [0, 0, 0, 0]
+
+
+def test_an_empty_index_may_have_any_rank() -> None:
+    x = gt.ones(5, requires_grad=True)
+    chosen = x.gather(0, gt.empty(2, 0, dtype=gt.uint8))
+    assert chosen.shape == (2, 0)
+    chosen.sum().backward()
+    assert x.grad.tolist() == [0] * 5

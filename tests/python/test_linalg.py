@@ -40,6 +40,27 @@ def test_norms_of_vectors(order: float) -> None:
     assert_close(gt.linalg.vector_norm(gt.tensor(TALL), order), np.linalg.norm(TALL.reshape(-1), order))
 
 
+def test_norms_of_nothing_are_0_where_there_is_a_norm() -> None:
+    for order in (1, 2, math.inf, "fro", "nuc"):
+        assert gt.linalg.norm(gt.zeros(0, 5), order).item() == 0
+    assert gt.linalg.matrix_norm(gt.zeros(3, 2, 0), 1, keepdim=True).tolist() == [[[0]]] * 3
+    assert gt.linalg.norm(gt.zeros(0, 2), 1, 0).tolist() == [0, 0]
+    with pytest.raises(RuntimeError, match="cannot compute the inf norm on the dimension 1 because"):
+        gt.linalg.norm(gt.zeros(2, 0), math.inf, 1)
+    with pytest.raises(RuntimeError, match="cannot compute the -1 norm on an empty tensor because"):
+        gt.linalg.vector_norm(gt.zeros(0), -1)
+
+
+@pytest.mark.parametrize("order", [-2, -0.5, 0.5, 3])
+def test_the_slope_of_a_norm_is_0_at_elements_of_0(order: float) -> None:
+    x = gt.tensor([0.0, 1.0, 2.0], requires_grad=True)
+    gt.linalg.vector_norm(x, order).backward()
+    array = x.detach().numpy()
+    with np.errstate(divide="ignore"):
+        wanted = array[1:] ** (order - 1) * (array**order).sum() ** (1 / order - 1)
+    assert_close(x.grad, [0, *wanted])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_inverses_determinants_and_solutions(dtype: str) -> None:
     a, b = SQUARE.astype(dtype), SIDES.astype(dtype)

@@ -268,3 +268,42 @@ def test_a_diagonal_is_a_view() -> None:
     assert batch.diagonal(0, 1, 2).stride() == (12, 5)
     with pytest.raises(RuntimeError, match="identical 1, -2"):
         batch.diagonal(0, 1, -2)
+
+
+def test_a_tensor_becomes_its_own_view_in_place() -> None:
+    t = gt.arange(6.0).reshape(2, 3)
+    other = t.view(6)
+    assert t.unsqueeze_(0) is t
+    assert t.shape == (1, 2, 3)
+    assert t.squeeze_().transpose_(0, 1).shape == (3, 2)
+    t[0, 1] = 10
+    assert other.tolist() == [0, 1, 2, 10, 4, 5]
+    assert t.t_().swapaxes_(0, 1).stride() == (1, 3)
+    assert t.t_().as_strided_((2, 2), (3, 1)).tolist() == [[0, 1], [10, 4]]
+    leaf = gt.ones(2, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        leaf.t_()
+    (leaf * 2).t_().unsqueeze_(0)[0, 0].sum().backward()
+    assert leaf.grad.tolist() == [[2, 0, 0], [2, 0, 0]]
+
+
+def test_a_memory_format_says_where_there_is_a_copy_and_what_the_strides_are() -> None:
+    images = gt.arange(24.0).reshape(1, 2, 3, 4)
+    last = images.to(memory_format=gt.channels_last)
+    assert last.stride() == (24, 1, 8, 2)
+    assert last.is_contiguous(memory_format=gt.channels_last)
+    assert not last.is_contiguous()
+    assert last.tolist() == images.tolist()
+    last.zero_()
+    assert images[0, 1, 2, 3] == 23
+    assert last.contiguous(memory_format=gt.channels_last) is last.float(memory_format=gt.channels_last) is last
+    assert last.contiguous().stride() == images.stride()
+    assert images.clone(memory_format=gt.channels_last).stride() == last.stride()
+    assert not images[0].is_contiguous(memory_format=gt.channels_last)
+    volumes = gt.zeros(2, 3, 1, 4, 5).contiguous(memory_format=gt.channels_last_3d)
+    assert volumes.is_contiguous(memory_format=gt.channels_last_3d)
+    with pytest.raises(RuntimeError, match="required rank 4 tensor to use channels_last format"):
+        images[0].to(memory_format=gt.channels_last)
+    leaf = gt.ones(1, 2, 1, 2, requires_grad=True)
+    (leaf.to(memory_format=gt.channels_last) * 3).sum().backward()
+    assert leaf.grad.tolist() == [[[[3, 3]], [[3, 3]]]]

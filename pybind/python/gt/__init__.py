@@ -79,7 +79,7 @@ from gt._layouts import (
 )
 from gt._repr import set_printoptions
 from gt._save import load, save
-from gt._types import Size
+from gt._types import OutOfRangeError, Size
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))
 _functions = _ops.install(globals())

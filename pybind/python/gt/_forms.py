@@ -7,30 +7,32 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt._gt import Tensor, as_tensor
+from gt._gt import Tensor, as_tensor, is_grad_enabled
 
 Function = Callable[..., Any]
 
 # The functions that PyTorch gives an `out=`.
 OUT = frozenset(
     """
-    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos arccosh arcsin
-    arcsinh arctan arctan2 arctanh argmax argmin asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_left_shift
-    bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil clamp clamp_max clamp_min clip
-    column_stack concat concatenate copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div
-    divide dot dstack eq erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather
-    gcd ge greater greater_equal gt heaviside histc hstack hypot i0 igamma igammac index_add index_copy index_reduce
-    index_select inner isin isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log log10 log1p
-    log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logsumexp lt
-    masked_select matmul max maximum mean min minimum mm mode msort mul multinomial multiply mv mvlgamma nan_to_num
-    nanmean nanmedian nanquantile nansum narrow_copy ne neg negative nextafter nonzero norm not_equal outer polygamma
-    pow prod quantile rad2deg reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce
-    searchsorted sgn sigmoid sign signbit sin sinc sinh softmax sort sqrt square stack std sub subtract sum
-    take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var vdot vstack where xlogy
+    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr alias_copy all amax amin aminmax angle any
+    arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin asin asinh atan atan2 atanh baddbmm bitwise_and
+    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil cholesky
+    cholesky_inverse cholesky_solve clamp clamp_max clamp_min clip column_stack concat concatenate conj_physical
+    copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack eq erf erfc
+    erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather gcd ge greater greater_equal gt
+    heaviside histc hstack hypot i0 igamma igammac index_add index_copy index_reduce index_select inner inverse isin
+    isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log log10 log1p log2 log_softmax logaddexp
+    logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logsumexp lt masked_select matmul
+    matrix_power max maximum mean min minimum mm mode msort mul multinomial multiply mv mvlgamma nan_to_num nanmean
+    nanmedian nanquantile nansum narrow_copy ne neg negative nextafter nonzero norm normal not_equal outer polygamma pow
+    prod qr quantile rad2deg randperm reciprocal remainder renorm round row_stack rsqrt scatter scatter_add
+    scatter_reduce searchsorted sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square
+    stack std sub subtract sum svd take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var vdot
+    vstack where xlogy
     """.split()
 )
 # Those whose `out` has the dtype of the result.
-_SAME_DTYPE = frozenset({"amax", "amin", "aminmax"})
+_SAME_DTYPE = frozenset({"amax", "amin", "aminmax", "gather", "multinomial"})
 # In-place methods that are functions too.
 IN_PLACE = """
     abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
@@ -42,7 +44,7 @@ IN_PLACE = """
 _NUMBER_FIRST = frozenset(
     """
     add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power floor_divide
-    ldexp mul multiply polygamma pow remainder sub subtract true_divide where xlogy
+    mul multiply polygamma pow remainder sub subtract true_divide where xlogy
     """.split()
 )
 # Those of two tensors; the others take a number for the second.
@@ -79,7 +81,7 @@ def write(name: str, out: Any, result: Any) -> Any:
             f"{name}(): Expected the dtype for input and out to match, but got {result.dtype} for input's dtype and "
             f"{out.dtype} for out's dtype."
         )
-    if result.requires_grad or out.requires_grad:
+    if is_grad_enabled() and (result.requires_grad or out.requires_grad):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad."

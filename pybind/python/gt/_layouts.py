@@ -21,7 +21,7 @@ class layout(_Word):  # noqa: N801 (PyTorch's name)
 
 
 class memory_format(_Word):  # noqa: N801 (PyTorch's name)
-    """In which order elements lie in memory. All hold the same elements, and the daemon chooses: none has an effect."""
+    """In which order elements lie in memory. The daemon chooses: it says where there is a copy, and what `stride()`."""
 
 
 strided = layout("strided")

@@ -37,6 +37,10 @@ class Size(tuple):
         return f"gt.Size({list(self)})"
 
 
+class OutOfRangeError(IndexError, RuntimeError):
+    """An index that only execution found to be out of range: PyTorch raises one or the other, by the operation."""
+
+
 class ValuesIndices(NamedTuple):
     """Extremes along an axis, and where they are."""
 

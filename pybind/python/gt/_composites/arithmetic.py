@@ -43,6 +43,16 @@ def float_power(input: Tensor | complex, exponent: Tensor | complex) -> Tensor:
     return input.double() ** (exponent.double() if isinstance(exponent, Tensor) else exponent)
 
 
+def float_power_(self: Tensor, exponent: Tensor | complex) -> Tensor:
+    """`float_power`, in place, of float64 tensors."""
+    if self.dtype != _gt.float64:
+        name = self.type().removeprefix("gt.").removesuffix("Tensor")
+        raise RuntimeError(
+            f"the base given to float_power_ has dtype {name} but the operation's result requires dtype Double"
+        )
+    return self.pow_(exponent)
+
+
 def rsub(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
     """`other - alpha * input`."""
     check_tensor("rsub", "input", 1, input)
@@ -72,6 +82,7 @@ METHODS = (
     clamp_min,
     clamp_max,
 )
+TENSOR_METHODS = (float_power_,)
 IN_PLACE = (
     addcdiv,
     lerp,

@@ -14,6 +14,7 @@ from gt._gt import Tensor
 _VIEWS = """
     as_strided diagonal expand permute split split_with_sizes squeeze t transpose unbind unfold unsqueeze view
 """.split()
+_BECOMES = "as_strided squeeze swapaxes t transpose unsqueeze".split()
 
 
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
@@ -89,6 +90,17 @@ def _copy_of(name: str) -> Callable[..., Any]:
     return function
 
 
+def _becomes(name: str) -> Callable[..., Tensor]:
+    """The in-place method that makes a tensor its own view."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self._become(getattr(self, name)(*args, **kwargs))
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"`{name}`, in place: the tensor becomes the view."
+    return method
+
+
 def _h(self: Tensor) -> Tensor:
     """A matrix transposed; there are no complex numbers to conjugate."""
     if self.ndim != 0:
@@ -97,7 +109,7 @@ def _h(self: Tensor) -> Tensor:
 
 
 METHODS = (split_with_sizes, unsafe_split, unsafe_split_with_sizes, unsafe_chunk, narrow_copy, adjoint)
-TENSOR_METHODS = (reshape_as,)
+TENSOR_METHODS = (reshape_as, *map(_becomes, _BECOMES))
 IN_PLACE = ()
 FUNCTIONS = (fill, alias_copy, unravel_index, *map(_copy_of, _VIEWS))
 PROPERTIES = {"H": _h, "mH": adjoint}

@@ -9,14 +9,21 @@ import numpy as np
 
 from gt import _gt
 from gt._composites.common import check_rank
+from gt._forms import write
 from gt._gt import Tensor
 
 
-def logspace(start: float, end: float, steps: int, base: float = 10.0, **options: Any) -> Tensor:
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, *, out: Tensor | None = None, **options: Any
+) -> Tensor:
     """`steps` numbers from `base ** start` to `base ** end`, evenly apart in their logarithms."""
-    exponents = _gt.linspace(float(start), float(end), steps, dtype=_gt.float64)
+    dtype = options.pop("dtype", None) or (_gt.get_default_dtype() if out is None else out.dtype)
+    # Whole numbers are powers of whole numbers.
+    ends = (start, end) if dtype.is_floating_point else (int(start), int(end))
+    exponents = _gt.linspace(*map(float, ends), steps, dtype=_gt.float64)
     powers = _gt.full((), base, dtype=_gt.float64) ** exponents
-    return _gt.tensor(powers, dtype=options.pop("dtype", None) or _gt.get_default_dtype(), **options)
+    made = _gt.tensor(powers, dtype=dtype, **options)
+    return made if out is None else write("logspace", out, made)
 
 
 def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:

@@ -49,6 +49,11 @@ def resolve_neg(input: Tensor) -> Tensor:
     return input
 
 
+def conj_physical_(self: Tensor) -> Tensor:
+    """The tensor itself."""
+    return self
+
+
 METHODS = (
     angle,
     conj,
@@ -56,5 +61,6 @@ METHODS = (
     resolve_conj,
     resolve_neg,
 )
+TENSOR_METHODS = (conj_physical_,)
 IN_PLACE = ()
 FUNCTIONS = (real, imag)

@@ -203,6 +203,8 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """One below the other: along axis 0, vectors being rows."""
+    if not tensors:
+        raise RuntimeError("vstack expects a non-empty TensorList")
     return _gt.cat([t.reshape(1, -1) if t.ndim < 2 else t for t in tensors], 0)
 
 

@@ -116,10 +116,8 @@ def normal(
     std: Tensor | float = 1.0,
     size: Sequence[int] | None = None,
     *,
-    dtype: _gt.dtype | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
     generator: Generator | None = None,
+    **options: Any,
 ) -> Tensor:
     """Normal numbers, whose means and standard deviations are numbers for a tensor of `size`, or tensors."""
     tensors = [t.detach() for t in (mean, std) if isinstance(t, Tensor)]
@@ -130,9 +128,10 @@ def normal(
     if not tensors:
         if size is None:
             raise TypeError("normal() needs a size where mean and std are numbers")
-        drawn = _gt.randn(size, dtype=dtype, device=device, generator=generator) * std + mean
+        requires_grad = options.pop("requires_grad", False)
+        drawn = _gt.randn(size, generator=generator, **options) * std + mean
         return drawn.requires_grad_() if requires_grad else drawn
-    if any(given is not None for given in (size, dtype, device)) or requires_grad:
+    if size is not None or options:
         raise TypeError("normal() takes a size and what follows it only where mean and std are numbers")
     mean, std = (t.detach() if isinstance(t, Tensor) else t for t in (mean, std))
     shape = gt.broadcast_shapes(*(t.shape for t in tensors))

@@ -41,12 +41,20 @@ def norm(
         return (input != 0).to(input.dtype).sum(dim, keepdim=keepdim)
     if p == 1:
         return input.abs().sum(dim, keepdim=keepdim)
-    return root((input * input if p == 2 else input.abs() ** p).sum(dim, keepdim=keepdim), p)
+    return root((input * input if p == 2 else _power(input.abs(), p)).sum(dim, keepdim=keepdim), p)
+
+
+def _power(input: Tensor, p: float) -> Tensor:
+    """`input ** p`, whose slope at 0 is 0 even where there is none."""
+    if p >= 1:
+        return input**p
+    zero = input == 0
+    return _gt.where(zero, 0.0 if p > 0 else math.inf, _gt.where(zero, 1.0, input) ** p)
 
 
 def root(total: Tensor, p: float) -> Tensor:
     """`total ** (1 / p)`, whose slope at 0, which there is none of, is 0 as in PyTorch."""
-    zero = total == 0
+    zero = total == (0 if p > 0 else math.inf)
     filled = _gt.where(zero, 1.0, total)
     return _gt.where(zero, 0.0, filled.sqrt() if p == 2 else filled ** (1 / p))
 

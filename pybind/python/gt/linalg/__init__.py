@@ -6,7 +6,7 @@ brought back; its gradient is again made of operations of GT's.
 
 from __future__ import annotations
 
-from gt import _absent
+from gt import _absent, _forms
 from gt._composites.products import cross as _cross
 from gt._composites.products import matrix_exp, matrix_power, multi_dot, vecdot
 from gt._gt import Tensor
@@ -49,6 +49,13 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     """The diagonals of matrices, the last two axes: a view."""
     return A.diagonal(offset, dim1, dim2)
 
+
+# The others take no `out` in PyTorch either.
+for _name in """
+    cholesky cond cross det eigh eigvalsh inv lstsq lu matmul matrix_norm matrix_power matrix_rank multi_dot norm pinv
+    qr slogdet solve solve_triangular svd svdvals vecdot vector_norm
+""".split():
+    globals()[_name] = _forms.function_form(_name, globals()[_name])
 
 __getattr__ = _absent.getter(__name__)
 

@@ -237,18 +237,20 @@ def svdvals(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
 
 class _PseudoInverse(Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, rcond: Any) -> Tensor:
-        inverse = lapack.run("pinv", CONVERGENCE, np.linalg.pinv, a, rcond=rcond)
+    def forward(ctx: Any, a: Tensor, rcond: Any, hermitian: bool) -> Tensor:
+        # One triangle is looked at; the gradient is, as PyTorch's, that of the whole.
+        looked_at = a.tril() + a.tril(-1).mT if hermitian else a
+        inverse = lapack.run("pinv", CONVERGENCE, np.linalg.pinv, looked_at, rcond=rcond)
         ctx.save_for_backward(a, inverse)
         return inverse
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         # As by Golub and Pereyra (1973).
         a, p = ctx.saved_tensors
         beside = grad.mT @ p @ p.mT
         above = p.mT @ p @ grad.mT
-        return beside - a @ (p @ beside) + above - above @ p @ a - p.mT @ grad @ p.mT, None
+        return beside - a @ (p @ beside) + above - above @ p @ a - p.mT @ grad @ p.mT, None, None
 
 
 def _tolerance(largest: Tensor, sizes: Sequence[int], atol: Any, rtol: Any) -> Tensor:
@@ -275,12 +277,9 @@ def pinv(
     lapack.check("pinv", A, square=hermitian)
     if 0 in A.shape:
         return A.mT.clone()
-    if hermitian:
-        # One triangle is looked at; the gradient is, as PyTorch's, that of the whole.
-        A = A - (A - A.tril() - A.tril(-1).mT).detach()  # noqa: N806
     largest = _magnitudes(A, hermitian).amax(-1)
     tolerance = _tolerance(largest, A.shape[-2:], atol, rtol)
-    return _PseudoInverse.apply(A, (tolerance / gt.where(largest > 0, largest, 1.0)).numpy())
+    return _PseudoInverse.apply(A, (tolerance / gt.where(largest > 0, largest, 1.0)).numpy(), hermitian)
 
 
 def matrix_rank(

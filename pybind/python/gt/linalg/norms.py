@@ -29,7 +29,22 @@ def vector_norm(
     """The norm of order `ord`, a number, of all elements, or along axes."""
     if isinstance(ord, str):
         raise TypeError(f"linalg.vector_norm: the order must be a number, not {ord!r}")
-    return _norm(_wide("linalg.vector_norm", x, dtype), float(ord), dim, keepdim)
+    wide = _wide("linalg.vector_norm", x, dtype)
+    if x.numel() == 0 and (ord < 0 or ord == math.inf):
+        where = "an empty tensor because"
+        if dim is not None:
+            empty = [axis for axis in axes_of(x, dim) if x.shape[axis] == 0]
+            where = f"the dimension {empty[0]} because this dimension is empty and" if empty else ""
+        if where:
+            raise RuntimeError(
+                f"linalg.vector_norm cannot compute the {ord} norm on {where} the operation does not have an identity"
+            )
+    return _norm(wide, float(ord), dim, keepdim)
+
+
+def _largest(magnitudes: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """The largest along an axis; 0 where there is none."""
+    return (magnitudes.amax if magnitudes.shape[dim] else magnitudes.sum)(dim, keepdim=keepdim)
 
 
 def matrix_norm(
@@ -55,7 +70,7 @@ def matrix_norm(
         from gt.linalg.decompositions import svdvals
 
         values = svdvals(matrices.movedim((rows, columns), (-2, -1)))
-        reduced = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        reduced = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
         for axis in sorted((rows, columns)) if keepdim else ():
             reduced = reduced.unsqueeze(axis)
         return reduced
@@ -63,7 +78,7 @@ def matrix_norm(
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     summed, kept = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = matrices.abs().sum(summed, keepdim=True)
-    extreme = sums.amax(kept, keepdim=True) if ord > 0 else sums.amin(kept, keepdim=True)
+    extreme = _largest(sums, kept, keepdim=True) if ord > 0 else sums.amin(kept, keepdim=True)
     return extreme if keepdim else extreme.squeeze((rows, columns))
 
 
