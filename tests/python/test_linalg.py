@@ -194,3 +194,17 @@ def test_gradients_of_gradients_are_those_of_differences(function: Callable[[gt.
 def test_what_is_refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_product_of_reflections() -> None:
+    a, tau = RNG.standard_normal((2, 5, 3)), RNG.standard_normal((2, 3))
+    want = np.zeros((2, 5, 3))
+    for i in range(2):
+        product = np.eye(5)
+        for j in range(3):
+            v = np.concatenate([np.zeros(j), [1.0], a[i, j + 1 :, j]])
+            product = product @ (np.eye(5) - tau[i, j] * np.outer(v, v))
+        want[i] = product[:, :3]
+    operands = gt.tensor(a, requires_grad=True), gt.tensor(tau, requires_grad=True)
+    assert_close(gt.linalg.householder_product(*operands), want, "float64", 1e-12)
+    assert gt.autograd.gradcheck(gt.linalg.householder_product, operands)

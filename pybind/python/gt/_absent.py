@@ -18,8 +18,6 @@ REASONS = {
     "torch.nested": "pad the tensors and use a mask",
     "torch.quantization": "there are no quantized tensors: use bfloat16 or float16 to save memory",
     "torch.ao": "there are no quantized tensors: use bfloat16 or float16 to save memory",
-    "torch.nn.utils.parametrizations": "use gt.nn.utils.weight_norm and gt.nn.utils.spectral_norm",
-    "torch.nn.utils.parametrize": "compute the weight in forward",
     "torch.nn.UninitializedParameter": "give the sizes: a module's parameters exist when it is made",
     **{
         f"torch.nn.Lazy{name}": "give the sizes: gt.nn." + name

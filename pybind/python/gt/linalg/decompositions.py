@@ -91,6 +91,30 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:  # noqa: N803 (PyTorch's name)
     return QR(*lapack.run("qr", CONVERGENCE, lambda x: tuple(np.linalg.qr(x, mode)), A))
 
 
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """The first columns of a product of reflections `1 - tau[i] * v[i] @ v[i].mT`, one for each element of `tau`.
+
+    `v[i]` is column `i` of `A` below its diagonal, on which it is 1, and above which it is 0: what LAPACK makes of QR.
+    """
+    lapack.check("householder_product", A)
+    rows, columns = A.shape[-2:]
+    if rows < columns:
+        raise RuntimeError(
+            "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to input.shape[-1]"
+        )
+    if tau.shape[-1] > columns or tau.shape[:-1] != A.shape[:-2]:
+        raise RuntimeError(
+            "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to tau.shape[-1], and the "
+            f"batches must be the same, but they are of shape {list(A.shape)} and {list(tau.shape)}"
+        )
+    one = _gt.eye(rows, columns, dtype=A.dtype)
+    v = A[..., : tau.shape[-1]].tril(-1) + one[:, : tau.shape[-1]]
+    # The product is 1 - v @ t @ v.mT with a triangle t (Schreiber and Van Loan 1989).
+    inverse = tau.unsqueeze(-1) * (v.mT @ v).triu(1)
+    t = solve_triangular(inverse, tau.diag_embed(), upper=True, unitriangular=True)
+    return one - v @ (t @ v[..., :columns, :].mT)
+
+
 def _no_gradient(name: str, matrix: Tensor, where: str) -> None:
     if matrix.requires_grad and _gt.is_grad_enabled():
         raise NotImplementedError(f"linalg.{name} has a gradient only {where}: detach() the matrix, or use that")

@@ -10,6 +10,7 @@ from gt._gt import Tensor
 from gt.nn import functional
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
+from gt.nn.utils.parametrizations import check_rounds, lengths, matrix_of, spectral_axis
 
 M = TypeVar("M", bound=Module)
 
@@ -64,21 +65,15 @@ class _WeightNorm(_Computed):
         super().__init__(name)
         self.dim = dim
 
-    def _lengths(self, v: Tensor) -> Tensor:
-        if self.dim is None:
-            return gt.norm(v)
-        rest = tuple(axis for axis in range(v.ndim) if axis != self.dim % v.ndim)
-        return gt.norm(v, 2, rest, keepdim=True)
-
     def split(self, module: Module) -> None:
         weight = getattr(module, self.name)
         delattr(module, self.name)
-        module.register_parameter(f"{self.name}_g", Parameter(self._lengths(weight).detach().clone()))
+        module.register_parameter(f"{self.name}_g", Parameter(lengths(weight.detach(), self.dim)))
         module.register_parameter(f"{self.name}_v", Parameter(weight.detach()))
 
     def compute(self, module: Module) -> Tensor:
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        return v * (g / self._lengths(v))
+        return v * (g / lengths(v, self.dim))
 
     def join(self, module: Module) -> None:
         delattr(module, f"{self.name}_g")
@@ -90,19 +85,14 @@ class _SpectralNorm(_Computed):
 
     def __init__(self, name: str, rounds: int, eps: float, dim: int) -> None:
         super().__init__(name)
-        if rounds <= 0:
-            raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={rounds}")
+        check_rounds(rounds)
         self.rounds, self.eps, self.dim = rounds, eps, dim
-
-    def _matrix(self, weight: Tensor) -> Tensor:
-        moved = weight if self.dim == 0 else weight.movedim(self.dim, 0)
-        return moved.reshape(moved.shape[0], -1)
 
     def split(self, module: Module) -> None:
         weight = getattr(module, self.name)
         delattr(module, self.name)
         module.register_parameter(f"{self.name}_orig", Parameter(weight.detach()))
-        rows, columns = self._matrix(weight).shape
+        rows, columns = matrix_of(weight, self.dim).shape
         for end, size in (("u", rows), ("v", columns)):
             start = functional.normalize(gt.randn(size, dtype=weight.dtype), dim=0, eps=self.eps)
             module.register_buffer(f"{self.name}_{end}", start)
@@ -110,7 +100,7 @@ class _SpectralNorm(_Computed):
     def compute(self, module: Module) -> Tensor:
         weight = getattr(module, f"{self.name}_orig")
         u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
-        matrix = self._matrix(weight)
+        matrix = matrix_of(weight, self.dim)
         if module.training:
             with no_grad():
                 for _ in range(self.rounds):
@@ -140,8 +130,7 @@ def spectral_norm(
     module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> M:
     """A weight over its largest singular value, which each call in training knows better (Miyato et al. 2018)."""
-    if dim is None:
-        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+    dim = spectral_axis(module) if dim is None else dim
     _SpectralNorm(name, n_power_iterations, eps, dim).attach(module)
     return module
 
