@@ -196,3 +196,28 @@ def test_the_cosine_of_vectors_that_are_broadcast() -> None:
     x, y = gt.tensor([[[1.0, 0.0]]]), gt.tensor([[[1.0, 1.0]], [[2.0, 0.0]]])
     # Along an axis on which one is stretched: its length counts as that of what it is stretched to.
     assert_close(functional.cosine_similarity(x, y, dim=0), [[3 / 10**0.5, 0.0]], "float32", 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [
+        ("bilinear", [[3.2857143, 5.0714288, 6.8571424], [12.7142859, 14.5, 16.2857151]]),
+        ("bicubic", [[2.6670318, 4.6231036, 6.5791755], [12.5439281, 14.5, 16.4560719]]),
+        ("lanczos", [[2.4141159, 4.4296141, 6.4451127], [12.4845018, 14.5, 16.5154991]]),
+    ],
+)
+def test_antialiasing_mixes_all_that_an_element_stands_for(mode: str, rows: list[list[float]]) -> None:
+    image = gt.arange(30.0, dtype=gt.float64).reshape(1, 1, 5, 6)
+    small = functional.interpolate(image, size=(3, 3), mode=mode, antialias=True)
+    assert_close(small[0, 0, :2], rows, "float64", 1e-5)
+    # What gets no smaller is as without, where the kernel is the same.
+    if mode == "bilinear":
+        large = functional.interpolate(image, size=(9, 8), mode=mode, antialias=True)
+        assert_close(large, functional.interpolate(image, size=(9, 8), mode=mode).numpy(), "float64", 1e-12)
+
+
+def test_antialiasing_of_what_it_is_not_for() -> None:
+    with pytest.raises(ValueError, match="Anti-alias option is restricted to bilinear, bicubic, and lanczos modes"):
+        functional.interpolate(gt.ones(1, 1, 4), size=2, mode="linear", antialias=True)
+    with pytest.raises(ValueError, match="Lanczos mode requires antialias=True"):
+        functional.interpolate(gt.ones(1, 1, 4, 4), size=2, mode="lanczos")

@@ -6,8 +6,8 @@ import math
 
 import gt
 from gt._gt import Tensor
+from gt.nn._images import pad
 from gt.nn._pools import avg_pool2d
-from gt.nn._resample import pad
 
 
 def _by_channel(input: Tensor, parameter: Tensor) -> Tensor:

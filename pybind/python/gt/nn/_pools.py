@@ -15,7 +15,7 @@ import numpy as np
 import gt
 from gt import _gt
 from gt._gt import Tensor
-from gt.nn._resample import averages, resampled, shares
+from gt.nn._resizing import averages, resampled, shares
 from gt.nn._windows import Sizes, batched, by_rank, columns, is_integral, padded, tuple_of
 
 # Windows of one size ------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
     else:
         result = input
         for axis, (size, want) in enumerate(zip(input.shape[2:], sizes, strict=True), start=2):
-            result = resampled(result, axis, averages(size, want), want)
+            result = resampled(result, axis, averages(size, want))
     return result.squeeze(0) if alone else result
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import gt
 from gt._gt import Tensor
-from gt.nn._resample import pad
+from gt.nn._images import pad
 
 Sizes = int | Sequence[int]
 

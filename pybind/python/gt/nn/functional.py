@@ -60,6 +60,7 @@ from gt.nn._convolutions import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from gt.nn._images import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
 from gt.nn._pools import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -80,16 +81,7 @@ from gt.nn._pools import (
     max_unpool2d,
     max_unpool3d,
 )
-from gt.nn._resample import (
-    channel_shuffle,
-    interpolate,
-    pad,
-    pixel_shuffle,
-    pixel_unshuffle,
-    upsample,
-    upsample_bilinear,
-    upsample_nearest,
-)
+from gt.nn._resizing import interpolate, upsample, upsample_bilinear, upsample_nearest
 from gt.nn._windows import fold, unfold
 
 __all__ = [

@@ -1,0 +1,148 @@
+"""Padding and rearranging images as functions, under PyTorch's names: `gt.nn.functional` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gt
+from gt._gt import Tensor
+
+# Padding ------------------------------------------------------------------------------------------------------------
+
+
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """The last axes longer: `pad` is (before, after) of the last axis, then of the one before it, and so on.
+
+    Args:
+        input: Any tensor; for modes other than "constant", one or two axes more than are padded.
+        pad: How much; what is negative is cut off.
+        mode: What stands there: "constant", "reflect", "replicate" or "circular".
+        value: The constant, 0 if not given.
+    """
+    pads = [int(size) for size in pad]
+    if len(pads) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    axes = len(pads) // 2
+    if axes > input.ndim:
+        raise RuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but got padding length "
+            f"{len(pads)} and input of dimension {input.ndim}"
+        )
+    if mode == "constant":
+        return _pad_constant(input, pads, 0.0 if value is None else value)
+    if value not in (None, 0, 0.0):
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    places = {"reflect": _reflected, "replicate": _replicated, "circular": _circled}.get(mode)
+    if places is None:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    if not 1 <= axes <= 3 or input.ndim not in (axes + 1, axes + 2):
+        raise NotImplementedError(
+            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now, of all axes but one or two"
+        )
+    for i in range(axes):
+        axis = input.ndim - 1 - i
+        before, after = pads[2 * i : 2 * i + 2]
+        if before or after:
+            index = places(input, axis, before, after)
+            input = input.index_select(axis, gt.tensor(index, dtype=gt.int64))
+    return input
+
+
+def _pad_constant(input: Tensor, pads: list[int], value: float) -> Tensor:
+    sizes, inner, outer = list(input.shape), [slice(None)] * input.ndim, [slice(None)] * input.ndim
+    for i in range(len(pads) // 2):
+        axis = input.ndim - 1 - i
+        before, after = pads[2 * i : 2 * i + 2]
+        size = input.shape[axis]
+        sizes[axis] = size + before + after
+        if sizes[axis] < 0:
+            raise RuntimeError(
+                f"The input size {size}, plus negative padding {before} and {after} resulted in a negative output "
+                f"size, which is invalid. Check dimension {axis} of your input."
+            )
+        inner[axis] = slice(max(-before, 0), size - max(-after, 0))
+        outer[axis] = slice(max(before, 0), sizes[axis] - max(after, 0))
+    if all(size <= 0 for size in pads):
+        return input[tuple(inner)].clone()
+    result = gt.full(sizes, value, dtype=input.dtype)
+    result[tuple(outer)] = input[tuple(inner)]
+    return result
+
+
+def _reflected(input: Tensor, axis: int, before: int, after: int) -> list[int]:
+    size = input.shape[axis]
+    if before >= size or after >= size:
+        raise RuntimeError(
+            "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding "
+            f"({before}, {after}) at dimension {axis} of input {list(input.shape)}"
+        )
+    return [abs(i) if i < size else 2 * (size - 1) - i for i in range(-before, size + after)]
+
+
+def _replicated(input: Tensor, axis: int, before: int, after: int) -> list[int]:
+    size = input.shape[axis]
+    if size == 0:
+        raise RuntimeError(f"Expected dimension {axis} of the input to be padded to be non-empty")
+    return [min(max(i, 0), size - 1) for i in range(-before, size + after)]
+
+
+def _circled(input: Tensor, axis: int, before: int, after: int) -> list[int]:
+    size = input.shape[axis]
+    if before > size or after > size:
+        raise RuntimeError("Padding value causes wrapping around more than once.")
+    # What is cut off goes first: the rest is the circle.
+    cut, left = max(-before, 0), size - max(-before, 0) - max(-after, 0)
+    return [cut + i % left for i in range(-max(before, 0), left + max(after, 0))]
+
+
+# Rearranging --------------------------------------------------------------------------------------------------------
+
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """`(…, c·r², h, w)` as `(…, c, h·r, w·r)`: channels become pixels."""
+    r = upscale_factor
+    *lead, channels, height, width = _image("pixel_shuffle", input)
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    if channels % (r * r):
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+            f"but input.size(-3)={channels} is not divisible by {r * r}"
+        )
+    split = input.reshape(*lead, channels // (r * r), r, r, height, width)
+    mixed = split.movedim((-4, -3), (-3, -1))
+    return mixed.clone().reshape(*lead, channels // (r * r), height * r, width * r)
+
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """`(…, c, h·r, w·r)` as `(…, c·r², h, w)`: pixels become channels."""
+    r = downscale_factor
+    *lead, channels, height, width = _image("pixel_unshuffle", input)
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    if height % r or width % r:
+        raise RuntimeError(
+            "pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
+            f"({height}, {width}) are not divisible by {r}"
+        )
+    split = input.reshape(*lead, channels, height // r, r, width // r, r)
+    mixed = split.movedim((-3, -1), (-4, -3))
+    return mixed.clone().reshape(*lead, channels * r * r, height // r, width // r)
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """The channels, axis 1, dealt out anew: the first of each group, then the second of each."""
+    samples, channels, *sizes = input.shape
+    if groups <= 0 or channels % groups:
+        raise RuntimeError(
+            f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups."
+        )
+    return input.reshape(samples, groups, channels // groups, *sizes).transpose(1, 2).reshape(input.shape)
+
+
+def _image(name: str, input: Tensor) -> Sequence[int]:
+    if input.ndim < 3:
+        raise RuntimeError(
+            f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)"
+        )
+    return input.shape

@@ -1,0 +1,200 @@
+"""Resizing images as functions, under PyTorch's names: `gt.nn.functional` has them.
+
+Along each axis the result's elements are sums of the input's: a matrix says how much of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+import gt
+from gt._gt import Tensor
+
+
+def resampled(input: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
+    """Axis `axis` as many elements as `matrix` has rows, each the sum of the old ones times a row."""
+    wanted, size = matrix.shape
+    weights = gt.from_numpy(matrix).to(input.dtype)
+    if axis == input.ndim - 1:
+        return input @ weights.T
+    lead, rest = input.shape[:axis], input.shape[axis + 1 :]
+    return (weights @ input.reshape(*lead, size, math.prod(rest))).reshape(*lead, wanted, *rest)
+
+
+def shares(size: int, wanted: int) -> list[tuple[int, int]]:
+    """The bounds of `wanted` windows as even as can be, which cover `size` elements and may overlap."""
+    return [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
+
+
+def averages(size: int, wanted: int) -> np.ndarray:
+    """What `resampled` takes for the means over `shares`."""
+    first, end = np.array(shares(size, wanted)).reshape(wanted, 2, 1).swapaxes(0, 1)
+    place = np.arange(size)
+    return ((first <= place) & (place < end)) / (end - first)
+
+
+# What `resampled` takes for elements between others ------------------------------------------------------------------
+
+
+def _spread(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+    """A row for each row of places and weights; what is past the ends goes to the last element."""
+    matrix = np.zeros((len(places), size))
+    np.add.at(matrix, (np.arange(len(places))[:, None], places.clip(0, size - 1)), weights)
+    return matrix
+
+
+def _linear(at: np.ndarray, size: int) -> np.ndarray:
+    at = at.clip(0)
+    low = np.minimum(at.astype(np.int64), size - 1)
+    share = at - low
+    return _spread(np.stack([low, low + 1], 1), np.stack([1 - share, share], 1), size)
+
+
+def _cubic(at: np.ndarray, size: int) -> np.ndarray:
+    places = np.floor(at).astype(np.int64)[:, None] + np.arange(-1, 3)
+    return _spread(places, _keys(at[:, None] - places, -0.75), size)
+
+
+def _keys(x: np.ndarray, a: float) -> np.ndarray:
+    """The cubic convolution kernel (Keys 1981)."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+# How much of what is so far away is mixed in, and how far that goes, where an image gets no smaller.
+_FILTERS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
+    "bilinear": (1, lambda x: (1 - np.abs(x)).clip(0)),
+    "bicubic": (2, lambda x: _keys(x, -0.5)),
+    "lanczos": (3, lambda x: np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)),
+}
+
+
+def _mixed(mode: str, size: int, wanted: int, step: float) -> np.ndarray:
+    """Each element mixes all within a reach that grows with the step from one to the next."""
+    reach, weight = _FILTERS[mode]
+    wide = max(step, 1.0)
+    centre = (np.arange(wanted)[:, None] + 0.5) * step
+    place = np.arange(size)
+    low, high = np.trunc(centre - reach * wide + 0.5).clip(0), np.trunc(centre + reach * wide + 0.5)
+    weights = np.where((low <= place) & (place < high), weight((place - centre + 0.5) / wide), 0.0)
+    return weights / weights.sum(1, keepdims=True)
+
+
+# How many axes a mode resizes.
+_RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2}
+
+
+def interpolate(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """`(samples, channels, *sizes)` resized to `size`, or by `scale_factor`.
+
+    Args:
+        input: One to three axes after the channels.
+        size: The sizes wanted.
+        scale_factor: Or by how much to multiply them.
+        mode: "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area" or "lanczos".
+        align_corners: Whether the first and last elements stay where they are, for modes that mix elements.
+        recompute_scale_factor: Whether the scale is that of the rounded sizes.
+        antialias: Whether what gets smaller mixes all the elements that it stands for, in two dimensions.
+    """
+    rank = input.ndim - 2
+    if antialias and (mode not in _FILTERS or rank != 2):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input"
+        )
+    if mode == "lanczos" and not antialias:
+        raise ValueError("Lanczos mode requires antialias=True")
+    if mode == "lanczos" and align_corners:
+        raise ValueError("Lanczos mode does not support align_corners=True")
+    if mode not in ("nearest", "nearest-exact", "area", *_RANKS):
+        raise NotImplementedError(f"Input Error: no interpolation mode is called {mode}")
+    if not 1 <= rank <= 3 or _RANKS.get(mode, rank) != rank:
+        raise NotImplementedError(
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | "
+            f"linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
+        )
+    if align_corners is not None and mode not in _RANKS:
+        raise ValueError(
+            "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
+        )
+    if (size is None) == (scale_factor is None):
+        raise ValueError(
+            "either size or scale_factor should be defined"
+            if size is None
+            else "only one of size or scale_factor should be defined"
+        )
+    old = list(input.shape[2:])
+    scales: list[float | None] = [None] * rank
+    if size is not None:
+        if recompute_scale_factor:
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        sizes = [size] * rank if isinstance(size, int) else [int(n) for n in size]
+    else:
+        factors = [float(scale_factor)] * rank if isinstance(scale_factor, int | float) else list(scale_factor or ())
+        sizes = [math.floor(n * f) for n, f in zip(old, factors, strict=len(factors) == rank)]
+        if not recompute_scale_factor:
+            scales = list(factors)
+    if len(sizes) != rank:
+        raise ValueError(
+            "Input and output must have the same number of spatial dimensions, but got input with spatial dimensions "
+            f"of {old} and output size of {sizes}"
+        )
+    if any(n <= 0 for n in (*old, *sizes)):
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {old} output {sizes}")
+    for axis, (n, want, scale) in enumerate(zip(old, sizes, scales, strict=True), start=2):
+        if n == want and scale in (None, 1.0):
+            continue
+        step = 1 / scale if scale else n / want
+        if mode == "area":
+            input = resampled(input, axis, averages(n, want))
+        elif mode.startswith("nearest"):
+            shift = 0.5 if mode == "nearest-exact" else 0.0
+            places = [min(math.floor((i + shift) * step), n - 1) for i in range(want)]
+            input = input.index_select(axis, gt.tensor(places, dtype=gt.int64))
+        else:
+            if align_corners:
+                step = (n - 1) / (want - 1) if want > 1 else 0.0
+            if antialias:
+                matrix = _mixed(mode, n, want, step)
+            else:
+                at = np.arange(want) * step if align_corners else (np.arange(want) + 0.5) * step - 0.5
+                matrix = _cubic(at, n) if mode == "bicubic" else _linear(at, n)
+            input = resampled(input, axis, matrix)
+    return input
+
+
+def upsample(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate`, by its older name."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """`interpolate`, each element of the result the nearest one, by its older name."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """`interpolate`, mixing the four elements around, the corners staying, by its older name."""
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
