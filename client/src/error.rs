@@ -69,7 +69,10 @@ fn failure_text(failure: &Failure, traceback: Option<&str>) -> String {
             format!("index {index} is out of bounds for dimension {axis} with size {size}")
         }
         Fault::ZeroDivision => "ZeroDivisionError: integer division by zero".to_owned(),
-        Fault::WorkerLost => "the worker that held the tensor is gone".to_owned(),
+        Fault::WorkerLost { worker, end } => format!(
+            "worker {worker} {end}, and the tensors it held are lost; the session goes on: make them again, from a \
+             checkpoint if there is one (gtctl status says how the worker stands)"
+        ),
         Fault::Internal => "a defect in GT; the daemon's log has the details".to_owned(),
     };
     let op = failure.op.map_or("transfer", |op| op.name());

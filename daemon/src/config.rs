@@ -1,13 +1,17 @@
 //! The command line of `gtd`.
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The GT daemon: owns this machine's devices and computes for any process that connects.
 #[derive(Debug, Parser)]
-#[command(name = "gtd", version)]
+#[command(name = "gtd", version, disable_help_subcommand = true)]
 pub struct Config {
+    /// What to be other than a daemon.
+    #[command(subcommand)]
+    pub role: Option<Role>,
+
     /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own; a list,
     /// as in cpu:1,proc-cpu:2, is all of them.
     #[arg(long, default_value = "cpu:1", value_name = "KIND:N,…", env = "GT_WORKERS")]
@@ -41,6 +45,21 @@ pub struct Config {
     /// The abstract name at which a private daemon's further clients connect.
     #[arg(long, hide = true, requires = "private", value_name = "@NAME", value_parser = abstract_name)]
     pub name: Option<PathBuf>,
+}
+
+/// What the program can be besides a daemon.
+#[derive(Debug, Subcommand)]
+pub enum Role {
+    /// A worker of a daemon, which starts it.
+    #[command(hide = true)]
+    Worker {
+        /// The connected socket of its daemon.
+        #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
+        fd: i32,
+        /// What it is called, for those who list processes.
+        #[arg(long)]
+        name: String,
+    },
 }
 
 fn abstract_name(text: &str) -> Result<PathBuf, String> {

@@ -20,6 +20,7 @@ use gt_protocol::{RefusalCode, Refused, SessionStatus};
 use gt_shm::port::POP_SLOTS_MAX;
 use gt_shm::{Arena, Corrupt, DaemonPort, SessionState};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Estimated time an instruction takes besides its arithmetic and memory traffic, nanoseconds.
@@ -648,7 +649,7 @@ impl Session {
     ///
     /// # Errors
     /// The session's limit is reached, or the system has no more.
-    pub fn grow_arena(&mut self, bytes: u64, link: &mut dyn WorkerLink) -> Result<(u32, u64, OwnedFd), Refused> {
+    pub fn grow_arena(&mut self, bytes: u64, link: &mut dyn WorkerLink) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
         let held = self.arena_bytes_total;
         let limit = ARENA_BYTES_PER_SESSION_MAX;
         let wanted = bytes.max(ARENA_BYTES_MIN).max(held.min(ARENA_GROWTH_BYTES_MAX));
@@ -669,7 +670,8 @@ impl Session {
         let len = arena.len();
         self.arena_bytes.push(len);
         self.arena_bytes_total += len;
-        link.add_arena(self.stream, arena);
+        let fd = Arc::new(fd);
+        link.add_arena(self.stream, arena, &fd);
         Ok((segment, len, fd))
     }
 

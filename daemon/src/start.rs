@@ -1,12 +1,13 @@
 //! From the command line to a running dispatcher, and back to a clean end.
 
-use crate::config::{Config, WorkerKind};
+use crate::config::{Config, Role, WorkerKind};
 use crate::dispatcher::{Dispatcher, Parts};
 use crate::listen;
 use crate::log::InstructionLog;
 use crate::modifiers;
 use crate::tape::Tape;
 use crate::worker::WorkerLink;
+use crate::worker::process::{self, ProcessLink};
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use clap::Parser;
 use gt_cpu::{CpuBackend, CpuOptions};
@@ -26,14 +27,21 @@ const CPU_GFLOPS_PER_THREAD: f64 = 40.0;
 /// and what all of them together move, gigabytes a second.
 const CPU_GBYTES_PER_S: f64 = 16.0;
 
+/// The program that runs, even where its file has been replaced.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// Runs the program `gtd`; the binary does nothing else.
 pub fn main() -> ExitCode {
     let config = Config::parse();
     start_tracing();
-    match run(&config) {
+    let (who, result) = match &config.role {
+        Some(Role::Worker { fd, name }) => (format!("gtd: worker {name}"), work(*fd)),
+        None => ("gtd".into(), run(&config)),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("gtd: {error}"));
+            complain(&format!("{who}: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -69,7 +77,7 @@ fn start_tracing() {
 pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
     let client = match config.client_fd {
         // Before anything else is opened.
-        Some(fd) => Some(take_client(fd)?),
+        Some(fd) => Some(take_socket(fd)?),
         None => None,
     };
     let signals = take_signals()?;
@@ -112,6 +120,11 @@ pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn work(fd: RawFd) -> Result<(), Box<dyn Error>> {
+    // Before anything else is opened.
+    process::child::run(take_socket(fd)?)
+}
+
 /// SIGTERM and SIGINT as a descriptor. Before any thread starts, so that all of them inherit the mask.
 fn take_signals() -> nix::Result<SignalFd> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
@@ -119,11 +132,11 @@ fn take_signals() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-/// The client's socket, and nothing else of what the client's process had open.
-fn take_client(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
+/// The socket that this process was started with, and nothing else of what the process that started it had open.
+fn take_socket(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
     // SAFETY: asks about a number.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return Err(format!("--client-fd {fd} is not open").into());
+        return Err(format!("descriptor {fd} is not open").into());
     }
     // SAFETY: it is open, and nothing in this process knows of it yet; if it is standard input, nothing here reads it.
     let given = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -152,7 +165,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn start_workers(config: &Config) -> Result<Vec<Box<dyn WorkerLink>>, Box<dyn Error>> {
+fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
     let defaults = CpuOptions::default();
     let kinds = &config.workers.0;
     let threads = (config.threads.map_or(defaults.threads, |threads| threads as usize) / kinds.len()).max(1);
@@ -166,16 +179,14 @@ fn start_workers(config: &Config) -> Result<Vec<Box<dyn WorkerLink>>, Box<dyn Er
             kind: "cpu".into(),
             threads: threads as u32,
             memory_bytes_limit: memory as u64,
-            memory_bytes: 0,
+            ..WorkerInfo::default()
         };
         match kind {
             WorkerKind::Cpu => {
                 let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory });
                 links.push(Box::new(ThreadLink::start(backend, info, rates, inline_ns_max)?));
             }
-            WorkerKind::ProcCpu => {
-                return Err("workers in processes of their own (proc-cpu) are not in this version: use cpu".into());
-            }
+            WorkerKind::ProcCpu => links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), info, rates)?)),
         }
     }
     Ok(links)

@@ -17,6 +17,7 @@ pub mod grad;
 pub mod graph;
 pub mod infer;
 pub mod instruction;
+pub mod lost;
 pub mod math;
 pub mod philox;
 pub mod placement;

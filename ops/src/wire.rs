@@ -17,6 +17,7 @@ use crate::dtype::DType;
 use crate::instruction::{
     Attrs, INPUTS_MAX, Inputs, Instruction, LossReduction, LossSpec, Operand, Scalar, SliceSpec, TensorId,
 };
+use crate::lost::{WorkerEnd, WorkerName};
 use crate::placement::{Layout, Placement, Wish, Workers};
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{AttrKind, Op};
@@ -501,8 +502,13 @@ pub enum Fault {
     },
     /// Integer division by zero.
     ZeroDivision,
-    /// The worker that held the tensor is gone.
-    WorkerLost,
+    /// The worker that held the tensor, or should have made it, has ended.
+    WorkerLost {
+        /// Which.
+        worker: WorkerName,
+        /// How.
+        end: WorkerEnd,
+    },
     /// A defect in GT; the daemon's log has the details.
     Internal,
 }
@@ -536,7 +542,10 @@ impl Completion {
                 Fault::OutOfMemory { requested, held, limit } => (1, [requested, held, limit]),
                 Fault::IndexOutOfRange { index, axis, size } => (2, [index as u64, axis, size]),
                 Fault::ZeroDivision => (3, [0; 3]),
-                Fault::WorkerLost => (4, [0; 3]),
+                Fault::WorkerLost { worker, end } => {
+                    let [low, high] = worker.words();
+                    (4, [low, high, end.word()])
+                }
                 Fault::Internal => (5, [0; 3]),
             };
             slot[1] = code;
@@ -553,7 +562,10 @@ impl Completion {
             1 => Fault::OutOfMemory { requested: slot[4], held: slot[5], limit: slot[6] },
             2 => Fault::IndexOutOfRange { index: slot[4] as i64, axis: slot[5], size: slot[6] },
             3 => Fault::ZeroDivision,
-            4 => Fault::WorkerLost,
+            4 => {
+                let worker = WorkerName::from_words([slot[4], slot[5]]);
+                Fault::WorkerLost { worker, end: WorkerEnd::from_word(slot[6]) }
+            }
             _ => Fault::Internal,
         };
         Completion {
@@ -693,7 +705,7 @@ mod tests {
             failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3 }),
             failure(Fault::IndexOutOfRange { index: -7, axis: 1, size: 3 }),
             failure(Fault::ZeroDivision),
-            failure(Fault::WorkerLost),
+            failure(Fault::WorkerLost { worker: WorkerName::new("cpu:3"), end: WorkerEnd::Signal(9) }),
             failure(Fault::Internal),
         ] {
             let completion = Completion { token: 4, result };

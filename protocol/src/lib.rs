@@ -29,7 +29,7 @@ pub use link::{
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, Hello, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,
-    SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerTraffic,
+    SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerState, WorkerTraffic,
 };
 
 /// The version of this protocol, of the rings and of the instructions that travel in them. Both

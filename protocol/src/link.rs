@@ -16,7 +16,11 @@ use std::time::Duration;
 /// Descriptors that a daemon's message may carry: segment C, segment D, doorbell.
 const DAEMON_FDS_MAX: usize = 3;
 
-fn send<M: Serialize>(socket: &Socket, message: &M, fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
+/// Sends a message of whatever kind, as JSON.
+///
+/// # Errors
+/// If the peer is gone or has no room for `timeout`, or the message is too long.
+pub fn send<M: Serialize>(socket: &Socket, message: &M, fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
     let bytes = serde_json::to_vec(message).map_err(|error| Error::Malformed(error.to_string()))?;
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(Error::Malformed(format!("it has {} bytes; {MESSAGE_BYTES_MAX} are allowed", bytes.len())));
@@ -33,6 +37,15 @@ fn recv_bytes(socket: &Socket, fds_max: usize, timeout: Duration) -> Result<(Vec
 
 fn parse<M: DeserializeOwned>(bytes: &[u8]) -> Result<M> {
     serde_json::from_slice(bytes).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+/// Receives a message of whatever kind, with `fds_max` descriptors at most.
+///
+/// # Errors
+/// If the peer is gone, says nothing for `timeout` or says nonsense.
+pub fn recv<M: DeserializeOwned>(socket: &Socket, fds_max: usize, timeout: Duration) -> Result<(M, Vec<OwnedFd>)> {
+    let (bytes, fds) = recv_bytes(socket, fds_max, timeout)?;
+    Ok((parse(&bytes)?, fds))
 }
 
 /// Sends what a client says.
@@ -62,7 +75,7 @@ pub fn send_daemon_message(
 /// # Errors
 /// If the client is gone, says nothing for `timeout` (zero: does not wait) or says nonsense.
 pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientMessage> {
-    parse(&recv_bytes(socket, 0, timeout)?.0)
+    Ok(recv(socket, 0, timeout)?.0)
 }
 
 /// Receives what the daemon says.
@@ -70,8 +83,7 @@ pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientM
 /// # Errors
 /// If the daemon is gone, says nothing for `timeout` or says nonsense.
 pub fn recv_daemon_message(socket: &Socket, timeout: Duration) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
-    let (bytes, fds) = recv_bytes(socket, DAEMON_FDS_MAX, timeout)?;
-    Ok((parse(&bytes)?, fds))
+    recv(socket, DAEMON_FDS_MAX, timeout)
 }
 
 /// Receives a client's hello. The version is looked at before anything else, so a hello of any

@@ -143,8 +143,24 @@ pub struct SessionGrant {
     pub arena_bytes_max: u64,
 }
 
+/// How a worker stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// It works.
+    #[default]
+    Running,
+    /// It is being started; what it is sent waits.
+    Starting,
+    /// It ended too often, and will be tried again later; until then what it is sent fails.
+    Down,
+    /// A state that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
 /// A worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
     /// Its name, as users write it: `cpu:0`.
     pub name: String,
@@ -159,6 +175,18 @@ pub struct WorkerInfo {
     /// Bytes that its tensors take now.
     #[serde(default)]
     pub memory_bytes: u64,
+    /// Its process, if it has one of its own that is running.
+    #[serde(default)]
+    pub process: Option<u32>,
+    /// How it stands.
+    #[serde(default)]
+    pub state: WorkerState,
+    /// How often it has ended and what it held was lost.
+    #[serde(default)]
+    pub losses: u32,
+    /// How it ended the last time.
+    #[serde(default)]
+    pub last_loss: Option<String>,
 }
 
 /// What a worker has told others for one session.

@@ -22,7 +22,7 @@ fn welcome(session: Option<SessionGrant>) -> Welcome {
             kind: "cpu".into(),
             threads: 2,
             memory_bytes_limit: 1 << 30,
-            memory_bytes: 0,
+            ..WorkerInfo::default()
         }],
     }
 }

@@ -58,6 +58,16 @@ impl Arena {
         Ok((Self(Arc::new(segment)), fd))
     }
 
+    /// Maps an arena that the daemon sent, announced as `len` bytes long: a worker's view of it.
+    ///
+    /// # Errors
+    /// If the segment is not what was announced.
+    pub fn map(fd: OwnedFd, len: u64) -> Result<Self> {
+        let segment = Segment::map_peer(fd, len, Access::ReadWrite)?;
+        advise_huge_pages(&segment);
+        Ok(Self(Arc::new(segment.detach().0)))
+    }
+
     /// Bytes in the arena.
     #[expect(clippy::len_without_is_empty, reason = "an arena is never empty")]
     pub fn len(&self) -> u64 {

@@ -162,9 +162,19 @@ impl DaemonPort {
     /// # Panics
     /// If a ring's size is not a power of two.
     pub fn create(sq_slots: u32, cq_slots: u32) -> Result<(Self, PortFds)> {
+        Self::create_with(sq_slots, cq_slots, Doorbell::new()?)
+    }
+
+    /// [`create`](Self::create) with a doorbell that is there already.
+    ///
+    /// # Errors
+    /// If the kernel refuses a segment.
+    ///
+    /// # Panics
+    /// If a ring's size is not a power of two.
+    pub fn create_with(sq_slots: u32, cq_slots: u32, doorbell: Doorbell) -> Result<(Self, PortFds)> {
         let c = Segment::create("gt-c", segment_c_bytes(sq_slots), Access::ReadOnly, Access::ReadWrite)?;
         let d = Segment::create("gt-d", segment_d_bytes(cq_slots), Access::ReadWrite, Access::ReadOnly)?;
-        let doorbell = Doorbell::new()?;
         let (c, c_fd) = c.detach();
         let (d, d_fd) = d.detach();
         let fds = PortFds { c: c_fd, d: d_fd, doorbell: doorbell.try_clone()?.into() };
@@ -399,6 +409,12 @@ impl Submitter {
         self.sq.free_slots()
     }
 
+    /// Slots pushed and not yet published.
+    #[inline]
+    pub fn unpublished_slots(&self) -> u32 {
+        self.sq.unpublished_slots()
+    }
+
     /// Slots of the ring.
     #[inline]
     pub fn capacity(&self) -> u32 {
@@ -456,24 +472,32 @@ impl Completions {
         matches!(self.cq.pop(&mut slot), Ok(1)).then_some(slot[0])
     }
 
+    /// Copies waiting completions into the front of `out`; returns how many.
+    pub fn pop_many(&mut self, out: &mut [Slot]) -> usize {
+        // As for `pop`.
+        self.cq.pop(out).unwrap_or(0)
+    }
+
     /// True if a completion waits: one load.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.cq.has_work()
     }
 
+    /// [`wait_any`](Self::wait_any), and takes the completion.
+    pub fn wait(&mut self, spin: Duration, timeout: Duration) -> Option<Slot> {
+        self.pop().or_else(|| if self.wait_any(spin, timeout) { self.pop() } else { None })
+    }
+
     /// Waits for a completion: spins for `spin` (see [`spin_default`]), then sleeps on a futex until
-    /// `timeout` has passed in all. `None` after the timeout, or as soon as the session is closed.
+    /// `timeout` has passed in all. False after the timeout, or as soon as the session is closed.
     ///
     /// A daemon that was killed cannot wake anybody: use timeouts of a tenth of a second or so and
     /// look at the socket in between.
-    pub fn wait(&mut self, spin: Duration, timeout: Duration) -> Option<Slot> {
-        if let Some(slot) = self.pop() {
-            return Some(slot);
-        }
+    pub fn wait_any(&mut self, spin: Duration, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         if spin_until(spin.min(timeout), || self.cq.has_work()) {
-            return self.pop();
+            return true;
         }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -483,11 +507,11 @@ impl Completions {
                 }
                 self.cq.cancel_sleep();
             }
-            if let Some(slot) = self.pop() {
-                return Some(slot);
+            if self.cq.has_work() {
+                return true;
             }
             if self.state() == SessionState::Closed || Instant::now() >= deadline {
-                return None;
+                return false;
             }
         }
     }

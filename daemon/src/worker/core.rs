@@ -17,10 +17,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct StreamShared {
     /// Set when the session has ended: what is still queued for it need not be done.
     pub cancelled: AtomicBool,
+    /// Why a tensor that is not here is lost: what the worker held before it had to be started again.
+    lost: Option<Fault>,
     arenas: Mutex<Vec<Arena>>,
 }
 
 impl StreamShared {
+    /// For a session whose earlier tensors are lost, if there is a reason.
+    pub fn after(lost: Option<Fault>) -> StreamShared {
+        StreamShared { lost, ..StreamShared::default() }
+    }
+
+    /// Why a tensor is not here. That one was never made is a defect of the dispatcher's.
+    #[cold]
+    fn missing(&self, what: &'static str, instruction: TensorId, op: Option<Op>) -> Failure {
+        match self.lost {
+            Some(fault) => Failure { fault, instruction, op },
+            None => defect(what, instruction, op),
+        }
+    }
+
     /// Adds the next arena.
     pub fn add_arena(&self, arena: Arena) {
         self.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
@@ -143,7 +159,7 @@ impl<B: Backend> Core<B> {
             return Err(defect("a step of a session that was never opened", origin, None));
         };
         if stream.shared.cancelled.load(Relaxed) {
-            return Err(Failure { fault: Fault::WorkerLost, instruction: origin, op: None });
+            return Err(Failure { fault: Fault::Internal, instruction: origin, op: None });
         }
         let backend = &mut self.backend;
         match command {
@@ -218,7 +234,9 @@ fn gather<'a, T>(
             Operand::Tensor(id) => match stream.get(*id) {
                 Some(Ok(tensor)) => Input::Tensor(tensor),
                 Some(Err(failure)) => return Err(*failure),
-                None => return Err(defect("an operand that was never made", origin, Some(instruction.op))),
+                None => {
+                    return Err(stream.shared.missing("an operand that was never made", origin, Some(instruction.op)));
+                }
             },
         };
     }
@@ -275,7 +293,7 @@ fn fetch<B: Backend>(
     let tensor = match stream.get(id) {
         Some(Ok(tensor)) => tensor,
         Some(Err(failure)) => return Err(*failure),
-        None => return Err(defect("a fetch of a tensor that was never made", origin, None)),
+        None => return Err(stream.shared.missing("a fetch of a tensor that was never made", origin, None)),
     };
     caught(|| backend.read(tensor, offset_bytes as usize, host(&range))).map_err(|error| failure(error, origin, None))
 }
@@ -292,7 +310,7 @@ fn write<B: Backend>(
     let at = WorkerTensor::from_id(id);
     let tensor = match stream.cells.get_mut(at.place()) {
         Some(Cell::Holds(found, value)) if *found == at => value,
-        _ => return Err(defect("a write to a tensor that was never made", origin, None)),
+        _ => return Err(stream.shared.missing("a write to a tensor that was never made", origin, None)),
     };
     let made = tensor.as_mut().map_err(|failure| *failure)?;
     let result = caught(|| backend.write(made, offset_bytes as usize, host(&range)))
@@ -466,7 +484,7 @@ mod tests {
         let (mut core, shared) = core();
         shared.cancelled.store(true, Relaxed);
         let result = core.run(0, 2, &instruction(Op::Neg, at(2), &[at(1)], 0), None);
-        assert_eq!(result.unwrap_err().fault, Fault::WorkerLost);
+        assert_eq!(result.unwrap_err().fault, Fault::Internal);
         assert_eq!(core.backend.last_uses, [0]);
         core.close(0);
         assert!(core.run(0, 3, &Command::Sync { token: 1 }, None).is_err());

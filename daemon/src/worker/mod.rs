@@ -2,12 +2,16 @@
 //!
 //! A worker owns one device and does one thing after another. What it is sent is a stream of the same 64-byte slots
 //! that clients send, with the worker's names for tensors; what it answers is one completion a step, in order.
-//! [`thread`] runs a worker in this process; a worker in a process of its own would speak the same slots.
+//! [`thread`] runs a worker in this process, [`process`] in one of its own. Both have the same queue (`queue`) and the
+//! same loop (`serve`) around the same [`Core`].
 //!
 //! The dispatcher knows only [`WorkerLink`]. It must not know on which thread a step runs.
 
 mod ahead;
 mod core;
+pub mod process;
+mod queue;
+mod serve;
 pub mod thread;
 
 pub use self::ahead::{AHEAD_BYTES_MIN, Job, STAGES_MAX};
@@ -18,7 +22,8 @@ use gt_ops::wire::{Command, Failure};
 use gt_ops::{Meta, TensorId};
 use gt_protocol::WorkerInfo;
 use gt_shm::Arena;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which session a step belongs to, and where its worker keeps that session's tensors.
@@ -99,8 +104,8 @@ pub trait WorkerLink {
     /// Makes room for a session's tensors.
     fn open(&mut self, stream: Stream);
 
-    /// Makes the next arena of a session known; they count from 0.
-    fn add_arena(&mut self, stream: Stream, arena: Arena);
+    /// Makes the next arena of a session known; they count from 0. `fd` is its memory, for a worker elsewhere.
+    fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>);
 
     /// Cancels what is queued for a session, then frees its tensors and lets go of its arenas.
     fn close(&mut self, stream: Stream);

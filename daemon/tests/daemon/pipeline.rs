@@ -66,7 +66,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             kind: "cpu".into(),
             threads: 1,
             memory_bytes_limit: 1 << 30,
-            memory_bytes: 0,
+            ..WorkerInfo::default()
         };
         let backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 30 });
         let link = ThreadLink::start(backend, info, (10.0, 10.0), 1000).unwrap();

@@ -1,0 +1,135 @@
+//! A worker's process: the program `gtd worker`.
+//!
+//! It has nothing of the daemon's but the socket it was started with, and what comes through that. It ends when it is
+//! told to, when the socket hangs up, or with the daemon.
+
+use super::{Message, Ready, loss_of};
+use crate::worker::Core;
+use crate::worker::core::StreamShared;
+use crate::worker::queue::kind;
+use crate::worker::serve::{Transport, Worker};
+use gt_cpu::{CpuBackend, CpuOptions};
+use gt_ops::wire::Slot;
+use gt_protocol::WorkerInfo;
+use gt_shm::port::spin_default;
+use gt_shm::socket::MESSAGE_FDS_MAX;
+use gt_shm::{Arena, ClientPort, Completions, Full, PortFds, Socket, Submitter};
+use nix::sys::signal::{SigSet, Signal};
+use std::collections::HashMap;
+use std::error::Error;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The daemon says the first thing at once.
+const START_DEADLINE: Duration = Duration::from_secs(10);
+/// How long to sleep at most without looking around, and to wait for what was announced.
+const NAP: Duration = Duration::from_secs(3600);
+
+/// Works for the daemon at the other end of `socket` until it is told to end.
+///
+/// # Errors
+/// Whatever keeps it from starting.
+pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
+    reset_signals()?;
+    // Whatever becomes of the daemon, this process does not outlive it.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let (Message::Start { info, report_slots, work_slots }, fds) =
+        gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
+    else {
+        return Err("the daemon said something else before it said what this worker is".into());
+    };
+    let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| format!("{} descriptors instead of 3", fds.len()))?;
+    let port = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?;
+    name_process(&info);
+    let options = CpuOptions { threads: info.threads as usize, memory_bytes_limit: info.memory_bytes_limit as usize };
+    let core = Core::new(CpuBackend::new(options));
+    gt_protocol::link::send(&socket, &Ready { version: env!("CARGO_PKG_VERSION").into() }, &[], START_DEADLINE)?;
+    let (reports, steps) = port.split();
+    let transport = PortTransport { socket, steps, reports, sessions: HashMap::new() };
+    Worker::new(Arc::new(Mutex::new(core)), transport).run();
+    Ok(())
+}
+
+/// What the daemon ignores or blocks, a worker does not.
+fn reset_signals() -> nix::Result<()> {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD] {
+        // SAFETY: the default action runs no code of this process.
+        unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) }?;
+    }
+    SigSet::empty().thread_set_mask()
+}
+
+/// For `ps` and `top`.
+fn name_process(info: &WorkerInfo) {
+    if let Ok(name) = std::ffi::CString::new(format!("gtd-{}", info.name)) {
+        let _ = nix::sys::prctl::set_name(&name);
+    }
+}
+
+/// The worker's ends of the rings, and of the socket beside them.
+struct PortTransport {
+    socket: Socket,
+    steps: Completions,
+    reports: Submitter,
+    sessions: HashMap<u64, Arc<StreamShared>>,
+}
+
+impl PortTransport {
+    fn take_message(&mut self) -> Result<(), Box<dyn Error>> {
+        let (message, fds) = gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)?;
+        match message {
+            Message::Arena { session, bytes } => {
+                let fd = fds.into_iter().next().ok_or("an arena without its memory")?;
+                let arena = Arena::map(fd, bytes)?;
+                if let Some(shared) = self.sessions.get(&session) {
+                    shared.add_arena(arena);
+                }
+                Ok(())
+            }
+            Message::Start { .. } => Err("it was started twice".into()),
+        }
+    }
+}
+
+impl Transport for PortTransport {
+    fn pop(&mut self, out: &mut [Slot]) -> usize {
+        self.steps.pop_many(out)
+    }
+    fn wait(&mut self) -> bool {
+        self.steps.wait_any(spin_default(), NAP) || !self.socket.is_hung_up()
+    }
+    fn push(&mut self, report: Slot) -> Result<(), Full> {
+        self.reports.push(&[report])
+    }
+    fn unpublished_slots(&self) -> u32 {
+        self.reports.unpublished_slots()
+    }
+    fn publish(&mut self) {
+        self.reports.publish();
+    }
+    fn arrived(&mut self, heads: &mut dyn Iterator<Item = &Slot>) {
+        // What is queued for a session that has ended need not be done.
+        for head in heads.filter(|head| head[0] == kind::CLOSE) {
+            if let Some(shared) = self.sessions.get(&head[2]) {
+                shared.cancelled.store(true, Relaxed);
+            }
+        }
+    }
+    fn open(&mut self, head: &Slot) -> Arc<StreamShared> {
+        let shared = Arc::new(StreamShared::after(loss_of([head[5], head[6], head[7]])));
+        self.sessions.insert(head[2], shared.clone());
+        shared
+    }
+    fn close(&mut self, session: u64) {
+        self.sessions.remove(&session);
+    }
+    fn message(&mut self) -> bool {
+        let taken = self.take_message();
+        if let Err(error) = &taken {
+            tracing::error!(target: "gtd::worker", %error, "a message of the daemon's could not be taken");
+        }
+        taken.is_ok()
+    }
+}

@@ -1,0 +1,252 @@
+//! The thread that starts a worker's process, waits for its end, and starts it again.
+//!
+//! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
+//! lives as long as the link: a process asks the system to end it together with the thread that started it.
+
+use super::{Message, Ready};
+use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
+use gt_ops::lost::WorkerEnd;
+use gt_protocol::WorkerInfo;
+use gt_shm::{DaemonPort, Doorbell, Socket};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io::Error;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A process that has not answered by then will not.
+const READY_DEADLINE: Duration = Duration::from_secs(10);
+/// A process that lived so long did not end for the reason of the one before.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+/// The second start in a row waits so long, and each further one twice as long as the one before.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// After so many ends in a row, the worker is down:
+const LOSSES_MAX: u32 = 6;
+/// it is tried again only after so long.
+const DOWN_FOR: Duration = Duration::from_secs(30);
+
+/// What became of the process.
+pub enum News {
+    /// It works.
+    Started {
+        /// The process.
+        child: Child,
+        /// Its rings.
+        port: DaemonPort,
+    },
+    /// It is gone.
+    Ended {
+        /// How it ended.
+        end: WorkerEnd,
+        /// Whether it takes long until it is started again.
+        waits: bool,
+    },
+}
+
+/// A worker's process.
+pub struct Child {
+    /// Its number, for people.
+    pub pid: u32,
+    /// For messages.
+    pub socket: Socket,
+    /// Whether it was ended for what it said.
+    pub distrusted: bool,
+    pidfd: OwnedFd,
+}
+
+impl Child {
+    /// Ends it.
+    pub fn kill(&self) {
+        // Fails if it has ended.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Whether there is news that has not been read.
+    news: AtomicBool,
+    stopping: Mutex<bool>,
+    stopped: Condvar,
+}
+
+/// The dispatcher's end of the thread.
+pub struct Keeper {
+    shared: Arc<Shared>,
+    news: Receiver<News>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    /// Starts the thread, and with it the process.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub fn start(program: PathBuf, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
+        let shared = Arc::<Shared>::default();
+        let (sender, news) = channel();
+        let name = format!("gt-keeps-{}", info.name);
+        let keeping = Keeping { program, info, bell, shared: shared.clone(), news: sender };
+        let thread = std::thread::Builder::new().name(name).spawn(move || keeping.run())?;
+        Ok(Keeper { shared, news, thread })
+    }
+
+    /// Whether there is news.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.shared.news.load(SeqCst)
+    }
+
+    /// The next news, if there is any.
+    pub fn news(&mut self) -> Option<News> {
+        // Before looking, so that what comes after the look is announced.
+        self.shared.news.store(false, SeqCst);
+        match self.news.try_recv() {
+            Ok(news) => Some(news),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+
+    /// No process is started any more. The thread ends with the one that runs.
+    pub fn stop(&self) {
+        *self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.stopped.notify_all();
+    }
+
+    /// Whether thread and process have ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// The thread's side.
+struct Keeping {
+    program: PathBuf,
+    info: WorkerInfo,
+    bell: Doorbell,
+    shared: Arc<Shared>,
+    news: Sender<News>,
+}
+
+impl Keeping {
+    fn run(self) {
+        let name = &self.info.name;
+        let mut in_a_row = 0;
+        loop {
+            let start = Instant::now();
+            let end = match self.live() {
+                Ok(status) => end_of(status),
+                Err(error) => {
+                    tracing::error!(target: "gtd::worker", worker = name, %error, "its process could not be started");
+                    WorkerEnd::NotStarted
+                }
+            };
+            if self.waits_to_stop(Duration::ZERO) {
+                return;
+            }
+            in_a_row = if start.elapsed() >= STABLE_AFTER { 1 } else { in_a_row + 1 };
+            let delay = delay(in_a_row);
+            let down = in_a_row >= LOSSES_MAX;
+            tracing::warn!(target: "gtd::worker", "worker {name} {end}; it is started again after {delay:?}");
+            self.tell(News::Ended { end, waits: down });
+            if self.waits_to_stop(delay) {
+                return;
+            }
+        }
+    }
+
+    /// Starts a process and waits for its end.
+    fn live(&self) -> Result<ExitStatus, Error> {
+        let (ours, theirs) = Socket::pair().map_err(Error::other)?;
+        let bell = self.bell.try_clone().map_err(Error::other)?;
+        let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
+        // Ctrl-C in a terminal is for the daemon, which ends the worker when its work is done: a group of its own.
+        let mut process = Command::new(&self.program)
+            .arg0("gtd")
+            .args(["worker", "--fd", "0", "--name", &self.info.name])
+            // Where they are wrong, the daemon's own command line was right.
+            .env_remove("GT_WORKERS")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let started = || -> Result<Child, Error> {
+            let pid = rustix::process::Pid::from_child(&process);
+            let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+            let message =
+                Message::Start { info: self.info.clone(), report_slots: STEPS_MAX as u32, work_slots: WORK_SLOTS };
+            gt_protocol::link::send(&ours, &message, &fds.as_array(), READY_DEADLINE).map_err(Error::other)?;
+            let (Ready { version }, _) = gt_protocol::link::recv(&ours, 0, READY_DEADLINE).map_err(Error::other)?;
+            if version != env!("CARGO_PKG_VERSION") {
+                return Err(Error::other(format!("{} is version {version}", self.program.display())));
+            }
+            Ok(Child { pid: process.id(), socket: ours, distrusted: false, pidfd })
+        };
+        match started() {
+            Ok(child) => {
+                tracing::info!(target: "gtd::worker", worker = self.info.name, process = child.pid, "started");
+                self.tell(News::Started { child, port });
+                process.wait()
+            }
+            Err(error) => {
+                // Its end is what it is; that it did not start is what is told.
+                let _ = process.kill();
+                let status = process.wait()?;
+                Err(Error::other(format!("{error} ({status})")))
+            }
+        }
+    }
+
+    fn tell(&self, news: News) {
+        let _ = self.news.send(news);
+        self.shared.news.store(true, SeqCst);
+        self.bell.ring();
+    }
+
+    /// Waits for `delay`, or until no process is to be started any more: then true.
+    fn waits_to_stop(&self, delay: Duration) -> bool {
+        let stopping = self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.shared.stopped.wait_timeout_while(stopping, delay, |stopping| !*stopping);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// How long to wait after so many ends in a row.
+fn delay(in_a_row: u32) -> Duration {
+    match in_a_row {
+        0 | 1 => Duration::ZERO,
+        _ if in_a_row >= LOSSES_MAX => DOWN_FOR,
+        _ => BACKOFF_MIN * 2u32.pow(in_a_row - 2),
+    }
+}
+
+fn end_of(status: ExitStatus) -> WorkerEnd {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => WorkerEnd::Signal(signal as u8),
+        (None, Some(code)) => WorkerEnd::Exit(code as u8),
+        (None, None) => WorkerEnd::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_ends_again_and_again_is_started_ever_later() {
+        let delays: Vec<_> = (1..=7).map(|n| delay(n).as_millis()).collect();
+        assert_eq!(delays, [0, 50, 100, 200, 400, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn an_end_has_a_reason() {
+        assert_eq!(end_of(ExitStatus::from_raw(9)), WorkerEnd::Signal(9));
+        assert_eq!(end_of(ExitStatus::from_raw(101 << 8)), WorkerEnd::Exit(101));
+    }
+}

@@ -1,0 +1,445 @@
+//! A worker in a process of its own: the same program, which does nothing but work.
+//!
+//! Two rings in shared memory carry its steps and reports, as a session's do, with the roles of the two sides exchanged:
+//! what a client submits are a worker's reports, and what a client is told are a worker's steps. A socket beside them
+//! carries [`Message`]s with descriptors; a step in the ring says when the next one is to be read, so that order holds.
+//!
+//! The process may die at any instant. Its [`keeper`] sees that and starts another; the link then reports every queued
+//! step as failed, opens the sessions anew, and says of each tensor that is asked for and not there that it was lost.
+//! Nothing that the process writes is believed: what makes no sense ends it.
+//!
+//! Here is the dispatcher's side; in [`keeper`] the thread that starts the process and waits for its end, in [`child`]
+//! the process itself. The dispatcher waits for none of them.
+
+pub mod child;
+pub mod keeper;
+
+use self::keeper::{Child, Keeper, News};
+use super::queue::{Nonsense, Queue, Wire, kind};
+use super::{Outcome, Report, Step, Stream, WorkerLink};
+use gt_ops::lost::{WorkerEnd, WorkerName};
+use gt_ops::wire::{Command, Failure, Fault, Slot};
+use gt_protocol::{WorkerInfo, WorkerState};
+use gt_shm::{Arena, DaemonPort, Doorbell};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the daemon tells a worker's process beside the ring. Descriptors travel with it.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Message {
+    /// The first one: what the worker is. With the descriptors of the rings and the bell.
+    Start {
+        /// What users are told of the worker; it computes with so many threads and keeps to that limit.
+        info: WorkerInfo,
+        /// Room for reports.
+        report_slots: u32,
+        /// Room for steps.
+        work_slots: u32,
+    },
+    /// A session's next arena. With its descriptor.
+    Arena {
+        /// Whose.
+        session: u64,
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+/// What the process answers to [`Message::Start`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// The program's version.
+    pub version: String,
+}
+
+/// How often the end of the process is looked for while the daemon ends.
+const STOP_NAP: Duration = Duration::from_micros(100);
+/// After it was killed, it may take so long to be gone.
+const KILL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The link to a worker's process.
+pub struct ProcessLink {
+    info: WorkerInfo,
+    rates: (f64, f64),
+    name: WorkerName,
+    bell: Doorbell,
+    keeper: Keeper,
+    queue: Queue<PortWire>,
+    /// The process, while there is one.
+    child: Option<Child>,
+    /// Messages that found no room, oldest first.
+    letters: VecDeque<Letter>,
+    sessions: HashMap<u64, Opened>,
+    /// The ends of steps that were lost.
+    lost: VecDeque<Report>,
+    /// How the last process ended.
+    last_end: WorkerEnd,
+    stopping: bool,
+}
+
+/// A session as the process must know it, this one or the next.
+struct Opened {
+    stream: Stream,
+    arenas: Vec<(u64, Arc<OwnedFd>)>,
+    /// Whether tensors were lost since it began.
+    loss: Option<WorkerEnd>,
+}
+
+struct Letter {
+    message: Message,
+    fd: Arc<OwnedFd>,
+}
+
+/// The daemon's end of the rings; none while there is no process.
+struct PortWire(Option<DaemonPort>);
+
+impl Wire for PortWire {
+    #[inline]
+    fn free_slots(&mut self) -> u32 {
+        self.0.as_mut().map_or(0, DaemonPort::free_completions)
+    }
+    #[inline]
+    fn push(&mut self, slots: &[Slot]) {
+        let Some(port) = &mut self.0 else { return };
+        for slot in slots {
+            // Cannot fail: there was room, and it does not shrink.
+            let _ = port.complete(*slot);
+        }
+    }
+    #[inline]
+    fn publish(&mut self) {
+        if let Some(port) = &mut self.0 {
+            port.flush_completions();
+        }
+    }
+    #[inline]
+    fn pop(&mut self) -> Result<Option<Slot>, Nonsense> {
+        let Some(port) = &mut self.0 else { return Ok(None) };
+        let mut slot = [Slot::default()];
+        match port.pop(&mut slot) {
+            Ok(0) => Ok(None),
+            Ok(_) => Ok(Some(slot[0])),
+            Err(_) => Err(Nonsense),
+        }
+    }
+}
+
+impl ProcessLink {
+    /// Starts a worker, called what `info` says, which does `rates` gigaflops and gigabytes a second. Its process runs
+    /// `program`, which is `gtd`; it is not waited for.
+    ///
+    /// # Errors
+    /// If the system has no thread or descriptor left.
+    pub fn start(program: PathBuf, info: WorkerInfo, rates: (f64, f64)) -> std::io::Result<ProcessLink> {
+        let bell = Doorbell::new().map_err(std::io::Error::other)?;
+        let keeper = Keeper::start(program, info.clone(), bell.try_clone().map_err(std::io::Error::other)?)?;
+        Ok(ProcessLink {
+            name: WorkerName::new(&info.name),
+            info: WorkerInfo { state: WorkerState::Starting, ..info },
+            rates,
+            bell,
+            keeper,
+            queue: Queue::new(PortWire(None)),
+            child: None,
+            letters: VecDeque::new(),
+            sessions: HashMap::new(),
+            lost: VecDeque::new(),
+            last_end: WorkerEnd::NotStarted,
+            stopping: false,
+        })
+    }
+
+    fn fault(&self) -> Fault {
+        Fault::WorkerLost { worker: self.name, end: self.last_end }
+    }
+
+    /// Follows what became of the process.
+    #[cold]
+    fn read_news(&mut self) {
+        while let Some(news) = self.keeper.news() {
+            match news {
+                News::Started { child, port } => self.started(child, port),
+                News::Ended { end, waits } => self.ended(end, waits),
+            }
+        }
+    }
+
+    fn started(&mut self, child: Child, port: DaemonPort) {
+        if self.stopping {
+            return child.kill();
+        }
+        self.info.state = WorkerState::Running;
+        self.info.process = Some(child.pid);
+        self.child = Some(child);
+        self.queue.wire.0 = Some(port);
+        let ProcessLink { queue, sessions, letters, name, .. } = self;
+        queue.before_all(|queue| {
+            for (session, opened) in sessions {
+                queue.control(kind::OPEN, opened.stream, loss_words(*name, opened.loss));
+                for (bytes, fd) in &opened.arenas {
+                    letters.push_back(Letter::arena(*session, *bytes, fd));
+                    queue.control(kind::MESSAGE, opened.stream, [0; 3]);
+                }
+            }
+        });
+        self.post();
+    }
+
+    fn ended(&mut self, end: WorkerEnd, waits: bool) {
+        // What it reported before its end has happened.
+        while let Ok(Some(report)) = self.queue.next_report() {
+            self.lost.push_back(report);
+        }
+        // Whoever ended it for what it said knows better than the system how it ended.
+        self.last_end =
+            if self.child.as_ref().is_some_and(|child| child.distrusted) { WorkerEnd::Nonsense } else { end };
+        self.info.state = if waits { WorkerState::Down } else { WorkerState::Starting };
+        self.info.process = None;
+        self.info.losses += 1;
+        self.info.last_loss = Some(self.last_end.to_string());
+        let fault = self.fault();
+        self.lost.extend(self.queue.lose(fault));
+        self.queue.wire.0 = None;
+        self.child = None;
+        self.letters.clear();
+        for opened in self.sessions.values_mut() {
+            opened.loss = Some(self.last_end);
+        }
+    }
+
+    /// The process says what makes no sense: whatever it is, it is not our worker any more.
+    #[cold]
+    fn distrust(&mut self) {
+        if let Some(child) = &mut self.child {
+            tracing::error!(target: "gtd::worker", worker = %self.name, "its reports make no sense: it is ended");
+            child.distrusted = true;
+            child.kill();
+        }
+        // Nothing more is read from it; its end is what comes next.
+        self.queue.wire.0 = None;
+    }
+
+    /// Sends messages as far as there is room.
+    fn post(&mut self) {
+        let Some(child) = &self.child else { return };
+        while let Some(Letter { message, fd }) = self.letters.front() {
+            match gt_protocol::link::send(&child.socket, message, &[fd.as_fd()], Duration::ZERO) {
+                Ok(()) => drop(self.letters.pop_front()),
+                Err(gt_protocol::Error::Shm(gt_shm::Error::TimedOut(_))) => return,
+                Err(error) => {
+                    // It is ending, or it cannot be told what it must know.
+                    tracing::warn!(target: "gtd::worker", worker = %self.name, %error, "it takes no messages: it is ended");
+                    child.kill();
+                    self.letters.clear();
+                }
+            }
+        }
+    }
+
+    /// Fails a step at once, if there is no worker for it and will not be soon.
+    fn refused(&self, step: &Step) -> Option<Failure> {
+        let op = if let Command::Op(instruction) = &step.command { Some(instruction.op) } else { None };
+        let down = self.info.state == WorkerState::Down;
+        down.then(|| Failure { fault: self.fault(), instruction: step.origin, op })
+    }
+
+    fn control(&mut self, what: u64, stream: Stream) {
+        // The next process is told of all sessions when it starts.
+        if self.child.is_some() {
+            self.queue.control(what, stream, [0; 3]);
+        }
+    }
+}
+
+impl Letter {
+    fn arena(session: u64, bytes: u64, fd: &Arc<OwnedFd>) -> Letter {
+        Letter { message: Message::Arena { session, bytes }, fd: fd.clone() }
+    }
+}
+
+/// How a step that opens a session says what was lost of it.
+fn loss_words(name: WorkerName, loss: Option<WorkerEnd>) -> [u64; 3] {
+    let [low, high] = name.words();
+    [low, high, loss.map_or(0, WorkerEnd::word)]
+}
+
+/// What [`loss_words`] said.
+fn loss_of(words: [u64; 3]) -> Option<Fault> {
+    let [low, high, end] = words;
+    let worker = WorkerName::from_words([low, high]);
+    (end != 0).then(|| Fault::WorkerLost { worker, end: WorkerEnd::from_word(end) })
+}
+
+impl WorkerLink for ProcessLink {
+    fn info(&mut self) -> WorkerInfo {
+        WorkerInfo { memory_bytes: self.queue.memory_bytes(), ..self.info.clone() }
+    }
+
+    fn rates(&self) -> (f64, f64) {
+        self.rates
+    }
+
+    fn open(&mut self, stream: Stream) {
+        self.sessions.insert(stream.session, Opened { stream, arenas: Vec::new(), loss: None });
+        self.control(kind::OPEN, stream);
+    }
+
+    fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>) {
+        let Some(opened) = self.sessions.get_mut(&stream.session) else { return };
+        opened.arenas.push((arena.len(), fd.clone()));
+        if self.child.is_some() {
+            self.letters.push_back(Letter::arena(stream.session, arena.len(), fd));
+            self.post();
+        }
+        self.control(kind::MESSAGE, stream);
+    }
+
+    fn close(&mut self, stream: Stream) {
+        self.sessions.remove(&stream.session);
+        self.control(kind::CLOSE, stream);
+    }
+
+    #[inline]
+    fn is_full(&mut self) -> bool {
+        match self.info.state {
+            WorkerState::Running => self.queue.is_full() || !self.lost.is_empty(),
+            WorkerState::Down => !self.lost.is_empty(),
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, step: &Step) -> Outcome {
+        if let Some(failure) = self.refused(step) {
+            return Outcome::Done(Err(failure));
+        }
+        let idle = self.queue.is_empty();
+        self.queue.step(step);
+        if idle {
+            self.queue.flush();
+        }
+        Outcome::Queued
+    }
+
+    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool {
+        if self.info.state == WorkerState::Down {
+            for step in steps {
+                done(step, self.refused(step).map_or(Ok(()), Err));
+            }
+            return true;
+        }
+        for step in steps {
+            self.queue.step(step);
+        }
+        self.queue.flush();
+        false
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.queue.flush();
+    }
+
+    #[inline]
+    fn next_report(&mut self) -> Option<Report> {
+        if self.keeper.has_news() {
+            self.read_news();
+        }
+        if let Some(report) = self.lost.pop_front() {
+            return Some(report);
+        }
+        match self.queue.next_report() {
+            Ok(report) => report,
+            Err(Nonsense) => {
+                self.distrust();
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn is_busy(&self) -> bool {
+        !self.queue.is_empty() || !self.lost.is_empty() || self.keeper.has_news()
+    }
+
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.post();
+        if self.queue.is_empty() && self.queue.wire.0.as_ref().is_some_and(DaemonPort::has_work) {
+            // It reports what nobody asked for.
+            self.distrust();
+        }
+        self.queue.flush();
+        // Without a process, what waits waits for news.
+        let sleeps = match &self.queue.wire.0 {
+            Some(port) => self.letters.is_empty() && self.queue.has_no_backlog() && port.prepare_sleep(),
+            None => true,
+        };
+        sleeps && !self.keeper.has_news() && self.lost.is_empty()
+    }
+
+    fn cancel_sleep(&mut self) {
+        if let Some(port) = &self.queue.wire.0 {
+            port.cancel_sleep();
+        }
+        self.bell.silence();
+    }
+
+    fn trim(&mut self) {
+        self.control(kind::TRIM, Stream { session: 0, place: 0 });
+    }
+
+    fn stop(&mut self, patience: Duration) {
+        self.stopping = true;
+        self.keeper.stop();
+        self.control(kind::STOP, Stream { session: 0, place: 0 });
+        let mut deadline = Instant::now() + patience;
+        let mut killed = false;
+        while !self.keeper.is_finished() {
+            if Instant::now() >= deadline {
+                if std::mem::replace(&mut killed, true) {
+                    return tracing::warn!(target: "gtd::worker", worker = %self.name, "its process does not end");
+                }
+                tracing::info!(target: "gtd::worker", worker = %self.name, "a step that takes long was left unfinished");
+                self.read_news();
+                if let Some(child) = &self.child {
+                    child.kill();
+                }
+                deadline = Instant::now() + KILL_PATIENCE;
+            }
+            std::thread::sleep(STOP_NAP);
+            while self.next_report().is_some() {}
+            self.flush();
+        }
+    }
+}
+
+impl Drop for ProcessLink {
+    fn drop(&mut self) {
+        (self.stopping, _) = (true, self.keeper.stop());
+        self.read_news();
+        if let Some(child) = &self.child {
+            child.kill();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_survives_the_wire() {
+        let name = WorkerName::new("cpu:0");
+        assert_eq!(loss_of(loss_words(name, None)), None);
+        let end = WorkerEnd::Signal(9);
+        assert_eq!(loss_of(loss_words(name, Some(end))), Some(Fault::WorkerLost { worker: name, end }));
+    }
+}

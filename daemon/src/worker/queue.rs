@@ -1,0 +1,227 @@
+//! What lies between the dispatcher and a worker, as the dispatcher sees it: a ring of steps there and a ring of
+//! reports back. Whether the worker is a thread or a process is the [`Wire`]'s business.
+//!
+//! Steps travel as the slots of their command behind a head; a head alone says what only the link knows of. One report
+//! comes for each head, in order.
+
+use super::{Report, Step, Stream, subject};
+use gt_ops::text::Subject;
+use gt_ops::wire::{Completion, Encoder, Failure, Fault, SLOTS_MAX, Slot};
+use std::collections::VecDeque;
+
+/// Estimated time of what is queued at once, nanoseconds: how long a light session may wait behind a heavy one.
+pub const QUEUED_NS_MAX: u64 = 2_000_000;
+/// Slots of steps on their way.
+pub const WORK_SLOTS: u32 = 4096;
+/// Steps on their way.
+pub const STEPS_MAX: usize = 2048;
+
+/// The first slot of a step: what it is, how many slots follow, for whom.
+pub mod kind {
+    /// A command, in the slots that follow.
+    pub const RUN: u64 = 1;
+    /// A session begins.
+    pub const OPEN: u64 = 2;
+    /// A session ends.
+    pub const CLOSE: u64 = 3;
+    /// Memory that is only kept may go.
+    pub const TRIM: u64 = 4;
+    /// The worker ends.
+    pub const STOP: u64 = 5;
+    /// What comes next beside the ring is to be done now.
+    pub const MESSAGE: u64 = 6;
+}
+
+/// The word of a report that says how many bytes the worker's tensors take.
+pub const REPORT_MEMORY_WORD: usize = 7;
+
+/// How steps get to a worker and reports back.
+pub trait Wire {
+    /// Slots of steps that fit now.
+    fn free_slots(&mut self) -> u32;
+
+    /// Writes slots that fit. They travel with the next [`publish`](Self::publish).
+    fn push(&mut self, slots: &[Slot]);
+
+    /// Lets the worker see what was pushed, and wakes it if it sleeps.
+    fn publish(&mut self);
+
+    /// The next report, if there is one.
+    ///
+    /// # Errors
+    /// The worker's ring is corrupt.
+    fn pop(&mut self) -> Result<Option<Slot>, Nonsense>;
+}
+
+/// What was sent and is not yet reported, and what is still to be sent.
+pub struct Queue<W> {
+    /// The rings.
+    pub wire: W,
+    /// Slots that found no room.
+    backlog: VecDeque<Slot>,
+    /// What is queued or running, oldest first: as the reports will come.
+    in_flight: VecDeque<InFlight>,
+    queued_ns: u64,
+    memory_bytes: u64,
+    encoder: Encoder,
+}
+
+struct InFlight {
+    stream: Stream,
+    /// None for what only the link knows of.
+    subject: Option<Subject>,
+    origin: u64,
+    token: u64,
+    bytes: u64,
+    cost_ns: u64,
+}
+
+impl InFlight {
+    fn report(self, result: Result<(), Failure>) -> Option<Report> {
+        let InFlight { stream, origin, token, bytes, .. } = self;
+        self.subject.map(|subject| Report { stream, subject, origin, token, bytes, result })
+    }
+}
+
+/// A report of what was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonsense;
+
+impl<W: Wire> Queue<W> {
+    /// Nothing queued.
+    pub fn new(wire: W) -> Queue<W> {
+        Queue {
+            wire,
+            backlog: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            queued_ns: 0,
+            memory_bytes: 0,
+            encoder: Encoder::new(),
+        }
+    }
+
+    /// True if nothing is queued or running.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// True while as much is queued as should be at one time.
+    #[inline]
+    pub fn is_full(&mut self) -> bool {
+        if self.in_flight.is_empty() {
+            return false;
+        }
+        self.queued_ns >= QUEUED_NS_MAX
+            || self.in_flight.len() >= STEPS_MAX / 2
+            || !self.backlog.is_empty()
+            || self.wire.free_slots() as usize <= 2 * SLOTS_MAX
+    }
+
+    /// Bytes that the worker's tensors took at its last report.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    fn push(&mut self, head: Slot, rest: &[Slot], in_flight: InFlight) {
+        self.queued_ns += in_flight.cost_ns;
+        self.in_flight.push_back(in_flight);
+        if self.backlog.is_empty() && self.wire.free_slots() as usize > rest.len() {
+            self.wire.push(&[head]);
+            self.wire.push(rest);
+        } else {
+            self.backlog.push_back(head);
+            self.backlog.extend(rest);
+        }
+    }
+
+    /// Queues what only the link knows of: a [`kind`] without a command. The worker sees it at once.
+    pub fn control(&mut self, what: u64, stream: Stream, detail: [u64; 3]) {
+        let [a, b, c] = detail;
+        let head = [what, stream.place as u64, stream.session, 0, 0, a, b, c];
+        self.push(head, &[], InFlight { stream, subject: None, origin: 0, token: 0, bytes: 0, cost_ns: 0 });
+        self.flush();
+    }
+
+    /// Queues a step.
+    #[inline(never)]
+    pub fn step(&mut self, step: &Step) {
+        let mut encoder = std::mem::take(&mut self.encoder);
+        let slots = encoder.encode(&step.command);
+        let Stream { place, session } = step.stream;
+        let what = kind::RUN | (slots.len() as u64) << 32;
+        let head = [what, place as u64, session, step.origin, step.cost_ns, 0, 0, 0];
+        let in_flight = InFlight {
+            stream: step.stream,
+            subject: Some(subject(&step.command)),
+            origin: step.origin,
+            token: step.token,
+            bytes: step.bytes,
+            cost_ns: step.cost_ns,
+        };
+        self.push(head, slots, in_flight);
+        self.encoder = encoder;
+    }
+
+    /// Lets the worker see what was queued, as far as there is room.
+    #[inline]
+    pub fn flush(&mut self) {
+        while !self.backlog.is_empty() {
+            let room = self.wire.free_slots().min(self.backlog.len() as u32);
+            if room == 0 {
+                break;
+            }
+            for slot in self.backlog.drain(..room as usize) {
+                self.wire.push(&[slot]);
+            }
+        }
+        self.wire.publish();
+    }
+
+    /// The end of the oldest queued step, once it has ended.
+    ///
+    /// # Errors
+    /// The worker reports what was not its turn.
+    #[inline]
+    pub fn next_report(&mut self) -> Result<Option<Report>, Nonsense> {
+        while let Some(oldest) = self.in_flight.front() {
+            let Some(slot) = self.wire.pop()? else { return Ok(None) };
+            let Completion { token, result } = Completion::decode(&slot);
+            if token != oldest.origin {
+                return Err(Nonsense);
+            }
+            self.memory_bytes = slot[REPORT_MEMORY_WORD];
+            let Some(ended) = self.in_flight.pop_front() else { break };
+            self.queued_ns -= ended.cost_ns;
+            if let Some(report) = ended.report(result) {
+                return Ok(Some(report));
+            }
+        }
+        Ok(None)
+    }
+
+    /// True if everything that is queued found room.
+    pub fn has_no_backlog(&self) -> bool {
+        self.backlog.is_empty()
+    }
+
+    /// Forgets what is queued, because the worker is gone; each step's end is a report of `fault`.
+    pub fn lose(&mut self, fault: Fault) -> impl Iterator<Item = Report> + use<W> {
+        self.backlog.clear();
+        (self.queued_ns, self.memory_bytes) = (0, 0);
+        std::mem::take(&mut self.in_flight).into_iter().filter_map(move |lost| {
+            let op = if let Some(Subject::Op(op)) = lost.subject { Some(op) } else { None };
+            let failure = Failure { fault, instruction: lost.origin, op };
+            lost.report(Err(failure))
+        })
+    }
+
+    /// Queues what `first` queues before everything that waits already.
+    pub fn before_all(&mut self, first: impl FnOnce(&mut Self)) {
+        let (backlog, in_flight) = (std::mem::take(&mut self.backlog), std::mem::take(&mut self.in_flight));
+        first(self);
+        self.backlog.extend(backlog);
+        self.in_flight.extend(in_flight);
+        self.flush();
+    }
+}

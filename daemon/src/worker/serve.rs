@@ -1,0 +1,205 @@
+//! What a worker does with its queue: takes steps, does them in order and reports, whoever carries them.
+
+use super::core::{Core, StreamShared};
+use super::queue::{QUEUED_NS_MAX, REPORT_MEMORY_WORD, kind};
+use super::{Job, STAGES_MAX, completes, subject};
+use gt_backend::Backend;
+use gt_ops::TensorId;
+use gt_ops::wire::{Command, Completion, Failure, SLOTS_MAX, Slot, decode};
+use gt_shm::Full;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Reports are published after so many at most,
+const REPORTS_HELD_MAX: u32 = 64;
+/// and after so much estimated time, nanoseconds.
+const REPORTS_HELD_NS_MAX: u64 = QUEUED_NS_MAX / 4;
+/// Slots that the worker looks at together: so many instructions with a free and an extension each, or any one step.
+const AHEAD_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
+/// How long to wait for the dispatcher to read reports that find no room.
+const REPORTS_FULL_NAP: Duration = Duration::from_micros(50);
+
+/// How steps get to this worker and its reports back.
+pub trait Transport {
+    /// Copies waiting slots into the front of `out`; returns how many.
+    fn pop(&mut self, out: &mut [Slot]) -> usize;
+
+    /// Waits until something waits, or returns early. False if nothing will come any more.
+    fn wait(&mut self) -> bool;
+
+    /// Writes a report, which travels with the next [`publish`](Self::publish).
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room.
+    fn push(&mut self, report: Slot) -> Result<(), Full>;
+
+    /// Reports pushed and not yet published.
+    fn unpublished_slots(&self) -> u32;
+
+    /// Lets the dispatcher see the reports, and wakes it if it sleeps.
+    fn publish(&mut self);
+
+    /// What is shared of a session that begins, by the head of the step that says so.
+    fn open(&mut self, head: &Slot) -> Arc<StreamShared>;
+
+    /// A session has ended.
+    fn close(&mut self, session: u64);
+
+    /// Steps have come that are still to be done: their heads.
+    fn arrived(&mut self, _heads: &mut dyn Iterator<Item = &Slot>) {}
+
+    /// Does what comes next beside the ring. False if it does not come.
+    fn message(&mut self) -> bool;
+}
+
+/// How many slots the first step of `slots` takes, if it is all there.
+pub fn whole_step(slots: &[Slot]) -> Option<usize> {
+    let len = 1 + (slots.first()?[0] >> 32) as usize;
+    (len <= slots.len()).then_some(len)
+}
+
+/// A worker at work.
+pub struct Worker<B: Backend, T: Transport> {
+    core: Arc<Mutex<Core<B>>>,
+    transport: T,
+    /// Estimated time of the steps whose reports are held back.
+    held_ns: u64,
+}
+
+impl<B: Backend, T: Transport> Worker<B, T> {
+    /// A worker that has not begun.
+    pub fn new(core: Arc<Mutex<Core<B>>>, transport: T) -> Worker<B, T> {
+        Worker { core, transport, held_ns: 0 }
+    }
+
+    /// Works until it is told to end.
+    pub fn run(mut self) {
+        let mut slots: Vec<Slot> = vec![[0; 8]; AHEAD_SLOTS];
+        let (mut start, mut end) = (0, 0);
+        loop {
+            while let Some(len) = whole_step(&slots[start..end]) {
+                let Some(taken) = self.step(&mut slots, start, &mut end, len) else {
+                    return self.publish();
+                };
+                start += taken;
+            }
+            slots.copy_within(start..end, 0);
+            (start, end) = (0, end - start);
+            if self.refill(&mut slots, start, &mut end) == 0 {
+                self.publish();
+                if !self.transport.wait() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Adds what is queued to the steps in `slots[start..end]`, as far as there is room; returns how many slots that
+    /// were.
+    fn refill(&mut self, slots: &mut [Slot], start: usize, end: &mut usize) -> usize {
+        let popped = self.transport.pop(&mut slots[*end..]);
+        *end += popped;
+        if popped > 0 {
+            let mut rest = &slots[start..*end];
+            self.transport.arrived(&mut std::iter::from_fn(|| {
+                let (step, after) = rest.split_at(whole_step(rest)?);
+                rest = after;
+                step.first()
+            }));
+        }
+        popped
+    }
+
+    /// Does the step in the `len` slots from `start` on, and perhaps some after it. Returns how many slots they took;
+    /// nothing at the end.
+    fn step(&mut self, slots: &mut [Slot], start: usize, end: &mut usize, len: usize) -> Option<usize> {
+        let [what, place, session, origin, cost_ns, ..] = slots[start];
+        let place = place as u32;
+        let shared_core = self.core.clone();
+        let mut core = shared_core.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited = false;
+        let result = match what & 0xffff_ffff {
+            kind::RUN => match decode(&slots[start + 1..start + len]) {
+                Ok(command) => {
+                    if core.looks_ahead(place, &command) {
+                        self.refill(slots, start, end);
+                        return Some(self.steps(core, Job { place, origin, command }, &slots[start..*end], len));
+                    }
+                    awaited = completes(subject(&command));
+                    core.run(place, origin, &command, None)
+                }
+                Err(error) => {
+                    tracing::error!(target: "gtd::worker", %error, "a step that makes no sense");
+                    Ok(())
+                }
+            },
+            kind::OPEN => {
+                core.open(place, self.transport.open(&slots[start]));
+                Ok(())
+            }
+            kind::CLOSE => {
+                self.transport.close(session);
+                core.close(place);
+                Ok(())
+            }
+            kind::TRIM => {
+                core.trim();
+                Ok(())
+            }
+            kind::MESSAGE => {
+                if !self.transport.message() {
+                    return None;
+                }
+                Ok(())
+            }
+            _ => return None,
+        };
+        let used_bytes = core.backend().memory().used_bytes as u64;
+        drop(core);
+        self.report(origin, result, used_bytes, cost_ns, awaited);
+        Some(len)
+    }
+
+    /// Does `first`, whose `len` slots begin `slots`, knowing the instructions and frees that are queued behind it.
+    fn steps(&mut self, mut core: MutexGuard<'_, Core<B>>, first: Job, slots: &[Slot], len: usize) -> usize {
+        let mut jobs = vec![first];
+        let mut ends = vec![len];
+        let mut at = len;
+        while let Some(len) = whole_step(&slots[at..]) {
+            let [what, place, _, origin, ..] = slots[at];
+            let command = if what & 0xffff_ffff == kind::RUN { decode(&slots[at + 1..at + len]).ok() } else { None };
+            let Some(command @ (Command::Op(_) | Command::Free { .. })) = command else { break };
+            jobs.push(Job { place: place as u32, origin, command });
+            at += len;
+            ends.push(at);
+        }
+        let mut results = Vec::with_capacity(jobs.len());
+        let count = core.run_ahead(&jobs, |result| results.push(result));
+        let used_bytes = core.backend().memory().used_bytes as u64;
+        drop(core);
+        let mut head = 0;
+        for ((job, end), result) in jobs.iter().zip(&ends).zip(results) {
+            self.report(job.origin, result, used_bytes, slots[head][4], false);
+            head = *end;
+        }
+        ends[count - 1]
+    }
+
+    fn report(&mut self, origin: TensorId, result: Result<(), Failure>, used_bytes: u64, cost_ns: u64, awaited: bool) {
+        let mut report = Completion { token: origin, result }.encode();
+        report[REPORT_MEMORY_WORD] = used_bytes;
+        while self.transport.push(report).is_err() {
+            self.publish();
+            std::thread::sleep(REPORTS_FULL_NAP);
+        }
+        self.held_ns += cost_ns;
+        if awaited || self.held_ns >= REPORTS_HELD_NS_MAX || self.transport.unpublished_slots() >= REPORTS_HELD_MAX {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        self.held_ns = 0;
+        self.transport.publish();
+    }
+}

@@ -1,0 +1,142 @@
+//! Which worker was lost, and how it ended: what a failed instruction tells its client of it.
+
+use std::fmt;
+
+/// A worker's name, as users write it: at most 16 bytes of printable ASCII.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkerName([u8; 16]);
+
+impl WorkerName {
+    /// `name`, as far as it fits; other characters read as `?`.
+    pub fn new(name: &str) -> WorkerName {
+        let mut bytes = [0; 16];
+        for (byte, c) in bytes.iter_mut().zip(name.chars()) {
+            *byte = if c.is_ascii_graphic() { c as u8 } else { b'?' };
+        }
+        WorkerName(bytes)
+    }
+
+    /// As it travels.
+    pub fn words(self) -> [u64; 2] {
+        let [low, high] = [0, 8].map(|at| std::array::from_fn(|i| self.0[at + i]));
+        [u64::from_le_bytes(low), u64::from_le_bytes(high)]
+    }
+
+    /// As it travelled.
+    pub fn from_words([low, high]: [u64; 2]) -> WorkerName {
+        let bytes = [low.to_le_bytes(), high.to_le_bytes()].concat();
+        let text: String = bytes.iter().take_while(|byte| **byte != 0).map(|byte| *byte as char).collect();
+        WorkerName::new(&text)
+    }
+}
+
+impl fmt::Display for WorkerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take_while(|byte| **byte != 0).try_for_each(|byte| write!(f, "{}", *byte as char))
+    }
+}
+
+impl fmt::Debug for WorkerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// How a worker's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerEnd {
+    /// By a signal.
+    Signal(u8),
+    /// By itself, with this status.
+    Exit(u8),
+    /// It did not come to life.
+    NotStarted,
+    /// What it said made no sense, and it was ended.
+    Nonsense,
+    /// A way that this version does not know.
+    Unknown,
+}
+
+impl WorkerEnd {
+    /// As it travels; never 0.
+    pub fn word(self) -> u64 {
+        match self {
+            WorkerEnd::Signal(signal) => 1 | (signal as u64) << 8,
+            WorkerEnd::Exit(status) => 2 | (status as u64) << 8,
+            WorkerEnd::NotStarted => 3,
+            WorkerEnd::Nonsense => 4,
+            WorkerEnd::Unknown => 5,
+        }
+    }
+
+    /// As it travelled.
+    pub fn from_word(word: u64) -> WorkerEnd {
+        let detail = (word >> 8) as u8;
+        match word & 0xff {
+            1 => WorkerEnd::Signal(detail),
+            2 => WorkerEnd::Exit(detail),
+            3 => WorkerEnd::NotStarted,
+            4 => WorkerEnd::Nonsense,
+            _ => WorkerEnd::Unknown,
+        }
+    }
+}
+
+/// Signals that end programs, with the words that help.
+const SIGNALS: [(u8, &str); 6] = [
+    (6, "SIGABRT"),
+    (7, "SIGBUS"),
+    (9, "SIGKILL, as the system sends when memory runs out"),
+    (11, "SIGSEGV"),
+    (15, "SIGTERM"),
+    (4, "SIGILL"),
+];
+
+impl fmt::Display for WorkerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkerEnd::Signal(signal) => match SIGNALS.iter().find(|(number, _)| number == signal) {
+                Some((_, name)) => write!(f, "was killed by signal {signal} ({name})"),
+                None => write!(f, "was killed by signal {signal}"),
+            },
+            WorkerEnd::Exit(status) => write!(f, "ended with status {status}"),
+            WorkerEnd::NotStarted => f.write_str("could not be started"),
+            WorkerEnd::Nonsense => f.write_str("was ended because what it reported made no sense"),
+            WorkerEnd::Unknown => f.write_str("ended"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_the_wire() {
+        for name in ["", "cpu:0", "cuda:15", "sixteen-letters!"] {
+            let name = WorkerName::new(name);
+            assert_eq!(WorkerName::from_words(name.words()), name);
+        }
+        assert_eq!(WorkerName::new("cpu:0").to_string(), "cpu:0");
+        assert_eq!(WorkerName::new("a name of more than sixteen").to_string(), "a?name?of?more?t");
+        assert_eq!(WorkerName::from_words([u64::MAX; 2]).to_string(), "?".repeat(16));
+    }
+
+    #[test]
+    fn ends_survive_the_wire_and_are_never_nothing() {
+        let ends = [
+            WorkerEnd::Signal(9),
+            WorkerEnd::Exit(101),
+            WorkerEnd::NotStarted,
+            WorkerEnd::Nonsense,
+            WorkerEnd::Unknown,
+        ];
+        for end in ends {
+            assert_ne!(end.word(), 0);
+            assert_eq!(WorkerEnd::from_word(end.word()), end);
+        }
+        assert_eq!(WorkerEnd::from_word(u64::MAX), WorkerEnd::Unknown);
+        assert!(WorkerEnd::Signal(9).to_string().contains("memory"));
+        assert_eq!(WorkerEnd::Signal(63).to_string(), "was killed by signal 63");
+    }
+}
