@@ -18,11 +18,6 @@ REASONS = {
     "torch.nested": "pad the tensors and use a mask",
     "torch.quantization": "there are no quantized tensors: use bfloat16 or float16 to save memory",
     "torch.ao": "there are no quantized tensors: use bfloat16 or float16 to save memory",
-    "torch.nn.UninitializedParameter": "give the sizes: a module's parameters exist when it is made",
-    **{
-        f"torch.nn.Lazy{name}": "give the sizes: gt.nn." + name
-        for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
-    },
     **dict.fromkeys(
         ("torchvision", "torchaudio", "torchtext"),
         "it is compiled against PyTorch: read data with NumPy or PIL, and have a model's source beside the program",

@@ -62,10 +62,14 @@ class _Conv(Module):
             self.padding: Any = padding
         else:
             self.padding = tuple_of(padding, self.rank, "padding")
-        channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
-        self.weight = Parameter(gt.empty(*channels, *self.kernel_size, device=device, dtype=dtype))
+        self.weight = Parameter(gt.empty(*self._weight_shape(), device=device, dtype=dtype))
         self.register_parameter("bias", Parameter(gt.empty(out_channels, device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        channels = (self.out_channels, self.in_channels)
+        first, second = reversed(channels) if self.transposed else channels
+        return (first, second // self.groups, *self.kernel_size)
 
     def reset_parameters(self) -> None:
         """Draws the weight and the bias anew, uniform within 1/√(terms of a sum)."""

@@ -100,9 +100,10 @@ class _BatchNorm(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
         *,
         bias: bool = True,
-        dtype: Any = None,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -110,12 +111,13 @@ class _BatchNorm(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.register_parameter("weight", Parameter(gt.ones(num_features, dtype=dtype)) if affine else None)
-        self.register_parameter("bias", Parameter(gt.zeros(num_features, dtype=dtype)) if affine and bias else None)
+        options = {"device": device, "dtype": dtype}
+        self.register_parameter("weight", Parameter(gt.ones(num_features, **options)) if affine else None)
+        self.register_parameter("bias", Parameter(gt.zeros(num_features, **options)) if affine and bias else None)
         tracked = track_running_stats
-        self.register_buffer("running_mean", gt.zeros(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("running_var", gt.ones(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("num_batches_tracked", gt.tensor(0, dtype=gt.int64) if tracked else None)
+        self.register_buffer("running_mean", gt.zeros(num_features, **options) if tracked else None)
+        self.register_buffer("running_var", gt.ones(num_features, **options) if tracked else None)
+        self.register_buffer("num_batches_tracked", gt.tensor(0, dtype=gt.int64, device=device) if tracked else None)
 
     def reset_running_stats(self) -> None:
         """Forgets the means and variances seen."""

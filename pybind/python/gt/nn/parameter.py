@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import gt
 from gt._gt import Tensor
 
 
@@ -29,3 +31,66 @@ class Parameter(metaclass=_ParameterType):
         leaf.requires_grad = requires_grad
         leaf._is_parameter = True
         return leaf
+
+
+class UninitializedParameter:
+    """A place for a parameter of a lazy module, whose shape is not known yet; its dtype and device are."""
+
+    is_leaf = True
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        self.requires_grad = requires_grad
+        self.grad = None
+        # An empty tensor, which the module takes to devices and dtypes with the others.
+        self.data = gt.empty(0, device=device, dtype=dtype)
+        self._place: tuple[Any, str, str] | None = None
+
+    @property
+    def dtype(self) -> Any:
+        """Of the parameter to come."""
+        return self.data.dtype
+
+    @property
+    def device(self) -> Any:
+        """Of the parameter to come."""
+        return self.data.device
+
+    def detach(self) -> Tensor:
+        """No elements."""
+        return self.data
+
+    def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
+        """Puts a parameter of this shape into the place, its elements whatever is there."""
+        if self._place is None:
+            raise RuntimeError("materialize: assign the parameter to an attribute of a lazy module first")
+        module, registry, name = self._place
+        made = gt.empty(*shape, device=device or self.device, dtype=dtype or self.dtype)
+        module.__dict__[registry][name] = Parameter(made, self.requires_grad) if registry == "_parameters" else made
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "shape":
+            raise RuntimeError(
+                "Can't access the shape of an uninitialized parameter or buffer. Call `forward` to initialize the "
+                "parameters before accessing their attributes."
+            )
+        if hasattr(Tensor, name) and not name.startswith("__"):
+            raise ValueError(
+                f"Attempted to use an uninitialized parameter in '{name}'. This happens with a lazy module: call "
+                "`forward` with a dummy batch to initialize the parameters before using them."
+            )
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class UninitializedBuffer(UninitializedParameter):
+    """The same for a buffer."""
+
+    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(requires_grad, device, dtype)
+
+
+def is_lazy(param: object) -> bool:
+    """Whether it is a place for a parameter or buffer to come."""
+    return isinstance(param, UninitializedParameter)
