@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::scope::Scope;
 use crate::session::{Session, Value};
+use crate::signal::{self, Under};
 use crate::tape::{Custom, Edge, Edges, Kind, Node, anomaly, lock, set_grad_enabled};
 use crate::tensor::{Operand, Tensor};
 use gt_ops::grad::{GradCtx, Saved, to_operand};
@@ -79,8 +80,10 @@ pub type Roots<'a> = [(&'a Tensor, Option<&'a Tensor>)];
 pub fn backward(roots: &Roots<'_>, inputs: Option<&[Arc<Node>]>, options: BackwardOptions) -> Result<()> {
     let found = walk(roots, inputs, options)?;
     let _guard = RecordingGuard(set_grad_enabled(options.create_graph));
+    let caller = signal::current();
     for (node, grad) in inputs.unwrap_or_default().iter().zip(found) {
         if let Some(grad) = grad {
+            let _signal = signal::for_gradient(node.backward_signal(), caller);
             node.accumulate(grad)?;
         }
     }
@@ -139,8 +142,9 @@ fn between(roots: &[Arc<Node>], wanted: &[Arc<Node>]) -> HashSet<u64> {
 }
 
 /// Gradients under way in one pass.
-#[derive(Default)]
 struct Pass {
+    /// What whoever asked for the pass is under.
+    caller: Under,
     heap: BinaryHeap<Ready>,
     /// What has arrived at a tensor's place.
     grads: HashMap<u64, Tensor>,
@@ -151,6 +155,11 @@ struct Pass {
 }
 
 impl Pass {
+    fn new(path: Option<HashSet<u64>>) -> Pass {
+        let (heap, grads, bundles) = Default::default();
+        Pass { caller: signal::current(), heap, grads, bundles, path }
+    }
+
     fn goes_to(&self, node: &Node) -> bool {
         self.path.as_ref().is_none_or(|path| path.contains(&node.number()))
     }
@@ -159,6 +168,7 @@ impl Pass {
     fn arrive(&mut self, node: &Arc<Node>, grad: Tensor) -> Result<()> {
         match self.grads.remove(&node.number()) {
             Some(earlier) => {
+                let _signal = signal::for_gradient(node.backward_signal(), self.caller);
                 self.grads.insert(node.number(), earlier.binary(Op::Add, &grad)?);
             }
             None => {
@@ -172,6 +182,7 @@ impl Pass {
     /// A gradient reaches result `index` of the function at `node`.
     fn arrive_at_result(&mut self, node: &Arc<Node>, index: usize, grad: Tensor) -> Result<()> {
         let Kind::Custom(custom) = node.kind() else { return self.arrive(node, grad) };
+        let _signal = signal::for_gradient(node.backward_signal(), self.caller);
         let heap = &mut self.heap;
         let bundle = self.bundles.entry(node.number()).or_insert_with(|| {
             heap.push(Ready(node.clone()));
@@ -197,14 +208,16 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    let mut pass = Pass { path: wanted.map(|wanted| between(&starts, wanted)), ..Pass::default() };
+    let mut pass = Pass::new(wanted.map(|wanted| between(&starts, wanted)));
     for (i, ((root, gradient), node)) in roots.iter().zip(&starts).enumerate() {
+        let _signal = signal::for_gradient(node.backward_signal(), pass.caller);
         let seed = seed_gradient(i, root, *gradient)?;
         pass.arrive(node, seed)?;
     }
     let mut found: HashMap<u64, Option<Tensor>> =
         wanted.unwrap_or_default().iter().map(|node| (node.number(), None)).collect();
     while let Some(Ready(node)) = pass.heap.pop() {
+        let _signal = signal::for_gradient(node.backward_signal(), pass.caller);
         if let Kind::Custom(custom) = node.kind() {
             if let Some(grads) = pass.bundles.remove(&node.number()) {
                 let results = custom_gradients(&node, custom, grads, options)?;

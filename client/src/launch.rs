@@ -5,11 +5,13 @@
 //! join it by its abstract name.
 
 use crate::error::{Error, Result};
+use gt_ops::OpError;
 use gt_protocol::{Connection, Error as ProtocolError, Hello, Role, connect, connect_over};
 use gt_shm::Socket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// A daemon that has welcomed us.
@@ -76,6 +78,37 @@ fn find_gtd() -> Result<PathBuf> {
         })
 }
 
+/// How many workers the program asks for; 0 if it does not say.
+static WORKERS_WANTED: AtomicUsize = AtomicUsize::new(0);
+/// What says which workers a daemon has that is started without being told.
+const WORKERS_ENV: &str = "GT_WORKERS";
+
+/// Asks for at least `count` workers, 0 for any number: a private daemon is started with as many, another must have
+/// them.
+pub fn want_workers(count: usize) {
+    WORKERS_WANTED.store(count, Relaxed);
+}
+
+/// How many were asked for.
+pub fn workers_wanted() -> usize {
+    WORKERS_WANTED.load(Relaxed)
+}
+
+/// Whether a daemon with `count` workers has as many as were asked for.
+pub(crate) fn check_workers(count: usize, started: bool) -> Result<()> {
+    let wanted = workers_wanted();
+    if count >= wanted {
+        return Ok(());
+    }
+    let have = if count == 1 { "1 worker".to_owned() } else { format!("{count} workers") };
+    let remedy = if started {
+        format!("{WORKERS_ENV} says so: unset it, or set it to cpu:{wanted}")
+    } else {
+        format!("start it with --workers cpu:{wanted}, or use no daemon that is there already, by unsetting GT_SOCKET")
+    };
+    Err(OpError::runtime(format!("{wanted} workers are asked for, but the daemon has {have}: {remedy}")).into())
+}
+
 pub(crate) fn launch_error(error: ProtocolError) -> Error {
     Error::Launch(error.to_string())
 }
@@ -115,8 +148,14 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
     };
     let (ours, theirs) = Socket::pair().map_err(|e| failed("started", &e))?;
     let name = format!("@gt-private-{}-{:016x}", std::process::id(), crate::random::random_seed());
+    let mut command = Command::new(&gtd);
+    let wanted = workers_wanted();
+    // Who sets the environment decides what runs the program; whether that is enough is checked afterwards.
+    if wanted > 0 && std::env::var_os(WORKERS_ENV).is_none() {
+        command.args(["--workers", &format!("cpu:{wanted}")]);
+    }
     // The daemon gets its end as standard input: the one descriptor that needs no unsafe code to pass.
-    let child = Command::new(&gtd)
+    let child = command
         .args(["--private", "--client-fd", "0", "--name", &name])
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())

@@ -6,7 +6,7 @@
 //! Start at [`session`]: how instructions get into the ring, ids are given out and completions come back. [`tensor`]
 //! is what users hold, [`scope`] how ops are emitted and recorded, [`tape`] the record and [`backward`] the pass over
 //! it, [`transfer`] how bytes get in and out, and [`launch`] how a private daemon is found and started.
-//! [`random`] says which random numbers come next.
+//! [`random`] says which random numbers come next, [`signal`] under which names a thread issues instructions.
 
 pub mod backward;
 pub mod blocking;
@@ -17,6 +17,7 @@ pub mod lock;
 pub mod random;
 pub mod scope;
 pub mod session;
+pub mod signal;
 mod storage;
 pub mod tape;
 pub mod tensor;

@@ -5,10 +5,12 @@ use crate::error::{Error, Result, bytes_text};
 use crate::history::History;
 use crate::launch::{Daemon, PrivateDaemon};
 use crate::lock::{BriefGuard, BriefLock};
+use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
-use gt_ops::{Instruction, Meta, TensorId};
+use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::{Error as ProtocolError, RefusalCode};
+pub use gt_protocol::{PlacementInfo, PlacementLayout, WorkerTraffic};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Submitter, fork};
 use std::collections::HashMap;
@@ -71,6 +73,8 @@ pub struct SessionInfo {
     pub private: bool,
     /// The most bytes of arena this session may have.
     pub arena_bytes_max: u64,
+    /// The names of the daemon's workers, by number.
+    pub workers: Vec<String>,
 }
 
 struct Submit {
@@ -85,7 +89,14 @@ struct Submit {
     outstanding_ns: u64,
     /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
     origins: HashMap<TensorId, String>,
+    /// The signal that the next instruction in the ring is under.
+    signal: u32,
+    /// The signals that the daemon knows, and in which version.
+    defined: HashMap<u32, u64>,
 }
+
+/// What is no signal's number: the next instruction says which it is under.
+const UNKNOWN_SIGNAL: u32 = u32::MAX;
 
 struct Complete {
     /// Taken by the one thread that waits on the ring; the others wait for what it settles.
@@ -126,6 +137,13 @@ impl Session {
     /// No daemon to be had, or one of another version.
     pub fn open(name: Option<String>) -> Result<Arc<Session>> {
         let Daemon { connection, private, socket } = crate::launch::connect_any(name)?;
+        let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
+        let checked = crate::launch::check_workers(workers.len(), private.is_some());
+        if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {
+            drop(connection);
+            private.into_iter().for_each(PrivateDaemon::reap);
+            return Err(error);
+        }
         let welcome = connection.welcome;
         let (Some(port), Some(grant)) = (connection.port, welcome.session) else {
             return Err(Error::Disconnected("the daemon welcomed the client without a session".into()));
@@ -150,6 +168,8 @@ impl Session {
                 unpublished: 0,
                 outstanding_ns: 0,
                 origins: HashMap::new(),
+                signal: signal::NONE,
+                defined: HashMap::new(),
             }),
             complete: Mutex::new(Complete {
                 ring: Some(completions),
@@ -173,9 +193,48 @@ impl Session {
                 socket,
                 private: private.is_some(),
                 arena_bytes_max: grant.arena_bytes_max,
+                workers,
             },
             private: Mutex::new(private),
         }))
+    }
+
+    /// Says again what signals ask for: it has changed.
+    pub fn redefine_signals(&self) {
+        self.submit.lock().signal = UNKNOWN_SIGNAL;
+    }
+
+    /// How tensor `id` lies on the workers, once everything issued so far is known there.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    pub fn placement(&self, id: TensorId) -> Result<PlacementInfo> {
+        self.synchronize()?;
+        self.ask(|socket| gt_protocol::ask_placement(socket, id))
+    }
+
+    /// What this session's workers have told each other, once everything issued so far is done.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    pub fn traffic(&self) -> Result<Vec<WorkerTraffic>> {
+        self.synchronize()?;
+        self.ask(gt_protocol::ask_traffic)
+    }
+
+    fn ask<T: Send>(&self, question: impl FnOnce(&Socket) -> gt_protocol::Result<T> + Send) -> Result<T> {
+        self.check_open()?;
+        let answer = blocking(|| {
+            let _asking = lock(&self.asking);
+            question(&self.socket)
+        })?;
+        answer.map_err(|error| match error {
+            ProtocolError::Refused(refused) => OpError::runtime(refused.text).into(),
+            error => {
+                tracing::debug!(target: "gt_client", %error, "no answer");
+                self.disconnected()
+            }
+        })
     }
 
     /// What is known of the other end.
@@ -303,10 +362,12 @@ impl Session {
     ) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
+        let signal = signal::current().signal();
         let mut submit = self.submit.lock();
         submit.outstanding_ns += (3 * bytes as u64) / BYTES_PER_NS;
         let now = bytes as u64 > SMALL_COST_MAX;
         let encode = |s: &mut Submit| {
+            s.enter(signal)?;
             let slot = gt_ops::wire::binary_slot(op, s.next_id, left, right);
             s.submitter.push(&[slot]).is_ok().then(|| s.take_id())
         };
@@ -330,10 +391,12 @@ impl Session {
     pub(crate) fn issue(&self, instruction: &mut Instruction, cost: Cost) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
+        let signal = signal::current().signal();
         let mut submit = self.submit.lock();
         submit.outstanding_ns += cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS;
         let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
         let id = self.push(submit, now, |s| {
+            s.enter(signal)?;
             instruction.out = s.next_id;
             let slots = s.encoder.instruction(instruction);
             s.submitter.push(slots).is_ok().then(|| s.take_id())
@@ -355,7 +418,9 @@ impl Session {
     pub(crate) fn allocate(&self, meta: Meta) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
+        let signal = signal::current().signal();
         let id = self.push(self.submit.lock(), false, |s| {
+            s.enter(signal)?;
             let slots = s.encoder.encode(&Command::Allocate { out: s.next_id, meta });
             s.submitter.push(slots).is_ok().then(|| s.take_id())
         })?;
@@ -641,6 +706,25 @@ impl Submit {
     fn publish(&mut self) {
         self.unpublished = 0;
         self.submitter.publish();
+    }
+
+    /// Says that what follows is under `signal`, if what went before was not. None if the ring has no room.
+    #[inline]
+    fn enter(&mut self, signal: u32) -> Option<()> {
+        if self.signal == signal { Some(()) } else { self.change_signal(signal) }
+    }
+
+    #[cold]
+    fn change_signal(&mut self, signal: u32) -> Option<()> {
+        if let Some((wish, version)) = signal::wish_of(signal)
+            && self.defined.get(&signal) != Some(&version)
+        {
+            self.submitter.push(self.encoder.encode(&Command::DefineSignal { signal, wish })).ok()?;
+            self.defined.insert(signal, version);
+        }
+        self.submitter.push(self.encoder.encode(&Command::Signal { signal })).ok()?;
+        self.signal = signal;
+        Some(())
     }
 
     /// The next id, which is from now on taken.

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::lock::BriefLock;
 use crate::session::Value;
+use crate::signal;
 use crate::tensor::Tensor;
 use gt_ops::{Attrs, Meta, Op, Scalar};
 use smallvec::SmallVec;
@@ -65,6 +66,8 @@ pub struct Node {
     extras: Mutex<Option<Box<Extras>>>,
     /// Where it is listed.
     place: AtomicU32,
+    /// The signal that its gradients are computed under.
+    backward_signal: u32,
 }
 
 #[expect(clippy::large_enum_variant, reason = "leaves are few; recorded ops are what is allocated all the time")]
@@ -177,6 +180,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Node {
     fn new(meta: Meta, kind: Kind) -> Arc<Node> {
+        // What gathers in a leaf is nobody's in particular.
+        let backward_signal = if matches!(kind, Kind::Leaf) { signal::NONE } else { signal::current().backward() };
         let number = NUMBER.fetch_add(1, Relaxed);
         let node = Arc::new(Node {
             number,
@@ -186,6 +191,7 @@ impl Node {
             retain: AtomicBool::new(false),
             extras: Mutex::new(None),
             place: AtomicU32::new(0),
+            backward_signal,
         });
         let place = NODES.lock().enter(Arc::as_ptr(&node));
         node.place.store(place, Relaxed);
@@ -270,6 +276,9 @@ impl Node {
     /// Where it was recorded, under anomaly detection.
     pub fn origin(&self) -> Option<String> {
         lock(&self.extras).as_ref().and_then(|e| e.origin.clone())
+    }
+    pub(crate) fn backward_signal(&self) -> u32 {
+        self.backward_signal
     }
     pub(crate) fn kind(&self) -> &Kind {
         &self.kind

@@ -23,9 +23,11 @@ mod options;
 mod random;
 mod rows;
 mod session;
+mod signal;
 mod table;
 mod tensor;
 mod window;
+mod yaml;
 
 use pyo3::prelude::*;
 
@@ -40,6 +42,8 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     device::register(module)?;
     random::register(module)?;
     session::register(module)?;
+    signal::register(module)?;
+    yaml::register(module)?;
     create::register(module)?;
     methods::register(module)?;
     rows::register(module)?;

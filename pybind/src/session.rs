@@ -1,9 +1,11 @@
 //! The session that new tensors are made in.
 
 use crate::error::OrRaise;
+use crate::tensor::PyTensor;
 use gt_client::Session;
+use gt_client::session::{PlacementLayout, WorkerTraffic};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
 
 static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
@@ -28,6 +30,11 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
     // What is dropped here may hold tensors' last owners: not under the lock.
     let (session, _old) = opened.or_raise()?;
     Ok(session)
+}
+
+/// The process's session, if it is open.
+pub fn open() -> Option<Arc<Session>> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|session| session.is_open())
 }
 
 /// Waits until everything issued so far has been done.
@@ -58,7 +65,7 @@ fn disconnect(py: Python<'_>) {
 /// Whether a session is open.
 #[pyfunction]
 fn is_connected() -> bool {
-    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|s| s.is_open())
+    open().is_some()
 }
 
 /// What is known of the session and its daemon. Opens a session if there is none.
@@ -72,10 +79,35 @@ fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("daemon_version", &info.daemon_version)?;
     dict.set_item("socket", &info.socket)?;
     dict.set_item("private", info.private)?;
+    dict.set_item("workers", &info.workers)?;
     dict.set_item("arena_bytes_max", info.arena_bytes_max)?;
     dict.set_item("arena_bytes", arena.total_bytes)?;
     dict.set_item("arena_bytes_used", arena.used_bytes)?;
     Ok(dict)
+}
+
+/// How a tensor lies: `replicated`, `sharded` or `partial`, the workers' names, the axis and the join.
+#[pyfunction]
+fn placement<'py>(py: Python<'py>, tensor: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyTuple>> {
+    let value = tensor.get().snapshot(py)?.value().or_raise()?;
+    let found = value.session().placement(value.id()).or_raise()?;
+    let layout = match found.layout {
+        PlacementLayout::Replicated => "replicated",
+        PlacementLayout::Sharded => "sharded",
+        PlacementLayout::Partial => "partial",
+    };
+    (layout, found.workers, found.axis, found.join).into_pyobject(py)
+}
+
+/// For each worker its name, and of each collective its name, how often it took part and the bytes it sent.
+#[pyfunction]
+fn traffic(py: Python<'_>) -> PyResult<Vec<(String, Vec<(String, u64, u64)>)>> {
+    let workers = current(py)?.traffic().or_raise()?;
+    let all = |worker: WorkerTraffic| {
+        let collectives = worker.collectives.into_iter().map(|(name, traffic)| (name, traffic.count, traffic.bytes));
+        (worker.name, collectives.collect())
+    };
+    Ok(workers.into_iter().map(all).collect())
 }
 
 /// Tells where the package's programs were installed.
@@ -91,5 +123,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(disconnect, module)?)?;
     module.add_function(wrap_pyfunction!(is_connected, module)?)?;
     module.add_function(wrap_pyfunction!(session_info, module)?)?;
+    module.add_function(wrap_pyfunction!(placement, module)?)?;
+    module.add_function(wrap_pyfunction!(traffic, module)?)?;
     module.add_function(wrap_pyfunction!(set_scripts_folder, module)?)
 }

@@ -11,7 +11,7 @@ import atexit as _atexit
 import math as _math
 import sysconfig as _sysconfig
 
-from gt import _absent, _gt, _ops, _pickle, _placement, _repr
+from gt import _absent, _gt, _ops, _pickle, _placement, _repr, _sharding
 from gt._autograd import enable_grad, inference_mode, is_inference_mode_enabled, no_grad, set_grad_enabled
 from gt._dtypes import can_cast, finfo, iinfo
 from gt._gt import (
@@ -79,6 +79,15 @@ from gt._layouts import (
 )
 from gt._repr import set_printoptions
 from gt._save import load, save
+from gt._sharding import (
+    ShardConfig,
+    SignalConfig,
+    clear_config,
+    get_config,
+    gpu_workers,
+    load_config,
+    register_config,
+)
 from gt._types import OutOfRangeError, Size
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))
@@ -132,6 +141,8 @@ from gt.random import (  # noqa: E402
     seed,
     set_rng_state,
 )
+
+_sharding.load_named_config()
 
 # Everything here that does not start with an underscore is the package's.
 __all__ = ["__version__", *sorted(name for name in globals() if not name.startswith("_") and name != "annotations")]

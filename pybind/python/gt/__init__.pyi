@@ -100,6 +100,13 @@ from gt._layouts import strided as strided
 from gt._repr import set_printoptions as set_printoptions
 from gt._save import load as load
 from gt._save import save as save
+from gt._sharding import ShardConfig as ShardConfig
+from gt._sharding import SignalConfig as SignalConfig
+from gt._sharding import clear_config as clear_config
+from gt._sharding import get_config as get_config
+from gt._sharding import gpu_workers as gpu_workers
+from gt._sharding import load_config as load_config
+from gt._sharding import register_config as register_config
 from gt._types import QR, Histogram, MantissaExponent, MinMax, SignLogAbsDet, ValuesIndices
 from gt._types import OutOfRangeError as OutOfRangeError
 from gt._types import Size as Size

@@ -46,6 +46,7 @@ def checkpoint(
     if not _gt.is_grad_enabled():
         return function(*args, **kwargs)
     since, drawn = _gt.tape_clock(), gt.get_rng_state() if preserve_rng_state else None
+    signal = _gt.current_signal()
     result = function(*args, **kwargs)
     several = result if isinstance(result, tuple) else (result,)
     places = [i for i, t in enumerate(several) if isinstance(t, Tensor) and t.requires_grad]
@@ -56,13 +57,14 @@ def checkpoint(
     def backward(_: Any, grads: Sequence[Tensor | None], retain: bool) -> Sequence[Tensor | None]:
         del retain
         now = gt.get_rng_state() if preserve_rng_state else None
-        records = _gt.set_grad_enabled(True)
+        records, outside = _gt.set_grad_enabled(True), _gt.set_signal(signal)
         try:
             if drawn is not None:
                 gt.set_rng_state(drawn)
             again = function(*args, **kwargs)
         finally:
             _gt.set_grad_enabled(records)
+            _gt.set_signal(outside)
             if now is not None:
                 gt.set_rng_state(now)
         repeated = again if isinstance(again, tuple) else (again,)

@@ -1,0 +1,357 @@
+"""What signals ask for: the configuration of a program that runs on several workers.
+
+Start at `load_config`, which reads a file, and `register_config`, which takes the same from Python. Every error says
+where what is wrong was written.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gt import _gt
+
+__all__ = [
+    "ShardConfig",
+    "SignalConfig",
+    "clear_config",
+    "get_config",
+    "gpu_workers",
+    "load_config",
+    "register_config",
+]
+
+RANK_MAX = 8
+FILE_BYTES_MAX = 1 << 20
+CONFIG_ENV = "GT_CONFIG"
+
+
+class _ConfigError(ValueError):
+    """Something that cannot be, and the key under which it was written."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}" if key else text)
+        self.key, self.text = key, text
+
+
+@dataclass(frozen=True)
+class ShardConfig:
+    """How tensors lie on workers.
+
+    Attributes:
+        axis: The axis along which they are cut; it counts from the end if it is negative. Tensors without it are left
+            alone.
+        workers: The numbers of the workers; None means all.
+        replicated: Each worker has a copy, instead of a part.
+
+    Raises:
+        ValueError: A combination, an axis or a worker that cannot be.
+    """
+
+    axis: int | None = None
+    workers: Sequence[int] | None = None
+    replicated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.axis is not None and not (_is_int(self.axis) and -RANK_MAX <= self.axis < RANK_MAX):
+            most = f"a tensor has at most {RANK_MAX} dimensions: write a number from {-RANK_MAX} to {RANK_MAX - 1}"
+            raise _ConfigError("axis", f"{self.axis!r} is no axis: {most}")
+        if not isinstance(self.replicated, bool):
+            raise _ConfigError("replicated", f"{self.replicated!r} is neither true nor false")
+        if self.replicated and self.axis is not None:
+            raise _ConfigError(
+                "replicated", f"a tensor is cut along an axis or replicated, not both: leave axis {self.axis} out"
+            )
+        if self.workers is not None:
+            object.__setattr__(self, "workers", _workers(self.workers))
+        if self.axis is None and not self.replicated and (self.workers is None or len(self.workers) > 1):
+            raise _ConfigError(
+                "", "say along which axis tensors are cut (axis: 0), or that each worker has a copy (replicated: true)"
+            )
+
+
+@dataclass(frozen=True)
+class SignalConfig:
+    """What a signal asks for.
+
+    Attributes:
+        shard: How the results of operations under it lie; None asks for nothing.
+        backward: The signal under which the gradients of these operations are computed.
+        compile: Kept, and without effect yet.
+
+    Raises:
+        ValueError: Something that cannot be.
+    """
+
+    shard: ShardConfig | None = None
+    backward: str | None = None
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shard is not None and not isinstance(self.shard, ShardConfig):
+            raise _ConfigError("shard", f"a gt.ShardConfig is expected, not {self.shard!r}")
+        if self.backward is not None and not (isinstance(self.backward, str) and self.backward):
+            raise _ConfigError("backward", f"the name of a signal is expected, not {self.backward!r}")
+        if not isinstance(self.compile, bool):
+            raise _ConfigError("compile", f"{self.compile!r} is neither true nor false")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _workers(workers: object) -> tuple[int, ...]:
+    if not isinstance(workers, Iterable) or isinstance(workers, str):
+        raise _ConfigError("workers", f"a list of numbers is expected, not {workers!r}; null means all")
+    found = tuple(workers)
+    for worker in found:
+        if not _is_int(worker) or not 0 <= worker < _gt.WORKERS_MAX:
+            raise _ConfigError(
+                "workers", f"{worker!r} is no worker: they are numbered from 0 to {_gt.WORKERS_MAX - 1} at most"
+            )
+    if not found:
+        raise _ConfigError("workers", "the list is empty: name some, or write null for all")
+    if twice := [worker for worker in found if found.count(worker) > 1]:
+        raise _ConfigError("workers", f"worker {twice[0]} is named twice")
+    return found
+
+
+# What is configured ---------------------------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    config: SignalConfig
+    # Where a key was written, as an error says it.
+    written: Callable[[str], str]
+
+
+_entries: dict[str, _Entry] = {}
+_numbers: dict[str, int] = {}
+_next_number = count(1)
+
+
+def number(name: str) -> int:
+    """The number by which the daemon knows a signal."""
+    found = _numbers.get(name) or _numbers.setdefault(name, next(_next_number))
+    if found > _gt.SIGNALS_MAX:
+        raise RuntimeError(f"a program may name {_gt.SIGNALS_MAX:,} signals; use the same names again")
+    return found
+
+
+def get_config(name: str) -> SignalConfig | None:
+    """What is configured for a signal; None if nothing is."""
+    entry = _entries.get(name)
+    return None if entry is None else entry.config
+
+
+def clear_config() -> None:
+    """Forgets all configuration: from now on signals ask for nothing."""
+    _entries.clear()
+    _gt.forget_signals()
+
+
+def register_config(name: str, config: SignalConfig) -> None:
+    """Says what the signal `name` asks for, in place of what was configured for it.
+
+    Raises:
+        TypeError: `config` is no `SignalConfig`.
+        ValueError: `backward` leads back to the signal, or a worker is not there.
+    """
+    if not isinstance(config, SignalConfig):
+        raise TypeError(f"register_config({name!r}): a gt.SignalConfig is expected, not {type(config).__name__}")
+    call = f"register_config({check_name(name, 'register_config')!r})"
+    _register({name: _Entry(config, lambda key: f"{call}: {key}")})
+
+
+def check_name(name: object, call: str) -> str:
+    """`name`, if it can be that of a signal."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"{call}: a signal's name is a string of at least one letter, not {name!r}")
+    return name
+
+
+def _register(new: dict[str, _Entry]) -> None:
+    merged = {**_entries, **new}
+    for name, entry in new.items():
+        check_backward(name, entry.config.backward, entry.written("backward"), merged)
+    _gt.define_signals([_definition(name, entry) for name, entry in new.items()])
+    _entries.update(new)
+
+
+def check_backward(name: str, backward: str | None, written: str, entries: dict[str, _Entry] | None = None) -> None:
+    """Raises where the signals of gradients of gradients lead back to `name`."""
+    entries = _entries if entries is None else entries
+    path = [name]
+    while backward is not None:
+        path.append(backward)
+        if backward == name:
+            way = " → ".join(path)
+            raise ValueError(f"{written}: {way} leads back to where it began: name a signal of its own for gradients")
+        if path.count(backward) > 1:
+            return  # Elsewhere: reported where it is written.
+        entry = entries.get(backward)
+        backward = None if entry is None else entry.config.backward
+
+
+def _definition(name: str, entry: _Entry) -> tuple[int, str, int, Sequence[int], int | None, str]:
+    shard, backward = entry.config.shard, entry.config.backward
+    layout, axis, workers = "any", 0, ()
+    if shard is not None:
+        layout, axis = ("replicated", 0) if shard.axis is None else ("sharded", shard.axis)
+        workers = shard.workers or ()
+    after = None if backward is None else number(backward)
+    return number(name), layout, axis, workers, after, entry.written("shard.workers")
+
+
+def check_axis(name: str, rank: int) -> None:
+    """Raises where the signal `name` cuts along an axis that a tensor of `rank` dimensions does not have."""
+    entry = _entries.get(name)
+    axis = entry.config.shard.axis if entry is not None and entry.config.shard is not None else None
+    if entry is None or axis is None or -rank <= axis < rank:
+        return
+    fits = f"an axis from {-rank} to {rank - 1}" if rank else "replicated: true, or no shard"
+    raise IndexError(
+        f"{entry.written('shard.axis')}: there is no axis {axis} in the tensor of {rank} dimensions that "
+        f"gt.signal.tensor was given for {name!r}: write {fits}"
+    )
+
+
+# Files ----------------------------------------------------------------------------------------------------------
+
+
+class _Node(NamedTuple):
+    line: int
+    column: int
+    kind: str
+    holds: Any
+
+
+_KINDS = {"null": "nothing", "list": "a list", "map": "a mapping"}
+
+
+def _said(node: _Node) -> str:
+    return _KINDS.get(node.kind, repr(node.holds))
+
+
+class _File:
+    """A configuration file: what it says, and where."""
+
+    def __init__(self, path: str | os.PathLike[str], call: str) -> None:
+        self.name = os.fspath(path)
+        try:
+            size = Path(path).stat().st_size
+            if size > FILE_BYTES_MAX:
+                raise ValueError(f"{call}: {self.name} has {size:,} bytes; {FILE_BYTES_MAX:,} are allowed")
+            text = Path(path).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{call}: there is no file {self.name!r} (from {os.getcwd()})") from None
+        except OSError as error:
+            raise type(error)(f"{call}: {self.name!r} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.name}: this is no text in UTF-8: {error.reason} at byte {error.start}") from None
+        try:
+            self.root = _Node(*_gt.read_yaml(text))
+        except ValueError as error:
+            line, column, why = error.args
+            raise ValueError(f"{self.name}:{line}:{column}: this is no YAML: {why}") from None
+
+    def at(self, node: _Node) -> str:
+        return f"{self.name}:{node.line}:{node.column}"
+
+    def pairs(self, node: _Node, what: str, known: Sequence[str] | None = None) -> dict[str, tuple[_Node, _Node]]:
+        """The keys of a mapping, and for each where it was written and what it holds."""
+        if node.kind != "map":
+            raise ValueError(
+                f"{self.at(node)}: {what} is a mapping of {_listed(known or ['signals'])}, not {_said(node)}"
+            )
+        found = {}
+        for key, value in ((_Node(*key), _Node(*value)) for key, value in node.holds):
+            if key.kind != "str" or not key.holds:
+                raise ValueError(f"{self.at(key)}: {what}: a key is a name, not {_said(key)}; put it in quotes")
+            if known is not None and key.holds not in known:
+                raise ValueError(f"{self.at(key)}: {what}: unknown key {key.holds!r}{_did_you_mean(key.holds, known)}")
+            found[key.holds] = key, value
+        return found
+
+    def entries(self) -> dict[str, _Entry]:
+        """What it says of each signal."""
+        return {name: self.entry(name, value) for name, (_, value) in self.pairs(self.root, "a configuration").items()}
+
+    def entry(self, name: str, node: _Node) -> _Entry:
+        signal = self.pairs(node, name, _keys(SignalConfig))
+        places = {"": node, **{key: value for key, (_, value) in signal.items()}}
+        values = {key: self.plain(value, f"{name}.{key}") for key, (_, value) in signal.items() if key != "shard"}
+        if "shard" in signal and signal["shard"][1].kind != "null":
+            shard = self.pairs(signal["shard"][1], f"{name}.shard", _keys(ShardConfig))
+            places |= {f"shard.{key}": value for key, (_, value) in shard.items()}
+            plain = {key: self.plain(value, f"{name}.shard.{key}") for key, (_, value) in shard.items()}
+
+        def written(key: str) -> str:
+            found = places.get(key) or places.get(key.partition(".")[0]) or node
+            return f"{self.at(found)}: {name}" + (f".{key}" if key else "")
+
+        prefix = "shard"
+        try:
+            if len(places) > 1 and "shard" in places and places["shard"].kind != "null":
+                values["shard"] = ShardConfig(**plain)
+            prefix = ""
+            return _Entry(SignalConfig(**values), written)
+        except _ConfigError as wrong:
+            key = ".".join(part for part in (prefix, wrong.key) if part)
+            raise ValueError(f"{written(key)}: {wrong.text}") from None
+
+    def plain(self, node: _Node, what: str) -> Any:
+        """A number, a word, a truth value, nothing, or a list of such."""
+        if node.kind == "map":
+            raise ValueError(f"{self.at(node)}: {what} is no mapping")
+        return [self.plain(_Node(*item), what) for item in node.holds] if node.kind == "list" else node.holds
+
+
+def _keys(config: type) -> list[str]:
+    return [field.name for field in fields(config)]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, 1)
+    return (f": did you mean {close[0]!r}?" if close else "") + f" (known are {_listed(known)})"
+
+
+def load_config(path: str | os.PathLike[str]) -> None:
+    """Reads from a YAML file what signals ask for.
+
+    It adds to what is configured already; what it says of a signal replaces what was said before. A program need not
+    call this: the file that `GT_CONFIG` names is read when `gt` is imported.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It says something that cannot be; the error names the line. Nothing of it is then in effect.
+    """
+    _register(_File(path, "load_config").entries())
+
+
+def load_named_config() -> None:
+    """Reads the file that `GT_CONFIG` names, if it names one."""
+    if path := os.environ.get(CONFIG_ENV):
+        _register(_File(path, CONFIG_ENV).entries())
+
+
+def gpu_workers(count: int) -> None:
+    """Begins the session with `count` workers, each of which can hold tensors and compute.
+
+    A private daemon is started with as many; one that is there already must have at least as many.
+
+    Raises:
+        RuntimeError: The session has begun already, or the daemon has fewer workers.
+    """
+    if not _is_int(count) or not 1 <= count <= _gt.WORKERS_MAX:
+        raise ValueError(f"gpu_workers({count!r}): from 1 to {_gt.WORKERS_MAX} workers are possible")
+    _gt.start_workers(count)

@@ -1,0 +1,128 @@
+"""Signals: names for parts of a program, so that a configuration can say where what they compute should lie."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from gt import _gt, _sharding
+from gt._gt import Tensor
+
+
+class _Entered(NamedTuple):
+    name: str
+    # What the thread is set to inside, and what it was set to before.
+    under: int
+    before: int
+
+
+# Each thread begins with none, and each task with those of the task that made it.
+_entered: ContextVar[tuple[_Entered, ...]] = ContextVar("gt.signal", default=())
+_unknown: set[str] = set()
+
+
+def _under() -> int:
+    """What the task that runs on this thread now is under."""
+    entered = _entered.get()
+    return entered[-1].under if entered else _gt.SIGNAL_NONE
+
+
+_gt.set_signal_lookup(_under)
+
+
+def _switches_tasks() -> bool:
+    """Whether this thread runs tasks, which may change places in the middle of a context."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def _enter(name: str, backward: str | None, call: str) -> None:
+    _sharding.check_name(name, call)
+    if backward is not None:
+        _sharding.check_name(backward, f"{call}: backward")
+        _sharding.check_backward(name, backward, f"{call}({name!r}, backward={backward!r})")
+    if _sharding.get_config(name) is None and name not in _unknown:
+        _unknown.add(name)
+        _gt.tell_unknown_signal(name)
+    under = _gt.under_signal(_sharding.number(name), None if backward is None else _sharding.number(backward))
+    before = _gt.set_signal(_gt.SIGNAL_ASK if _switches_tasks() else under)
+    _entered.set((*_entered.get(), _Entered(name, under, before)))
+
+
+def _leave(outer: tuple[_Entered, ...], before: int) -> None:
+    _entered.set(outer)
+    _gt.set_signal(_gt.SIGNAL_ASK if _switches_tasks() else before)
+
+
+@contextmanager
+def context(name: str, *, backward: str | None = None) -> Iterator[None]:
+    """Runs a block, or as a decorator a function, under the signal `name`.
+
+    What its configuration asks for the results of operations applies to those of the block; nothing changes but where
+    they lie. The innermost of several contexts counts. Each thread and each task of asyncio has its own.
+
+    Args:
+        name: The signal.
+        backward: The signal under which the gradients of these operations are computed, in place of the configured one.
+
+    Raises:
+        ValueError: `backward` leads back to `name`.
+        RuntimeError: A signal that was entered inside has not been exited.
+    """
+    outer = _entered.get()
+    _enter(name, backward, "gt.signal.context")
+    inner = _entered.get()
+    before = inner[-1].before
+    try:
+        yield
+    except BaseException:
+        _leave(outer, before)
+        raise
+    left = _entered.get()
+    _leave(outer, before)
+    if left != inner:
+        open_name = left[-1].name if len(left) > len(inner) else name
+        what = f"{open_name!r} was entered inside and not exited" if len(left) > len(inner) else "it was exited inside"
+        raise RuntimeError(f"gt.signal.context({name!r}): {what}: pair each gt.signal.enter with a gt.signal.exit")
+
+
+def enter(name: str, *, backward: str | None = None) -> None:
+    """Puts what follows under the signal `name`, until `exit(name)`."""
+    _enter(name, backward, "gt.signal.enter")
+
+
+def exit(name: str) -> None:
+    """Ends what `enter(name)` began: the signal before it counts again.
+
+    Raises:
+        RuntimeError: `name` is not the signal that was entered last.
+    """
+    entered = _entered.get()
+    if not entered:
+        raise RuntimeError(f"gt.signal.exit({name!r}): no signal was entered; call gt.signal.enter({name!r}) before")
+    last = entered[-1]
+    if last.name != name:
+        raise RuntimeError(f"gt.signal.exit({name!r}): the signal entered last is {last.name!r}: exit that one first")
+    _leave(entered[:-1], last.before)
+
+
+def current() -> str | None:
+    """The signal that this thread, or task, is under; None if it is under none."""
+    entered = _entered.get()
+    return entered[-1].name if entered else None
+
+
+def tensor(x: Tensor, name: str) -> Tensor:
+    """A tensor equal to `x` that lies as the signal `name` asks; gradients flow through it to `x`.
+
+    Raises:
+        IndexError: The signal cuts along an axis that `x` does not have.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"gt.signal.tensor: a Tensor is expected, not {type(x).__name__}; make one with gt.tensor")
+    _sharding.check_axis(_sharding.check_name(name, "gt.signal.tensor"), x.dim())
+    with context(name):
+        return _gt.copy_of(x)

@@ -1,0 +1,143 @@
+//! Signals, as `gt.signal` needs them: it knows their names, and here they are numbers.
+
+use crate::error::{OrRaise, raise_op};
+use crate::session;
+use crate::tensor::PyTensor;
+use gt_client::launch::{want_workers, workers_wanted};
+use gt_client::signal::{self, Definition, Under};
+use gt_ops::placement::{Layout, Wish, Workers};
+use gt_ops::{Attrs, Op, OpError};
+use pyo3::prelude::*;
+use std::sync::OnceLock;
+
+/// What a thread is set to while it is under `signal`, the gradients of what is recorded then under `backward`, or
+/// under what is configured.
+#[pyfunction]
+#[pyo3(signature = (signal, backward=None))]
+fn under_signal(signal: u32, backward: Option<u32>) -> u64 {
+    Under::new(signal, backward).bits()
+}
+
+/// Sets what this thread is under; returns what it was set to.
+#[pyfunction]
+fn set_signal(under: u64) -> u64 {
+    signal::set(Under::from_bits(under)).bits()
+}
+
+/// What this thread is under.
+#[pyfunction]
+fn current_signal() -> u64 {
+    signal::current().bits()
+}
+
+static LOOKUP: OnceLock<Py<PyAny>> = OnceLock::new();
+
+/// Tells what to call where a thread was set to `SIGNAL_ASK`.
+#[pyfunction]
+fn set_signal_lookup(lookup: Py<PyAny>) {
+    let _ = LOOKUP.set(lookup);
+    signal::set_lookup_hook(|| {
+        Python::attach(|py| {
+            let found = LOOKUP.get().map(|lookup| lookup.bind(py).call0().and_then(|bits| bits.extract()));
+            match found {
+                Some(Ok(bits)) => Under::from_bits(bits),
+                Some(Err(error)) => {
+                    error.write_unraisable(py, None);
+                    Under::NOTHING
+                }
+                None => Under::NOTHING,
+            }
+        })
+    });
+}
+
+/// A number, a layout (`any`, `sharded` or `replicated`), its axis, workers (none means all), the number of the signal
+/// of gradients, and where a person wrote which workers.
+type Said = (u32, String, i8, Vec<usize>, Option<u32>, String);
+
+/// Says what signals ask for: all of them, or none if a worker is not there.
+#[pyfunction]
+fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
+    let read = |(signal, layout, axis, workers, backward, written): Said| {
+        let layout = match layout.as_str() {
+            "sharded" => Layout::Sharded { axis },
+            "replicated" => Layout::Replicated,
+            _ => Layout::Any,
+        };
+        let workers = workers.into_iter().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
+        Definition { signal, wish: Wish { workers, layout }, backward, written }
+    };
+    let open = session::open();
+    let workers = open.as_ref().map(|session| session.info().workers.len());
+    signal::define(definitions.into_iter().map(read).collect(), workers).or_raise()?;
+    if let Some(session) = open {
+        session.redefine_signals();
+    }
+    Ok(())
+}
+
+/// From now on no signal asks for anything.
+#[pyfunction]
+fn forget_signals() {
+    signal::forget();
+    if let Some(session) = session::open() {
+        session.redefine_signals();
+    }
+}
+
+/// Says, if the client is to say what it does, that nothing is configured for a signal.
+#[pyfunction]
+fn tell_unknown_signal(name: &str) {
+    tracing::warn!(target: "gt_client", name, "a signal for which nothing is configured: it changes nothing");
+}
+
+/// An equal tensor that an instruction of its own makes, through which gradients flow.
+#[pyfunction]
+fn copy_of(py: Python<'_>, tensor: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
+    tensor.get().build(py, |g, v| {
+        let dtype = g.meta(v).dtype;
+        g.emit(Op::Cast, &[v.into()], Attrs::DType(dtype))
+    })
+}
+
+/// Asks for so many workers, before the session begins, and begins it.
+#[pyfunction]
+fn start_workers(py: Python<'_>, count: usize) -> PyResult<()> {
+    if let Some(session) = session::open() {
+        // Saying again what was said is no mistake: a notebook's cell may run twice.
+        if workers_wanted() == count {
+            return Ok(());
+        }
+        let have = session.info().workers.len();
+        let have = if have == 1 { "1 worker".to_owned() } else { format!("{have} workers") };
+        return Err(raise_op(OpError::runtime(format!(
+            "gpu_workers({count}) comes too late: the session has begun, with {have}; call it before the first operation, \
+             or after gt.disconnect()"
+        ))));
+    }
+    let before = workers_wanted();
+    want_workers(count);
+    session::current(py).map(drop).inspect_err(|_| want_workers(before))
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("SIGNAL_ASK", Under::ASK.bits())?;
+    module.add("SIGNAL_NONE", Under::NOTHING.bits())?;
+    module.add("SIGNALS_MAX", gt_ops::wire::SIGNALS_MAX)?;
+    module.add("WORKERS_MAX", gt_ops::placement::WORKERS_MAX)?;
+    for function in [
+        wrap_pyfunction!(under_signal, module)?,
+        wrap_pyfunction!(set_signal, module)?,
+        wrap_pyfunction!(current_signal, module)?,
+        wrap_pyfunction!(set_signal_lookup, module)?,
+        wrap_pyfunction!(define_signals, module)?,
+        wrap_pyfunction!(forget_signals, module)?,
+        wrap_pyfunction!(tell_unknown_signal, module)?,
+        wrap_pyfunction!(copy_of, module)?,
+        wrap_pyfunction!(start_workers, module)?,
+    ] {
+        module.add_function(function)?;
+    }
+    Ok(())
+}
