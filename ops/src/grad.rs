@@ -661,7 +661,7 @@ gradients! {
     /// g in the operand's dtype
     cast(g, c) {
         // A cast to the same dtype is there to be an instruction of its own; so is its gradient.
-        let dtype = c.meta(0).dtype;
+        let dtype = c.meta(g, 0).dtype;
         one(if dtype == g.meta(c.grad).dtype { g.emit(Op::Cast, &[c.grad.into()], Attrs::DType(dtype)) } else { Ok(c.grad) })
     }
     /// g along the reduced axes
