@@ -5,8 +5,7 @@ Knows tensors alone, not modules. Start at `optimizer.py`.
 
 from gt import _absent
 from gt.optim import lr_scheduler
-from gt.optim.adam import Adam, AdamW
-from gt.optim.adam_kin import Adamax, NAdam, RAdam
+from gt.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from gt.optim.adaptive import Adadelta, Adagrad, RMSprop
 from gt.optim.batch import ASGD, LBFGS, Rprop
 from gt.optim.optimizer import Optimizer
