@@ -1,4 +1,7 @@
-"""The pooling layers: windows of each channel reduced to one element each."""
+"""The pooling layers: windows of each channel reduced to one element each.
+
+A layer keeps its options and calls the function of its name with them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,32 @@ from typing import Any
 
 from gt._gt import Tensor
 from gt.nn import functional
-from gt.nn._windows import Sizes
+from gt.nn._windows import Sizes, tuple_of
 from gt.nn.module import Module
 
 
-class _MaxPool(Module):
+class _Pool(Module):
     function: str
+    # Which options `repr` shows.
+    shown: tuple[str, ...]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = tuple(options)
+        self.__dict__.update(options)
+
+    def forward(self, input: Tensor) -> Any:
+        """`(samples, channels, *sizes)`, or without samples, to other sizes."""
+        options = {name: getattr(self, name) for name in self._options}
+        return getattr(functional, self.function)(input, **options)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self.shown)
+
+
+class _MaxPool(_Pool):
+    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
         self,
@@ -23,27 +46,13 @@ class _MaxPool(Module):
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.dilation = dilation
-        self.return_indices = return_indices
-        self.ceil_mode = ceil_mode
-
-    def forward(self, input: Tensor) -> Any:
-        """`(samples, channels, *sizes)`, or without samples, to smaller sizes."""
-        return getattr(functional, self.function)(
-            *(input, self.kernel_size, self.stride, self.padding, self.dilation),
-            ceil_mode=self.ceil_mode,
-            return_indices=self.return_indices,
-        )
-
-    def extra_repr(self) -> str:
-        """The options."""
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        super().__init__(
+            kernel_size=kernel_size,
+            stride=kernel_size if stride is None else stride,
+            padding=padding,
+            dilation=dilation,
+            return_indices=return_indices,
+            ceil_mode=ceil_mode,
         )
 
 
@@ -65,23 +74,21 @@ class MaxPool3d(_MaxPool):
     function = "max_pool3d"
 
 
-class _MaxUnpool(Module):
-    function: str
+class _MaxUnpool(_Pool):
+    shown = ("kernel_size", "stride", "padding")
 
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
+        rank = int(self.function[-2])
+        super().__init__(
+            kernel_size=tuple_of(kernel_size, rank),
+            stride=tuple_of(kernel_size if stride is None else stride, rank, "stride"),
+            padding=tuple_of(padding, rank, "padding"),
+        )
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """What a pool made, and where it took it from, to a sparse form of the pool's input."""
         unpool = getattr(functional, self.function)
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):
@@ -102,10 +109,11 @@ class MaxUnpool3d(_MaxUnpool):
     function = "max_unpool3d"
 
 
-class AvgPool1d(Module):
+class AvgPool1d(_Pool):
     """The mean of each window of `(samples, channels, length)`."""
 
     function = "avg_pool1d"
+    shown = ("kernel_size", "stride", "padding")
 
     def __init__(
         self,
@@ -115,27 +123,17 @@ class AvgPool1d(Module):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
-
-    def forward(self, input: Tensor) -> Tensor:
-        """`(samples, channels, *sizes)`, or without samples, to smaller sizes."""
-        pool = getattr(functional, self.function)
-        return pool(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-
-    def extra_repr(self) -> str:
-        """The sizes."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+        super().__init__(
+            kernel_size=tuple_of(kernel_size, 1),
+            stride=tuple_of(kernel_size if stride is None else stride, 1, "stride"),
+            padding=tuple_of(padding, 1, "padding"),
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+        )
 
 
-class AvgPool2d(AvgPool1d):
-    """The mean of each window of `(samples, channels, height, width)`, or its sum by another divisor."""
-
-    function = "avg_pool2d"
+class _AvgPool(_Pool):
+    shown = ("kernel_size", "stride", "padding")
 
     def __init__(
         self,
@@ -146,76 +144,60 @@ class AvgPool2d(AvgPool1d):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> None:
-        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
-        self.divisor_override = divisor_override
-
-    def forward(self, input: Tensor) -> Tensor:
-        """`(samples, channels, *sizes)`, or without samples, to smaller sizes."""
-        return getattr(functional, self.function)(
-            *(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad),
-            divisor_override=self.divisor_override,
+        super().__init__(
+            kernel_size=kernel_size,
+            stride=kernel_size if stride is None else stride,
+            padding=padding,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+            divisor_override=divisor_override,
         )
 
 
-class AvgPool3d(AvgPool2d):
+class AvgPool2d(_AvgPool):
+    """The mean of each window of `(samples, channels, height, width)`, or its sum by another divisor."""
+
+    function = "avg_pool2d"
+
+
+class AvgPool3d(_AvgPool):
     """The mean of each window of `(samples, channels, depth, height, width)`, or its sum by another divisor."""
 
     function = "avg_pool3d"
 
 
-class LPPool1d(Module):
-    """The norm of each window of `(samples, channels, length)`."""
-
-    function = "lp_pool1d"
+class _LPPool(_Pool):
+    shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
     def __init__(
         self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
     ) -> None:
-        super().__init__()
-        self.norm_type = norm_type
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.ceil_mode = ceil_mode
-
-    def forward(self, input: Tensor) -> Tensor:
-        """`(samples, channels, *sizes)`, or without samples, to smaller sizes."""
-        pool = getattr(functional, self.function)
-        return pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        """The options."""
-        return (
-            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"ceil_mode={self.ceil_mode}"
-        )
+        super().__init__(norm_type=norm_type, kernel_size=kernel_size, stride=stride, ceil_mode=ceil_mode)
 
 
-class LPPool2d(LPPool1d):
+class LPPool1d(_LPPool):
+    """The norm of each window of `(samples, channels, length)`."""
+
+    function = "lp_pool1d"
+
+
+class LPPool2d(_LPPool):
     """The norm of each window of `(samples, channels, height, width)`."""
 
     function = "lp_pool2d"
 
 
-class LPPool3d(LPPool1d):
+class LPPool3d(_LPPool):
     """The norm of each window of `(samples, channels, depth, height, width)`."""
 
     function = "lp_pool3d"
 
 
-class _AdaptiveAvgPool(Module):
-    function: str
+class _AdaptiveAvgPool(_Pool):
+    shown = ("output_size",)
 
     def __init__(self, output_size: Any) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        """`(samples, channels, *sizes)`, or without samples, to `output_size`."""
-        return getattr(functional, self.function)(input, self.output_size)
-
-    def extra_repr(self) -> str:
-        """The size of the result."""
-        return f"output_size={self.output_size}"
+        super().__init__(output_size=output_size)
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
@@ -236,21 +218,11 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     function = "adaptive_avg_pool3d"
 
 
-class _AdaptiveMaxPool(Module):
-    function: str
+class _AdaptiveMaxPool(_Pool):
+    shown = ("output_size",)
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
-        super().__init__()
-        self.output_size = output_size
-        self.return_indices = return_indices
-
-    def forward(self, input: Tensor) -> Any:
-        """`(samples, channels, *sizes)`, or without samples, to `output_size`."""
-        return getattr(functional, self.function)(input, self.output_size, self.return_indices)
-
-    def extra_repr(self) -> str:
-        """The size of the result."""
-        return f"output_size={self.output_size}"
+        super().__init__(output_size=output_size, return_indices=return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
