@@ -1,6 +1,7 @@
 //! What the daemon's path costs: chained one-element adds with their frees, and round trips.
 //!
 //!     cargo run --release --package gtd --example chain
+//!     GT_WORKERS=proc-cpu:1 cargo run --release --package gtd --example chain
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement prints, and ends where it cannot go on")]
 
@@ -16,6 +17,10 @@ use support::{Client, Private, range};
 const ADDS: u64 = 100_000;
 const ROUND_TRIPS: usize = 20_000;
 const REPEATS: usize = 12;
+
+fn workers() -> String {
+    std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1".into())
+}
 
 /// Processor time that the dispatcher has taken.
 fn busy_ns(pid: u32) -> u64 {

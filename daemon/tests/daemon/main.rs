@@ -3,6 +3,11 @@
 
 mod support;
 
+/// With workers on threads; for workers in processes of their own there is `tests/processes`.
+fn workers() -> String {
+    "cpu:1".into()
+}
+
 mod hostile;
 mod instructions;
 mod lifecycle;

@@ -2,7 +2,7 @@
 
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, Failure, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId};
-use gt_protocol::{Connection, Hello, Role, StatusDocument, Welcome};
+use gt_protocol::{Connection, Hello, Role, StatusDocument, Welcome, WorkerInfo, WorkerState};
 use gt_shm::{ArenaAllocator, ArenaBlock, ClientPort, SessionState, Socket};
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -74,11 +74,14 @@ impl Gtd {
         let child = Gtd::spawn(&folder, arguments, environment);
         let mut gtd = Gtd { child, folder, control: RefCell::default() };
         gtd.wait_listening();
+        let is_running = |worker: &WorkerInfo| worker.state == WorkerState::Running;
+        eventually("its workers run", || gtd.status().workers.iter().all(is_running));
         gtd
     }
 
     pub fn spawn(folder: &Folder, arguments: &[&str], environment: &[(&str, &str)]) -> Child {
         Program::new(gtd_path())
+            .env("GT_WORKERS", crate::workers())
             .arg("--socket")
             .arg(folder.socket())
             .args(arguments)
@@ -177,6 +180,7 @@ impl Private {
         let name = format!("@gt-private-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let child = Program::new(gtd_path())
             .args(["--private", "--client-fd", "0", "--name", &name])
+            .env("GT_WORKERS", crate::workers())
             .stdin(OwnedFd::from(theirs))
             .spawn()
             .unwrap();

@@ -52,9 +52,12 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the daemon ignores or blocks, a worker does not.
+/// What the daemon, or who started it, ignores or blocks, a worker does not.
 fn reset_signals() -> nix::Result<()> {
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD] {
+    // The system keeps the first two for itself; a broken pipe is an error of a write, and the runtime has handlers for
+    // the last two.
+    let kept = [Signal::SIGKILL, Signal::SIGSTOP, Signal::SIGPIPE, Signal::SIGSEGV, Signal::SIGBUS];
+    for signal in Signal::iterator().filter(|signal| !kept.contains(signal)) {
         // SAFETY: the default action runs no code of this process.
         unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) }?;
     }

@@ -1,0 +1,199 @@
+//! A worker's process that lies: whatever it writes into its rings, the dispatcher's side of the link neither panics nor
+//! waits, and every step that was sent has an end.
+//!
+//! The liar is this program itself, so it has no test harness: started as `liar worker …` it is the worker.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+#![expect(clippy::print_stdout, reason = "in place of the harness")]
+
+use gt_ops::lost::WorkerEnd;
+use gt_ops::wire::{Command, Completion, Fault, Slot};
+use gt_protocol::{WorkerInfo, WorkerState};
+use gt_shm::port::{segment_c_bytes, segment_d_bytes};
+use gt_shm::{Access, ClientPort, PortFds, Segment, Socket};
+use gtd::worker::process::{Message, ProcessLink, Ready};
+use gtd::worker::{Outcome, Report, Step, Stream, WorkerLink};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const STEPS: u64 = 40;
+
+/// What the liar does once it has seen its steps, and how that ends it.
+const LIES: [(&str, WorkerEnd); 7] = [
+    ("cursor", WorkerEnd::Nonsense),
+    ("wrong-token", WorkerEnd::Nonsense),
+    ("unasked", WorkerEnd::Nonsense),
+    ("garbage", WorkerEnd::Nonsense),
+    ("dies", WorkerEnd::Exit(3)),
+    ("never-ready", WorkerEnd::NotStarted),
+    ("other-version", WorkerEnd::NotStarted),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_some_and(|word| word == "worker") {
+        return lie();
+    }
+    for (lie, end) in LIES {
+        every_step_ends(lie, end);
+        println!("{lie}: ok");
+    }
+    odd_results_are_results();
+    println!("odd results: ok");
+}
+
+fn start(lie: &str) -> ProcessLink {
+    let info = WorkerInfo { name: lie.into(), kind: "cpu".into(), threads: 1, ..WorkerInfo::default() };
+    ProcessLink::start(std::env::current_exe().unwrap(), info, (1.0, 1.0)).unwrap()
+}
+
+const STREAM: Stream = Stream { session: 7, place: 0 };
+
+fn sync(token: u64) -> Step {
+    Step {
+        stream: STREAM,
+        origin: token,
+        token,
+        operands: [0; 2],
+        command: Command::Sync { token },
+        out: None,
+        fused_ns: None,
+        cost_ns: 200,
+        bytes: 64,
+    }
+}
+
+/// What the dispatcher does with a link, until `enough`.
+fn drive(link: &mut ProcessLink, mut enough: impl FnMut(&mut ProcessLink, Option<Report>) -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        assert!(Instant::now() < deadline, "waited in vain: {:?}", link.info());
+        let report = link.next_report();
+        if enough(link, report) {
+            return;
+        }
+        if report.is_none() {
+            if link.prepare_sleep() {
+                let mut fds = [rustix::event::PollFd::from_borrowed_fd(link.bell(), rustix::event::PollFlags::IN)];
+                let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                let _ = rustix::event::poll(&mut fds, Some(&timeout));
+            }
+            link.cancel_sleep();
+        }
+    }
+}
+
+fn every_step_ends(lie: &str, end: WorkerEnd) {
+    let mut link = start(lie);
+    link.open(STREAM);
+    if end != WorkerEnd::NotStarted {
+        drive(&mut link, |link, _| link.info().state == WorkerState::Running);
+    }
+    for token in 1..=STEPS {
+        assert_eq!(link.submit(&sync(token)), Outcome::Queued);
+    }
+    link.flush();
+    let mut next = 1;
+    let mut last = Ok(());
+    drive(&mut link, |link, report| {
+        if let Some(report) = report {
+            assert_eq!(report.token, next, "ends come in order");
+            next += 1;
+            last = report.result;
+        }
+        // One that reports what nobody asked for has done its steps first.
+        next > STEPS && link.info().losses > 0
+    });
+    let loss = link.info().last_loss.unwrap();
+    assert_eq!(loss, end.to_string(), "{lie}");
+    if lie != "unasked" {
+        assert!(matches!(last.unwrap_err().fault, Fault::WorkerLost { end: found, .. } if found == end));
+    }
+    link.stop(Duration::from_millis(10));
+}
+
+/// A report whose words are nonsense, but whose turn it is, is a failure like another.
+fn odd_results_are_results() {
+    let mut link = start("odd");
+    link.open(STREAM);
+    drive(&mut link, |link, _| link.info().state == WorkerState::Running);
+    for token in 1..=STEPS {
+        link.submit(&sync(token));
+    }
+    link.flush();
+    let mut ended = 0;
+    drive(&mut link, |_, report| {
+        ended += report.is_some() as u64;
+        ended == STEPS
+    });
+    assert_eq!(link.info().losses, 0);
+    link.stop(Duration::from_secs(1));
+}
+
+// --------------------------------------------------------------------------------- the process
+
+fn lie() {
+    // SAFETY: standard input is the socket, and nothing else here knows of it.
+    let socket = Socket::from(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(0) });
+    let (message, fds): (Message, _) = gt_protocol::link::recv(&socket, 8, DEADLINE).unwrap();
+    let Message::Start { info, report_slots, work_slots } = message else { panic!("{message:?}") };
+    let version = match info.name.as_str() {
+        "never-ready" => return,
+        "other-version" => "0.0.0-other",
+        _ => env!("CARGO_PKG_VERSION"),
+    };
+    let [c, d, bell]: [OwnedFd; 3] = fds.try_into().unwrap();
+    // The rings must be those of the limits, or mapping them would fail.
+    assert!(Segment::map_peer(d.try_clone().unwrap(), segment_d_bytes(work_slots), Access::ReadOnly).is_ok());
+    assert!(Segment::map_peer(d.try_clone().unwrap(), segment_d_bytes(work_slots), Access::ReadWrite).is_err());
+    let words = Segment::map_peer(c.try_clone().unwrap(), segment_c_bytes(report_slots), Access::ReadWrite).unwrap();
+    let mut port = ClientPort::connect(PortFds::from_array([c, d, bell]), report_slots, work_slots).unwrap();
+    gt_protocol::link::send(&socket, &Ready { version: version.into() }, &[], DEADLINE).unwrap();
+    // The opening of the session, and the steps with their heads.
+    let mut tokens = vec![0];
+    let mut slots = 0;
+    while slots < 1 + 2 * STEPS {
+        let Some(slot) = port.wait_completion(Duration::ZERO, DEADLINE) else { return };
+        if slots % 2 == 1 {
+            tokens.push(slot[3]);
+        }
+        slots += 1;
+    }
+    let report = |token: u64| Completion { token, result: Ok(()) }.encode();
+    match info.name.as_str() {
+        "cursor" => {
+            // SAFETY: the first word of the mapping is the ring's tail; both sides reach it with atomics.
+            let tail = unsafe { &*words.as_ptr().cast::<std::sync::atomic::AtomicU32>() };
+            tail.store(report_slots + 1, std::sync::atomic::Ordering::Relaxed);
+        }
+        "wrong-token" => port.push_publish(&[report(0), report(1), report(77)]).unwrap(),
+        "unasked" => {
+            let reports: Vec<Slot> = tokens.iter().map(|token| report(*token)).collect();
+            port.push_publish(&reports).unwrap();
+            port.push_publish(&[report(0); 100]).unwrap();
+        }
+        "garbage" => {
+            let mut word = 1u64;
+            let mut next = || {
+                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                word
+            };
+            let garbage: Vec<Slot> = (0..1000).map(|_| std::array::from_fn(|_| next())).collect();
+            port.push_publish(&garbage).unwrap();
+        }
+        "odd" => {
+            let odd = |token: &u64| [*token, token * 977, u64::MAX, u64::MAX, *token, u64::MAX, u64::MAX, u64::MAX];
+            port.push_publish(&tokens.iter().map(odd).collect::<Vec<_>>()).unwrap();
+            // Until it is told to end.
+            port.wait_completion(Duration::ZERO, DEADLINE);
+            return;
+        }
+        _ => std::process::exit(3),
+    }
+    // Rings on, whether anybody listens or not; the daemon ends it.
+    let deadline = Instant::now() + DEADLINE;
+    while Instant::now() < deadline && !socket.is_hung_up() {
+        port.publish();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
