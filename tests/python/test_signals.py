@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from itertools import groupby
@@ -14,7 +15,7 @@ from test_processes import daemon
 import gt
 
 # What the daemon says that it receives, and how the program's names are numbered.
-RECEIVED = re.compile(r"command=(?:(Define)?Signal \{ signal: (\d+)|Op\(Instruction \{ op: (\w+))")
+RECEIVED = re.compile(r"session=(\d+) command=(?:(Define)?Signal \{ signal: (\d+)|Op\(Instruction \{ op: (\w+))")
 
 
 PROLOGUE = "import gt, json\nfrom gt import SignalConfig, ShardConfig\nfrom gt.signal import context, enter, exit\n"
@@ -31,15 +32,16 @@ def stream(program: str, **env: str) -> list[tuple[str | None, str]]:
     done = python(PROLOGUE + program + epilogue, GT_DEBUG_DISPATCHER="1", **env)
     assert done.returncode == 0, done.stderr
     names = {number: name for name, number in json.loads(done.stdout.splitlines()[-1]).items()}
-    current, defined, found = None, set(), []
-    for define, number, op in RECEIVED.findall(plain(done.stderr)):
+    current, defined, found = {}, set(), []
+    for session, define, number, op in RECEIVED.findall(plain(done.stderr)):
         if define:
             defined.add(names[int(number)])
         elif number:
-            assert names.get(int(number)) != current, "a signal that was current already was sent again"
-            current = names.get(int(number))
+            now = names.get(int(number))
+            assert now != current.get(session, ""), "a signal that was current already was sent again"
+            current[session] = now
         else:
-            found.append((current, op.lower()))
+            found.append((current.get(session), op.lower()))
     return [*found, ("defined", " ".join(sorted(defined)))]
 
 
@@ -231,6 +233,52 @@ with context("after"):
     }
 
 
+def test_a_thread_that_works_for_a_task_begins_with_none_too() -> None:
+    async def main() -> tuple[str | None, ...]:
+        with gt.signal.context("task"):
+            there = await asyncio.to_thread(nested)
+            return gt.signal.current(), *there
+
+    def nested() -> tuple[str | None, ...]:
+        before = gt.signal.current()
+        with gt.signal.context("inside"):
+            inside = gt.signal.current()
+        return before, inside, gt.signal.current()
+
+    assert asyncio.run(main()) == ("task", None, "inside", None)
+    assert gt.signal.current() is None
+
+
+def test_a_forked_child_goes_on_under_the_signals_of_its_parent() -> None:
+    program = """
+import os
+gt.register_config("layer", SignalConfig(ShardConfig(axis=0)))
+x = gt.ones(2)
+with context("layer"):
+    y = x * 2
+    gt.synchronize()
+    if os.fork() == 0:
+        assert (gt.ones(2) + 1).tolist() == [2, 2]
+        assert gt.signal.current() == "layer"
+        os._exit(0)
+    assert os.wait()[1] == 0
+    y = y - 1
+"""
+    found = stream(program)
+    assert found[:-1] == [(None, "full"), ("layer", "mul"), ("layer", "full"), ("layer", "add"), ("layer", "sub")]
+    assert found[-1] == ("defined", "layer")
+
+
+def test_names_are_many_but_not_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gt.signal.context("known"):
+        pass
+    monkeypatch.setattr(gt._gt, "SIGNALS_MAX", len(gt._sharding._numbers))
+    with pytest.raises(RuntimeError, match=r"a program may name \d+ signals; use the same names again"):
+        gt.signal.enter("one more")
+    with gt.signal.context("known"):
+        assert gt.signal.current() == "known"
+
+
 # Gradients ----------------------------------------------------------------------------------------------------------
 
 
@@ -293,8 +341,10 @@ class Double(gt.autograd.Function):
         return x * 2
     @staticmethod
     def backward(ctx, grad):
+        assert gt.signal.current() == "a_gradients"
         with context("inside"):
             half = grad.abs()
+        assert gt.signal.current() == "a_gradients"
         return half.neg()
 x = gt.ones(2, requires_grad=True)
 with context("a", backward="a_gradients"):

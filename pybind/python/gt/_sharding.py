@@ -143,6 +143,11 @@ def number(name: str) -> int:
     return found
 
 
+def name_of(number: int) -> str | None:
+    """The signal that the daemon knows by a number; None for 0, which is none."""
+    return next((name for name, known in _numbers.items() if known == number), None)
+
+
 def get_config(name: str) -> SignalConfig | None:
     """What is configured for a signal; None if nothing is."""
     entry = _entries.get(name)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import get_ident
 from typing import NamedTuple
 
 from gt import _gt, _sharding
@@ -14,19 +15,27 @@ from gt._gt import Tensor
 
 class _Entered(NamedTuple):
     name: str
+    thread: int
     # What the thread is set to inside, and what it was set to before.
     under: int
     before: int
 
 
-# Each thread begins with none, and each task with those of the task that made it.
-_entered: ContextVar[tuple[_Entered, ...]] = ContextVar("gt.signal", default=())
+# A task begins with those of the task that made it.
+_variable: ContextVar[tuple[_Entered, ...]] = ContextVar("gt.signal", default=())
 _unknown: set[str] = set()
+
+
+def _entered() -> tuple[_Entered, ...]:
+    """The signals that the task which runs on this thread now has entered, the last one last."""
+    entered = _variable.get()
+    # A thread may be started with the variables of another, but each begins with no signal.
+    return entered if entered and entered[-1].thread == get_ident() else ()
 
 
 def _under() -> int:
     """What the task that runs on this thread now is under."""
-    entered = _entered.get()
+    entered = _entered()
     return entered[-1].under if entered else _gt.SIGNAL_NONE
 
 
@@ -49,11 +58,11 @@ def _enter(name: str, backward: str | None, call: str) -> None:
         _gt.tell_unknown_signal(name)
     under = _gt.under_signal(_sharding.number(name), None if backward is None else _sharding.number(backward))
     before = _gt.set_signal(_gt.SIGNAL_ASK if _switches_tasks() else under)
-    _entered.set((*_entered.get(), _Entered(name, under, before)))
+    _variable.set((*_entered(), _Entered(name, get_ident(), under, before)))
 
 
 def _leave(outer: tuple[_Entered, ...], before: int) -> None:
-    _entered.set(outer)
+    _variable.set(outer)
     _gt.set_signal(_gt.SIGNAL_ASK if _switches_tasks() else before)
 
 
@@ -72,16 +81,16 @@ def context(name: str, *, backward: str | None = None) -> Iterator[None]:
         ValueError: `backward` leads back to `name`.
         RuntimeError: A signal that was entered inside has not been exited.
     """
-    outer = _entered.get()
+    outer = _entered()
     _enter(name, backward, "gt.signal.context")
-    inner = _entered.get()
+    inner = _entered()
     before = inner[-1].before
     try:
         yield
     except BaseException:
         _leave(outer, before)
         raise
-    left = _entered.get()
+    left = _entered()
     _leave(outer, before)
     if left != inner:
         open_name = left[-1].name if len(left) > len(inner) else name
@@ -100,7 +109,7 @@ def exit(name: str) -> None:
     Raises:
         RuntimeError: `name` is not the signal that was entered last.
     """
-    entered = _entered.get()
+    entered = _entered()
     if not entered:
         raise RuntimeError(f"gt.signal.exit({name!r}): no signal was entered; call gt.signal.enter({name!r}) before")
     last = entered[-1]
@@ -110,9 +119,8 @@ def exit(name: str) -> None:
 
 
 def current() -> str | None:
-    """The signal that this thread, or task, is under; None if it is under none."""
-    entered = _entered.get()
-    return entered[-1].name if entered else None
+    """The signal that operations are under now; None if they are under none."""
+    return _sharding.name_of(_gt.current_signal() & 0xFFFF_FFFF)
 
 
 def tensor(x: Tensor, name: str) -> Tensor:
