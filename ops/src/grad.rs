@@ -8,6 +8,7 @@ use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, Scalar, SliceSpec};
 use crate::shape::{Meta, RANK_MAX, Shape};
+use crate::special;
 use crate::table::Op;
 
 /// A gradient: one entry per operand, none where none flows.
@@ -418,6 +419,10 @@ gradients! {
             g.op1(Op::Neg, d).map(Some)
         })
     }
+    /// to b, g times the density of gamma variables of shape a; to a, as much less gamma_slope
+    gammainc(g, c) { gamma_density(g, c, c.grad) }
+    /// as gammainc, less
+    gammaincc(g, c) { let less = g.op1(Op::Neg, c.grad)?; gamma_density(g, c, less) }
     /// g i1(a)
     i0(g, c) { let d = g.op1(Op::I1, c.val(0)?)?; one(g.mul(c.grad, d)) }
     /// g (i1e(a) - sign(a) out)
@@ -998,6 +1003,35 @@ fn logaddexp_in(g: &mut dyn Graph, c: &GradCtx<'_>, exp: Op) -> Result<Vec<Optio
         let e = g.op1(exp, apart)?;
         let d = g.add(e, 1.0)?;
         g.div(c.grad, d).map(Some)
+    })
+}
+
+/// The gradients of an incomplete gamma function, of whose density `grad` is the multiple: to the place, the density;
+/// to the shape, less what moves the place as much.
+fn gamma_density(g: &mut dyn Graph, c: &GradCtx<'_>, grad: Val) -> Result<Vec<Option<Val>>> {
+    if c.recorded && c.needs[0] {
+        return Err(OpError::runtime("gammainc(): its first argument has a gradient, but not one of that gradient"));
+    }
+    let (a, b) = (c.arg(0)?, c.arg(1)?);
+    let (less_one, log_gamma): (Arg, Arg) = match a {
+        Arg::Val(a) => (g.add(a, -1.0)?.into(), g.op1(Op::Lgamma, a)?.into()),
+        Arg::Scalar(s) => ((s.to_f64() - 1.0).into(), special::lgamma(s.to_f64()).into()),
+    };
+    let log = match b {
+        Arg::Val(_) => g.op2(Op::Xlogy, less_one, b)?,
+        Arg::Scalar(s) => g.op2(Op::Mul, less_one, s.to_f64().ln())?,
+    };
+    let log = g.op2(Op::Sub, log, b)?;
+    let log = g.op2(Op::Sub, log, log_gamma)?;
+    let density = g.op1(Op::Exp, log)?;
+    let density = g.mul(grad, density)?;
+    c.each(g, |g, i| {
+        if i == 1 {
+            return Ok(Some(density));
+        }
+        let slope = g.op2(Op::GammaSlope, a, b)?;
+        let slope = g.mul(density, slope)?;
+        g.op1(Op::Neg, slope).map(Some)
     })
 }
 

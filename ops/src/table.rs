@@ -458,6 +458,13 @@ op_table! { $
             { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, grad: Some(grad::nextafter), reference: "np.nextafter(a, b)" };
         Zeta = 47, "zeta", "Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on.", |a, b| R::from_f64(special::zeta(a.to_f64(), b.to_f64())),
             { grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400, domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)" };
+        Gammainc = 290, "gammainc", "The lower incomplete gamma function of shape a at b: the probability that a gamma variable lies below.", |a, b| R::from_f64(special::gammainc(a.to_f64(), b.to_f64())),
+            { grad: Some(grad::gammainc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammainc(a, b)" };
+        Gammaincc = 291, "gammaincc", "The upper incomplete gamma function of shape a at b: 1 less gammainc, without loss.", |a, b| R::from_f64(special::gammaincc(a.to_f64(), b.to_f64())),
+            { grad: Some(grad::gammaincc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammaincc(a, b)" };
+        GammaSlope = 292, "gamma_slope", "How fast the place b where gammainc has its value there moves as the shape a grows.", |a, b| R::from_f64(special::gamma_slope(a.to_f64(), b.to_f64())),
+            { cost_flops: 600, domain: [(2.0, 4.0), (0.5, 4.0), (-3.0, 3.0)],
+              reference: "sum(c * (sp.gammainc(a - k / 20, b) - sp.gammainc(a + k / 20, b)) for k, c in enumerate((0.8, -0.2, 4 / 105, -1 / 280), 1)) * 20 / np.exp((a - 1) * np.log(b) - b - sp.gammaln(a))" };
         Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
             { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b" };
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 from support import assert_close
 
 import gt
@@ -140,3 +140,182 @@ def test_what_does_not_fit_is_refused_in_pytorch_s_words() -> None:
     with pytest.raises(NotImplementedError, match="No KL"):
         dist.kl_divergence(dist.Normal(0.0, 1.0), dist.Uniform(0.0, 1.0))
     assert math.isnan(dist.Normal(0.0, -1.0, validate_args=False).log_prob(gt.tensor(0.0)).item())
+
+
+# More distributions against SciPy's: name, parameters, SciPy's, values.
+MORE: list[tuple[str, dict[str, Any], Any, list[float]]] = [
+    ("Gamma", {"concentration": 2.5, "rate": 3.0}, stats.gamma(2.5, scale=1 / 3), [0.2, 1.0, 3.0]),
+    ("Gamma", {"concentration": 0.2, "rate": 1.0}, stats.gamma(0.2), [0.2, 1.0, 3.0]),
+    ("Chi2", {"df": 3.0}, stats.chi2(3), [0.2, 1.0, 3.0]),
+    ("InverseGamma", {"concentration": 3.5, "rate": 2.0}, stats.invgamma(3.5, scale=2), [0.2, 1.0, 3.0]),
+    ("Beta", {"concentration1": 0.7, "concentration0": 2.0}, stats.beta(0.7, 2), [0.1, 0.5, 0.9]),
+    ("StudentT", {"df": 5.0, "loc": 1.0, "scale": 2.0}, stats.t(5, 1, 2), [-3.0, 0.0, 4.0]),
+    ("FisherSnedecor", {"df1": 4.0, "df2": 9.0}, stats.f(4, 9), [0.2, 1.0, 3.0]),
+    ("HalfNormal", {"scale": 2.0}, stats.halfnorm(scale=2), [0.2, 1.0, 3.0]),
+    ("HalfCauchy", {"scale": 2.0}, stats.halfcauchy(scale=2), [0.2, 1.0, 3.0]),
+    ("Pareto", {"scale": 1.5, "alpha": 3.0}, stats.pareto(3, scale=1.5), [1.6, 2.0, 3.0]),
+    ("Weibull", {"scale": 1.5, "concentration": 2.0}, stats.weibull_min(2, scale=1.5), [0.2, 1.0, 3.0]),
+    ("VonMises", {"loc": 0.5, "concentration": 2.0}, stats.vonmises(2, loc=0.5), [-2.0, 0.5, 1.5]),
+    ("Poisson", {"rate": 2.5}, stats.poisson(2.5), [0.0, 2.0, 7.0]),
+    ("Poisson", {"rate": 900.0}, stats.poisson(900), [880.0, 900.0]),
+    ("Binomial", {"total_count": 7, "probs": 0.3}, stats.binom(7, 0.3), [0.0, 2.0, 7.0]),
+    ("Binomial", {"total_count": 500, "probs": 0.3}, stats.binom(500, 0.3), [140.0, 150.0]),
+    ("NegativeBinomial", {"total_count": 4.0, "probs": 0.3}, stats.nbinom(4, 0.7), [0.0, 2.0, 7.0]),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "reference", "values"), MORE, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_more_distributions_are_scipy_s(
+    name: str, parameters: dict[str, Any], reference: Any, values: list[float]
+) -> None:
+    made = getattr(dist, name)(**{k: gt.tensor(v, dtype=gt.float64) for k, v in parameters.items()})
+    x = gt.tensor(values, dtype=gt.float64)
+    discrete = hasattr(reference.dist, "pmf")
+    assert_close(made.log_prob(x), (reference.logpmf if discrete else reference.logpdf)(values))
+    if name not in ("HalfCauchy", "VonMises"):
+        assert_close(made.mean, reference.mean())
+        assert_close(made.variance, reference.var())
+    for method in ("cdf", "entropy"):
+        if getattr(type(made), method) is not getattr(dist.Distribution, method):
+            expected = reference.cdf(values) if method == "cdf" else reference.entropy()
+            assert_close(made.cdf(x) if method == "cdf" else made.entropy(), expected, tolerance=1e-10)
+    gt.manual_seed(0)
+    drawn = made.expand((2,)).sample((3000,)).numpy()
+    assert drawn.shape == (3000, 2)
+    if discrete:
+        assert abs(drawn.mean() - reference.mean()) < 5 * reference.std() / math.sqrt(6000)
+        assert abs(drawn.var() / reference.var() - 1) < 0.12
+    else:
+        assert stats.kstest(drawn.flatten(), reference.cdf).pvalue > 1e-3
+
+
+def test_gamma_draws_move_with_their_shape_as_they_should() -> None:
+    shape = gt.tensor([0.1, 0.7, 2.0, 30.0, 1e4], dtype=gt.float64, requires_grad=True)
+    gt.manual_seed(0)
+    drawn = dist.Gamma(shape, 1.0).rsample()
+    (slope,) = gt.autograd.grad(drawn.sum(), shape)
+    a, x, step = shape.detach().numpy(), drawn.detach().numpy(), 1e-5
+    place = [special.gammaincinv(a * (1 + d), special.gammainc(a, x)) for d in (step, -step)]
+    np.testing.assert_allclose(slope.numpy(), (place[0] - place[1]) / (2 * step * a), rtol=1e-5)
+    # In the mean it is the derivative of the mean, which is the shape.
+    shape = gt.full((20_000,), 1.5, requires_grad=True)
+    dist.Gamma(shape, 2.0).rsample().sum().backward()
+    assert abs(shape.grad.mean().item() - 0.5) < 0.02
+    with pytest.raises(NotImplementedError):
+        dist.Poisson(1.0).rsample()
+
+
+def test_shares_of_a_whole_add_up() -> None:
+    concentration = np.array([0.5, 2.0, 3.5])
+    made = dist.Dirichlet(gt.tensor(concentration))
+    reference = stats.dirichlet(concentration)
+    x = np.array([0.2, 0.3, 0.5])
+    assert_close(made.log_prob(gt.tensor(x)), reference.logpdf(x))
+    assert_close(made.entropy(), reference.entropy())
+    assert_close(made.mean, reference.mean())
+    assert_close(made.variance, reference.var())
+    gt.manual_seed(0)
+    drawn = made.sample((20_000,))
+    assert_close(drawn.sum(-1), np.ones(20_000))
+    assert np.abs(drawn.mean(0).numpy() - reference.mean()).max() < 0.01
+    counts = dist.Multinomial(10, gt.tensor(PROBS))
+    assert (counts.sample((5,)).sum(-1) == 10).all()
+    assert_close(counts.entropy(), stats.multinomial(10, PROBS).entropy(), tolerance=1e-5)
+    assert_close(counts.log_prob(gt.tensor([1.0, 2, 3, 4])), stats.multinomial(10, PROBS).logpmf([1, 2, 3, 4]))
+
+
+def test_transformed_distributions_have_the_density_of_what_they_give() -> None:
+    normal = dist.Normal(gt.tensor(0.5, dtype=gt.float64), 0.8)
+    x = gt.tensor([0.2, 0.9, 2.0], dtype=gt.float64)
+    made = dist.TransformedDistribution(normal, [dist.ExpTransform()])
+    reference = stats.lognorm(0.8, scale=math.exp(0.5))
+    assert_close(made.log_prob(x), reference.logpdf(x.numpy()))
+    assert_close(made.cdf(x), reference.cdf(x.numpy()))
+    assert_close(made.icdf(made.cdf(x)), x.numpy())
+    turned = dist.TransformedDistribution(normal, [dist.AffineTransform(1.0, -2.0), dist.SigmoidTransform()])
+    shares = gt.tensor([0.1, 0.5, 0.8], dtype=gt.float64)
+    assert_close(turned.icdf(turned.cdf(shares)), shares.numpy())
+    # A density is one: over shares it adds up to 1.
+    grid = gt.linspace(0.0005, 0.9995, 1000, dtype=gt.float64)
+    assert abs(turned.log_prob(grid).exp().mean().item() - 1) < 1e-3
+    scale = gt.ones(3, requires_grad=True)
+    squashed = dist.TransformedDistribution(dist.Normal(gt.zeros(3), scale), [dist.TanhTransform(cache_size=1)])
+    action = squashed.rsample()
+    squashed.log_prob(action).sum().backward()
+    assert scale.grad.isfinite().all()
+    sticks = dist.TransformedDistribution(dist.Normal(gt.zeros(2, 3), 1.0), dist.StickBreakingTransform())
+    assert (sticks.batch_shape, sticks.event_shape) == ((2,), (4,))
+    assert_close(sticks.sample().sum(-1), [1, 1], tolerance=1e-6)
+    assert sticks.log_prob(sticks.sample((5,))).shape == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("transform", "x"),
+    [
+        (dist.ExpTransform(), 0.3),
+        (dist.PowerTransform(2.0), 1.3),
+        (dist.SigmoidTransform(), -0.4),
+        (dist.TanhTransform(), 0.7),
+        (dist.SoftplusTransform(), -0.2),
+        (dist.AffineTransform(1.0, -3.0), 0.3),
+        (dist.ComposeTransform([dist.AffineTransform(1.0, 2.0), dist.ExpTransform()]), 0.1),
+        (dist.ExpTransform().inv, 2.0),
+    ],
+)
+def test_a_transform_s_inverse_and_slope(transform: Any, x: float) -> None:
+    x = gt.tensor(x, dtype=gt.float64, requires_grad=True)
+    y = transform(x)
+    assert_close(transform.inv(y).detach(), x.item())
+    (slope,) = gt.autograd.grad(y, x, retain_graph=True)
+    assert_close(transform.log_abs_det_jacobian(x, y).detach(), math.log(abs(slope.item())))
+
+
+def test_mixtures_weigh_their_components() -> None:
+    shares = [0.25, 0.75]
+    made = dist.MixtureSameFamily(
+        dist.Categorical(gt.tensor(shares)), dist.Normal(gt.tensor([-1.0, 2.0]), gt.tensor([0.5, 1.0]))
+    )
+    parts = [stats.norm(-1, 0.5), stats.norm(2, 1)]
+    x = np.array([-1.0, 0.0, 2.5])
+    expected = sum(share * part.pdf(x) for share, part in zip(shares, parts, strict=True))
+    assert_close(made.log_prob(gt.tensor(x, dtype=gt.float32)), np.log(expected), tolerance=1e-5)
+    gt.manual_seed(0)
+    drawn = made.sample((20_000,))
+    assert abs(drawn.mean().item() - made.mean.item()) < 0.05
+    assert abs(drawn.var().item() - made.variance.item()) < 0.1
+
+
+def test_divergences_are_means_of_log_quotients() -> None:
+    d = dist
+    gt.manual_seed(0)
+    for p, q in [
+        (d.Gamma(2.0, 3.0), d.Gamma(1.5, 2.0)),
+        (d.Beta(2.0, 3.0), d.Beta(1.5, 1.0)),
+        (d.Exponential(2.0), d.Gamma(1.5, 2.0)),
+        (d.Gamma(2.0, 3.0), d.Exponential(1.5)),
+        (d.Poisson(3.0), d.Poisson(4.0)),
+        (d.Binomial(5, 0.3), d.Binomial(5, 0.5)),
+        (d.HalfNormal(1.0), d.HalfNormal(2.0)),
+        (d.LogNormal(0.0, 1.0), d.LogNormal(0.5, 1.5)),
+        (d.Cauchy(0.0, 1.0), d.Cauchy(0.5, 2.0)),
+        (d.Gumbel(0.0, 1.0), d.Gumbel(0.5, 2.0)),
+        (d.Pareto(2.0, 3.0), d.Pareto(1.0, 2.0)),
+        (d.Normal(0.0, 1.0), d.Laplace(0.5, 1.0)),
+        (d.Laplace(0.0, 1.0), d.Normal(0.5, 2.0)),
+        (d.Uniform(0.0, 1.0), d.Normal(0.5, 1.0)),
+        (d.Dirichlet(gt.tensor([1.0, 2.0])), d.Dirichlet(gt.tensor([2.0, 1.5]))),
+    ]:
+        x = p.sample((40_000,))
+        mean = (p.log_prob(x) - q.log_prob(x)).mean().item()
+        assert abs(d.kl_divergence(p, q).item() - mean) < 0.03 + 0.03 * abs(mean)
+    assert d.kl_divergence(d.Pareto(1.0, 2.0), d.Pareto(2.0, 2.0)).item() == math.inf
+
+
+def test_counts_among_trials() -> None:
+    assert gt.binomial(gt.tensor([0.0, 5.0, 5.0]), gt.tensor([0.5, 0.0, 1.0])).tolist() == [0, 0, 5]
+    with pytest.raises(RuntimeError, match="Found dtype Double but expected Float"):
+        gt.binomial(gt.ones(1), gt.ones(1, dtype=gt.float64))
+    with pytest.raises(ValueError, match="concentration"):
+        dist.Gamma(-1.0, 1.0)

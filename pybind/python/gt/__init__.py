@@ -127,6 +127,7 @@ from gt import (  # noqa: E402
     signal,
     special,
     testing,
+    torch_version,
     utils,
     version,
 )

@@ -41,6 +41,8 @@ ALIASES = {
     "trapz": "trapezoid",
     "swapdims": "transpose",
     "row_stack": "vstack",
+    "igamma": "gammainc",
+    "igammac": "gammaincc",
 }
 
 # Methods that are functions too.

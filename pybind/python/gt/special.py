@@ -17,6 +17,8 @@ erfinv = _gt.erfinv
 exp2 = _gt.exp2
 expit = _gt.sigmoid
 expm1 = _gt.expm1
+gammainc = _gt.igamma
+gammaincc = _gt.igammac
 gammaln = _gt.lgamma
 i0 = _gt.i0
 i0e = _form("special_i0e", _gt.i0e)
@@ -44,8 +46,8 @@ def round(input: _Tensor, *, decimals: int = 0) -> _Tensor:
 
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e",
-    "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi",
-    "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
+    "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
+    "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 __getattr__ = _getter(__name__)

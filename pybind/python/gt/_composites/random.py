@@ -164,6 +164,65 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return total.to(input.dtype)
 
 
+def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Gamma variables of unit rate, whose shapes are the elements; the gradient is that of the draws by the shapes.
+
+    Marsaglia and Tsang's method: most candidates are taken, and it looks whether all were. Shapes below 1 are drawn as
+    one more, times a power of a uniform number.
+    """
+    _check("_standard_gamma", input)
+    shape = input.detach().double()
+    large = _gt.where(shape < 1, shape + 1, shape)
+    third = large - 1 / 3
+    drawn = _gt.full(shape.shape, math.nan, dtype=_gt.float64)
+    left = ~drawn.isfinite() & (shape > 0)
+    while bool(left.any()):
+        normal = _normal(shape, generator)
+        cube = (normal / (third * 9).sqrt() + 1) ** 3
+        limit = normal * normal / 2 + third * (1 - cube + cube.clamp(min=1e-300).log())
+        taken = left & (cube > 0) & (_uniform(shape, generator).log() < limit)
+        drawn = _gt.where(taken, third * cube, drawn)
+        left = left & ~taken
+    power = (1 - _uniform(shape, generator)).log() / shape
+    drawn = _gt.where(shape < 1, (drawn.log() + power).exp(), drawn)
+    tiny = gt.finfo(input.dtype).tiny
+    slope = gt.gamma_slope(shape, drawn.clamp(min=1e-300)).to(input.dtype)
+    result = drawn.to(input.dtype).clamp(min=tiny)
+    if not (input.requires_grad and gt.is_grad_enabled()):
+        return result
+    # The draw itself, as a function of the shape with this slope.
+    return result + slope * (input - input.detach())
+
+
+_TRIALS_MAX = 32  # More are halved by a draw of the one in the middle of as many uniform numbers.
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How often of `count` times something happens that has probability `prob`. Looks at the counts first."""
+    for name, t in {"count": count, "prob": prob}.items():
+        if not t.is_floating_point():
+            raise ValueError(f"binomial only supports floating-point dtypes for {name}, got: {t.dtype}")
+    if count.dtype != prob.dtype:
+        names = [t.type().removeprefix("gt.").removesuffix("Tensor") for t in (prob, count)]
+        raise RuntimeError(f"Found dtype {names[0]} but expected {names[1]}")
+    trials, share = (t.double() for t in gt.broadcast_tensors(count.detach(), prob.detach()))
+    trials, total = trials.floor(), _gt.zeros(trials.shape, dtype=_gt.float64)
+    while trials.numel() and (most := trials.max().item()) > _TRIALS_MAX:
+        # Whether the middle of as many uniform numbers, a beta variable, is below the probability tells half of them.
+        middle = ((trials + 1) / 2).floor()
+        ones = _standard_gamma(middle.clamp(min=1), generator)
+        place = ones / (ones + _standard_gamma((trials + 1 - middle).clamp(min=1), generator))
+        halve = trials > _TRIALS_MAX
+        below = halve & (place <= share)
+        total = _gt.where(below, total + middle, total)
+        share = _gt.where(below, (share - place) / (1 - place), _gt.where(halve, share / place, share))
+        trials = _gt.where(below, trials - middle, _gt.where(halve, middle - 1, trials))
+    if trials.numel():
+        for trial in range(int(most)):
+            total = total + ((_uniform(trials, generator) < share) & (trials > trial))
+    return total.to(count.dtype)
+
+
 def randperm(
     n: int,
     *,
@@ -235,5 +294,7 @@ IN_PLACE = ()
 FUNCTIONS = (
     normal,
     poisson,
+    _standard_gamma,
+    binomial,
     randperm,
 )

@@ -40,6 +40,21 @@ lower_cholesky = Constraint(
 )
 
 
+def independent(base: Constraint, axes: int) -> Constraint:
+    """A condition on each element, for all of the last axes together."""
+    return Constraint(
+        f"IndependentConstraint({base!r}, {axes})",
+        lambda x: base.check(x).all(tuple(range(-axes, 0))) if axes else base.check(x),
+        base.event_dim + axes,
+        base.is_discrete,
+    )
+
+
+def less_than(bound: Any) -> Constraint:
+    """Below a number."""
+    return Constraint(f"LessThan(upper_bound={bound})", lambda x: x < bound)
+
+
 def greater_than(bound: Any) -> Constraint:
     """Above a number."""
     return Constraint(f"GreaterThan(lower_bound={bound})", lambda x: x > bound)
@@ -53,6 +68,16 @@ def greater_than_eq(bound: Any) -> Constraint:
 def interval(low: Any, high: Any) -> Constraint:
     """Between numbers, both included."""
     return Constraint(f"Interval(lower_bound={low}, upper_bound={high})", lambda x: (x >= low) & (x <= high))
+
+
+def half_open_interval(low: Any, high: Any) -> Constraint:
+    """From a number up to but without another."""
+    return Constraint(f"HalfOpenInterval(lower_bound={low}, upper_bound={high})", lambda x: (x >= low) & (x < high))
+
+
+def multinomial(total: int) -> Constraint:
+    """Counts that add up to a number."""
+    return Constraint("Multinomial()", lambda x: (x >= 0).all(-1) & (x.sum(-1) <= total), 1, discrete=True)
 
 
 def integer_interval(low: Any, high: Any) -> Constraint:

@@ -78,6 +78,10 @@ class Normal(_LocScale):
         """Of values."""
         return ((self._standard(value) * math.sqrt(0.5)).erf() + 1) * 0.5
 
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return self.loc + self.scale * ((value * 2 - 1).erfinv() * math.sqrt(2))
+
     def entropy(self) -> Tensor:
         """Of the scale alone."""
         return self.scale.log() + (0.5 + LOG_SQRT_2_PI)
@@ -109,6 +113,16 @@ class Laplace(_LocScale):
         """Of values."""
         return -(self.scale * 2).log() - self._standard(value).abs()
 
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        z = self._standard(value)
+        return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        u = value - 0.5
+        return self.loc - self.scale * u.sign() * (-2 * u.abs()).log1p()
+
     def entropy(self) -> Tensor:
         """Of the scale alone."""
         return (self.scale * 2).log() + 1
@@ -139,6 +153,14 @@ class Gumbel(_LocScale):
         """Of values."""
         y = -self._standard(value)
         return y - y.exp() - self.scale.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        return (-(-self._standard(value)).exp()).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Tensor:
         """Of the scale alone."""
@@ -178,6 +200,14 @@ class Cauchy(_LocScale):
         z = self._standard(value)
         return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
 
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        return self._standard(value).atan() / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return ((value - 0.5) * math.pi).tan() * self.scale + self.loc
+
     def entropy(self) -> Tensor:
         """Of the scale alone."""
         return self.scale.log() + math.log(4 * math.pi)
@@ -215,6 +245,15 @@ class LogNormal(_LocScale):
         log = value.log()
         z = (log - self.loc) / self.scale
         return z * z * -0.5 - self.scale.log() - LOG_SQRT_2_PI - log
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return Normal(self.loc, self.scale, validate_args=False).cdf(value.log())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return Normal(self.loc, self.scale, validate_args=False).icdf(value).exp()
 
     def entropy(self) -> Tensor:
         """Of both parameters."""

@@ -15,7 +15,7 @@ from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
 from gt.nn import functional
 
 
-class _OfScores(Distribution):
+class OfScores(Distribution):
     """What is given as probabilities or as scores: each follows from the other when it is asked for."""
 
     _probs: Tensor | None = None
@@ -25,13 +25,6 @@ class _OfScores(Distribution):
     def _check_one(probs: Any, logits: Any) -> None:
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
-
-    def _check_given(self, name: str, value: Tensor, constraint: Constraint) -> None:
-        if self._validate_args and not bool(constraint.check(value.detach()).all()):
-            raise ValueError(
-                f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to satisfy "
-                f"the constraint {constraint!r}, but found invalid values:\n{value}"
-            )
 
     @property
     def _given(self) -> tuple[str, Tensor]:
@@ -44,7 +37,7 @@ class _OfScores(Distribution):
         return f"{type(self).__name__}({name}: {value.item() if value.numel() == 1 else value.shape})"
 
 
-class Categorical(_OfScores):
+class Categorical(OfScores):
     """The numbers 0, 1, …, each with a probability of its own: the last axis of `probs`, or of scores `logits`."""
 
     has_enumerate_support = True
@@ -67,8 +60,7 @@ class Categorical(_OfScores):
             self._logits = given.log_softmax(-1)
         self._num_events = given.shape[-1]
         super().__init__(given.shape[:-1], validate_args=validate_args)
-        checked = constraints.real_vector if probs is None else constraints.simplex
-        self._check_given(self._given[0], self._given[1], checked)
+        self._check_parameter(*self._given)
 
     @property
     def probs(self) -> Tensor:
@@ -81,7 +73,7 @@ class Categorical(_OfScores):
     def logits(self) -> Tensor:
         """Their logarithms; a probability of 0 counts as the smallest number."""
         if self._logits is None:
-            tiny = gt.finfo(self._probs.dtype).eps if hasattr(gt, "finfo") else 1.1920929e-07
+            tiny = gt.finfo(self._probs.dtype).eps
             self._logits = self._probs.clamp(tiny, 1 - tiny).log()
         return self._logits
 
@@ -198,7 +190,27 @@ class OneHotCategorical(Distribution):
         return repr(self._categorical).replace("Categorical", "OneHotCategorical", 1)
 
 
-class _OfOneScore(_OfScores):
+class OfOdds(OfScores):
+    """What has probabilities, or logarithms of odds, each element by itself."""
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability."""
+        if self._probs is None:
+            self._probs = self._logits.sigmoid()
+        return self._probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the odds."""
+        if self._logits is None:
+            tiny = gt.finfo(self._probs.dtype).eps
+            p = self._probs.clamp(tiny, 1 - tiny)
+            self._logits = p.log() - (-p).log1p()
+        return self._logits
+
+
+class _OfOneScore(OfOdds):
     """What has one probability an element."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -220,23 +232,7 @@ class _OfOneScore(_OfScores):
         else:
             self._probs = given
         super().__init__(given.shape, validate_args=validate_args)
-        self._check_given(self._given[0], given, self.arg_constraints[self._given[0]])
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability."""
-        if self._probs is None:
-            self._probs = self._logits.sigmoid()
-        return self._probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithm of the odds."""
-        if self._logits is None:
-            tiny = 1.1920929e-07 if self._probs.dtype != gt.float64 else 2.220446049250313e-16
-            p = self._probs.clamp(tiny, 1 - tiny)
-            self._logits = p.log() - (-p).log1p()
-        return self._logits
+        self._check_parameter(self._given[0], given)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """Repeated to another batch shape."""

@@ -42,14 +42,18 @@ class Distribution:
         self._event_shape = gt.Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
-        if self._validate_args:
-            for name, constraint in self.arg_constraints.items():
-                value = self.__dict__.get(name)
-                if isinstance(value, Tensor) and not bool(constraint.check(value.detach()).all()):
-                    raise ValueError(
-                        f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to "
-                        f"satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
-                    )
+        for name in self.arg_constraints:
+            value = self.__dict__.get(name)
+            if isinstance(value, Tensor):
+                self._check_parameter(name, value)
+
+    def _check_parameter(self, name: str, value: Tensor) -> None:
+        constraint = self.arg_constraints[name]
+        if self._validate_args and not bool(constraint.check(value.detach()).all()):
+            raise ValueError(
+                f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to "
+                f"satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
+            )
 
     @property
     def batch_shape(self) -> gt.Size:
@@ -164,6 +168,20 @@ class Distribution:
             if isinstance(value, Tensor):
                 parts.append(f"{name}: {value.item() if value.numel() == 1 else value.shape}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class ElementwiseDistribution(Distribution):
+    """One whose parameters, those of `arg_constraints`, are tensors of its batch shape; each element is by itself."""
+
+    def _set(self, validate_args: bool | None, **parameters: Any) -> None:
+        """Parameters, each a tensor or a number, broadcast to one shape."""
+        values = broadcast_all(*parameters.values())
+        self.__dict__.update(zip(parameters, values, strict=True))
+        Distribution.__init__(self, values[0].shape, validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        return self._expanded(batch_shape, **dict.fromkeys(self.arg_constraints, 0))
 
 
 class Independent(Distribution):

@@ -9,10 +9,14 @@ from typing import Any
 import gt
 from gt import linalg
 from gt._gt import Tensor
-from gt.distributions.continuous import Exponential, Laplace, Normal, Uniform
+from gt.distributions.continuous import EULER, Cauchy, Exponential, Gumbel, Laplace, LogNormal, Normal, Uniform
+from gt.distributions.counts import Binomial, Poisson
 from gt.distributions.discrete import Bernoulli, Categorical, Geometric, OneHotCategorical
 from gt.distributions.distribution import Distribution, Independent
+from gt.distributions.gamma import Beta, Dirichlet, Gamma
 from gt.distributions.multivariate_normal import MultivariateNormal
+from gt.distributions.positive import HalfNormal, Pareto
+from gt.distributions.transformed_distribution import TransformedDistribution
 from gt.nn import functional
 
 _PAIRS: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
@@ -106,3 +110,105 @@ def _(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError
     return p._summed(kl_divergence(p.base_dist, q.base_dist))
+
+
+@register_kl(Gamma, Gamma)
+def _(p: Gamma, q: Gamma) -> Tensor:
+    a, b = p.concentration, q.concentration
+    rates = q.rate / p.rate
+    return b * -rates.log() + b.lgamma() - a.lgamma() + (a - b) * a.digamma() + a * (rates - 1)
+
+
+@register_kl(Exponential, Gamma)
+def _(p: Exponential, q: Gamma) -> Tensor:
+    ratio, b = q.rate / p.rate, q.concentration
+    return -b * ratio.log() + ratio + b.lgamma() + b * EULER - (1 + EULER)
+
+
+@register_kl(Gamma, Exponential)
+def _(p: Gamma, q: Exponential) -> Tensor:
+    return -p.entropy() - q.rate.log() + q.rate * p.concentration / p.rate
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _(p: Dirichlet, q: Dirichlet) -> Tensor:
+    a, b = p.concentration, q.concentration
+    norms = a.sum(-1).lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
+    return norms + ((a - b) * (a.digamma() - a.sum(-1, keepdim=True).digamma())).sum(-1)
+
+
+@register_kl(Beta, Beta)
+def _(p: Beta, q: Beta) -> Tensor:
+    return kl_divergence(p._both, q._both)
+
+
+@register_kl(Poisson, Poisson)
+def _(p: Poisson, q: Poisson) -> Tensor:
+    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
+
+
+@register_kl(Binomial, Binomial)
+def _(p: Binomial, q: Binomial) -> Tensor:
+    if bool((p.total_count < q.total_count).any()):
+        raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
+    found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
+    return gt.where(p.total_count > q.total_count, math.inf, found)
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _(p: HalfNormal, q: HalfNormal) -> Tensor:
+    square = (p.scale / q.scale).square()
+    return (square - 1 - square.log()) * 0.5
+
+
+@register_kl(LogNormal, LogNormal)
+def _(p: LogNormal, q: LogNormal) -> Tensor:
+    return kl_divergence(Normal(p.loc, p.scale, validate_args=False), Normal(q.loc, q.scale, validate_args=False))
+
+
+@register_kl(Cauchy, Cauchy)
+def _(p: Cauchy, q: Cauchy) -> Tensor:
+    both = (p.scale + q.scale).square() + (p.loc - q.loc).square()
+    return both.log() - (4 * p.scale * q.scale).log()
+
+
+@register_kl(Gumbel, Gumbel)
+def _(p: Gumbel, q: Gumbel) -> Tensor:
+    ratio, shift = p.scale / q.scale, (q.loc - p.loc) / q.scale
+    return -ratio.log() - shift + ratio * EULER + (shift + (1 + ratio).lgamma()).exp() - (1 + EULER)
+
+
+@register_kl(Pareto, Pareto)
+def _(p: Pareto, q: Pareto) -> Tensor:
+    scales, ratio = p.scale / q.scale, q.alpha / p.alpha
+    found = q.alpha * scales.log() - ratio.log() + ratio - 1
+    return gt.where(p.scale < q.scale, math.inf, found)
+
+
+@register_kl(Normal, Laplace)
+def _(p: Normal, q: Laplace) -> Tensor:
+    z = (p.loc - q.loc) / p.scale
+    ratio = p.scale / q.scale
+    near = math.sqrt(2 / math.pi) * (z.square() * -0.5).exp() + z * (math.sqrt(0.5) * z).erf()
+    return -ratio.log() + ratio * near + (math.log(2) - 0.5 * math.log(2 * math.pi) - 0.5)
+
+
+@register_kl(Laplace, Normal)
+def _(p: Laplace, q: Normal) -> Tensor:
+    square = (p.scale / q.scale).square()
+    shift = ((p.loc - q.loc) / q.scale).square()
+    return -0.5 * (square * 4 / (2 * math.pi)).log() + square + 0.5 * shift - 1
+
+
+@register_kl(Uniform, Normal)
+def _(p: Uniform, q: Normal) -> Tensor:
+    width = p.high - p.low
+    centre = ((p.high + p.low - 2 * q.loc) / 2).square() + (width.square() / 12)
+    return (math.sqrt(2 * math.pi) * q.scale / width).log() + 0.5 * centre / q.scale.square()
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NotImplementedError
+    return kl_divergence(p.base_dist, q.base_dist)

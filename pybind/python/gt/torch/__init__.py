@@ -26,6 +26,12 @@ from gt import _absent
 MOVED = {
     "torch.nn.modules": "gt.nn",
     "torch.utils.data.dataloader": "gt.utils.data.loader",
+    **{
+        f"torch.distributions.{name}": "gt.distributions"
+        for name in """bernoulli beta binomial categorical cauchy chi2 dirichlet exponential fishersnedecor geometric
+        gumbel half_cauchy half_normal independent inverse_gamma laplace log_normal multinomial negative_binomial normal
+        one_hot_categorical pareto poisson studentT uniform von_mises weibull""".split()
+    },
 }
 
 

@@ -1,0 +1,286 @@
+"""Distributions of positive numbers that are functions of a uniform, normal or exponential one, and of angles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import gt
+from gt._autograd import no_grad
+from gt._gt import Tensor
+from gt.distributions import constraints
+from gt.distributions.constraints import Constraint
+from gt.distributions.continuous import EULER, LOG_SQRT_2_PI
+from gt.distributions.distribution import NO_SHAPE, ElementwiseDistribution
+
+
+class HalfNormal(ElementwiseDistribution):
+    """The size of a normal variable of mean 0."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
+    has_rsample = True
+    support = constraints.nonnegative
+    scale: Tensor
+
+    def __init__(self, scale: Tensor | float, validate_args: bool | None = None) -> None:
+        self._set(validate_args, scale=scale)
+
+    @property
+    def mean(self) -> Tensor:
+        """A multiple of the scale."""
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def mode(self) -> Tensor:
+        """0."""
+        return gt.zeros_like(self.scale)
+
+    @property
+    def variance(self) -> Tensor:
+        """A multiple of the scale squared."""
+        return self.scale.square() * (1 - 2 / math.pi)
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Sizes of normal variables."""
+        return gt.randn(self._extended_shape(sample_shape), dtype=self.scale.dtype).abs() * self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values; nothing below 0."""
+        self._validate_sample(value)
+        found = (value / self.scale).square() * -0.5 - self.scale.log() - LOG_SQRT_2_PI + math.log(2)
+        return gt.where(value >= 0, found, -math.inf)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return (value / self.scale * math.sqrt(0.5)).erf()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return self.scale * (value.erfinv() * math.sqrt(2))
+
+    def entropy(self) -> Tensor:
+        """Of the scale."""
+        return self.scale.log() + (0.5 + LOG_SQRT_2_PI - math.log(2))
+
+
+class HalfCauchy(ElementwiseDistribution):
+    """The size of a Cauchy variable of median 0: it has no mean."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
+    has_rsample = True
+    support = constraints.nonnegative
+    scale: Tensor
+
+    def __init__(self, scale: Tensor | float, validate_args: bool | None = None) -> None:
+        self._set(validate_args, scale=scale)
+
+    @property
+    def mean(self) -> Tensor:
+        """Infinite."""
+        return gt.full_like(self.scale, math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        """0."""
+        return gt.zeros_like(self.scale)
+
+    @property
+    def variance(self) -> Tensor:
+        """Infinite."""
+        return gt.full_like(self.scale, math.inf)
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Tangents of uniform angles."""
+        return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.scale.dtype))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values; nothing below 0."""
+        self._validate_sample(value)
+        found = math.log(2 / math.pi) - self.scale.log() - (value / self.scale).square().log1p()
+        return gt.where(value >= 0, found, -math.inf)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return (value / self.scale).atan() * (2 / math.pi)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return self.scale * (value * (math.pi / 2)).tan()
+
+    def entropy(self) -> Tensor:
+        """Of the scale."""
+        return self.scale.log() + math.log(2 * math.pi)
+
+
+class Pareto(ElementwiseDistribution):
+    """What is at least `scale`, and rarer with the power `alpha` of how much larger."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"alpha": constraints.positive, "scale": constraints.positive}
+    has_rsample = True
+    scale: Tensor
+    alpha: Tensor
+
+    def __init__(self, scale: Tensor | float, alpha: Tensor | float, validate_args: bool | None = None) -> None:
+        self._set(validate_args, scale=scale, alpha=alpha)
+
+    @property
+    def support(self) -> Constraint:
+        """From the scale on."""
+        return constraints.greater_than_eq(self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        """Infinite up to an alpha of 1."""
+        return gt.where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        """The scale."""
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        """Infinite up to an alpha of 2."""
+        a = self.alpha
+        return gt.where(a > 2, self.scale.square() * a / ((a - 1).square() * (a - 2)), math.inf)
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Exponentials of exponential variables."""
+        return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.scale.dtype))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return 1 - (self.scale / value) ** self.alpha
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return self.scale * ((-value).log1p() / -self.alpha).exp()
+
+    def entropy(self) -> Tensor:
+        """Of both parameters."""
+        return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
+
+
+class Weibull(ElementwiseDistribution):
+    """The time until something fails whose rate of failing is a power of its age."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "scale": constraints.positive,
+        "concentration": constraints.positive,
+    }
+    has_rsample = True
+    support = constraints.positive
+    scale: Tensor
+    concentration: Tensor
+
+    def __init__(self, scale: Tensor | float, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+        self._set(validate_args, scale=scale, concentration=concentration)
+
+    def _moment(self, n: int) -> Tensor:
+        return (1 + n / self.concentration).lgamma().exp()
+
+    @property
+    def mean(self) -> Tensor:
+        """Of both parameters."""
+        return self.scale * self._moment(1)
+
+    @property
+    def mode(self) -> Tensor:
+        """0 up to a concentration of 1."""
+        k = self.concentration
+        return self.scale * (((k - 1) / k).clamp(min=0)) ** k.reciprocal()
+
+    @property
+    def variance(self) -> Tensor:
+        """Of both parameters."""
+        return self.scale.square() * (self._moment(2) - self._moment(1).square())
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Roots of exponential variables."""
+        return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.scale.dtype))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        k, z = self.concentration, value / self.scale
+        return k.log() - self.scale.log() + (k - 1) * z.log() - z**k
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        return -(-((value / self.scale) ** self.concentration)).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        return self.scale * (-(-value).log1p()) ** self.concentration.reciprocal()
+
+    def entropy(self) -> Tensor:
+        """Of both parameters."""
+        k = self.concentration
+        return EULER * (1 - k.reciprocal()) + (self.scale / k).log() + 1
+
+
+class VonMises(ElementwiseDistribution):
+    """Angles around `loc`, the closer the larger `concentration` is: the normal distribution of the circle."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "concentration": constraints.positive}
+    support = constraints.real
+    loc: Tensor
+    concentration: Tensor
+
+    def __init__(self, loc: Tensor | float, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+        self._set(validate_args, loc=loc, concentration=concentration)
+
+    @property
+    def mean(self) -> Tensor:
+        """Of the angles around the circle: `loc`."""
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """Of the angles around the circle: from 0 to 1."""
+        return 1 - gt.special.i1e(self.concentration) / gt.special.i0e(self.concentration)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of angles."""
+        self._validate_sample(value)
+        k = self.concentration
+        # cos - 1, without the loss where angles are close.
+        away = -2 * ((value - self.loc) / 2).sin().square()
+        return k * away - math.log(2 * math.pi) - gt.special.i0e(k).log()
+
+    @no_grad()
+    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Angles from -pi to pi, by Best and Fisher's method: most candidates are taken; it looks whether all were."""
+        shape = self._extended_shape(sample_shape)
+        k = self.concentration.double().expand(shape)
+        tau = 1 + (1 + 4 * k.square()).sqrt()
+        rho = (tau - (2 * tau).sqrt()) / (2 * k)
+        # The quotients lose all digits for small k, where they are close to 1 / k.
+        r = gt.where(k < 1e-5, k.reciprocal() + k, (1 + rho.square()) / (2 * rho))
+        drawn, left = gt.zeros(shape, dtype=gt.float64), k > 0
+        while bool(left.any()):
+            z = (math.pi * gt.rand(shape, dtype=gt.float64)).cos()
+            f = (1 + r * z) / (r + z)
+            c = k * (r - f)
+            u = gt.rand(shape, dtype=gt.float64)
+            taken = left & ((c * (2 - c) > u) | ((c / u).log() + 1 - c >= 0))
+            side = (gt.rand(shape, dtype=gt.float64) - 0.5).sign()
+            drawn = gt.where(taken, side * f.clamp(-1, 1).acos(), drawn)
+            left = left & ~taken
+        angle = (drawn + math.pi + self.loc) % (2 * math.pi) - math.pi
+        return angle.to(self.loc.dtype)

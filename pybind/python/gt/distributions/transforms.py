@@ -1,0 +1,418 @@
+"""Functions with inverses, which make one distribution of another: `TransformedDistribution(base, [transforms])`.
+
+A transform maps between a `domain` and a `codomain`; `log_abs_det_jacobian(x, y)` says how much it stretches at x.
+"""
+
+# ruff: noqa: ARG002 (a slope is given both ends)
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gt
+from gt import _absent
+from gt._gt import Tensor
+from gt.distributions import constraints
+from gt.distributions.constraints import Constraint
+from gt.nn import functional
+
+__all__ = [
+    "AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform", "IndependentTransform", "PowerTransform",
+    "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StickBreakingTransform", "TanhTransform", "Transform",
+    "identity_transform",
+]  # fmt: skip
+
+__getattr__ = _absent.getter(__name__)
+
+
+def _summed(x: Tensor, axes: int) -> Tensor:
+    return x.sum(tuple(range(-axes, 0))) if axes else x
+
+
+class Transform:
+    """A function and its inverse, `transform.inv`. With `cache_size=1` it remembers its last argument and value."""
+
+    bijective = True
+    domain: Constraint = constraints.real
+    codomain: Constraint = constraints.real
+    # Whether it grows everywhere (1) or falls everywhere (-1).
+    sign: int | Tensor | None = None
+
+    def __init__(self, cache_size: int = 0) -> None:
+        if cache_size not in (0, 1):
+            raise ValueError("cache_size must be 0 or 1")
+        self._cache_size = cache_size
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def event_dim(self) -> int:
+        """How many axes it acts on together."""
+        if self.domain.event_dim == self.codomain.event_dim:
+            return self.domain.event_dim
+        raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
+
+    @property
+    def inv(self) -> Transform:
+        """The inverse."""
+        return _Inverse(self)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The value at `x`."""
+        if self._last is not None and self._last[0] is x:
+            return self._last[1]
+        y = self._call(x)
+        if self._cache_size:
+            self._last = x, y
+        return y
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        if self._last is not None and self._last[1] is y:
+            return self._last[0]
+        x = self._inverse(y)
+        if self._cache_size:
+            self._last = x, y
+        return x
+
+    def _call(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The logarithm of how much volumes grow at `x`, whose value is `y`."""
+        raise NotImplementedError
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the value, by that of the argument."""
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the argument, by that of the value."""
+        return tuple(shape)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class _Inverse(Transform):
+    def __init__(self, transform: Transform) -> None:
+        super().__init__()
+        self._inv = transform
+        self.domain, self.codomain = transform.codomain, transform.domain
+        self.bijective, self.sign = transform.bijective, transform.sign
+
+    @property
+    def inv(self) -> Transform:
+        """What it is the inverse of."""
+        return self._inv
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._inv._inv_call(x)
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        return self._inv(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -self._inv.log_abs_det_jacobian(y, x)
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._inv.inverse_shape(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._inv.forward_shape(shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Inverse) and self._inv == other._inv
+
+    __hash__ = Transform.__hash__
+
+    def __repr__(self) -> str:
+        return f"{type(self._inv).__name__}.inv"
+
+
+class ComposeTransform(Transform):
+    """Several, one after another."""
+
+    def __init__(self, parts: list[Transform], cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.parts = parts
+        self.bijective = all(part.bijective for part in parts)
+        axes = max((max(part.domain.event_dim, part.codomain.event_dim) for part in parts), default=0)
+        self._axes = axes
+        first = parts[0].domain if parts else constraints.real
+        last = parts[-1].codomain if parts else constraints.real
+        self.domain = constraints.independent(first, axes - first.event_dim) if axes > first.event_dim else first
+        self.codomain = constraints.independent(last, axes - last.event_dim) if axes > last.event_dim else last
+
+    @property
+    def sign(self) -> Any:  # type: ignore[override]
+        """The product of the parts'."""
+        signs = [part.sign for part in self.parts]
+        return None if None in signs else math.prod(signs)  # type: ignore[arg-type]
+
+    def _call(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        for part in reversed(self.parts):
+            y = part._inv_call(y)
+        return y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The sum of the parts'."""
+        if not self.parts:
+            return gt.zeros_like(x)
+        total: Any = 0
+        for i, part in enumerate(self.parts):
+            after = y if i == len(self.parts) - 1 else part(x)
+            total = total + _summed(part.log_abs_det_jacobian(x, after), self._axes - part.domain.event_dim)
+            x = after
+        return total
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Of one after another."""
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Of one before another."""
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return tuple(shape)
+
+    def __repr__(self) -> str:
+        return "ComposeTransform(\n    " + ",\n    ".join(repr(part) for part in self.parts) + "\n)"
+
+
+identity_transform = ComposeTransform([])
+
+
+class IndependentTransform(Transform):
+    """Another, acting on more axes together."""
+
+    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
+        self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
+        self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
+        self.bijective, self.sign = base_transform.bijective, base_transform.sign
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self.base_transform(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self.base_transform._inv_call(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The base's, summed over those axes."""
+        return _summed(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+
+    def __repr__(self) -> str:
+        return f"IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
+
+
+class ExpTransform(Transform):
+    """`exp(x)`."""
+
+    codomain = constraints.positive
+    sign = 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExpTransform)
+
+    __hash__ = Transform.__hash__
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """`x`."""
+        return x
+
+
+class PowerTransform(Transform):
+    """`x` to a power, of positive numbers."""
+
+    domain = constraints.positive
+    codomain = constraints.positive
+
+    def __init__(self, exponent: Tensor | float, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.exponent = gt.as_tensor(exponent)
+        self.sign = self.exponent.sign()
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x**self.exponent
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y ** (1 / self.exponent)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Of the slope."""
+        return (self.exponent * y / x).abs().log()
+
+
+class SigmoidTransform(Transform):
+    """`1 / (1 + exp(-x))`."""
+
+    codomain = constraints.unit_interval
+    sign = 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SigmoidTransform)
+
+    __hash__ = Transform.__hash__
+
+    def _call(self, x: Tensor) -> Tensor:
+        limits = gt.finfo(x.dtype)
+        return x.sigmoid().clamp(limits.tiny, 1 - limits.eps)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        limits = gt.finfo(y.dtype)
+        y = y.clamp(limits.tiny, 1 - limits.eps)
+        return y.log() - (-y).log1p()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Of the slope."""
+        return -functional.softplus(-x) - functional.softplus(x)
+
+
+class SoftplusTransform(Transform):
+    """`log(1 + exp(x))`."""
+
+    codomain = constraints.positive
+    sign = 1
+
+    def _call(self, x: Tensor) -> Tensor:
+        return functional.softplus(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (-(-y).expm1()).log() + y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Of the slope."""
+        return -functional.softplus(-x)
+
+
+class TanhTransform(Transform):
+    """`tanh(x)`."""
+
+    codomain = constraints.interval(-1.0, 1.0)
+    sign = 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TanhTransform)
+
+    __hash__ = Transform.__hash__
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tanh()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.atanh()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Of the slope, without the loss of `1 - y²` close to 1."""
+        return 2 * (math.log(2) - x - functional.softplus(-2 * x))
+
+
+class AbsTransform(Transform):
+    """`|x|`, whose inverse is one of two."""
+
+    codomain = constraints.positive
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y
+
+
+class AffineTransform(Transform):
+    """`loc + scale * x`, of `event_dim` axes together."""
+
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.loc, self.scale, self._axes = loc, scale, event_dim
+        if event_dim:
+            self.domain = self.codomain = constraints.independent(constraints.real, event_dim)
+
+    @property
+    def event_dim(self) -> int:
+        """As it was told."""
+        return self._axes
+
+    @property
+    def sign(self) -> Any:  # type: ignore[override]
+        """That of the scale."""
+        if isinstance(self.scale, Tensor):
+            return self.scale.sign()
+        return 1 if self.scale > 0 else -1 if self.scale < 0 else 0
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self.loc + self.scale * x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (y - self.loc) / self.scale
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Of the scale."""
+        scale = self.scale
+        found = scale.abs().log() if isinstance(scale, Tensor) else gt.full_like(x, math.log(abs(scale)))
+        return _summed(found.expand(gt.broadcast_shapes(found.shape, x.shape)), self._axes)
+
+
+class SoftmaxTransform(Transform):
+    """Shares in the sum of exponentials, of the last axis; its inverse is one of many."""
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.softmax(-1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+
+class StickBreakingTransform(Transform):
+    """Shares, one more than there are numbers: each number says how much of what is left its share takes."""
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+
+    def _call(self, x: Tensor) -> Tensor:
+        left = x.shape[-1] + 1 - gt.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+        taken = (x - left.log()).sigmoid()
+        rest = (1 - taken).cumprod(-1)
+        return functional.pad(taken, [0, 1], value=1) * functional.pad(rest, [1, 0], value=1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        most = y[..., :-1]
+        left = y.shape[-1] - gt.arange(1, y.shape[-1], dtype=y.dtype)
+        rest = (1 - most.cumsum(-1)).clamp(min=gt.finfo(y.dtype).tiny)
+        return most.log() - rest.log() + left.log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Of the shares."""
+        left = x.shape[-1] + 1 - gt.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+        x = x - left.log()
+        return (-x + functional.logsigmoid(x) + y[..., :-1].log()).sum(-1)
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """One more."""
+        return (*shape[:-1], shape[-1] + 1)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """One less."""
+        return (*shape[:-1], shape[-1] - 1)
