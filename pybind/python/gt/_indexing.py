@@ -7,7 +7,9 @@ gather along that axis, writing a scatter, and both have their gradients from th
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -36,13 +38,24 @@ class Picked(NamedTuple):
     order: list[int]
 
     def result_shape(self) -> list[int]:
-        return [*self.flat.shape[: self.axis], *self.shape, *self.flat.shape[self.axis + 1 :]]
+        sizes = list(self.flat.shape)
+        sizes[self.axis : self.axis + 1] = self.shape
+        return sizes
 
     def index(self) -> Tensor:
         """The places, as wide as what they pick."""
-        lead, trail = self.flat.shape[: self.axis], self.flat.shape[self.axis + 1 :]
-        count = self.places.numel()
-        return self.places.reshape([1] * len(lead) + [count] + [1] * len(trail)).expand([*lead, count, *trail])
+        wide = list(self.flat.shape)
+        if len(wide) == 1:
+            return self.places
+        wide[self.axis] = self.places.numel()
+        narrow = [1] * len(wide)
+        narrow[self.axis] = -1
+        return self.places.reshape(narrow).expand(wide) if self.places.numel() else self.places.new_zeros(wide)
+
+    def values(self) -> Tensor:
+        """What is picked."""
+        found = self.flat.gather(self.axis, self.index())
+        return found if len(self.shape) == 1 else found.reshape(self.result_shape())
 
     def back(self, flat: Tensor) -> Tensor:
         """What has `flat`'s shape, as the view has it."""
@@ -54,8 +67,7 @@ def get(x: Tensor, index: Any) -> Tensor:
     view, parts = _split(x, index)
     if not parts:
         return view
-    picked = _pick(view, parts)
-    return picked.flat.gather(picked.axis, picked.index()).reshape(picked.result_shape())
+    return _pick(view, parts).values()
 
 
 def set(x: Tensor, index: Any, value: Any) -> None:
@@ -125,6 +137,8 @@ def _fitted(source: Tensor, shape: list[int]) -> Tensor:
 
 def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
     """The view that the other parts give, and those that pick from it, each with its first axis there."""
+    if isinstance(index, Tensor) and index.dtype == gt.int64 and index.ndim and x.ndim:
+        return x, [(0, index)]
     if isinstance(index, list) and len(index) < 32 and not all(np.isscalar(part) for part in index):
         # As PyTorch, which takes a short list with anything but numbers in it for a tuple.
         index = tuple(index)
@@ -199,6 +213,11 @@ def _axes_of(part: Any) -> int:
 
 
 def _pick(view: Tensor, parts: list[tuple[int, Part]]) -> Picked:
+    if len(parts) == 1 and not _is_mask(parts[0][1]):
+        axis, part = parts[0]
+        places = _places(view, axis, part)
+        shape, joined = tuple(places.shape), places if places.ndim == 1 else places.reshape(-1)
+        return Picked(view, axis, joined, shape, list(view.shape), list(range(view.ndim)))
     axes = [axis + i for axis, part in parts for i in range(_axes_of(part))]
     sizes = [math.prod(view.shape[axis : axis + _axes_of(part)]) for axis, part in parts]
     places = [_places(view, axis, part) for axis, part in parts]
@@ -206,11 +225,13 @@ def _pick(view: Tensor, parts: list[tuple[int, Part]]) -> Picked:
     if len(places) == 1:
         (joined,) = places
     else:
-        joined = _gt.zeros(shape, dtype=gt.int64)
+        terms = []
         stride = math.prod(sizes)
         for (axis, part), size, place in zip(parts, sizes, places, strict=True):
             stride //= max(size, 1)
-            joined = joined + _checked(place, size, axis, isinstance(part, Tensor) and not _is_mask(part)) * stride
+            known = _checked(place, size, axis, isinstance(part, Tensor) and not _is_mask(part))
+            terms.append(known if stride == 1 else known * stride)
+        joined = functools.reduce(operator.add, terms)
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     lead = list(range(axes[0])) if together else []
     order = [*lead, *axes, *(axis for axis in range(view.ndim) if axis not in axes and axis not in lead)]
