@@ -40,7 +40,7 @@ test-rust: tools ## the Rust tests
 
 test-loom: tools ## loom: every interleaving of the shared-memory orderings
 	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-		cargo test --release --package gt-shm --test loom --target-dir $(LOOM_TARGET)
+		cargo test --release --package gt-shm --package gt-collectives --test loom --target-dir $(LOOM_TARGET)
 
 test-miri: tools ## Miri: the unsafe code of shared memory, where nightly Rust has Miri
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \

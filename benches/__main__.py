@@ -10,6 +10,7 @@ from rich.console import Console
 
 from benches import (
     cnn,
+    collectives,
     fused,
     fusion,
     gpt,
@@ -33,6 +34,7 @@ GROUPS = {
     "training": training.rows,
     "gpt": gpt.rows,
     "cnn": cnn.rows,
+    "collectives": collectives.rows,
     "memory": memory.rows,
     "transfer": transfer.rows,
     "startup": startup.rows,

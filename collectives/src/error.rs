@@ -127,6 +127,16 @@ pub enum CollectiveError {
         /// How long a rank waits in this group.
         waited: Duration,
     },
+    /// A device, its driver or its library failed. The group is of no more use.
+    #[error("{operation} on rank {rank}: {why}")]
+    Device {
+        /// What was being done.
+        operation: Operation,
+        /// This rank.
+        rank: usize,
+        /// What was reported.
+        why: String,
+    },
     /// A group cannot be made or joined.
     #[error("cannot {what}: {why}")]
     Setup {

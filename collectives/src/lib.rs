@@ -5,13 +5,14 @@
 //! Where to start reading:
 //! 1. [`Communicator`]: what a group can do; one rank of it, used by one thread.
 //! 2. [`local`]: the ranks are threads of one process, or processes of one machine that share memory.
-//! 3. [`signal`]: the counts and gates that the ranks of a local group wait at; generic, so that loom runs them.
-//! 4. [`mod@reduce`]: the kernels.
-//! 5. `conformance`: the suite that every communicator passes.
+//! 3. [`nccl`]: the ranks are NVIDIA devices.
+//! 4. [`signal`]: the counts and gates that the ranks of a local group wait at; generic, so that loom runs them.
+//! 5. [`mod@reduce`]: the kernels.
+//! 6. `conformance`: the suite that every communicator passes.
 //!
-//! Invariants: every rank gets the same bits, since a reduction folds ranks 0 to n-1 in this order, whoever computes
-//! it; a rank never waits for ever, since whoever waits notices an abort, a dead process and its own patience running
-//! out.
+//! Invariants: every rank gets the same bits; in a local group since a reduction folds ranks 0 to n-1 in this order,
+//! whoever computes it; a rank never waits for ever, since whoever waits notices an abort, a dead process and its own
+//! patience running out.
 //!
 //! ```
 //! use gt_collectives::{Communicator, Reduce, local::LocalGroup};
@@ -31,12 +32,20 @@
 //! # Ok::<(), gt_collectives::CollectiveError>(())
 //! ```
 
+#[cfg(not(loom))]
+mod call;
 #[cfg(all(feature = "conformance", not(loom)))]
 pub mod conformance;
 #[cfg(not(loom))]
+mod copy;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
+mod exchange;
+#[cfg(not(loom))]
 pub mod local;
+#[cfg(not(loom))]
+pub mod nccl;
 #[cfg(not(loom))]
 pub mod reduce;
 pub mod signal;

@@ -60,7 +60,6 @@ trait Element: Copy + Default {
     type Wide: Copy + Default;
 
     fn widen(self) -> Self::Wide;
-    fn narrow(wide: Self::Wide) -> Self;
 
     /// Elements from an address of any alignment.
     ///
@@ -86,12 +85,8 @@ trait Element: Copy + Default {
         }
     }
 
-    #[inline(always)]
-    fn store(from: &[Self::Wide], to: &mut [Self]) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = Self::narrow(*from);
-        }
-    }
+    /// The address of `from` as elements: itself, or narrowed in `room`.
+    fn narrowed(from: &[Self::Wide], room: &mut [Self; TILE]) -> *const u8;
 }
 
 macro_rules! as_itself {
@@ -103,8 +98,8 @@ macro_rules! as_itself {
                 self
             }
             #[inline(always)]
-            fn narrow(wide: $t) -> $t {
-                wide
+            fn narrowed(from: &[$t], _room: &mut [$t; TILE]) -> *const u8 {
+                from.as_ptr().cast()
             }
         })*
     };
@@ -123,8 +118,8 @@ impl Element for Truth {
         u8::from(self.0 != 0)
     }
     #[inline(always)]
-    fn narrow(wide: u8) -> Truth {
-        Truth(wide)
+    fn narrowed(from: &[u8], _room: &mut [Truth; TILE]) -> *const u8 {
+        from.as_ptr()
     }
 }
 
@@ -135,10 +130,6 @@ macro_rules! in_f32 {
             #[inline(always)]
             fn widen(self) -> f32 {
                 self.to_f32()
-            }
-            #[inline(always)]
-            fn narrow(wide: f32) -> $t {
-                <$t>::from_f32(wide)
             }
             // By the slice: `half` then uses the processor's own conversions where it has them.
             unsafe fn load(from: *const u8, to: &mut [f32]) {
@@ -155,8 +146,9 @@ macro_rules! in_f32 {
                     *to = f(*to, from);
                 }
             }
-            fn store(from: &[f32], to: &mut [$t]) {
-                to[..from.len()].convert_from_f32_slice(from);
+            fn narrowed(from: &[f32], room: &mut [$t; TILE]) -> *const u8 {
+                room[..from.len()].convert_from_f32_slice(from);
+                room.as_ptr().cast()
             }
         })*
     };
@@ -223,6 +215,8 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
     }
 }
 
+/// The loops, compiled for what the processor has: the same bits, sooner.
+///
 /// # Safety
 /// As [`reduce`].
 unsafe fn fold<E: Element>(
@@ -230,13 +224,47 @@ unsafe fn fold<E: Element>(
     to: &[*mut u8],
     elements: usize,
     combine: impl Fn(E::Wide, E::Wide) -> E::Wide + Copy,
+    finish: impl Fn(E::Wide) -> E::Wide + Copy,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions; the rest is the caller's promise.
+        return unsafe { fold_avx2::<E>(sources, to, elements, combine, finish) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { fold_tiles::<E>(sources, to, elements, combine, finish) }
+}
+
+/// # Safety
+/// As [`reduce`], on a processor with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn fold_avx2<E: Element>(
+    sources: &[*const u8],
+    to: &[*mut u8],
+    elements: usize,
+    combine: impl Fn(E::Wide, E::Wide) -> E::Wide + Copy,
+    finish: impl Fn(E::Wide) -> E::Wide + Copy,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { fold_tiles::<E>(sources, to, elements, combine, finish) }
+}
+
+/// # Safety
+/// As [`reduce`].
+#[inline(always)]
+unsafe fn fold_tiles<E: Element>(
+    sources: &[*const u8],
+    to: &[*mut u8],
+    elements: usize,
+    combine: impl Fn(E::Wide, E::Wide) -> E::Wide + Copy,
     finish: impl Fn(E::Wide) -> E::Wide,
 ) {
     let mut tile = [E::Wide::default(); TILE];
-    let mut result = [E::default(); TILE];
+    let mut room = [E::default(); TILE];
     for start in (0..elements).step_by(TILE) {
         let len = TILE.min(elements - start);
-        let (offset, tile, result) = (start * size_of::<E>(), &mut tile[..len], &mut result[..len]);
+        let (offset, tile) = (start * size_of::<E>(), &mut tile[..len]);
         // SAFETY: `offset` and `len` stay within what the caller promised for every address.
         unsafe {
             E::load(sources[0].add(offset), tile);
@@ -246,9 +274,9 @@ unsafe fn fold<E: Element>(
             for x in tile.iter_mut() {
                 *x = finish(*x);
             }
-            E::store(tile, result);
+            let result = E::narrowed(tile, &mut room);
             for to in to {
-                std::ptr::copy_nonoverlapping(result.as_ptr().cast(), to.add(offset), len * size_of::<E>());
+                std::ptr::copy_nonoverlapping(result, to.add(offset), len * size_of::<E>());
             }
         }
     }

@@ -3,8 +3,9 @@
 //! Threads of one process find it on the heap, processes in a sealed segment; the layout is the same and a function of
 //! two numbers. Nothing in it but what the gates guard is ever turned into a reference to plain data.
 
-use super::call::Call;
 use super::channel::{CHANNEL_SLOT_BYTES, CHANNEL_SLOTS, Channel};
+use crate::call::Call;
+use crate::copy::copy;
 use crate::error::{CollectiveError, Result};
 use crate::signal::Gate;
 use gt_shm::{Access, LINE_BYTES, Segment};
@@ -326,10 +327,10 @@ impl Window<'_> {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset, bytes.len()), bytes.len()) };
     }
 
-    /// Copies bytes out. As [`Window::put`].
-    pub fn get(&self, offset: usize, bytes: &mut [u8]) {
+    /// Copies bytes out, which are a part of `whole` bytes. As [`Window::put`].
+    pub fn get(&self, offset: usize, bytes: &mut [u8], whole: usize) {
         // SAFETY: as in `put`.
-        unsafe { std::ptr::copy_nonoverlapping(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { copy(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len(), whole) };
     }
 }
 

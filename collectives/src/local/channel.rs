@@ -4,10 +4,11 @@
 //! chunks. Both sides count headings and chunks alike, so that a number names the same thing on both.
 
 use super::LocalCommunicator;
-use super::call::Call;
+use crate::Operation;
+use crate::call::Call;
 use crate::error::{CollectiveError, Result};
+use crate::exchange::Side;
 use crate::signal::{Signal, reached};
-use crate::{Communicator, Operation};
 use gt_ops::DType;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,32 +50,11 @@ pub struct Progress {
     steps: u32,
 }
 
-/// The two sides of a message.
-enum Side<'a> {
-    Sends(&'a [u8]),
-    Takes(&'a mut [u8]),
-}
-
 impl LocalCommunicator {
-    pub(super) fn send_to(&mut self, data: &[u8], to: usize, dtype: DType) -> Result<()> {
-        self.check_peer(Operation::Send, to)?;
-        self.message(to, dtype, Side::Sends(data))?;
-        self.stats.count(Operation::Send, data.len() as u64, 0);
-        Ok(())
-    }
-
-    pub(super) fn receive_from(&mut self, data: &mut [u8], from: usize, dtype: DType) -> Result<()> {
-        self.check_peer(Operation::Recv, from)?;
-        let bytes = data.len() as u64;
-        self.message(from, dtype, Side::Takes(data))?;
-        self.stats.count(Operation::Recv, 0, bytes);
-        Ok(())
-    }
-
     /// # Errors
     /// If the other side expects something else, or the group is broken.
-    fn message(&mut self, peer: usize, dtype: DType, mut side: Side<'_>) -> Result<()> {
-        let rank = self.rank();
+    pub(super) fn message_by_channel(&mut self, peer: usize, dtype: DType, mut side: Side<'_>) -> Result<()> {
+        let rank = self.rank;
         let (operation, from, to, bytes, progress) = match &side {
             Side::Sends(data) => (Operation::Send, rank, peer, data.len(), &mut self.sending[peer]),
             Side::Takes(data) => (Operation::Recv, peer, rank, data.len(), &mut self.receiving[peer]),
@@ -120,19 +100,11 @@ impl LocalCommunicator {
                 }
                 Side::Takes(data) => {
                     wait(other, step.wrapping_add(1))?;
-                    slot.get(0, &mut data[start..][..len]);
+                    slot.get(0, &mut data[start..][..len], bytes);
                 }
             }
             mine.advance(&watch);
             progress.steps = step.wrapping_add(1);
-        }
-        Ok(())
-    }
-
-    fn check_peer(&self, operation: Operation, peer: usize) -> Result<()> {
-        let (rank, size) = (self.rank(), self.size());
-        if peer >= size || peer == rank {
-            return Err(CollectiveError::NoSuchRank { operation, rank, peer, size });
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! Ranks that are threads: each works on the others' buffers where they are.
 
-use super::{Exchange, LocalCommunicator, Offer, PIECE_ALIGN};
+use super::{LocalCommunicator, PIECE_ALIGN};
+use crate::Operation;
+use crate::copy::copy;
 use crate::error::Result;
+use crate::exchange::{Engine, Exchange, Offer};
 use crate::reduce::reduce;
-use crate::{Communicator, Operation};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,7 +32,7 @@ pub fn share(elements: usize, element_bytes: usize, ranks: usize, rank: usize) -
 impl LocalCommunicator {
     pub(super) fn exchange_direct(&mut self, exchange: Exchange<'_>) -> Result<()> {
         let Exchange { call, offer, takes, .. } = exchange;
-        let (rank, size, element) = (self.rank(), self.size(), call.dtype.size());
+        let (rank, size, element) = (self.rank, self.ranks(), call.dtype.size());
         // From here on the buffer is only reached by this address, here and by the other ranks.
         let output = exchange.output.as_mut_ptr();
         self.announce(&exchange, output);
@@ -71,17 +73,12 @@ impl LocalCommunicator {
             }
             None => {
                 // Each begins with its own, so that not all read one rank's memory at once.
+                let whole = takes.iter().sum::<usize>() * element;
                 for peer in (0..size).map(|i| (rank + i) % size) {
                     let to = takes[..peer].iter().sum::<usize>() * element;
                     let bytes = takes[peer] * element;
                     // SAFETY: as above; the output holds all that is taken, piece behind piece.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(
-                            input(peer).wrapping_add(offset(peer)),
-                            output.wrapping_add(to),
-                            bytes,
-                        );
-                    }
+                    unsafe { copy(input(peer).wrapping_add(offset(peer)), output.wrapping_add(to), bytes, whole) };
                 }
             }
         }

@@ -22,6 +22,8 @@ pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(600);
 const TICK: Duration = Duration::from_millis(50);
 /// Looks at a word before sleeping, where every rank can have a core: about 20 µs, less than a sleep and a wake cost.
 const SPINS: u32 = 1000;
+/// Looks before sleeping, each after letting others run, where ranks share cores.
+const YIELDS: u32 = 16;
 
 /// Why a group is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +35,32 @@ pub enum Reason {
     TimedOut = 4,
 }
 
+/// What a waiter does before it sleeps.
+#[derive(Clone, Copy)]
+enum Spinning {
+    Alone,
+    Yielding,
+}
+
+impl Spinning {
+    fn goes_on(self, spins: u32) -> bool {
+        match self {
+            Spinning::Alone => spins < SPINS,
+            Spinning::Yielding => {
+                std::thread::yield_now();
+                spins < YIELDS
+            }
+        }
+    }
+}
+
 /// One group, as this process sees it.
 pub struct Group {
     pub board: Board,
     /// All ranks are threads of this process and may follow each other's pointers.
     pub direct: bool,
     pub patience: Duration,
-    spins: u32,
+    spinning: Spinning,
     /// Descriptors of the other ranks' processes, once they are known.
     processes: Mutex<Vec<Option<OwnedFd>>>,
 }
@@ -47,9 +68,9 @@ pub struct Group {
 impl Group {
     pub fn new(board: Board, direct: bool, patience: Duration) -> Group {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spins = if board.ranks() <= cores { SPINS } else { 0 };
+        let spinning = if board.ranks() <= cores { Spinning::Alone } else { Spinning::Yielding };
         let processes = Mutex::new((0..board.ranks()).map(|_| None).collect());
-        Group { board, direct, patience, spins, processes }
+        Group { board, direct, patience, spinning, processes }
     }
 
     /// Breaks the group and wakes everybody. A rank that leaves only concerns who needs it: messages between others go
@@ -90,7 +111,7 @@ impl Group {
 
     /// How anybody waits for what cannot fail.
     pub fn unwatched(&self) -> Unwatched {
-        Unwatched { spins: self.spins }
+        Unwatched(self.spinning)
     }
 
     /// The first rank whose process is no more.
@@ -130,7 +151,7 @@ pub struct Watch<'a> {
 
 impl Kernel for Watch<'_> {
     fn spins(&self, spins: u32) -> bool {
-        spins < self.group.spins
+        self.group.spinning.goes_on(spins)
     }
     fn sleep(&self, word: &AtomicU32, expected: u32) {
         futex::wait(word, expected, Some(TICK.min(self.group.patience)));
@@ -156,13 +177,11 @@ impl Kernel for Watch<'_> {
 }
 
 /// Waits that need no watching: what is waited for comes in any case, and soon.
-pub struct Unwatched {
-    spins: u32,
-}
+pub struct Unwatched(Spinning);
 
 impl Kernel for Unwatched {
     fn spins(&self, spins: u32) -> bool {
-        spins < self.spins
+        self.0.goes_on(spins)
     }
     fn sleep(&self, word: &AtomicU32, expected: u32) {
         futex::wait(word, expected, Some(TICK));

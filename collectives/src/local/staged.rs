@@ -4,11 +4,13 @@
 //! each slot, it fills the next one while others still take. An all-reduce has a second step in the same rounds: after
 //! a gate a rank reduces its share of this round's chunk, and takes what the others reduced of the one before.
 
+use super::LocalCommunicator;
 use super::direct::share;
-use super::{Exchange, LocalCommunicator, Offer};
+use crate::Operation;
+use crate::copy::copy;
 use crate::error::Result;
+use crate::exchange::{Engine, Exchange, Offer};
 use crate::reduce::{Reduce, reduce};
-use crate::{Communicator, Operation};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,7 +29,7 @@ impl LocalCommunicator {
     }
 
     fn pieces_staged(&mut self, exchange: Exchange<'_>) -> Result<()> {
-        let (rank, size) = (self.rank(), self.size());
+        let (rank, size) = (self.rank, self.ranks());
         let call = exchange.call;
         let element = call.dtype.size();
         self.announce(&exchange, std::ptr::null_mut());
@@ -38,6 +40,7 @@ impl LocalCommunicator {
             Offer::Pieces => (self.group.board.slot_bytes() / size, self.group.board.slot_bytes() / size),
         };
         let start_of = |counts: &[usize], peer: usize| counts[..peer].iter().sum::<usize>() * element;
+        let whole = output.len();
         let (mut round, mut rounds) = (0, 1);
         while round < rounds {
             let turn = self.turn;
@@ -76,10 +79,12 @@ impl LocalCommunicator {
                     let to = &mut output[start_of(takes, peer)..][..takes[peer] * element];
                     if peer != rank {
                         let part = chunk_of(to.len(), chunk, round);
-                        board.stage(turn, peer).get(rank * stride, &mut to[part]);
+                        board.stage(turn, peer).get(rank * stride, &mut to[part], whole);
                     } else if round == 0 {
                         let from = if offer == Offer::Same { 0 } else { start_of(gives, rank) };
-                        to.copy_from_slice(&input[from..][..to.len()]);
+                        let from = input[from..][..to.len()].as_ptr();
+                        // SAFETY: as many bytes of each; the input is borrowed beside the output, so they are apart.
+                        unsafe { copy(from, to.as_mut_ptr(), to.len(), whole) };
                     }
                 }
             }
@@ -89,7 +94,7 @@ impl LocalCommunicator {
     }
 
     fn all_reduce_staged(&mut self, exchange: Exchange<'_>, how: Reduce) -> Result<()> {
-        let (rank, size) = (self.rank(), self.size());
+        let (rank, size) = (self.rank, self.ranks());
         let call = exchange.call;
         let element = call.dtype.size();
         self.announce(&exchange, std::ptr::null_mut());
@@ -128,7 +133,7 @@ impl LocalCommunicator {
             if let Some(before) = round.checked_sub(1) {
                 for peer in others.clone() {
                     let part = &mut buffer[share_of(peer, before)];
-                    board.result(turn.wrapping_sub(1), peer).get(0, part);
+                    board.result(turn.wrapping_sub(1), peer).get(0, part, 0);
                 }
             }
         }

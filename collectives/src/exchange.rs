@@ -1,0 +1,284 @@
+//! One call of any operation: what is the same for every communicator.
+//!
+//! An operation becomes an [`Exchange`]: which elements each rank gives to each. An [`Engine`] carries it out; the
+//! methods of [`Communicator`], the checks of their arguments and the accounting are here, once.
+
+use crate::call::Call;
+use crate::error::{CollectiveError, Result};
+use crate::{AbortHandle, CommStats, Communicator, Operation, Reduce};
+use gt_ops::DType;
+
+/// What each rank offers to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The same bytes to each.
+    Same,
+    /// A piece to each, in the order of ranks.
+    Pieces,
+}
+
+/// One call of an operation.
+pub struct Exchange<'a> {
+    pub call: Call,
+    pub offer: Offer,
+    pub input: &'a [u8],
+    /// Where the result goes; in an all-reduce, what is combined as well.
+    pub output: &'a mut [u8],
+    /// Elements to each rank.
+    pub gives: &'a [usize],
+    /// Elements from each rank.
+    pub takes: &'a [usize],
+}
+
+/// The two sides of a message.
+pub enum Side<'a> {
+    Sends(&'a [u8]),
+    Takes(&'a mut [u8]),
+}
+
+/// What carries calls out.
+pub trait Engine: Send {
+    fn own_rank(&self) -> usize;
+    fn ranks(&self) -> usize;
+    /// Carries out a call whose arguments are right, once all ranks have been found to agree on it.
+    fn exchange(&mut self, exchange: Exchange<'_>) -> Result<()>;
+    /// Takes part in a call only to say that this rank cannot.
+    fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()>;
+    /// Carries out one side of a message to or from another rank.
+    fn message(&mut self, peer: usize, dtype: DType, side: Side<'_>) -> Result<()>;
+    fn tally(&self) -> &CommStats;
+    fn tally_mut(&mut self) -> &mut CommStats;
+    fn aborter(&self) -> AbortHandle;
+}
+
+/// Compares what all ranks have announced; all come to the same conclusion. `gives` is asked with who gives first,
+/// `takes` with who takes first.
+pub fn compare(
+    call: Call,
+    rank: usize,
+    size: usize,
+    announced: impl Fn(usize) -> Option<Call>,
+    gives: impl Fn(usize, usize) -> u64,
+    takes: impl Fn(usize, usize) -> u64,
+) -> Result<()> {
+    let mismatch = |peer: usize, expected: String, found: String| CollectiveError::Mismatch {
+        operation: call.operation,
+        rank,
+        peer,
+        expected,
+        found,
+    };
+    // A rank that stands out is named by all the others; it names the first that differs from it.
+    for peer in 0..size {
+        let theirs = announced(peer);
+        if theirs == Some(call) && !call.refused {
+            continue;
+        }
+        let found = match theirs {
+            Some(theirs) if theirs.refused => format!("its arguments of {theirs} are wrong"),
+            Some(theirs) => format!("it called {theirs}"),
+            None => "it called something unknown".to_owned(),
+        };
+        return Err(mismatch(peer, call.to_string(), found));
+    }
+    for from in 0..size {
+        for to in 0..size {
+            let (given, taken) = (gives(from, to), takes(to, from));
+            if given != taken {
+                // Named is a rank other than this one.
+                let (peer, found) = if from == rank {
+                    (to, format!("it takes {taken} elements from rank {from}, which gives {given}"))
+                } else {
+                    (from, format!("it gives {given} elements to rank {to}, which takes {taken}"))
+                };
+                return Err(mismatch(peer, call.to_string(), found));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What this rank can tell by itself.
+fn check(exchange: &Exchange<'_>, rank: usize, size: usize) -> Result<()> {
+    let Call { operation, dtype, reduce, root, .. } = exchange.call;
+    for counts in [exchange.gives, exchange.takes] {
+        if counts.len() != size {
+            return Err(CollectiveError::Counts { operation, rank, expected: size, found: counts.len() });
+        }
+    }
+    if root >= size {
+        return Err(CollectiveError::NoSuchRank { operation, rank, peer: root, size });
+    }
+    if let Some(reduce) = reduce.filter(|reduce| !reduce.is_defined_for(dtype)) {
+        return Err(CollectiveError::Undefined { operation, rank, reduce, dtype });
+    }
+    let total = |counts: &[usize]| {
+        let elements = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+        let bytes = elements.and_then(|elements| elements.checked_mul(dtype.size()));
+        bytes.filter(|bytes| *bytes <= isize::MAX as usize).ok_or(CollectiveError::Overflow { operation, rank, dtype })
+    };
+    let one = |counts: &[usize]| total(&counts[rank..][..1]);
+    let (input, output) = match operation {
+        Operation::AllReduce => (0, one(exchange.takes)?),
+        Operation::AllGather => (one(exchange.gives)?, total(exchange.takes)?),
+        Operation::ReduceScatter => (total(exchange.gives)?, one(exchange.takes)?),
+        Operation::AllToAll => (total(exchange.gives)?, total(exchange.takes)?),
+        // The count was made from the buffer.
+        _ => (exchange.input.len(), exchange.output.len()),
+    };
+    for (buffer, expected_bytes, found_bytes) in
+        [("input", input, exchange.input.len()), ("output", output, exchange.output.len())]
+    {
+        if expected_bytes != found_bytes {
+            return Err(CollectiveError::Length { operation, rank, buffer, expected_bytes, found_bytes });
+        }
+    }
+    Ok(())
+}
+
+/// The elements of a buffer that is taken whole.
+fn elements(call: Call, rank: usize, buffer: &[u8]) -> Result<usize> {
+    let size = call.dtype.size();
+    if buffer.len().is_multiple_of(size) {
+        return Ok(buffer.len() / size);
+    }
+    Err(CollectiveError::Length {
+        operation: call.operation,
+        rank,
+        buffer: "buffer",
+        expected_bytes: buffer.len() / size * size,
+        found_bytes: buffer.len(),
+    })
+}
+
+/// Checks a call, carries it out and counts it.
+fn run<E: Engine>(engine: &mut E, exchange: Exchange<'_>) -> Result<()> {
+    let (call, rank) = (exchange.call, engine.own_rank());
+    if let Err(error) = check(&exchange, rank, engine.ranks()) {
+        return refuse(engine, call, error);
+    }
+    let bytes = |counts: &[usize]| counts.iter().map(|count| count * call.dtype.size()).collect::<Vec<_>>();
+    let (gives, takes) = (bytes(exchange.gives), bytes(exchange.takes));
+    engine.exchange(exchange)?;
+    engine.tally_mut().count_pieces(call.operation, rank, &gives, &takes);
+    Ok(())
+}
+
+/// Tells the others that this rank cannot do what was asked, and passes the error on.
+fn refuse<E: Engine>(engine: &mut E, call: Call, error: CollectiveError) -> Result<()> {
+    let none = &vec![0; engine.ranks()];
+    let call = Call { refused: true, ..call };
+    // Whatever else is wrong with the group, the caller's mistake is what it can do something about.
+    let _ = engine.refuse(Exchange { call, offer: Offer::Same, input: &[], output: &mut [], gives: none, takes: none });
+    Err(error)
+}
+
+fn check_peer(operation: Operation, rank: usize, peer: usize, size: usize) -> Result<()> {
+    if peer >= size || peer == rank {
+        return Err(CollectiveError::NoSuchRank { operation, rank, peer, size });
+    }
+    Ok(())
+}
+
+impl<E: Engine> Communicator for E {
+    fn rank(&self) -> usize {
+        self.own_rank()
+    }
+
+    fn size(&self) -> usize {
+        self.ranks()
+    }
+
+    fn all_reduce(&mut self, buffer: &mut [u8], dtype: DType, reduce: Reduce) -> Result<()> {
+        let call = Call { reduce: Some(reduce), ..Call::new(Operation::AllReduce, dtype) };
+        let elements = match elements(call, self.own_rank(), buffer) {
+            Ok(elements) => elements,
+            Err(error) => return refuse(self, call, error),
+        };
+        let counts = vec![elements; self.ranks()];
+        let (gives, takes) = (&counts[..], &counts[..]);
+        run(self, Exchange { call, offer: Offer::Same, input: &[], output: buffer, gives, takes })
+    }
+
+    fn all_gather(&mut self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
+        let call = Call::new(Operation::AllGather, dtype);
+        let own = counts.get(self.own_rank()).copied().unwrap_or(0);
+        let gives = &vec![own; self.ranks()];
+        run(self, Exchange { call, offer: Offer::Same, input, output, gives, takes: counts })
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        counts: &[usize],
+        dtype: DType,
+        reduce: Reduce,
+    ) -> Result<()> {
+        let call = Call { reduce: Some(reduce), ..Call::new(Operation::ReduceScatter, dtype) };
+        let own = counts.get(self.own_rank()).copied().unwrap_or(0);
+        let takes = &vec![own; self.ranks()];
+        run(self, Exchange { call, offer: Offer::Pieces, input, output, gives: counts, takes })
+    }
+
+    fn broadcast(&mut self, buffer: &mut [u8], root: usize, dtype: DType) -> Result<()> {
+        let call = Call { root, ..Call::new(Operation::Broadcast, dtype) };
+        let elements = match elements(call, self.own_rank(), buffer) {
+            Ok(elements) => elements,
+            Err(error) => return refuse(self, call, error),
+        };
+        let (mut gives, mut takes) = (vec![0; self.ranks()], vec![0; self.ranks()]);
+        let (input, output): (&[u8], &mut [u8]) = if root == self.own_rank() {
+            gives.fill(elements);
+            gives[root] = 0;
+            (buffer, &mut [])
+        } else {
+            if let Some(from_root) = takes.get_mut(root) {
+                *from_root = elements;
+            }
+            (&[], buffer)
+        };
+        run(self, Exchange { call, offer: Offer::Same, input, output, gives: &gives, takes: &takes })
+    }
+
+    fn all_to_all(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        gives: &[usize],
+        takes: &[usize],
+        dtype: DType,
+    ) -> Result<()> {
+        let call = Call::new(Operation::AllToAll, dtype);
+        run(self, Exchange { call, offer: Offer::Pieces, input, output, gives, takes })
+    }
+
+    fn send(&mut self, data: &[u8], to: usize, dtype: DType) -> Result<()> {
+        check_peer(Operation::Send, self.own_rank(), to, self.ranks())?;
+        self.message(to, dtype, Side::Sends(data))?;
+        self.tally_mut().count(Operation::Send, data.len() as u64, 0);
+        Ok(())
+    }
+
+    fn recv(&mut self, data: &mut [u8], from: usize, dtype: DType) -> Result<()> {
+        check_peer(Operation::Recv, self.own_rank(), from, self.ranks())?;
+        let bytes = data.len() as u64;
+        self.message(from, dtype, Side::Takes(data))?;
+        self.tally_mut().count(Operation::Recv, 0, bytes);
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        let call = Call::new(Operation::Barrier, DType::U8);
+        let none = &vec![0; self.ranks()];
+        run(self, Exchange { call, offer: Offer::Same, input: &[], output: &mut [], gives: none, takes: none })
+    }
+
+    fn stats(&self) -> CommStats {
+        *self.tally()
+    }
+
+    fn abort_handle(&self) -> AbortHandle {
+        self.aborter()
+    }
+}

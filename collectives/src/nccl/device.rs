@@ -1,0 +1,474 @@
+//! NCCL's collectives on memory of the device, enqueued on a stream.
+//!
+//! What the ranks do is not compared here: they must agree, as NCCL requires. A communicator is used by one thread; a
+//! wait polls NCCL, the stream, the abort flag and the clock.
+
+use super::library::{IN_PROGRESS, Library, SUCCESS};
+use super::{AbortFlag, UniqueId};
+use crate::error::{CollectiveError, Result};
+use crate::{Operation, Reduce};
+use cudarc::driver::sys::{CUdeviceptr, CUresult, CUstream, cuStreamQuery};
+use cudarc::nccl::sys::{ncclComm_t, ncclConfig_t, ncclUniqueId};
+use gt_ops::DType;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::atomic::Ordering::Acquire;
+use std::time::{Duration, Instant};
+
+/// Looks without a pause before a wait begins to sleep between looks.
+const SPINS: u32 = 2000;
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Who a rank is and how it waits.
+pub(super) struct Account {
+    pub rank: usize,
+    pub size: usize,
+    pub patience: Duration,
+    pub abort: AbortFlag,
+}
+
+/// A communicator of NCCL.
+pub struct DeviceComm {
+    library: &'static Library,
+    /// Null once it has been aborted.
+    comm: ncclComm_t,
+    account: Account,
+}
+
+// SAFETY: NCCL lets any thread use a communicator, one at a time: every method takes `&mut self`.
+unsafe impl Send for DeviceComm {}
+
+impl DeviceComm {
+    pub(super) fn join(library: &'static Library, id: &UniqueId, account: Account) -> Result<DeviceComm> {
+        // NCCL's own initialiser of the configuration: what is undefined is its default.
+        const UNDEFINED: c_int = c_int::MIN;
+        const MAGIC: c_uint = 0xcafe_beef;
+        let mut config = ncclConfig_t {
+            size: size_of::<ncclConfig_t>(),
+            magic: MAGIC,
+            version: 21700,
+            blocking: 0,
+            cgaClusterSize: UNDEFINED,
+            minCTAs: UNDEFINED,
+            maxCTAs: UNDEFINED,
+            netName: std::ptr::null(),
+            splitShare: UNDEFINED,
+        };
+        let id = ncclUniqueId { internal: id.0.map(|byte| byte as c_char) };
+        let (size, rank) = (account.size as c_int, account.rank as c_int);
+        let mut comm = DeviceComm { library, comm: std::ptr::null_mut(), account };
+        // SAFETY: it writes the communicator; the configuration is only read during the call.
+        let status = unsafe { (library.comm_init)(&raw mut comm.comm, size, id, rank, &raw mut config) };
+        match comm.settle(Operation::Barrier, status) {
+            Ok(()) => Ok(comm),
+            Err(CollectiveError::Device { why, .. }) => {
+                Err(CollectiveError::setup(format!("join a group of {size} as rank {rank}"), why))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.account.rank
+    }
+
+    /// Ranks in the group.
+    pub fn size(&self) -> usize {
+        self.account.size
+    }
+
+    fn error(&self, operation: Operation, status: c_int) -> CollectiveError {
+        let why = self.library.explain(status, (!self.comm.is_null()).then_some(self.comm));
+        CollectiveError::Device { operation, rank: self.rank(), why }
+    }
+
+    /// Waits until `look` is done with it.
+    fn poll(&mut self, operation: Operation, mut look: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
+        let started = Instant::now();
+        let mut looks = 0;
+        loop {
+            let rank = self.rank();
+            let broken = if self.comm.is_null() {
+                Some(CollectiveError::Device { operation, rank, why: "the communicator was given up before".into() })
+            } else {
+                match look(self) {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => None,
+                    Err(error) => Some(error),
+                }
+            };
+            let by = self.account.abort.load(Acquire);
+            let broken =
+                broken.or((by != 0).then(|| CollectiveError::Aborted { operation, rank, by: by as usize - 1 }));
+            let broken = broken.or((started.elapsed() >= self.account.patience).then_some(CollectiveError::TimedOut {
+                operation,
+                rank,
+                by: rank,
+                waited: self.account.patience,
+            }));
+            if let Some(error) = broken {
+                self.give_up();
+                return Err(error);
+            }
+            looks += 1;
+            if looks > SPINS { std::thread::sleep(PAUSE) } else { std::hint::spin_loop() }
+        }
+    }
+
+    /// Waits until a call that did not block has been taken up.
+    fn settle(&mut self, operation: Operation, status: c_int) -> Result<()> {
+        if status != SUCCESS && status != IN_PROGRESS {
+            let error = self.error(operation, status);
+            self.give_up();
+            return Err(error);
+        }
+        self.poll(operation, |comm| comm.is_idle(operation))
+    }
+
+    fn is_idle(&self, operation: Operation) -> Result<bool> {
+        let mut state = SUCCESS;
+        // SAFETY: the communicator lives; it writes one int.
+        let status = unsafe { (self.library.comm_async_error)(self.comm, &raw mut state) };
+        match if status == SUCCESS { state } else { status } {
+            SUCCESS => Ok(true),
+            IN_PROGRESS => Ok(false),
+            failed => Err(self.error(operation, failed)),
+        }
+    }
+
+    /// An aborted communicator ends its kernels on the device and is freed.
+    fn give_up(&mut self) {
+        let comm = std::mem::replace(&mut self.comm, std::ptr::null_mut());
+        if !comm.is_null() {
+            // SAFETY: the communicator lives, and is not used again.
+            unsafe { (self.library.comm_abort)(comm) };
+        }
+    }
+
+    /// Waits until the stream has done all that was enqueued.
+    ///
+    /// # Safety
+    /// The stream lives.
+    ///
+    /// # Errors
+    /// What NCCL or CUDA reports, an abort, or the end of patience.
+    pub unsafe fn finish(&mut self, operation: Operation, stream: CUstream) -> Result<()> {
+        self.poll(operation, |comm| {
+            comm.is_idle(operation)?;
+            // SAFETY: the caller's promise.
+            match unsafe { cuStreamQuery(stream) } {
+                CUresult::CUDA_SUCCESS => Ok(true),
+                CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+                error => Err(CollectiveError::Device {
+                    operation,
+                    rank: comm.rank(),
+                    why: format!("CUDA says: {}", cudarc::driver::DriverError(error)),
+                }),
+            }
+        })
+    }
+
+    /// Enqueues `calls` as one, and waits until NCCL has taken them up (not until they are done).
+    fn group(&mut self, operation: Operation, calls: impl FnOnce(&Library, ncclComm_t) -> c_int) -> Result<()> {
+        if self.comm.is_null() || self.account.abort.load(Acquire) != 0 {
+            // Says why.
+            return self.poll(operation, |_| Ok(false));
+        }
+        // SAFETY: a group is begun and ended on this thread.
+        let begun = unsafe { (self.library.group_start)() };
+        let called = calls(self.library, self.comm);
+        // SAFETY: as above.
+        let ended = unsafe { (self.library.group_end)() };
+        let failed = [begun, called, ended].into_iter().find(|status| ![SUCCESS, IN_PROGRESS].contains(status));
+        self.settle(operation, failed.unwrap_or(ended))
+    }
+
+    /// Combines `elements` elements of every rank into `to`, which may be `from`.
+    ///
+    /// # Safety
+    /// Both addresses are of this rank's device and hold as many elements until the stream has done it; the stream is
+    /// of that device too. All ranks call the same.
+    ///
+    /// # Errors
+    /// What NCCL reports; an abort.
+    pub unsafe fn all_reduce(
+        &mut self,
+        from: CUdeviceptr,
+        to: CUdeviceptr,
+        elements: usize,
+        dtype: DType,
+        reduce: Reduce,
+        stream: CUstream,
+    ) -> Result<()> {
+        let (kind, how) = self.kinds(Operation::AllReduce, dtype, reduce)?;
+        self.group(Operation::AllReduce, |nccl, comm| {
+            // SAFETY: the caller's promise.
+            unsafe { (nccl.all_reduce)(address(from), address(to), elements, kind, how, comm, stream) }
+        })
+    }
+
+    /// As [`Communicator::all_gather`](crate::Communicator::all_gather).
+    ///
+    /// # Safety
+    /// As [`DeviceComm::all_reduce`]; the buffers hold what the counts say.
+    ///
+    /// # Errors
+    /// As [`DeviceComm::all_reduce`].
+    pub unsafe fn all_gather(
+        &mut self,
+        from: CUdeviceptr,
+        to: CUdeviceptr,
+        counts: &[usize],
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<()> {
+        let bytes: Vec<usize> = counts.iter().map(|count| count * dtype.size()).collect();
+        let kind = byte_kind();
+        self.group(Operation::AllGather, |nccl, comm| {
+            if bytes.iter().all(|count| *count == bytes[0]) {
+                // SAFETY: the caller's promise.
+                return unsafe { (nccl.all_gather)(address(from), address(to), bytes[0], kind, comm, stream) };
+            }
+            worst(pieces(&bytes).map(|(root, start, len)| {
+                let to = address(to + start as CUdeviceptr);
+                // SAFETY: the caller's promise; only the root reads `from`.
+                unsafe { (nccl.broadcast)(address(from), to, len, kind, root, comm, stream) }
+            }))
+        })
+    }
+
+    /// As [`Communicator::reduce_scatter`](crate::Communicator::reduce_scatter).
+    ///
+    /// # Safety
+    /// As [`DeviceComm::all_gather`].
+    ///
+    /// # Errors
+    /// As [`DeviceComm::all_reduce`].
+    pub unsafe fn reduce_scatter(
+        &mut self,
+        from: CUdeviceptr,
+        to: CUdeviceptr,
+        counts: &[usize],
+        dtype: DType,
+        reduce: Reduce,
+        stream: CUstream,
+    ) -> Result<()> {
+        let (kind, how) = self.kinds(Operation::ReduceScatter, dtype, reduce)?;
+        self.group(Operation::ReduceScatter, |nccl, comm| {
+            if counts.iter().all(|count| *count == counts[0]) {
+                // SAFETY: the caller's promise.
+                return unsafe {
+                    (nccl.reduce_scatter)(address(from), address(to), counts[0], kind, how, comm, stream)
+                };
+            }
+            worst(pieces(counts).map(|(root, start, len)| {
+                let from = address(from + (start * dtype.size()) as CUdeviceptr);
+                // SAFETY: the caller's promise; only the root writes `to`.
+                unsafe { (nccl.reduce)(from, address(to), len, kind, how, root, comm, stream) }
+            }))
+        })
+    }
+
+    /// As [`Communicator::broadcast`](crate::Communicator::broadcast).
+    ///
+    /// # Safety
+    /// As [`DeviceComm::all_reduce`].
+    ///
+    /// # Errors
+    /// As [`DeviceComm::all_reduce`].
+    pub unsafe fn broadcast(
+        &mut self,
+        buffer: CUdeviceptr,
+        elements: usize,
+        root: usize,
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<()> {
+        let (bytes, buffer) = (elements * dtype.size(), address(buffer));
+        self.group(Operation::Broadcast, |nccl, comm| {
+            // SAFETY: the caller's promise.
+            unsafe { (nccl.broadcast)(buffer, buffer, bytes, byte_kind(), root as c_int, comm, stream) }
+        })
+    }
+
+    /// As [`Communicator::all_to_all`](crate::Communicator::all_to_all).
+    ///
+    /// # Safety
+    /// As [`DeviceComm::all_gather`].
+    ///
+    /// # Errors
+    /// As [`DeviceComm::all_reduce`].
+    pub unsafe fn all_to_all(
+        &mut self,
+        from: CUdeviceptr,
+        to: CUdeviceptr,
+        gives: &[usize],
+        takes: &[usize],
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<()> {
+        let element = dtype.size();
+        self.group(Operation::AllToAll, |nccl, comm| {
+            let sends = pieces(gives).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
+                let from = address(from + (start * element) as CUdeviceptr);
+                // SAFETY: the caller's promise.
+                unsafe { (nccl.send)(from, len * element, byte_kind(), peer, comm, stream) }
+            });
+            let takes = pieces(takes).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
+                let to = address(to + (start * element) as CUdeviceptr);
+                // SAFETY: the caller's promise.
+                unsafe { (nccl.recv)(to, len * element, byte_kind(), peer, comm, stream) }
+            });
+            worst(sends.chain(takes))
+        })
+    }
+
+    /// Sends to `peer`, which receives as much.
+    ///
+    /// # Safety
+    /// As [`DeviceComm::all_reduce`], for the two ranks.
+    ///
+    /// # Errors
+    /// As [`DeviceComm::all_reduce`].
+    pub unsafe fn send(
+        &mut self,
+        from: CUdeviceptr,
+        elements: usize,
+        peer: usize,
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<()> {
+        let bytes = elements * dtype.size();
+        self.group(Operation::Send, |nccl, comm| {
+            // SAFETY: the caller's promise.
+            unsafe { (nccl.send)(address(from), bytes, byte_kind(), peer as c_int, comm, stream) }
+        })
+    }
+
+    /// Receives what `peer` sends.
+    ///
+    /// # Safety
+    /// As [`DeviceComm::send`].
+    ///
+    /// # Errors
+    /// As [`DeviceComm::all_reduce`].
+    pub unsafe fn recv(
+        &mut self,
+        to: CUdeviceptr,
+        elements: usize,
+        peer: usize,
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<()> {
+        let bytes = elements * dtype.size();
+        self.group(Operation::Recv, |nccl, comm| {
+            // SAFETY: the caller's promise.
+            unsafe { (nccl.recv)(address(to), bytes, byte_kind(), peer as c_int, comm, stream) }
+        })
+    }
+
+    /// Sends bytes to `peer` and receives as many from it.
+    ///
+    /// # Safety
+    /// As [`DeviceComm::send`].
+    pub(super) unsafe fn swap(
+        &mut self,
+        operation: Operation,
+        from: CUdeviceptr,
+        to: CUdeviceptr,
+        bytes: usize,
+        peer: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        self.group(operation, |nccl, comm| {
+            // SAFETY: the caller's promise.
+            let sent = unsafe { (nccl.send)(address(from), bytes, byte_kind(), peer as c_int, comm, stream) };
+            // SAFETY: as above.
+            let taken = unsafe { (nccl.recv)(address(to), bytes, byte_kind(), peer as c_int, comm, stream) };
+            worst([sent, taken].into_iter())
+        })
+    }
+
+    /// NCCL's numbers of a dtype and a reduction. A bool is a byte of 0 or 1.
+    fn kinds(&self, operation: Operation, dtype: DType, reduce: Reduce) -> Result<(c_int, c_int)> {
+        let rank = self.rank();
+        let kind = match dtype {
+            DType::I8 => 0,
+            DType::Bool | DType::U8 => 1,
+            DType::I32 => 2,
+            DType::I64 => 4,
+            DType::F16 => 6,
+            DType::F32 => 7,
+            DType::F64 => 8,
+            DType::BF16 => 9,
+            DType::I16 => return Err(CollectiveError::Undefined { operation, rank, reduce, dtype }),
+        };
+        let how = match (reduce, dtype) {
+            (Reduce::Sum, DType::Bool) | (Reduce::Max, _) => 2,
+            (Reduce::Prod, DType::Bool) | (Reduce::Min, _) => 3,
+            (Reduce::Sum, _) => 0,
+            (Reduce::Prod, _) => 1,
+            (Reduce::Mean, _) if dtype.is_float() => 4,
+            (Reduce::Mean, _) => return Err(CollectiveError::Undefined { operation, rank, reduce, dtype }),
+        };
+        Ok((kind, how))
+    }
+}
+
+impl Drop for DeviceComm {
+    fn drop(&mut self) {
+        // Every call has waited for its work: there is nothing to finish together with the others.
+        self.give_up();
+    }
+}
+
+/// `ncclUint8`.
+fn byte_kind() -> c_int {
+    1
+}
+
+fn address(pointer: CUdeviceptr) -> *mut c_void {
+    pointer as usize as *mut c_void
+}
+
+/// Rank, start and length of each piece.
+fn pieces(counts: &[usize]) -> impl Iterator<Item = (c_int, usize, usize)> {
+    let mut next = 0;
+    counts.iter().enumerate().map(move |(rank, len)| {
+        let start = next;
+        next += len;
+        (rank as c_int, start, *len)
+    })
+}
+
+/// The first failure among the results of calls, all of which are made.
+fn worst(results: impl Iterator<Item = c_int>) -> c_int {
+    results.fold(SUCCESS, |worst, status| if [SUCCESS, IN_PROGRESS].contains(&worst) { status } else { worst })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_device_nccl_itself_gives_an_error() {
+        let library = match Library::get() {
+            Ok(library) => library,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        if crate::nccl::device_count().is_ok() {
+            return println!("skipped: there is a device");
+        }
+        let account = Account { rank: 0, size: 1, patience: Duration::from_secs(60), abort: AbortFlag::default() };
+        let error = DeviceComm::join(library, &UniqueId::new().unwrap(), account).err().unwrap();
+        assert!(error.to_string().starts_with("cannot join a group of 1 as rank 0: NCCL says: "), "{error}");
+        println!("{error}");
+    }
+
+    #[test]
+    fn pieces_lie_behind_each_other() {
+        assert!(pieces(&[2, 0, 3]).eq([(0, 0, 2), (1, 2, 0), (2, 2, 3)]));
+        assert_eq!(worst([SUCCESS, IN_PROGRESS, 5, 3].into_iter()), 5);
+        assert_eq!(worst([SUCCESS, IN_PROGRESS].into_iter()), IN_PROGRESS);
+    }
+}
