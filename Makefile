@@ -42,9 +42,9 @@ test-loom: tools ## loom: every interleaving of the shared-memory orderings
 	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 		cargo test --release --package gt-shm --package gt-collectives --test loom --target-dir $(LOOM_TARGET)
 
-test-miri: tools ## Miri: the unsafe code of shared memory, where nightly Rust has Miri
+test-miri: tools ## Miri: the unsafe code of shared memory and collectives, where nightly Rust has Miri
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
-		set -x; cargo +nightly miri test --package gt-shm --lib; \
+		set -x; cargo +nightly miri test --package gt-shm --package gt-collectives --lib; \
 	else \
 		echo "test-miri: skipped: no Miri here; rustup toolchain install nightly --component miri,rust-src"; \
 	fi

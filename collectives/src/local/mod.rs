@@ -240,3 +240,72 @@ impl std::fmt::Debug for LocalCommunicator {
         write!(f, "LocalCommunicator(rank {} of {})", self.rank, self.ranks())
     }
 }
+
+/// Small enough for Miri, which looks at every access of threads to each other's buffers.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Communicator, Reduce};
+
+    const RANKS: usize = 3;
+
+    fn on_ranks(run: impl Fn(&mut LocalCommunicator) + Sync) {
+        let run = &run;
+        std::thread::scope(|scope| {
+            for mut rank in LocalGroup::threads(RANKS).unwrap() {
+                scope.spawn(move || run(&mut rank));
+            }
+        });
+    }
+
+    #[test]
+    fn threads_share_buffers_only_between_the_gates() {
+        on_ranks(|comm| {
+            let rank = comm.rank() as u8;
+            let mut sum = vec![rank + 1; 200];
+            comm.all_reduce(&mut sum, DType::U8, Reduce::Sum).unwrap();
+            assert_eq!(sum, [6; 200]);
+
+            let counts = [1, 0, 2];
+            let mut all = vec![0; 3];
+            comm.all_gather(&vec![rank; counts[comm.rank()]], &mut all, &counts, DType::U8).unwrap();
+            assert_eq!(all, [0, 2, 2]);
+
+            let mut part = vec![0; counts[comm.rank()]];
+            comm.reduce_scatter(&all, &mut part, &counts, DType::U8, Reduce::Prod).unwrap();
+            assert_eq!(part, [&[0][..], &[], &[8, 8]][comm.rank()]);
+
+            let mut root = vec![rank; 3];
+            comm.broadcast(&mut root, 1, DType::U8).unwrap();
+            assert_eq!(root, [1; 3]);
+
+            let mut from_each = vec![0; RANKS];
+            comm.all_to_all(&[rank; RANKS], &mut from_each, &[1; RANKS], &[1; RANKS], DType::U8).unwrap();
+            assert_eq!(from_each, [0, 1, 2]);
+
+            match rank {
+                0 => comm.send(&[7; 5], 2, DType::U8).unwrap(),
+                2 => {
+                    let mut message = [0; 5];
+                    comm.recv(&mut message, 0, DType::U8).unwrap();
+                    assert_eq!(message, [7; 5]);
+                }
+                _ => (),
+            }
+            comm.barrier().unwrap();
+        });
+    }
+
+    #[test]
+    fn buffers_may_be_freed_right_after_an_abort() {
+        on_ranks(|comm| {
+            let mut calls = 0;
+            while comm.all_reduce(&mut vec![1; 100], DType::U8, Reduce::Sum).is_ok() {
+                calls += 1;
+                if comm.rank() == calls % RANKS {
+                    comm.abort();
+                }
+            }
+        });
+    }
+}

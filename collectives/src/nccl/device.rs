@@ -451,6 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri opens no libraries")]
     fn without_a_device_nccl_itself_gives_an_error() {
         let library = match Library::get() {
             Ok(library) => library,

@@ -177,6 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri opens no libraries")]
     fn a_machine_without_nccl_says_where_it_was_looked_for() {
         let paths = candidates(|name| (name == "VIRTUAL_ENV" || name == LIBRARY_VARIABLE).then(|| "/nowhere".into()));
         assert_eq!(paths[0], Path::new("/nowhere"));
@@ -191,6 +192,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri opens no libraries")]
     fn a_library_that_is_not_nccl_is_an_error() {
         let error = Library::open(&["libc.so.6".into()]).err().unwrap().to_string();
         assert!(error.contains("libc.so.6: ") && error.contains("ncclGetVersion"), "{error}");
