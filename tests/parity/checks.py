@@ -41,6 +41,7 @@ DRAWN = {
 KNOWN = {
     ("__rdiv__", "error", None): "PyTorch's error is an accident of how it is written",
     ("matrix_exp", None, torch.bfloat16): "PyTorch's is NaN",
+    ("as_strided_scatter", "gradient", None): "PyTorch's is that of the elements replaced, not of those that stay",
 }
 # What PyTorch refuses because it writes while it reads; GT's results are new, and nothing is overwritten.
 HAZARDS = ("refer to a single memory location", "must not overlap", "storage that is not resizable")

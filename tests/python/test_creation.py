@@ -254,3 +254,23 @@ def test_rand_is_philox_keyed_by_seed_and_instruction(seed: int) -> None:
     for stream in range(3):
         wanted = (_philox(seed, stream, 250) >> np.uint64(8)) / 2.0**24
         np.testing.assert_array_equal(gt.rand(1000).numpy(), wanted.astype(np.float32))
+
+
+def test_memory_may_be_laid_out_at_will() -> None:
+    spaced = gt.empty_strided((2, 3), (1, 4), dtype=gt.float64, requires_grad=True)
+    assert (spaced.stride(), spaced.dtype, spaced.is_leaf, spaced.requires_grad) == ((1, 4), gt.float64, True, True)
+    assert gt.ones(1, dtype=gt.int32).new_empty_strided((2,), (3,)).dtype == gt.int32
+    assert gt.empty_strided((2, 0), (5, 5)).shape == (2, 0)
+    last = gt.empty_permuted((2, 3, 4), (0, 2, 1))
+    assert (last.shape, last.stride()) == ((2, 3, 4), (12, 1, 3))
+    with pytest.raises(RuntimeError, match="Duplicate dim not allowed"):
+        gt.empty_permuted((2, 2), (0, 0))
+
+
+def test_whole_numbers_like_another_tensor() -> None:
+    drawn = gt.randint_like(gt.ones(100, dtype=gt.float64), 3, 5)
+    assert drawn.dtype == gt.float64
+    assert set(drawn.tolist()) == {3, 4}
+    assert gt.randint_like(gt.ones(100), high=2, dtype=gt.int64).max().item() == 1
+    with pytest.raises(TypeError, match="one or two bounds"):
+        gt.randint_like(gt.ones(1))

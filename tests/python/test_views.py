@@ -307,3 +307,25 @@ def test_a_memory_format_says_where_there_is_a_copy_and_what_the_strides_are() -
     leaf = gt.ones(1, 2, 1, 2, requires_grad=True)
     (leaf.to(memory_format=gt.channels_last) * 3).sum().backward()
     assert leaf.grad.tolist() == [[[[3, 3]], [[3, 3]]]]
+
+
+def test_resize_keeps_the_first_elements_in_the_same_memory() -> None:
+    t = gt.arange(6)
+    other = t.view(2, 3)
+    assert t.resize_(2, 2) is t
+    t[1, 1] = 10
+    assert other.tolist() == [[0, 1, 2], [10, 4, 5]]
+    assert gt.empty(0).resize_((2, 2)).shape == gt.empty(0).resize_as_(gt.ones(2, 2)).shape == (2, 2)
+    with pytest.raises(NotImplementedError, match=r"there are only 4 elements"):
+        t.resize_(7)
+    with pytest.raises(RuntimeError, match="cannot resize variables that require grad"):
+        gt.ones(2, requires_grad=True).resize_(1)
+
+
+def test_what_as_strided_shows_is_replaced() -> None:
+    x, part = gt.zeros(2, 3, requires_grad=True), gt.tensor([1.0, 2.0], requires_grad=True)
+    result = gt.as_strided_scatter(x, part, (2,), (3,), 1)
+    assert result.tolist() == [[0, 1, 0], [0, 2, 0]]
+    result.sum().backward()
+    assert x.grad.tolist() == [[1, 0, 1], [1, 0, 1]]
+    assert part.grad.tolist() == [1, 1]

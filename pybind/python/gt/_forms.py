@@ -19,26 +19,27 @@ OUT = frozenset(
     bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil cholesky
     cholesky_inverse cholesky_solve clamp clamp_max clamp_min clip column_stack concat concatenate conj_physical
     copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack eq erf erfc
-    erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather gcd ge greater greater_equal gt
-    heaviside histc hstack hypot i0 igamma igammac index_add index_copy index_reduce index_select inner inverse isin
-    isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log log10 log1p log2 log_softmax logaddexp
-    logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit logsumexp lt masked_select matmul
-    matrix_power max maximum mean min minimum mm mode msort mul multinomial multiply mv mvlgamma nan_to_num nanmean
-    nanmedian nanquantile nansum narrow_copy ne neg negative nextafter nonzero norm normal not_equal outer polygamma pow
-    prod qr quantile rad2deg randperm reciprocal remainder renorm round row_stack rsqrt scatter scatter_add
-    scatter_reduce searchsorted sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square
-    stack std sub subtract sum svd take take_along_dim tan tanh tensordot topk tril triu true_divide trunc var vdot
-    vstack where xlogy
+    erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather gcd ge geqrf greater
+    greater_equal gt heaviside histc histogram hstack hypot i0 igamma igammac index_add index_copy index_reduce
+    index_select inner inverse isin isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log log10
+    log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit
+    logsumexp lt lu lu_solve lu_unpack masked_select matmul matrix_power max maximum mean min minimum mm mode msort mul
+    multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow_copy ne neg negative
+    nextafter nonzero nonzero_static norm normal not_equal ormqr outer polygamma pow prod qr quantile rad2deg randperm
+    reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce searchsorted sgn sigmoid sign
+    signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square stack std sub subtract sum svd take
+    take_along_dim tan tanh tensordot topk triangular_solve tril triu true_divide trunc var vdot vstack where xlogy
     """.split()
 )
 # Those whose `out` has the dtype of the result.
 _SAME_DTYPE = frozenset({"amax", "amin", "aminmax", "gather", "multinomial"})
 # In-place methods that are functions too.
 IN_PLACE = """
-    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
-    clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ gcd_
-    i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_
-    round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ as_strided_ asin_ asinh_ atan_ atanh_
+    ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_
+    fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_
+    rad2deg_ reciprocal_ relu_ resize_as_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_
+    zero_
 """.split()
 # Those whose first argument may be a number instead.
 _NUMBER_FIRST = frozenset(

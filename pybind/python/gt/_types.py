@@ -62,6 +62,13 @@ class Histogram(NamedTuple):
     bin_edges: Tensor
 
 
+class HistogramOfPoints(NamedTuple):
+    """Counts of points in a grid, and the edges of its bins along each axis."""
+
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
+
+
 class QR(NamedTuple):
     """Orthonormal columns, and an upper triangle."""
 

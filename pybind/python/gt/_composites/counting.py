@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import gt
 from gt import _gt
 from gt._gt import Tensor
-from gt._types import Histogram
+from gt._types import Histogram, HistogramOfPoints
 
 
 def searchsorted(
@@ -137,6 +138,47 @@ def histogram(
     return Histogram(counts / counts.sum() / edges.diff() if density else counts, edges)
 
 
+def histogramdd(
+    input: Tensor,
+    bins: int | Sequence[int | Tensor],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> HistogramOfPoints:
+    """How many points, the rows of the last axis, are in each bin of a grid, or the sum of their weights; its edges.
+
+    `bins` are how many there are along each axis, or their edges; `range` is a start and an end for each.
+    """
+    points = input.detach().reshape(-1, input.shape[-1])
+    count = points.shape[1]
+    parts = [bins] * count if isinstance(bins, int) else list(bins)
+    if len(parts) != count:
+        raise RuntimeError(
+            "histogramdd: The size of bins must be equal to the innermost dimension of the input. "
+            f"Got {len(parts)} bins for {count} dimensions."
+        )
+    if range is not None and len(range) != 2 * count:
+        raise RuntimeError(f"torch.histogramdd(): range must have {2 * count} elements, but got {len(range)}")
+    edges, sizes = [], []
+    place, inside = _gt.zeros(len(points), dtype=_gt.int64), _gt.ones(len(points), dtype=gt.bool)
+    for axis, part in enumerate(parts):
+        line = points[:, axis].contiguous()
+        if not isinstance(part, Tensor):
+            low, high = _ends(line, *(range[2 * axis : 2 * axis + 2] if range else (0.0, 0.0)), 0.5)
+            part = _gt.linspace(low, high, part + 1, dtype=input.dtype)
+        edges.append(part)
+        sizes.append(part.numel() - 1)
+        inside = inside & (line >= part[0]) & (line <= part[-1])
+        place = place * sizes[-1] + (_gt.search_sorted(part, line, True) - 1).clamp(0, sizes[-1] - 1)
+    counts = _counted(inside, place, math.prod(sizes), weight, input.dtype).reshape(sizes)
+    if density:
+        counts = counts / counts.sum()
+        for axis, part in enumerate(edges):
+            counts = counts / part.diff().reshape([-1 if i == axis else 1 for i, _ in enumerate(sizes)])
+    return HistogramOfPoints(counts, tuple(edges))
+
+
 def isin(
     elements: Tensor | complex,
     test_elements: Tensor | complex,
@@ -172,5 +214,6 @@ IN_PLACE = ()
 FUNCTIONS = (
     searchsorted,
     bucketize,
+    histogramdd,
     isin,
 )

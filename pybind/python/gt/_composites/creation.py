@@ -46,6 +46,39 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return x.unsqueeze(1) ** powers
 
 
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
+    """A tensor of a size whose elements are to be written, at these distances from each other."""
+    last = sum((extent - 1) * distance for extent, distance in zip(size, stride, strict=False))
+    memory = _gt.empty(last + 1 if all(size) else 0, **options)
+    return memory.detach().as_strided(size, stride).requires_grad_(memory.requires_grad)
+
+
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
+    """A tensor of a size whose elements are to be written, its axes in this order in memory."""
+    if len(size) != len(physical_layout):
+        raise RuntimeError(
+            f"Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = "
+            f"{len(size)} is not equal to len(physical_layout) = {len(physical_layout)}"
+        )
+    for axis in physical_layout:
+        if not 0 <= axis < len(size):
+            raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(size) - 1}, but got {axis})")
+        if list(physical_layout).count(axis) > 1:
+            raise RuntimeError("Duplicate dim not allowed")
+    order = [list(physical_layout).index(axis) for axis in range(len(size))]
+    memory = _gt.empty([size[axis] for axis in physical_layout], **options)
+    return memory.detach().permute(order).requires_grad_(memory.requires_grad)
+
+
+def randint_like(input: Tensor, *bounds: int, low: int = 0, high: int | None = None, **options: Any) -> Tensor:
+    """Whole numbers from `low`, or 0, up to but without `high`, in the shape and dtype of another tensor."""
+    options.pop("memory_format", None)
+    if len(bounds) > 2 or (high is None) != bool(bounds):
+        raise TypeError("randint_like() takes one or two bounds")
+    low, high = (low, high) if not bounds else (low, *bounds) if len(bounds) == 1 else bounds
+    return _gt.randint(low, high, tuple(input.shape), **_like(input, options))
+
+
 def _like(t: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     """The options of a creation function, of the dtype of `t` unless they name another."""
     return {**options, "dtype": options.get("dtype") or t.dtype}
@@ -59,6 +92,11 @@ def new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
 def new_empty(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
     """`empty` of this one's dtype unless another is given."""
     return _gt.empty(*size, **_like(self, options))
+
+
+def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
+    """`empty_strided` of this one's dtype unless another is given."""
+    return empty_strided(size, stride, **_like(self, options))
 
 
 def new_zeros(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
@@ -77,6 +115,6 @@ def new_full(self: Tensor, size: Sequence[int], fill_value: complex, **options: 
 
 
 METHODS = ()
-TENSOR_METHODS = (new_tensor, new_empty, new_zeros, new_ones, new_full)
+TENSOR_METHODS = (new_tensor, new_empty, new_empty_strided, new_zeros, new_ones, new_full)
 IN_PLACE = ()
-FUNCTIONS = (logspace, tril_indices, triu_indices, vander)
+FUNCTIONS = (logspace, empty_strided, empty_permuted, randint_like, tril_indices, triu_indices, vander)

@@ -64,6 +64,101 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return gt.linalg.pinv(input, rtol=rcond)
 
 
-METHODS = (inverse, det, logdet, slogdet, cholesky, cholesky_solve, cholesky_inverse, qr, svd, pinverse)
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:  # noqa: N803 (PyTorch's name)
+    """`linalg.lu_factor` under its older name, with `get_infos` its `_ex`."""
+    return gt.linalg.lu_factor_ex(A, pivot=pivot) if get_infos else gt.linalg.lu_factor(A, pivot=pivot)
+
+
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:  # noqa: N803 (PyTorch's names)
+    """`linalg.lu_solve` under its older name."""
+    return gt.linalg.lu_solve(LU_data, LU_pivots, b)
+
+
+def lu_unpack(
+    LU_data: Tensor,  # noqa: N803 (PyTorch's names)
+    LU_pivots: Tensor,  # noqa: N803
+    unpack_data: bool = True,
+    unpack_pivots: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The `P`, `L` and `U` of what `linalg.lu_factor` packed; those not asked for are empty."""
+    return gt.linalg.factored.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
+
+
+def triangular_solve(
+    b: Tensor,
+    A: Tensor,  # noqa: N803 (PyTorch's name)
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """`linalg.solve_triangular` under its older name, and a copy of the matrices."""
+    return gt.linalg.factored.triangular_solve(b, A, upper, transpose, unitriangular)
+
+
+def geqrf(input: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices as reflections and upper triangles, packed as LAPACK does; `linalg.householder_product` gives Q."""
+    return gt.linalg.factored.geqrf(input)
+
+
+def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    """The product of a matrix with the whole Q of what `geqrf` gave, or with its transpose, from either side."""
+    return gt.linalg.factored.ormqr(input, tau, other, left, transpose)
+
+
+def svd_lowrank(
+    A: Tensor,  # noqa: N803 (PyTorch's names)
+    q: int | None = 6,
+    niter: int | None = 2,
+    M: Tensor | None = None,  # noqa: N803
+) -> tuple[Tensor, Tensor, Tensor]:
+    """About the `q` largest singular values of `A`, or of `A - M`, and their vectors: `U`, `S` and `V`.
+
+    Looks for where `A` takes random vectors, as by Halko, Martinsson and Tropp (2009).
+    """
+    matrix = A if M is None else A - M
+    if matrix.shape[-2] < matrix.shape[-1]:
+        v, s, u = svd_lowrank(matrix.mT, q, niter)
+        return u, s, v
+    count = 6 if q is None else q
+    base = gt.linalg.qr(matrix @ gt.randn(matrix.shape[-1], count, dtype=matrix.dtype)).Q
+    for _ in range(niter or 0):
+        base = gt.linalg.qr(matrix @ gt.linalg.qr(matrix.mT @ base).Q).Q
+    u, s, vh = gt.linalg.svd(base.mT @ matrix, full_matrices=False)
+    return base @ u, s, vh.mT
+
+
+def pca_lowrank(
+    A: Tensor,  # noqa: N803 (PyTorch's name)
+    q: int | None = None,
+    center: bool = True,
+    niter: int = 2,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`svd_lowrank` of a matrix less the mean of each column: the principal components are the columns of `V`."""
+    smaller = min(A.shape[-2:])
+    count = min(6, smaller) if q is None else q
+    if not 0 <= count <= smaller:
+        raise ValueError(f"q(={count}) must be non-negative integer and not greater than min(m, n)={smaller}")
+    if niter < 0:
+        raise ValueError(f"niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A, count, niter, A.mean(-2, keepdim=True) if center else None)
+
+
+METHODS = (
+    inverse,
+    det,
+    logdet,
+    slogdet,
+    cholesky,
+    cholesky_solve,
+    cholesky_inverse,
+    qr,
+    svd,
+    pinverse,
+    lu,
+    lu_solve,
+    geqrf,
+    ormqr,
+    triangular_solve,
+)
 IN_PLACE = ()
-FUNCTIONS = ()
+FUNCTIONS = (lu_unpack, svd_lowrank, pca_lowrank)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from gt import _gt
 from gt._composites.common import axis_of
 from gt._gt import Tensor
+from gt._layouts import contiguous_format, preserve_format
 
 
 def _along(input: Tensor, axis: int, part: int | slice) -> Tensor:
@@ -174,12 +175,35 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
     return _each(tensors, lambda t: t.reshape(1, -1, 1) if t.ndim < 2 else t.unsqueeze(-1) if t.ndim == 2 else t)
 
 
-def resize_(self: Tensor, *sizes: int | Sequence[int]) -> NoReturn:
-    """Not there: GT shows no memory that another shape could be laid over."""
-    raise NotImplementedError(
-        f"resize_({', '.join(map(str, sizes))}): a tensor keeps its number of elements. Use reshape(), or new_empty() "
-        "for one of another size"
-    )
+def resize_(self: Tensor, *sizes: int | Sequence[int], memory_format: Any = None) -> Tensor:
+    """Another shape for the same elements, or the first of them; one without elements takes any.
+
+    Raises:
+        NotImplementedError: There are not as many elements: GT shows no memory that follows a tensor's.
+    """
+    if memory_format not in (None, contiguous_format, preserve_format):
+        raise NotImplementedError(f"resize_() to {memory_format} is not there: use gt.empty_strided")
+    shape = list(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else list(sizes)
+    count = math.prod(shape)
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    if shape == list(self.shape):
+        return self
+    if self.numel() == 0:
+        self.data = self.new_empty(shape)
+        return self
+    if count > self.numel():
+        raise NotImplementedError(
+            f"resize_({shape}): there are only {self.numel()} elements, and GT shows no memory that follows them. Use "
+            "new_empty() for another tensor"
+        )
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return self._become(as_strided(self, shape, strides))
+
+
+def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """`resize_` to the shape of another tensor."""
+    return resize_(self, the_template.shape, memory_format=memory_format)
 
 
 def set_(self: Tensor, source: Tensor | None = None, *args: Any) -> NoReturn:
@@ -260,6 +284,14 @@ def slice_scatter(
     return _replaced(copy, _along(copy, axis_of(copy, dim), slice(start, end, step)), src)
 
 
+def as_strided_scatter(
+    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A copy with what `as_strided` shows replaced."""
+    copy = input.clone()
+    return _replaced(copy, as_strided(copy, size, stride, storage_offset), src)
+
+
 def _axis(dim: int, rank: int) -> int:
     if not -rank <= dim < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
@@ -287,8 +319,9 @@ METHODS = (
     diagonal_scatter,
     select_scatter,
     slice_scatter,
+    as_strided_scatter,
 )
-TENSOR_METHODS = (unfold, resize_, set_)
+TENSOR_METHODS = (unfold, resize_, resize_as_, set_)
 IN_PLACE = ()
 FUNCTIONS = (
     atleast_1d,

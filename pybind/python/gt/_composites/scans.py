@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import gt
 from gt import _gt
-from gt._composites.common import axis_of
+from gt._composites.common import axes_of, axis_of
 from gt._gt import Tensor
 from gt._types import ValuesIndices
 
@@ -116,6 +118,61 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None
     return cumsum(_areas(y, x, step, axis), axis)
 
 
+def gradient(
+    input: Tensor,
+    *,
+    spacing: float | Sequence[float | Tensor] | None = None,
+    dim: int | Sequence[int] | None = None,
+    edge_order: int = 1,
+) -> tuple[Tensor, ...]:
+    """The slopes of samples along each axis, by central differences and at both ends by those of an order.
+
+    `spacing` is how far samples are apart, on each axis, or where they are, a vector for each.
+    """
+    if edge_order not in (1, 2):
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    axes = list(range(input.ndim)) if dim is None else axes_of(input, dim)
+    if len(set(axes)) != len(axes):
+        raise RuntimeError(f"dim {next(axis for axis in axes if axes.count(axis) > 1)} appears multiple times in dims")
+    apart = list(spacing) if isinstance(spacing, Sequence) else [1.0 if spacing is None else spacing] * len(axes)
+    if len(apart) != len(axes):
+        raise RuntimeError(
+            "torch.gradient expected spacing to be unspecified, a scalar or a list of length equal to the number of "
+            f"dims, {len(axes)}, but got a list of length {len(apart)}"
+        )
+    if any(input.shape[axis] <= edge_order for axis in axes):
+        raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
+    return tuple(_slope(input, axis, by, edge_order) for axis, by in zip(axes, apart, strict=True))
+
+
+def _slope(f: Tensor, axis: int, spacing: float | Tensor, edge_order: int) -> Tensor:
+    """The slopes along one axis, whose samples are so far apart, or there."""
+    size = f.shape[axis]
+
+    def part(t: Tensor, start: int, count: int) -> Tensor:
+        return t.narrow(axis, start, count)
+
+    if isinstance(spacing, Tensor):
+        steps = diff(spacing).reshape([-1 if i == axis else 1 for i in range(f.ndim)])
+        before, after = part(steps, 0, size - 2), part(steps, 1, size - 2)
+        ends = [[part(steps, i, 1) for i in places] for places in ((0, min(1, size - 2)), (size - 2, max(size - 3, 0)))]
+        middle = part(f, 1, size - 2) * ((after - before) / (before * after))
+        inner = part(f, 2, size - 2) * (before / (after * (before + after))) + middle
+        inner = inner - part(f, 0, size - 2) * (after / (before * (before + after)))
+    else:
+        inner = (part(f, 2, size - 2) - part(f, 0, size - 2)) / (2 * spacing)
+        ends = [[spacing, spacing]] * 2
+    edges = []
+    for place, inward, (near, far) in ((0, 1, ends[0]), (size - 1, -1, ends[1])):
+        first, second = part(f, place, 1), part(f, place + inward, 1)
+        slope = (second - first) / near
+        if edge_order == 2:
+            third = part(f, place + 2 * inward, 1)
+            slope = slope + near * (slope - (third - second) / far) / (near + far)
+        edges.append(slope * inward)
+    return _gt.cat([edges[0], inner, edges[1]], axis)
+
+
 METHODS = (
     cumsum,
     cumprod,
@@ -132,4 +189,5 @@ IN_PLACE = ()
 FUNCTIONS = (
     trapezoid,
     cumulative_trapezoid,
+    gradient,
 )

@@ -20,6 +20,13 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     return found.t().unbind(0) if as_tuple else found
 
 
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The first `size` positions that `nonzero` gives; where there are fewer, rows of one number follow."""
+    found = nonzero(input)[:size]
+    filling = _gt.full((size - len(found), input.ndim), fill_value, dtype=_gt.int64)
+    return _gt.cat([found, filling], 0)
+
+
 def argwhere(input: Tensor) -> Tensor:
     """`nonzero`."""
     return nonzero(input)
@@ -105,6 +112,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 METHODS = (
     nonzero,
+    nonzero_static,
     argwhere,
     masked_select,
     put,

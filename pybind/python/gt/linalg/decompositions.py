@@ -76,87 +76,69 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:  # noqa: N803 (PyTorch's name)
     """Matrices as products of orthonormal columns and an upper triangle.
 
     Raises:
-        NotImplementedError: A gradient is needed of `"complete"`, of `"r"`, or of more columns than rows.
+        NotImplementedError: A gradient is needed of `"r"`, or of `"complete"` where there are more rows than columns.
     """
     lapack.check("qr", A)
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
         )
-    if mode == "reduced" and A.shape[-2] >= A.shape[-1]:
+    rows, columns = A.shape[-2:]
+    if mode != "r" and rows < columns:
+        # The first columns decide what the others are multiplied with.
+        q, r = _QR.apply(A[..., :rows])
+        return QR(q, gt.cat([r, q.mT @ A[..., rows:]], -1))
+    if mode == "reduced" or (mode == "complete" and rows == columns):
         return QR(*_QR.apply(A))
-    _no_gradient("qr", A, "of mode 'reduced' and at least as many rows as columns")
+    if A.requires_grad and _gt.is_grad_enabled():
+        raise NotImplementedError("linalg.qr has a gradient only of mode 'reduced': detach() the matrix, or use that")
     if mode == "r":
         return QR(_gt.empty(0, dtype=A.dtype), lapack.run("qr", CONVERGENCE, np.linalg.qr, A, mode="r"))
     return QR(*lapack.run("qr", CONVERGENCE, lambda x: tuple(np.linalg.qr(x, mode)), A))
 
 
-def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The first columns of a product of reflections `1 - tau[i] * v[i] @ v[i].mT`, one for each element of `tau`.
-
-    `v[i]` is column `i` of `A` below its diagonal, on which it is 1, and above which it is 0: what LAPACK makes of QR.
-    """
-    lapack.check("householder_product", A)
-    rows, columns = A.shape[-2:]
-    if rows < columns:
-        raise RuntimeError(
-            "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to input.shape[-1]"
-        )
-    if tau.shape[-1] > columns or tau.shape[:-1] != A.shape[:-2]:
-        raise RuntimeError(
-            "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to tau.shape[-1], and the "
-            f"batches must be the same, but they are of shape {list(A.shape)} and {list(tau.shape)}"
-        )
-    one = _gt.eye(rows, columns, dtype=A.dtype)
-    v = A[..., : tau.shape[-1]].tril(-1) + one[:, : tau.shape[-1]]
-    # The product is 1 - v @ t @ v.mT with a triangle t (Schreiber and Van Loan 1989).
-    inverse = tau.unsqueeze(-1) * (v.mT @ v).triu(1)
-    t = solve_triangular(inverse, tau.diag_embed(), upper=True, unitriangular=True)
-    return one - v @ (t @ v[..., :columns, :].mT)
+def permutation_of(order: np.ndarray) -> np.ndarray:
+    """The matrices that put rows, which are in this order now, back."""
+    return np.swapaxes(np.eye(order.shape[-1])[order], -1, -2)
 
 
-def _no_gradient(name: str, matrix: Tensor, where: str) -> None:
-    if matrix.requires_grad and _gt.is_grad_enabled():
-        raise NotImplementedError(f"linalg.{name} has a gradient only {where}: detach() the matrix, or use that")
-
-
-def _pivoted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One matrix by Gaussian elimination with row exchanges."""
+def pivoted(a: np.ndarray) -> tuple[np.ndarray, ...]:
+    """One matrix by Gaussian elimination with row exchanges: `P`, `L`, `U`, and which row was exchanged, from 1 on."""
     (rows, columns), upper = a.shape, a.copy()
     count = min(rows, columns)
-    order, lower = np.arange(rows), np.zeros((rows, count), a.dtype)
+    order, lower, exchanges = np.arange(rows), np.zeros((rows, count), a.dtype), np.zeros(count, a.dtype)
     for k in range(count):
         pivot = k + int(np.argmax(np.abs(upper[k:, k])))
+        exchanges[k] = pivot + 1
         for matrix in (upper, lower, order):
             matrix[[k, pivot]] = matrix[[pivot, k]]
         lower[k, k] = 1
         if upper[k, k] != 0:
             lower[k + 1 :, k] = upper[k + 1 :, k] / upper[k, k]
             upper[k + 1 :] -= np.outer(lower[k + 1 :, k], upper[k])
-    permutation = np.zeros((rows, rows), a.dtype)
-    permutation[order, np.arange(rows)] = 1
-    return permutation, lower, np.triu(upper[:count])
+    return permutation_of(order).astype(a.dtype), lower, np.triu(upper[:count]), exchanges
 
 
-def _lu_of_batch(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lu_of_batch(a: np.ndarray) -> tuple[np.ndarray, ...]:
     count = math.prod(a.shape[:-2])
     if not count:
-        shapes = [part.shape for part in _pivoted(np.zeros(a.shape[-2:], a.dtype))]
+        shapes = [part.shape for part in pivoted(np.zeros(a.shape[-2:], a.dtype))]
         return tuple(np.zeros((*a.shape[:-2], *shape), a.dtype) for shape in shapes)
-    parts = [_pivoted(matrix) for matrix in a.reshape(count, *a.shape[-2:])]
+    parts = [pivoted(matrix) for matrix in a.reshape(count, *a.shape[-2:])]
     return tuple(np.stack(part).reshape(*a.shape[:-2], *part[0].shape) for part in zip(*parts, strict=True))
 
 
 class _LU(Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        p, lower, upper = lapack.run("lu", CONVERGENCE, _lu_of_batch, a)
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, ...]:
+        p, lower, upper, pivots = lapack.run("lu", CONVERGENCE, _lu_of_batch, a)
+        pivots = pivots.int()
         ctx.save_for_backward(p, lower, upper)
-        ctx.mark_non_differentiable(p)
-        return p, lower, upper
+        ctx.mark_non_differentiable(p, pivots)
+        return p, lower, upper, pivots
 
     @staticmethod
-    def backward(ctx: Any, _p: Tensor, of_lower: Tensor, of_upper: Tensor) -> Tensor:
+    def backward(ctx: Any, _p: Tensor, of_lower: Tensor, of_upper: Tensor, _pivots: Tensor) -> Tensor:
         p, lower, upper = ctx.saved_tensors
         count = lower.shape[-1]
         # What is below or beside the square part follows from it: `A2 = L2 @ U` or `A2 = L @ U2`.
@@ -170,12 +152,17 @@ class _LU(Function):
         return p @ (gt.cat([wide, tall], -2) if tall.shape[-2] else wide)
 
 
+def lu_parts(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # noqa: N803 (as the callers')
+    """`P`, `L` and `U`, and the row exchanged with each, from 1 on."""
+    return _LU.apply(A)
+
+
 def lu(A: Tensor, *, pivot: bool = True) -> LU:  # noqa: N803 (PyTorch's name)
     """Matrices as `P @ L @ U`, by Gaussian elimination with row exchanges."""
     lapack.check("lu", A)
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    return LU(*_LU.apply(A))
+    return LU(*lu_parts(A)[:3])
 
 
 class _Eigen(Function):
@@ -220,15 +207,17 @@ eigvals = eig
 
 class _SVD(Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        u, s, vh = lapack.run("svd", CONVERGENCE, lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a)
+    def forward(ctx: Any, a: Tensor, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor]:
+        u, s, vh = lapack.run("svd", CONVERGENCE, lambda x: tuple(np.linalg.svd(x, full_matrices)), a)
         ctx.save_for_backward(u, s, vh)
         return u, s, vh
 
     @staticmethod
-    def backward(ctx: Any, of_u: Tensor, of_s: Tensor, of_vh: Tensor) -> Tensor:
-        # As by Townsend (2016).
+    def backward(ctx: Any, of_u: Tensor, of_s: Tensor, of_vh: Tensor) -> tuple[Tensor, None]:
+        # As by Townsend (2016). The vectors that belong to no value are any, and have no gradient.
         u, s, vh = ctx.saved_tensors
+        count = s.shape[-1]
+        u, of_u, vh, of_vh = u[..., :count], of_u[..., :count], vh[..., :count, :], of_vh[..., :count, :]
         of_v, row, column = of_vh.mT, s.unsqueeze(-2), s.unsqueeze(-1)
         differences = _differences(s * s)
         left, right = u.mT @ of_u, vh @ of_v
@@ -238,25 +227,41 @@ class _SVD(Function):
             result = result + ((of_u - u @ left) / row) @ vh
         if vh.shape[-1] > vh.shape[-2]:
             result = result + (u / row) @ (of_vh - right.mT @ vh)
-        return result
+        return result, None
 
 
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:  # noqa: N803 (PyTorch's name)
-    """Matrices as products of singular vectors and values.
-
-    Raises:
-        NotImplementedError: A gradient is needed with `full_matrices`.
-    """
+    """Matrices as products of singular vectors and values."""
     lapack.check("svd", A)
-    if full_matrices and A.shape[-1] != A.shape[-2]:
-        _no_gradient("svd", A, "with full_matrices=False")
-        return SVD(*lapack.run("svd", CONVERGENCE, lambda x: tuple(np.linalg.svd(x)), A))
-    return SVD(*_SVD.apply(A))
+    return SVD(*_SVD.apply(A, full_matrices))
 
 
 def svdvals(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
     """The singular values of matrices, in falling order."""
     return svd(A, full_matrices=False).S
+
+
+class Polar(NamedTuple):
+    """Orthonormal columns, and symmetric matrices without negative eigenvalues."""
+
+    U: Tensor
+    H: Tensor
+
+
+def polar(A: Tensor) -> Polar:  # noqa: N803 (PyTorch's name)
+    """Matrices of at least as many rows as columns as products of a turn and a stretch, `U @ H`."""
+    lapack.check("polar", A)
+    if A.shape[-2] < A.shape[-1]:
+        raise RuntimeError("linalg.polar: Expected A to have at least as many rows as columns")
+    u, s, vh = svd(A, full_matrices=False)
+    return Polar(u @ vh, (vh.mT * s.unsqueeze(-2)) @ vh)
+
+
+def matrix_sqrth(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """The symmetric matrices whose squares these symmetric positive-definite ones are."""
+    lapack.check("matrix_sqrth", A, square=True)
+    values, vectors = eigh(A)
+    return (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mT
 
 
 class _PseudoInverse(Function):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -145,6 +147,32 @@ def solve_triangular(
         identity = _gt.eye(A.shape[-1], dtype=A.dtype)
         return _Solution.apply(part(A) + identity, B, "solve_triangular", None)
     return _Solution.apply(A, B, "solve_triangular", part)
+
+
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """The inverse under `tensordot`, of which the first `ind` axes stand for the rows."""
+    if ind <= 0:
+        raise RuntimeError("Expected a strictly positive integer for 'ind'")
+    rows, columns = math.prod(A.shape[:ind]), math.prod(A.shape[ind:])
+    if rows != columns:
+        raise RuntimeError(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), "
+            f"but got {columns} != {rows}"
+        )
+    return inv(A.reshape(rows, columns)).reshape(*A.shape[ind:], *A.shape[:ind])
+
+
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:  # noqa: N803 (PyTorch's names)
+    """The solution of `tensordot(A, X, X.ndim) = B`, the axes `dims` of `A` being its last ones."""
+    if dims is not None:
+        A = A.movedim(list(dims), list(range(A.ndim - len(dims), A.ndim)))  # noqa: N806
+    shape = A.shape[B.ndim :]
+    if math.prod(shape) != B.numel():
+        raise RuntimeError(
+            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
+            f"but got {math.prod(shape)} != {B.numel()}"
+        )
+    return solve(A.reshape(B.numel(), -1) if B.numel() else A.reshape(0, 0), B.reshape(-1)).reshape(shape)
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 (PyTorch's name)
