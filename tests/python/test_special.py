@@ -151,3 +151,41 @@ def test_special_names_what_it_lacks() -> None:
         gt.special.bessel_j0  # noqa: B018
     assert gt.special.psi is gt.digamma
     assert_close(gt.special.softmax(gt.zeros(2), 0), [0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("chebyshev_polynomial_t", sp.eval_chebyt),
+        ("chebyshev_polynomial_u", sp.eval_chebyu),
+        ("chebyshev_polynomial_v", lambda n, x: sp.eval_chebyu(n, x) - np.where(n > 0, sp.eval_chebyu(n - 1, x), 0)),
+        ("chebyshev_polynomial_w", lambda n, x: sp.eval_chebyu(n, x) + np.where(n > 0, sp.eval_chebyu(n - 1, x), 0)),
+        ("shifted_chebyshev_polynomial_t", sp.eval_sh_chebyt),
+        ("shifted_chebyshev_polynomial_u", sp.eval_sh_chebyu),
+        ("hermite_polynomial_h", sp.eval_hermite),
+        ("hermite_polynomial_he", sp.eval_hermitenorm),
+        ("laguerre_polynomial_l", sp.eval_laguerre),
+        ("legendre_polynomial_p", sp.eval_legendre),
+    ],
+)
+def test_polynomials(name: str, reference: Callable[..., Any]) -> None:
+    x, n = np.linspace(-1, 1, 9), np.arange(6)[:, None]
+    got = getattr(gt.special, name)(gt.tensor(x), gt.tensor(n))
+    assert_close(got, reference(n, x))
+    assert getattr(gt.special, name)(gt.tensor([0.5]), -1).tolist() == [0]
+    assert getattr(gt.special, name)(2, gt.tensor([0, 1])).dtype == gt.float32
+
+
+def test_shifted_polynomials_are_those_of_twice_the_number_less_one() -> None:
+    x = gt.linspace(0, 1, 5, dtype=gt.float64)
+    for kind in "tuvw":
+        shifted = getattr(gt.special, f"shifted_chebyshev_polynomial_{kind}")(x, 4)
+        assert_close(shifted, getattr(gt.special, f"chebyshev_polynomial_{kind}")(2 * x - 1, 4).numpy())
+
+
+def test_bessel_functions_by_their_longer_names() -> None:
+    x = np.array([-3.0, 0.0, 0.5, 20.0])
+    assert_close(gt.special.spherical_bessel_j0(gt.tensor(x)), np.sinc(x / np.pi))
+    assert gt.special.spherical_bessel_j0(gt.tensor(math.inf)).item() == 0
+    assert_close(gt.special.modified_bessel_i0(gt.tensor(x)), sp.i0(x))
+    assert_close(gt.special.modified_bessel_i1(gt.tensor(x)), sp.i1(x))

@@ -17,9 +17,11 @@ from gt import compiler as compiler
 from gt import cuda as cuda
 from gt import debug as debug
 from gt import distributions as distributions
+from gt import fft as fft
 from gt import func as func
 from gt import jit as jit
 from gt import linalg as linalg
+from gt import masked as masked
 from gt import nn as nn
 from gt import optim as optim
 from gt import random as random

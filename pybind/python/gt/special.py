@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gt as _gt
 from gt._absent import getter as _getter
+from gt._composites import polynomials as _polynomials
 from gt._composites import special as _composites
 from gt._forms import function_form as _form
 from gt._gt import Tensor as _Tensor
@@ -39,6 +40,12 @@ xlog1py = _form("special_xlog1py", _composites.xlog1py)
 xlogy = _gt.xlogy
 zeta = _form("special_zeta", _gt.zeta)
 
+# Each under its name and its own signature, with an `out`.
+globals().update({name: _form(f"special_{name}", function) for name, function in _polynomials.POLYNOMIALS.items()})
+modified_bessel_i0 = _gt.i0
+modified_bessel_i1 = i1
+spherical_bessel_j0 = _form("special_spherical_bessel_j0", _composites.spherical_bessel_j0)
+
 
 def round(input: _Tensor, *, decimals: int = 0) -> _Tensor:
     """The nearest multiple of a power of 10 to each element, halves going to even."""
@@ -48,6 +55,7 @@ def round(input: _Tensor, *, decimals: int = 0) -> _Tensor:
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
     "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
-    "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
+    "modified_bessel_i0", "modified_bessel_i1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc",
+    "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta", *_polynomials.POLYNOMIALS,
 ]  # fmt: skip
 __getattr__ = _getter(__name__)

@@ -61,7 +61,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return joined("scatter_add", input, dim, index, src)
 
 
-def _extreme(dtype: _gt.dtype, sign: int) -> float:
+def extreme_of(dtype: _gt.dtype, sign: int) -> float:
     """What every number of a dtype is above (1) or below (-1)."""
     if dtype.is_floating_point:
         return -sign * math.inf
@@ -85,7 +85,7 @@ def scatter_reduce(
     if reduce not in (*_ROWS, "mean"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
     start = {
-        "sum": 0, "mean": 0, "prod": 1, "amax": _extreme(input.dtype, 1), "amin": _extreme(input.dtype, -1)
+        "sum": 0, "mean": 0, "prod": 1, "amax": extreme_of(input.dtype, 1), "amin": extreme_of(input.dtype, -1)
     }[reduce]  # fmt: skip
     base = input if include_self else scatter(input, dim, index, value=start)
     result = joined(_ROWS.get(reduce, "scatter_add"), base, dim, index, src)

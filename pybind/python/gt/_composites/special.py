@@ -182,6 +182,12 @@ def xlog1py(input: Tensor | complex, other: Tensor | complex) -> Tensor:
     return _gt.where(zero, 0.0, x * _gt.where(zero, 0.0, log))
 
 
+def spherical_bessel_j0(input: Tensor) -> Tensor:
+    """sin(x) / x, 1 at 0: the spherical Bessel function of the first kind, of order 0. No gradient, as in PyTorch."""
+    x = _floating(input).detach()
+    return _gt.where(x.isinf(), 0.0, _gt.where(x == 0, 1.0, x.sin() / x))
+
+
 METHODS = (
     deg2rad,
     rad2deg,
