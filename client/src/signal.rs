@@ -191,3 +191,38 @@ fn check(wish: &Wish, written: &str, count: usize) -> Result<()> {
     ))
     .into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thread_is_under_survives_a_word() {
+        for under in [Under::NOTHING, Under::ASK, Under { signal: 7, backward: NONE }, Under { signal: 7, backward: 9 }]
+        {
+            assert_eq!(Under::from_bits(under.bits()), under);
+        }
+    }
+
+    #[test]
+    fn a_gradient_is_under_its_signal_until_the_guard_is_dropped() {
+        let caller = Under { signal: 5, backward: NONE };
+        let before = set(caller);
+        for (backward, signal) in [(CALLERS, 5), (NONE, NONE), (3, 3)] {
+            let guard = for_gradient(backward, caller);
+            assert_eq!(current().signal(), signal);
+            drop(guard);
+            assert_eq!(current(), caller);
+        }
+        set(before);
+    }
+
+    #[test]
+    fn workers_that_are_not_there_are_named_with_where_they_were_written() {
+        let wish = Wish { workers: Workers::from_bits(0b1001), layout: Layout::Replicated };
+        assert!(check(&wish, "here", 4).is_ok());
+        let text = check(&wish, "here", 2).unwrap_err().to_string();
+        assert!(text.starts_with("here: there is no worker 3: the daemon has workers 0 to 1;"), "{text}");
+        assert!(text.contains("gt.gpu_workers(4)"), "{text}");
+    }
+}

@@ -3,7 +3,7 @@
 use crate::error::OrRaise;
 use crate::tensor::PyTensor;
 use gt_client::Session;
-use gt_client::session::{PlacementLayout, WorkerTraffic};
+use gt_client::session::PlacementLayout;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -99,15 +99,21 @@ fn placement<'py>(py: Python<'py>, tensor: &Bound<'py, PyTensor>) -> PyResult<Bo
     (layout, found.workers, found.axis, found.join).into_pyobject(py)
 }
 
-/// For each worker its name, and of each collective its name, how often it took part and the bytes it sent.
+/// For each worker, for each collective, how often it took part (`count`) and the bytes it sent (`bytes`).
 #[pyfunction]
-fn traffic(py: Python<'_>) -> PyResult<Vec<(String, Vec<(String, u64, u64)>)>> {
-    let workers = current(py)?.traffic().or_raise()?;
-    let all = |worker: WorkerTraffic| {
-        let collectives = worker.collectives.into_iter().map(|(name, traffic)| (name, traffic.count, traffic.bytes));
-        (worker.name, collectives.collect())
-    };
-    Ok(workers.into_iter().map(all).collect())
+fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let workers = PyDict::new(py);
+    for worker in current(py)?.traffic().or_raise()? {
+        let collectives = PyDict::new(py);
+        for (name, traffic) in worker.collectives {
+            let numbers = PyDict::new(py);
+            numbers.set_item("count", traffic.count)?;
+            numbers.set_item("bytes", traffic.bytes)?;
+            collectives.set_item(name, numbers)?;
+        }
+        workers.set_item(worker.name, collectives)?;
+    }
+    Ok(workers)
 }
 
 /// Tells where the package's programs were installed.
