@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from support import assert_close
 
 import gt
@@ -66,8 +65,6 @@ def test_gradients_of_functions() -> None:
     assert func.hessian(lambda t: (t**3).sum())(x).tolist() == [[6, 0], [0, 12]]
     value, product = func.vjp(lambda t: t * t, x)
     assert (value.tolist(), product(gt.ones(2))[0].tolist()) == ([1, 4], [2, 4])
-    with pytest.raises(NotImplementedError, match="vmap is not there"):
-        func.vmap(lambda t: t)
 
 
 def test_a_module_with_other_parameters() -> None:

@@ -96,6 +96,7 @@ def test_one_after_the_other() -> None:
     other = optimizer()
     parts = [schedulers.LinearLR(other, 0.1, 1.0, 4), schedulers.CosineAnnealingLR(other, 10)]
     resumed = schedulers.SequentialLR(other, parts, [4])
+    other.load_state_dict(own.state_dict())
     resumed.load_state_dict(scheduler.state_dict())
     resumed.step()
     assert other.param_groups[0]["lr"] == pytest.approx(cosine(3, 10, 0, 0.1))
@@ -165,3 +166,73 @@ def test_bad_arguments() -> None:
     ]:
         with pytest.raises(error):
             call(optimizer())
+
+
+def _rates(make: Any, steps: int) -> list[float]:
+    optimizer = gt.optim.SGD([gt.zeros(1, requires_grad=True)], lr=1.0, momentum=0.9)
+    schedulers = make(gt.optim.lr_scheduler, optimizer)
+    rates = []
+    for _ in range(steps):
+        rates.append(round(optimizer.param_groups[0]["lr"], 6))
+        optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+    assert schedulers[-1].get_last_lr() == [optimizer.param_groups[0]["lr"]]
+    return rates
+
+
+def test_a_cycle_goes_up_and_down() -> None:
+    def make(s: Any, o: Any) -> list[Any]:
+        return [s.CyclicLR(o, 0.1, 0.5, step_size_up=2, step_size_down=4)]
+
+    assert _rates(make, 8) == [0.1, 0.3, 0.5, 0.4, 0.3, 0.2, 0.1, 0.3]
+    optimizer = gt.optim.Adam([gt.zeros(1, requires_grad=True)])
+    scheduler = gt.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.5, step_size_up=2, mode="triangular2")
+    found = []
+    for _ in range(7):
+        found.append((round(optimizer.param_groups[0]["lr"], 6), round(optimizer.param_groups[0]["betas"][0], 6)))
+        optimizer.step()
+        scheduler.step()
+    assert found == [(0.1, 0.9), (0.3, 0.85), (0.5, 0.8), (0.3, 0.85), (0.1, 0.9), (0.2, 0.875), (0.3, 0.85)]
+    with pytest.raises(ValueError, match="mode is invalid"):
+        gt.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.5, mode="square")
+
+
+def test_schedulers_that_are_stepped_together_multiply() -> None:
+    expected = [0.5, 0.45, 0.81, 0.729, 0.06561, 0.059049]
+
+    def together(s: Any, o: Any) -> list[Any]:
+        return [s.ConstantLR(o, 0.5, total_iters=2), s.ExponentialLR(o, 0.9), s.MultiStepLR(o, [4], 0.1)]
+
+    assert _rates(together, 6) == expected
+    assert _rates(lambda s, o: [s.ChainedScheduler(together(s, o))], 6) == expected
+
+
+def test_a_rate_that_is_changed_by_hand_stays_changed() -> None:
+    optimizer = gt.optim.SGD([gt.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = gt.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    optimizer.param_groups[0]["lr"] = 0.1
+    for _ in range(2):
+        optimizer.step()
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+
+
+def test_chained_schedulers_go_on_from_a_state() -> None:
+    def make() -> Any:
+        optimizer = gt.optim.SGD([gt.zeros(1, requires_grad=True)], lr=1.0)
+        s = gt.optim.lr_scheduler
+        return optimizer, s.ChainedScheduler(
+            [s.LinearLR(optimizer, 0.5, total_iters=4), s.ExponentialLR(optimizer, 0.9)]
+        )
+
+    (one, first), (two, second) = make(), make()
+    for _ in range(3):
+        one.step()
+        first.step()
+    two.load_state_dict(one.state_dict())
+    second.load_state_dict(first.state_dict())
+    for optimizer, scheduler in ((one, first), (two, second)):
+        optimizer.step()
+        scheduler.step()
+    assert one.param_groups[0]["lr"] == two.param_groups[0]["lr"]

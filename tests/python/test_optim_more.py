@@ -128,8 +128,24 @@ def test_lbfgs_finds_a_valley_s_floor() -> None:
     for _ in range(5):
         optimizer.step(closure)
     assert_close(p, [1.0, 1.0], tolerance=1e-4)
-    with pytest.raises(NotImplementedError, match="strong_wolfe"):
-        optim.LBFGS([p], line_search_fn="strong_wolfe")
+    with pytest.raises(RuntimeError, match="only 'strong_wolfe' is supported"):
+        optim.LBFGS([p], line_search_fn="armijo")
+
+
+def test_lbfgs_searches_along_each_direction() -> None:
+    """Rosenbrock's valley, where steps of 1 lead away; the losses and counts are PyTorch's."""
+    p = nn.Parameter(gt.tensor([-1.5, 2.0], dtype=gt.float64))
+    optimizer = optim.LBFGS([p], max_iter=10, line_search_fn="strong_wolfe")
+
+    def closure() -> gt.Tensor:
+        optimizer.zero_grad()
+        loss = (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2
+        loss.backward()
+        return loss
+
+    losses = [float(optimizer.step(closure)) for _ in range(3)]
+    assert_close(gt.tensor(losses), [12.5, 4.546767747883813, 1.4363331975262201], tolerance=1e-5)
+    assert (optimizer.state[p]["func_evals"], optimizer.state[p]["n_iter"]) == (37, 27)
 
 
 def test_further_schedules() -> None:

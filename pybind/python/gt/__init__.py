@@ -135,6 +135,7 @@ from gt import (  # noqa: E402
 )
 from gt.amp import GradScaler, autocast  # noqa: E402
 from gt.compiler import compile  # noqa: E402
+from gt.func import vmap  # noqa: E402
 from gt.optim import swa_utils as _swa_utils  # noqa: E402 (it knows nn, which knows optim)
 from gt.random import (  # noqa: E402
     fork_rng,

@@ -31,6 +31,7 @@ from gt import testing as testing
 from gt import torch_version as torch_version
 from gt import utils as utils
 from gt import version as version
+from gt.func import vmap as vmap
 from gt._autograd import enable_grad as enable_grad
 from gt._autograd import inference_mode as inference_mode
 from gt._autograd import is_inference_mode_enabled as is_inference_mode_enabled

@@ -57,6 +57,23 @@ def float32(function: F) -> F:
     return _computing_in(function, _gt.float32)
 
 
+def untouched(function: F) -> F:
+    """Under `autocast`, the function computes in the dtypes it is given, though made of what does not."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        entered = _gt.autocast_dtype()
+        if entered is None:
+            return function(*args, **kwargs)
+        _gt.set_autocast_dtype(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _gt.set_autocast_dtype(entered)
+
+    return wrapper  # type: ignore[return-value]
+
+
 class autocast:  # noqa: N801 (PyTorch's name)
     """Products and convolutions inside compute in a dtype of half the size, losses in float32. For this thread.
 

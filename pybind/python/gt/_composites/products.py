@@ -17,12 +17,14 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return input.unsqueeze(1) * vec2
 
 
+@_autocast.untouched
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The product of two vectors."""
     check_rank("dot", input=(input, 1), tensor=(tensor, 1))
     return input @ tensor
 
 
+@_autocast.untouched
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
     check_rank("mv", input=(input, 2), vec=(vec, 1))
@@ -131,6 +133,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return (x * y).sum(dim)
 
 
+@_autocast.untouched
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The products of vectors along the last axes, each of one tensor with each of the other."""
     if input.ndim == 0 or other.ndim == 0:

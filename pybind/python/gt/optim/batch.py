@@ -8,6 +8,7 @@ from typing import Any
 import gt
 from gt._autograd import enable_grad, no_grad
 from gt._gt import Tensor
+from gt.optim.line_search import Point, strong_wolfe
 from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
 
 
@@ -138,13 +139,11 @@ class LBFGS(Optimizer):
             tolerance_grad: The largest element of a gradient that is none.
             tolerance_change: The smallest change that is one.
             history_size: How many of the last gradients are kept.
-            line_search_fn: Not there.
+            line_search_fn: How far to go: to where the loss has fallen enough with `"strong_wolfe"`, else `lr`.
         """
         check_not_negative(**{"learning rate": lr})
-        if line_search_fn is not None:
-            raise NotImplementedError(
-                f"LBFGS: line_search_fn={line_search_fn!r} is not there: leave it out, with an lr below 1"
-            )
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise RuntimeError("only 'strong_wolfe' is supported")
         defaults = {
             "lr": lr,
             "max_iter": max_iter,
@@ -167,6 +166,27 @@ class LBFGS(Optimizer):
         for p in self.param_groups[0]["params"]:
             p.addcmul_(direction[start : start + p.numel()].reshape(p.shape), t)
             start += p.numel()
+
+    def _search(self, start: Point, state: dict[str, Any], evaluated: Callable[[], Any]) -> tuple[Point, int]:
+        """Goes along the direction to where the search ends."""
+        params, direction = self.param_groups[0]["params"], state["d"]
+        before = [p.clone() for p in params]
+
+        def go(t: float) -> None:
+            for p, old in zip(params, before, strict=True):
+                p.copy_(old)
+            self._move(direction, t)
+
+        def at(t: float) -> Point:
+            go(t)
+            loss = float(evaluated())
+            gradient = self._gradient()
+            return Point(t, loss, gradient, gradient.dot(direction).item())
+
+        size = direction.abs().max().item()
+        point, looked = strong_wolfe(at, start, state["t"], self.param_groups[0]["tolerance_change"], size)
+        go(point.t)
+        return point, looked
 
     @staticmethod
     def _direction(gradient: Tensor, state: dict[str, Any]) -> Tensor:
@@ -222,12 +242,17 @@ class LBFGS(Optimizer):
                 slope = gradient.dot(state["d"]).item()
                 if slope > -group["tolerance_change"]:
                     break
-                self._move(state["d"], state["t"])
-                if n < group["max_iter"]:
-                    loss = float(evaluated())
-                    gradient = self._gradient()
-                    calls += 1
-                    state["func_evals"] += 1
+                if group["line_search_fn"] == "strong_wolfe":
+                    point, looked = self._search(Point(0.0, loss, gradient, slope), state, evaluated)
+                    state["t"], loss, gradient = point.t, point.value, point.gradient
+                else:
+                    self._move(state["d"], state["t"])
+                    looked = int(n < group["max_iter"])
+                    if looked:
+                        loss = float(evaluated())
+                        gradient = self._gradient()
+                calls += looked
+                state["func_evals"] += looked
                 done = (
                     calls >= group["max_eval"]
                     or gradient.abs().max().item() <= group["tolerance_grad"]

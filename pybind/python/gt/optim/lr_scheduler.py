@@ -1,7 +1,7 @@
 """Learning rates that change: a scheduler's `step()`, called after the optimizer's, sets `lr` in its groups.
 
-Each scheduler but `SequentialLR`, `OneCycleLR` and `ReduceLROnPlateau` says in `_factor` or `_rates` what the rates are
-after so many steps, from the rates at the start alone: no error adds up. Start at `LRScheduler`.
+Each scheduler but `ReduceLROnPlateau` and those that are made of others says in `_factor` or `_rates` what the rates
+are after so many steps, from the rates at the start alone: no error adds up. Start at `LRScheduler`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 from gt.optim.optimizer import Optimizer
 
 __all__ = [
+    "ChainedScheduler",
     "ConstantLR",
     "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
@@ -36,7 +38,15 @@ class LRScheduler:
 
     `base_lrs` holds each group's rate at the start, which the group keeps as `"initial_lr"`. A `last_epoch` other than
     -1 goes on from there, in an optimizer whose groups have an `"initial_lr"`.
+
+    Where somebody else has changed a rate, as another scheduler that is stepped with this one, it is changed by the
+    factor by which this one's own rate changes.
     """
+
+    # The rates are what `_rates` says, whoever has changed them.
+    _absolute = False
+    # What the factor is of: what is above this.
+    _floor = 0.0
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -53,6 +63,7 @@ class LRScheduler:
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._last_lr = [group["lr"] for group in optimizer.param_groups]
+        self._own_lr = self.base_lrs if last_epoch == -1 or self._absolute else self._rates()
         self.step()
 
     def _factor(self) -> float:
@@ -72,10 +83,20 @@ class LRScheduler:
         """The rates set last, one a group."""
         return self._last_lr
 
+    def _next(self, current: float, before: float, own: float) -> float:
+        """A rate after a step that takes this scheduler's own from `before` to `own`."""
+        if self._absolute or current == before:
+            return own
+        if before == self._floor or own == before:
+            return current + (own - before)
+        return self._floor + (current - self._floor) * ((own - self._floor) / (before - self._floor))
+
     def step(self) -> None:
         """One step on."""
         self.last_epoch += 1
-        self._set(self._rates())
+        before, self._own_lr = self._own_lr, self._rates()
+        groups = self.optimizer.param_groups
+        self._set([self._next(g["lr"], *own) for g, *own in zip(groups, before, self._own_lr, strict=True)])
 
     def state_dict(self) -> dict[str, Any]:
         """All but the optimizer, and functions, which are not data."""
@@ -84,10 +105,13 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
         self.__dict__.update(state_dict)
+        self._own_lr = state_dict.get("_own_lr", self._last_lr)
 
 
 class LambdaLR(LRScheduler):
     """The rates at the start times what a function, or one a group, says of the number of steps."""
+
+    _absolute = True
 
     def __init__(
         self,
@@ -190,7 +214,7 @@ class CosineAnnealingLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803
         self.T_max = T_max
-        self.eta_min = eta_min
+        self.eta_min = self._floor = eta_min
         super().__init__(optimizer, last_epoch)
 
     def _rates(self) -> list[float]:
@@ -212,6 +236,8 @@ class PolynomialLR(LRScheduler):
 
 class MultiplicativeLR(LRScheduler):
     """The rates times what a function, or one a group, says of each step so far."""
+
+    _absolute = True
 
     def __init__(
         self,
@@ -238,6 +264,8 @@ class MultiplicativeLR(LRScheduler):
 
 class CosineAnnealingWarmRestarts(LRScheduler):
     """The rates fall along a cosine to `eta_min` within `T_0` steps, and start again, each time `T_mult` as long."""
+
+    _absolute = True
 
     def __init__(
         self,
@@ -299,7 +327,8 @@ class SequentialLR(LRScheduler):
 
     def _restart(self, scheduler: LRScheduler) -> None:
         scheduler.last_epoch = 0
-        scheduler._set(scheduler._rates())
+        scheduler._own_lr = scheduler._rates()
+        scheduler._set(scheduler._own_lr)
         self._last_lr = scheduler.get_last_lr()
 
     def step(self) -> None:
@@ -330,6 +359,8 @@ class OneCycleLR(LRScheduler):
 
     The momentum, or the first of an Adam's `betas`, goes the other way meanwhile.
     """
+
+    _absolute = True
 
     def __init__(
         self,
@@ -435,6 +466,128 @@ class OneCycleLR(LRScheduler):
                 else:
                     group["momentum"] = momentum
         return rates
+
+
+class CyclicLR(LRScheduler):
+    """The rates up and down between two bounds in straight lines, again and again; momentum the other way round."""
+
+    _absolute = True
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.8,
+        max_momentum: float | Sequence[float] = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        """Takes the bounds, one or one a group, and the length of a cycle.
+
+        Args:
+            optimizer: Whose rates change.
+            base_lr: The lower bound, where a cycle starts.
+            max_lr: The upper bound, of the first cycle.
+            step_size_up: The steps to the upper bound.
+            step_size_down: The steps back; as many if not given.
+            mode: `"triangular"`, `"triangular2"`, whose height halves each cycle, or `"exp_range"`, `gamma ** step`.
+            gamma: See `mode`.
+            scale_fn: The height in place of a `mode`, by the number of the cycle or of the step.
+            scale_mode: Which of them: `"cycle"` or `"iterations"`.
+            cycle_momentum: Whether momentum, or `betas[0]`, moves too.
+            base_momentum: Its lower bound, where the rate is highest.
+            max_momentum: Its upper bound.
+            last_epoch: The step to go on from.
+        """
+        groups = optimizer.param_groups
+        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
+            raise ValueError("mode is invalid and scale_fn is None")
+        lows = OneCycleLR._of_each(groups, base_lr, "base_lr")
+        if last_epoch == -1:
+            for group, low in zip(groups, lows, strict=True):
+                group["initial_lr"] = group["lr"] = low
+        self.max_lrs = OneCycleLR._of_each(groups, max_lr, "max_lr")
+        down = step_size_up if step_size_down is None else step_size_down
+        self.total_size = float(step_size_up + down)
+        self.step_ratio = step_size_up / self.total_size
+        self.mode, self.gamma = mode, gamma
+        self._scale_fn = scale_fn
+        self.scale_mode = scale_mode if scale_fn else "iterations" if mode == "exp_range" else "cycle"
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            if not all("momentum" in group or "betas" in group for group in groups):
+                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+            self.base_momentums = OneCycleLR._of_each(groups, base_momentum, "base_momentum")
+            self.max_momentums = OneCycleLR._of_each(groups, max_momentum, "max_momentum")
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = lows
+
+    def scale_fn(self, x: float) -> float:
+        """How high a cycle, or a step, is."""
+        if self._scale_fn is not None:
+            return self._scale_fn(x)
+        return {"triangular": 1.0, "triangular2": 1 / 2.0 ** (x - 1), "exp_range": self.gamma**x}[self.mode]
+
+    def _rates(self) -> list[float]:
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        place = 1.0 + self.last_epoch / self.total_size - cycle
+        share = place / self.step_ratio if place <= self.step_ratio else (place - 1) / (self.step_ratio - 1)
+        share *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            for i, group in enumerate(self.optimizer.param_groups):
+                momentum = self.max_momentums[i] - (self.max_momentums[i] - self.base_momentums[i]) * share
+                if "betas" in group:
+                    group["betas"] = (momentum, *group["betas"][1:])
+                else:
+                    group["momentum"] = momentum
+        return [low + (high - low) * share for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
+
+
+class ChainedScheduler(LRScheduler):
+    """Several at every step, each changing what the one before has set."""
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        if len(schedulers) < 1:
+            raise ValueError("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
+        optimizer = optimizer or schedulers[0].optimizer
+        for i, scheduler in enumerate(schedulers):
+            if not hasattr(scheduler, "optimizer"):
+                raise TypeError(f"ChainedScheduler at index {i} should have `optimizer` as its attribute.")
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise ValueError("ChainedScheduler does not support ReduceLROnPlateau: step it by itself")
+            if scheduler.optimizer is not optimizer:
+                raise ValueError(
+                    "ChainedScheduler expects all schedulers to belong to the same optimizer, but got scheduler "
+                    f"{type(scheduler).__name__} at index {i} for another"
+                )
+        self._schedulers = list(schedulers)
+        self.optimizer = optimizer
+        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+    def step(self) -> None:
+        """One step of each."""
+        for scheduler in self._schedulers:
+            scheduler.step()
+        self._last_lr = self._schedulers[-1].get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer; the schedulers' states are in it."""
+        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
+        return {**state, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        states = state_dict["_schedulers"]
+        self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
+        for scheduler, state in zip(self._schedulers, states, strict=True):
+            scheduler.load_state_dict(state)
 
 
 class ReduceLROnPlateau(LRScheduler):

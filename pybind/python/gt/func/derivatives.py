@@ -1,0 +1,220 @@
+"""Derivatives as functions of functions, which may be nested. Arguments and results may be trees of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gt import _gt
+from gt._autograd import enable_grad
+from gt._gt import Tensor
+from gt.func.trees import flatten
+
+Argnums = int | tuple[int, ...]
+
+
+class _Leaves:
+    """Arguments of which some are places of their own on the tape, behind which it goes on."""
+
+    def __init__(self, args: tuple[Any, ...], argnums: Argnums, name: str) -> None:
+        numbers = (argnums,) if isinstance(argnums, int) else argnums
+        for n in numbers:
+            if not -len(args) <= n < len(args):
+                raise RuntimeError(f"{name}: got argnum={n}, but only {len(args)} positional inputs")
+        picked = args[argnums] if isinstance(argnums, int) else tuple(args[n] for n in numbers)
+        given, self.rebuild = flatten(picked)
+        for t in given:
+            if not isinstance(t, Tensor):
+                raise ValueError(f"{name}: expected the differentiated arguments to be tensors, but got {type(t)}")
+        self.leaves = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in given]
+        # Where a leaf of the caller's begins, the tape goes on to nobody else.
+        self.own = {_place(t) for t, before in zip(self.leaves, given, strict=True) if not before.requires_grad}
+        tree = self.rebuild(self.leaves)
+        self.args = list(args)
+        for i, n in enumerate(numbers):
+            self.args[n] = tree if isinstance(argnums, int) else tree[i]
+
+    def follow(self, outputs: list[Tensor], recorded: bool) -> bool:
+        """Whether somebody else may differentiate the results: where the tape leads beyond these leaves."""
+        if not recorded:
+            return False
+        nodes = [t.grad_fn for t in outputs if t.grad_fn is not None]
+        seen = set()
+        while nodes:
+            node = nodes.pop()
+            if repr(node) in seen or repr(node) in self.own:
+                continue
+            seen.add(repr(node))
+            following = [function for function, _ in node.next_functions if function is not None]
+            if not following:
+                return True
+            nodes += following
+        return False
+
+
+def _place(leaf: Tensor) -> str:
+    """The name of the place on the tape where a leaf's gradient is collected."""
+    return repr(leaf.view_as(leaf).grad_fn.next_functions[0][0])
+
+
+def _tensors(name: str, result: Any) -> tuple[list[Tensor], Callable[[list[Any]], Any]]:
+    outputs, rebuild = flatten(result)
+    for t in outputs:
+        if not isinstance(t, Tensor):
+            raise RuntimeError(f"{name}: Expected f(*args) to return only tensors, got {type(t)}")
+    return outputs, rebuild
+
+
+def _closed(tree: Any, follow: bool) -> Any:
+    leaves, rebuild = flatten(tree)
+    return tree if follow else rebuild([t.detach() if isinstance(t, Tensor) else t for t in leaves])
+
+
+def _gradients(outputs: list[Tensor], leaves: list[Tensor], seeds: list[Tensor], create_graph: bool) -> list[Tensor]:
+    """One for each leaf: zeros where the outputs do not depend on it."""
+    live = [(out, seed) for out, seed in zip(outputs, seeds, strict=True) if out.requires_grad]
+    if not live:
+        return [_gt.zeros_like(leaf) for leaf in leaves]
+    roots, weights = zip(*live, strict=True)
+    found = _gt.gradients(list(roots), list(weights), leaves, True, create_graph)
+    return [_gt.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
+
+
+def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The function that gives the gradient of a scalar `func` by some of its arguments, and its value."""
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        recorded = _gt.is_grad_enabled()
+        with enable_grad():
+            own = _Leaves(args, argnums, "grad")
+            found = func(*own.args, **kwargs)
+            if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+                raise RuntimeError(
+                    "grad_and_value(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
+                )
+            value, aux = found if has_aux else (found, None)
+            if not isinstance(value, Tensor):
+                raise RuntimeError(
+                    f"Expected f(*args) to return either a single Tensor with 0 dim, but got {type(value)}"
+                )
+            if value.ndim:
+                raise RuntimeError(
+                    "Expected f(*args) to return a scalar tensor, got tensor with "
+                    f"{value.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
+                )
+            follow = own.follow([value], recorded)
+            grads = _gradients([value], own.leaves, [_gt.ones_like(value)], follow)
+        result = own.rebuild(grads)
+        value = _closed(value, follow)
+        return (result, (value, _closed(aux, follow))) if has_aux else (result, value)
+
+    return gradient
+
+
+def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The function that gives the gradient of a scalar `func` by some of its arguments."""
+    both = grad_and_value(func, argnums, has_aux)
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        found, value = both(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return gradient
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """`func(*primals)`, and the function that multiplies a vector, of the result's form, with its Jacobian."""
+    recorded = _gt.is_grad_enabled()
+    with enable_grad():
+        own = _Leaves(primals, tuple(range(len(primals))), "vjp")
+        found = func(*own.args)
+        result, aux = found if has_aux else (found, None)
+        outputs, _ = _tensors("vjp", result)
+        follow = own.follow(outputs, recorded)
+
+    def product(*vectors: Any) -> Any:
+        seeds, _ = flatten(vectors[0] if len(vectors) == 1 else vectors)
+        if len(seeds) != len(outputs):
+            raise RuntimeError(
+                f"vjp: expected {len(outputs)} cotangents, as many as there are outputs, got {len(seeds)}"
+            )
+        with enable_grad():
+            # Where the vectors are recorded, so is the product.
+            create = follow or any(seed.requires_grad for seed in seeds)
+            return own.rebuild(_gradients(outputs, own.leaves, seeds, create))
+
+    return (_closed(result, follow), product, _closed(aux, follow)) if has_aux else (_closed(result, follow), product)
+
+
+def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: bool = False) -> Any:
+    """`func(*primals)`, and its Jacobian times a vector of the arguments' form.
+
+    The product with a vector from the left is linear in it: its derivative by it is the product from the right.
+    """
+    if not isinstance(primals, tuple) or not isinstance(tangents, tuple) or len(primals) != len(tangents):
+        raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to be tuples of the same length")
+    recorded = _gt.is_grad_enabled()
+    with enable_grad():
+        own = _Leaves(primals, tuple(range(len(primals))), "jvp")
+        found = func(*own.args)
+        result, aux = found if has_aux else (found, None)
+        outputs, rebuild = _tensors("jvp", result)
+        along, _ = flatten(tangents)
+        follow = own.follow(outputs, recorded) or (recorded and any(t.requires_grad for t in along))
+        dummies = [_gt.zeros_like(out).requires_grad_() for out in outputs]
+        products = _gradients(outputs, own.leaves, dummies, True)
+        slopes = rebuild(_gradients(products, dummies, along, follow))
+    done = (_closed(result, follow), slopes)
+    return (*done, _closed(aux, follow)) if has_aux else done
+
+
+def jacrev(
+    func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Callable[..., Any]:
+    """The function that gives the derivatives of each element of `func` by some of its arguments.
+
+    One backward pass for each element. `chunk_size` is how many PyTorch takes at a time; it changes nothing here.
+    """
+    del chunk_size
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        recorded = _gt.is_grad_enabled()
+        with enable_grad():
+            own = _Leaves(args, argnums, "jacrev")
+            found = func(*own.args, **kwargs)
+            result, aux = found if has_aux else (found, None)
+            outputs, rebuild = _tensors("jacrev", result)
+            follow = own.follow(outputs, recorded)
+            blocks = []
+            for out in outputs:
+                flat = out.reshape(-1)
+                one = _gt.ones((), dtype=out.dtype)
+                rows = [_gradients([flat[i]], own.leaves, [one], follow) for i in range(flat.numel())]
+                columns = zip(*rows, strict=True) if rows else [[] for _ in own.leaves]
+                blocks.append(
+                    own.rebuild(
+                        [
+                            (_gt.stack(list(column)) if column else _gt.zeros(0)).reshape(*out.shape, *leaf.shape)
+                            for column, leaf in zip(columns, own.leaves, strict=True)
+                        ]
+                    )
+                )
+        return (rebuild(blocks), _closed(aux, follow)) if has_aux else rebuild(blocks)
+
+    return derivative
+
+
+def jacfwd(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Any]:
+    """As `jacrev`, of which it is another name: there is no forward mode, and the values are the same."""
+    if randomness != "error":
+        raise NotImplementedError(
+            f"jacfwd: randomness={randomness!r} is not there: draw before, and pass what was drawn"
+        )
+    return jacrev(func, argnums, has_aux=has_aux)
+
+
+def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """The function that gives the second derivatives of `func` by some of its arguments."""
+    return jacfwd(jacrev(func, argnums), argnums)
