@@ -221,3 +221,53 @@ def test_antialiasing_of_what_it_is_not_for() -> None:
         functional.interpolate(gt.ones(1, 1, 4), size=2, mode="linear", antialias=True)
     with pytest.raises(ValueError, match="Lanczos mode requires antialias=True"):
         functional.interpolate(gt.ones(1, 1, 4, 4), size=2, mode="lanczos")
+
+
+def grid_of(*points: tuple[float, float]) -> gt.Tensor:
+    return gt.tensor([[list(points)]], dtype=gt.float64)
+
+
+IMAGE = np.arange(12.0).reshape(1, 1, 3, 4) ** 2
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        # Pixels' centres, a point between four of them, one outside.
+        ({"align_corners": True}, [0, 121, 30.5, 0]),
+        ({"align_corners": True, "padding_mode": "border"}, [0, 121, 30.5, 0]),
+        ({"align_corners": False}, [0, 30.25, 30.5, 0]),
+        ({"align_corners": False, "padding_mode": "reflection"}, [0, 121, 30.5, 9]),
+        ({"align_corners": True, "mode": "nearest"}, [0, 121, 36, 0]),
+    ],
+)
+def test_a_grid_says_where_an_image_is_looked_at(options: dict[str, Any], want: list[float]) -> None:
+    points = grid_of((-1, -1), (1, 1), (0, 0), (-3, -1))
+    result = functional.grid_sample(gt.tensor(IMAGE), points, **options)
+    assert_close(result[0, 0, 0], want, "float64", 1e-12)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_gradients_of_a_grid_and_its_image(mode: str, padding: str) -> None:
+    image = gt.tensor(np.sin(IMAGE), requires_grad=True)
+    points = gt.tensor(np.sin(STEPS.reshape(1, 2, 3, 2)) * 1.4, requires_grad=True)
+    sample = lambda *args: functional.grid_sample(*args, mode, padding, align_corners=False)  # noqa: E731
+    assert gt.autograd.gradcheck(sample, (image, points))
+
+
+def test_an_affine_grid_turns_an_image() -> None:
+    quarter = gt.tensor([[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0]]], dtype=gt.float64)
+    image = gt.tensor(IMAGE[..., :3])
+    for corners in (True, False):
+        grid = functional.affine_grid(quarter, (1, 1, 3, 3), align_corners=corners)
+        turned = functional.grid_sample(image, grid, align_corners=corners)
+        assert_close(turned[0, 0], np.rot90(IMAGE[0, 0, :, :3]), "float64", 1e-12)
+    with pytest.warns(UserWarning, match="align_corners=False"):
+        functional.affine_grid(quarter, (1, 1, 3, 3))
+    with pytest.raises(ValueError, match="Expected a batch of 3D affine matrices of shape Nx3x4"):
+        functional.affine_grid(quarter, (1, 1, 3, 3, 3), align_corners=True)
+    with pytest.raises(RuntimeError, match="expected grid to have size 2 in last dimension"):
+        functional.grid_sample(image, gt.zeros(1, 2, 2, 3, dtype=gt.float64), align_corners=True)
+    with pytest.raises(ValueError, match="expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: 'x'"):
+        functional.grid_sample(image, grid, mode="x")

@@ -82,6 +82,7 @@ from gt.nn._pools import (
     max_unpool3d,
 )
 from gt.nn._resizing import interpolate, upsample, upsample_bilinear, upsample_nearest
+from gt.nn._sampling import affine_grid, grid_sample
 from gt.nn._windows import fold, unfold
 
 __all__ = [
@@ -91,6 +92,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -124,6 +126,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",
