@@ -25,6 +25,15 @@ pub struct Config {
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
 
+    /// Whether large tensors are spread over several workers where no signal says where they go.
+    #[arg(long, default_value = "on", value_name = "on|off", env = "GT_AUTO_SHARD", action = clap::ArgAction::Set)]
+    #[arg(value_parser = clap::builder::BoolishValueParser::new())]
+    pub auto_shard: bool,
+
+    /// Tensors from this size on are spread over several workers; with 0, all that can be, and every instruction is divided.
+    #[arg(long, value_name = "BYTES", default_value = "4M", env = "GT_SHARD_BYTES_MIN")]
+    pub shard_bytes_min: Bytes,
+
     /// Where clients connect; a name that starts with @ is abstract [default: $GT_SOCKET or /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -119,6 +128,12 @@ impl FromStr for Workers {
 /// A number of bytes, written with a suffix K, M, G or T (of 1024) or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 impl FromStr for Bytes {
     type Err = String;

@@ -7,18 +7,22 @@ use crate::modifiers::signals::Signals;
 use crate::modifiers::{MODIFIER_IDS, Pipeline};
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
+use crate::worker::groups::Groups;
 use crate::worker::{AHEAD_BYTES_MIN, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, completes, subject};
 use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
-use gt_ops::wire::{ArenaRange, Command, Completion, FREE_IDS_MAX, SLOTS_MAX, Slot, WireError, decode, slots_of};
-use gt_ops::{Instruction, OpError, Operand, TensorId};
+use gt_ops::wire::{
+    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, SLOTS_MAX, Slot, WireError, decode, slots_of,
+};
+use gt_ops::{Instruction, OpError, Operand, TensorId, Workers};
 use gt_protocol::limits::{
     ARENA_BYTES_MIN, ARENA_BYTES_PER_SESSION_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX,
 };
 use gt_protocol::{RefusalCode, Refused, SessionStatus};
 use gt_shm::port::POP_SLOTS_MAX;
 use gt_shm::{Arena, Corrupt, DaemonPort, SessionState};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -99,6 +103,9 @@ pub enum Violation {
     /// More tensors than a session may have.
     #[error("it holds {TENSORS_PER_SESSION_MAX} tensors, and no more are allowed: free some")]
     TooManyTensors,
+    /// A completion asked for twice at one time.
+    #[error("it asked for the completion {0} again before it came")]
+    TokenInUse(u64),
     /// A command that only workers are sent.
     #[error("it asked where tensors should lie in the words of a worker's stream")]
     Relocation,
@@ -112,8 +119,10 @@ pub enum Violation {
 
 /// What a visit needs besides the session.
 pub struct Context<'a> {
-    /// The session's worker.
-    pub link: &'a mut dyn WorkerLink,
+    /// The workers.
+    pub links: &'a mut [Box<dyn WorkerLink>],
+    /// The groups in which they move tensors.
+    pub groups: &'a mut Groups,
     /// What rewrites the steps.
     pub pipeline: &'a mut Pipeline,
     /// Where events go.
@@ -141,10 +150,13 @@ impl Pending {
 /// One client's session.
 pub struct Session {
     stream: Stream,
+    /// Where its tensors are unless something says otherwise.
     worker: u16,
     port: DaemonPort,
     pending: Pending,
     tensors: TensorTable,
+    /// Where there are several workers, for each completion: how many parts are to come, and what has failed.
+    parts: HashMap<u64, (u32, Result<(), Failure>)>,
     signals: Signals,
     last_id: TensorId,
     completions_in_flight: u32,
@@ -168,15 +180,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session of the worker behind `link`, called `worker` on the tape.
-    pub fn new(stream: Stream, worker: u16, port: DaemonPort, link: &mut dyn WorkerLink) -> Session {
-        link.open(stream);
+    /// A session on the workers behind `links`, at home at `worker`.
+    pub fn new(stream: Stream, worker: u16, port: DaemonPort, links: &mut [Box<dyn WorkerLink>]) -> Session {
+        for link in links {
+            link.open(stream);
+        }
         Session {
             stream,
             worker,
             port,
             pending: Pending::new(),
-            tensors: TensorTable::new(),
+            tensors: TensorTable::new(worker as usize),
+            parts: HashMap::new(),
             signals: Signals::default(),
             last_id: 0,
             completions_in_flight: 0,
@@ -199,7 +214,7 @@ impl Session {
         self.stream
     }
 
-    /// Its worker's number.
+    /// The number of the worker where it is at home.
     pub fn worker(&self) -> u16 {
         self.worker
     }
@@ -251,7 +266,7 @@ impl Session {
                 if needed > self.pending.len() {
                     break;
                 }
-                if cx.link.is_full() {
+                if cx.links.iter_mut().any(|link| link.is_full()) {
                     self.blocked = true;
                     return Ok(served);
                 }
@@ -300,7 +315,7 @@ impl Session {
                 }
                 let command = Command::Allocate { out: at.id(), meta };
                 let step = self.step(out, command, STEP_NS, wire_bytes);
-                self.send(Step { out: Some(meta), ..step }, cx)
+                self.send(Step { out: Some(meta), wish: self.signals.wish(), ..step }, cx)
             }
             Command::Write { token, id, offset_bytes, from } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Write, from.len_bytes, [id, 0, 0]);
@@ -396,18 +411,61 @@ impl Session {
             InputMeta::Tensor(meta) => Some(meta),
             InputMeta::Scalar(_) => None,
         });
-        let (gflops, gbytes_per_s) = cx.link.rates();
+        let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
         let cost = cost(op, tensors, &meta);
         let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
         instruction.out = self.tensors.insert(out, meta, Content::Defined).id();
+        let used_up = if cx.pipeline.is_empty() { 0 } else { std::mem::take(&mut instruction.last_use) };
         if instruction.last_use != 0 {
             self.consume(&instruction, cx);
         }
         let dtype = cx.metas.iter().find_map(|input| input.tensor().map(|meta| meta.dtype));
         let arithmetic = || Cost { bytes: 0, ..cost }.nanoseconds(gflops, gbytes_per_s, STEP_NS);
         let fused_ns = dtype.filter(|dtype| op.row().fuses(*dtype)).map(|_| arithmetic());
+        let last = self.names_of(&instruction, used_up);
         let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
-        self.send(Step { operands, out: Some(meta), fused_ns, ..step }, cx)
+        let wish = self.signals.wish();
+        self.send(Step { operands, out: Some(meta), fused_ns, wish, ..step }, cx)?;
+        if last.is_empty() { Ok(()) } else { self.let_go(&last, cx) }
+    }
+
+    /// What the client calls the operands that `mask` marks, each once.
+    fn names_of(&self, instruction: &Instruction, mask: u8) -> Vec<TensorId> {
+        let mut names = Vec::new();
+        for (i, operand) in instruction.inputs.as_slice().iter().enumerate().take(8) {
+            if let (1, Operand::Tensor(at)) = (mask >> i & 1, operand)
+                && let Some(tensor) = self.tensors.get_at(WorkerTensor::from_id(*at))
+                && !names.contains(&tensor.id)
+            {
+                names.push(tensor.id);
+            }
+        }
+        names
+    }
+
+    /// Frees tensors wherever they lie.
+    fn let_go(&mut self, ids: &[TensorId], cx: &mut Context<'_>) -> Result<(), Violation> {
+        let mut gone: Vec<(Workers, TensorId)> = Vec::new();
+        for id in ids {
+            let tensor = self.tensors.remove(*id).ok_or(Violation::UnknownTensor(*id))?;
+            self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [*id, 0, 0]);
+            gone.push((tensor.placement.workers(), tensor.at.id()));
+            let mut copy = tensor.copy;
+            while let Some(tensor) = self.tensors.remove(copy) {
+                gone.push((tensor.placement.workers(), tensor.at.id()));
+                copy = tensor.copy;
+            }
+        }
+        gone.sort_by_key(|(workers, _)| workers.bits());
+        for alike in gone.chunk_by(|one, other| one.0 == other.0) {
+            for few in alike.chunks(FREE_IDS_MAX) {
+                let mut ids = [0; FREE_IDS_MAX];
+                ids.iter_mut().zip(few).for_each(|(id, (_, at))| *id = *at);
+                let step = self.step(0, Command::Free { ids }, STEP_NS, 64);
+                self.send(Step { workers: alike[0].0, ..step }, cx)?;
+            }
+        }
+        Ok(())
     }
 
     /// The last use of an operand frees it: the worker drops it after the instruction, and it has no name any more.
@@ -429,6 +487,10 @@ impl Session {
     ) -> Result<(), Violation> {
         let first = ids[0];
         self.event(cx, EventKind::Recv, NO_WORKER, Subject::Free, wire_bytes, [first, ids[1], ids[2]]);
+        if !cx.pipeline.is_empty() {
+            let named = ids.iter().copied().filter(|id| *id != 0).collect::<Vec<_>>();
+            return self.let_go(&named, cx);
+        }
         for id in ids.iter_mut().filter(|id| **id != 0) {
             let tensor = self.tensors.remove(*id).ok_or(Violation::UnknownTensor(*id))?;
             self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [*id, 0, 0]);
@@ -443,6 +505,9 @@ impl Session {
         let cost_ns = cost_ns.min(STEP_NS_MAX);
         Step {
             stream: self.stream,
+            workers: Workers::one(self.worker as usize),
+            divided: false,
+            wish: None,
             origin,
             token: 0,
             operands: [0; 2],
@@ -459,7 +524,16 @@ impl Session {
         if cx.pipeline.is_empty() {
             return self.submit(step, cx);
         }
-        for step in cx.pipeline.process(step, &mut self.tensors) {
+        let (token, awaited) = (step.token, completes(subject(&step.command)));
+        let steps = cx.pipeline.process(step, &mut self.tensors);
+        if awaited {
+            let of_it = steps.iter().filter(|step| completes(subject(&step.command)));
+            let parts = of_it.map(|step| step.workers.len() as u32).sum();
+            if self.parts.insert(token, (parts, Ok(()))).is_some() {
+                return Err(Violation::TokenInUse(token));
+            }
+        }
+        for step in steps {
             self.submit(step, cx)?;
         }
         Ok(())
@@ -486,7 +560,10 @@ impl Session {
     /// Frees do: they say what need not be kept. So does an instruction that shares a tensor with those of the group,
     /// if they can be done together.
     fn goes_with_group(&self, step: &Step) -> bool {
-        let Command::Op(instruction) = &step.command else { return matches!(step.command, Command::Free { .. }) };
+        let Command::Op(instruction) = &step.command else {
+            return matches!(step.command, Command::Free { .. })
+                && self.group.first().is_some_and(|first| first.workers == step.workers);
+        };
         let shape = |step: &Step| step.out.map(|out| out.shape);
         let shares = |other: &Step| match &other.command {
             Command::Op(earlier) => instruction.inputs.as_slice().iter().any(|operand| {
@@ -496,6 +573,7 @@ impl Session {
             _ => false,
         };
         step.fused_ns.is_some()
+            && self.group.first().is_some_and(|first| (first.workers, first.divided) == (step.workers, step.divided))
             && self.group.first().is_some_and(|first| first.fused_ns.is_some() && shape(first) == shape(step))
             && self.group.len() < STAGES_MAX
             && self.group.iter().any(shares)
@@ -504,18 +582,22 @@ impl Session {
     #[inline]
     fn submit_alone(&mut self, step: &Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         self.sent(step, cx);
-        match cx.link.submit(step) {
-            Outcome::Queued => {
-                self.queued += 1;
-                Ok(())
-            }
-            Outcome::Done(result) => {
-                if step.cost_ns >= TICK_COST_NS {
-                    cx.tape.tick();
+        if let Command::Relocate(_) = step.command {
+            cx.groups.form(step.workers, cx.links);
+        }
+        for worker in step.workers.iter() {
+            let Some(link) = cx.links.get_mut(worker) else { continue };
+            match link.submit(step) {
+                Outcome::Queued => self.queued += 1,
+                Outcome::Done(result) => {
+                    if step.cost_ns >= TICK_COST_NS {
+                        cx.tape.tick();
+                    }
+                    self.finished(&step.report(result), worker as u16, cx.tape)?;
                 }
-                self.finished(&step.report(result), cx.tape)
             }
         }
+        Ok(())
     }
 
     /// Sends what is kept to the worker.
@@ -527,14 +609,18 @@ impl Session {
         for step in &group {
             self.sent(step, cx);
         }
-        let mut reports = Vec::new();
-        if cx.link.submit_all(&group, &mut |step, result| reports.push(step.report(result))) {
-            cx.tape.tick();
-            for report in reports {
-                self.finished(&report, cx.tape)?;
+        let workers = group.first().map_or(Workers::NONE, |step| step.workers);
+        for worker in workers.iter() {
+            let Some(link) = cx.links.get_mut(worker) else { continue };
+            let mut reports = Vec::new();
+            if link.submit_all(&group, &mut |step, result| reports.push(step.report(result))) {
+                cx.tape.tick();
+                for report in reports {
+                    self.finished(&report, worker as u16, cx.tape)?;
+                }
+            } else {
+                self.queued += group.len() as u64;
             }
-        } else {
-            self.queued += group.len() as u64;
         }
         group.clear();
         self.group = group;
@@ -544,27 +630,31 @@ impl Session {
     /// Accounts for a step that goes to the worker now.
     #[inline]
     fn sent(&mut self, step: &Step, cx: &mut Context<'_>) {
-        self.deficit_ns -= step.cost_ns as i64;
+        // A session's share is one of all workers.
+        self.deficit_ns -= step.cost_ns as i64 * step.workers.len() as i64 / cx.links.len() as i64;
         let subject = subject(&step.command);
         // A free is on the tape already, once for each tensor.
         if subject != Subject::Free {
             let [left, right] = step.operands;
-            self.event(cx, EventKind::WorkerSend, self.worker, subject, step.bytes, [step.origin, left, right]);
+            for worker in step.workers.iter() {
+                let about = [step.origin, left, right];
+                self.event(cx, EventKind::WorkerSend, worker as u16, subject, step.bytes, about);
+            }
         }
     }
 
-    /// A queued step has ended.
+    /// A step queued at `worker` has ended.
     ///
     /// # Errors
     /// If its completion does not fit: the client has scribbled over its cursor.
-    pub fn reported(&mut self, report: &Report, tape: &mut Tape) -> Result<(), Violation> {
+    pub fn reported(&mut self, report: &Report, worker: u16, tape: &mut Tape) -> Result<(), Violation> {
         self.queued -= 1;
-        self.finished(report, tape)
+        self.finished(report, worker, tape)
     }
 
     #[inline]
-    fn finished(&mut self, report: &Report, tape: &mut Tape) -> Result<(), Violation> {
-        let Report { subject, origin, token, bytes, result, .. } = *report;
+    fn finished(&mut self, report: &Report, worker: u16, tape: &mut Tape) -> Result<(), Violation> {
+        let Report { subject, origin, token, bytes, mut result, .. } = *report;
         if subject == Subject::Free {
             return Ok(());
         }
@@ -580,17 +670,29 @@ impl Session {
             left: 0,
             right: 0,
         };
-        tape.write(event(EventKind::WorkerRecv, self.worker));
+        tape.write(event(EventKind::WorkerRecv, worker));
         let completes = completes(subject);
         if let Err(failure) = result {
             // What is poisoned by another's failure is not an error of its own.
             if failure.instruction == origin && subject != Subject::Fetch {
-                tape.write(event(EventKind::Error, self.worker));
+                tape.write(event(EventKind::Error, worker));
                 tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
             }
         }
         if !completes {
             return Ok(());
+        }
+        if !self.parts.is_empty()
+            && let Some((left, so_far)) = self.parts.get_mut(&token)
+        {
+            // The first failure is the one that is told.
+            *left -= 1;
+            *so_far = so_far.and(result);
+            if *left > 0 {
+                return Ok(());
+            }
+            result = *so_far;
+            self.parts.remove(&token);
         }
         self.completions_in_flight -= 1;
         self.port.complete(Completion { token, result }.encode()).map_err(|_| Violation::Completions)?;
@@ -649,7 +751,11 @@ impl Session {
     ///
     /// # Errors
     /// The session's limit is reached, or the system has no more.
-    pub fn grow_arena(&mut self, bytes: u64, link: &mut dyn WorkerLink) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
+    pub fn grow_arena(
+        &mut self,
+        bytes: u64,
+        links: &mut [Box<dyn WorkerLink>],
+    ) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
         let held = self.arena_bytes_total;
         let limit = ARENA_BYTES_PER_SESSION_MAX;
         let wanted = bytes.max(ARENA_BYTES_MIN).max(held.min(ARENA_GROWTH_BYTES_MAX));
@@ -671,7 +777,9 @@ impl Session {
         self.arena_bytes.push(len);
         self.arena_bytes_total += len;
         let fd = Arc::new(fd);
-        link.add_arena(self.stream, arena, &fd);
+        for link in links {
+            link.add_arena(self.stream, arena.clone(), &fd);
+        }
         Ok((segment, len, fd))
     }
 

@@ -4,13 +4,14 @@ use crate::config::{Config, Role, WorkerKind};
 use crate::dispatcher::{Dispatcher, Parts};
 use crate::listen;
 use crate::log::InstructionLog;
-use crate::modifiers;
+use crate::modifiers::{self, Costs};
 use crate::tape::Tape;
 use crate::worker::WorkerLink;
 use crate::worker::process::{self, ProcessLink};
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use clap::Parser;
 use gt_cpu::{CpuBackend, CpuOptions};
+use gt_ops::Workers;
 use gt_protocol::WorkerInfo;
 use gt_shm::Socket;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -108,7 +109,7 @@ pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
         None => (None, None),
     };
     let links = start_workers(config)?;
-    let pipeline = modifiers::standard();
+    let pipeline = modifiers::standard(Workers::first_of(links.len()), costs(config));
     let dispatcher = Dispatcher::new(Parts { listener, client, signals, links, pipeline, tape, log })?;
     if config.private {
         // A long life must not keep a folder or a mount busy.
@@ -165,6 +166,10 @@ fn raise_descriptor_limit() {
     }
 }
 
+fn costs(config: &Config) -> Costs {
+    Costs { shard_bytes_min: config.auto_shard.then_some(config.shard_bytes_min.0), ..Costs::default() }
+}
+
 fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
     let defaults = CpuOptions::default();
     let kinds = &config.workers.0;
@@ -184,9 +189,9 @@ fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
         match kind {
             WorkerKind::Cpu => {
                 let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory });
-                links.push(Box::new(ThreadLink::start(backend, info, rates, inline_ns_max)?));
+                links.push(Box::new(ThreadLink::start(backend, index, info, rates, inline_ns_max)?));
             }
-            WorkerKind::ProcCpu => links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), info, rates)?)),
+            WorkerKind::ProcCpu => links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), index, info, rates)?)),
         }
     }
     Ok(links)

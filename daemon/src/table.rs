@@ -1,6 +1,6 @@
 //! The tensors of one session: from the client's ids to places that are reused.
 
-use gt_ops::{Meta, TensorId};
+use gt_ops::{Meta, Placement, TensorId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -52,13 +52,18 @@ pub struct Tensor {
     pub id: TensorId,
     /// How much of it is there.
     pub content: Content,
-    /// Its name at the worker.
+    /// Its name at the workers that have some of it.
     pub at: WorkerTensor,
+    /// Where it is.
+    pub placement: Placement,
+    /// The same tensor lying elsewhere as well, under a modifier's id; 0 if it does not.
+    pub copy: TensorId,
 }
 
 /// The tensors of one session.
-#[derive(Default)]
 pub struct TensorTable {
+    /// Where tensors are unless somebody says otherwise.
+    home: Placement,
     places: HashMap<TensorId, u32, KeyedState>,
     tensors: Vec<Tensor>,
     vacant: Vec<u32>,
@@ -69,9 +74,16 @@ pub struct TensorTable {
 }
 
 impl TensorTable {
-    /// No tensors.
-    pub fn new() -> TensorTable {
-        TensorTable::default()
+    /// No tensors. Those to come are on `worker` unless somebody says otherwise.
+    pub fn new(worker: usize) -> TensorTable {
+        TensorTable {
+            home: Placement::on(worker),
+            places: HashMap::default(),
+            tensors: Vec::new(),
+            vacant: Vec::new(),
+            taken: 0,
+            bytes: 0,
+        }
     }
 
     /// The tensor that the client calls `id`.
@@ -86,6 +98,28 @@ impl TensorTable {
         self.places.get(&id).map(|place| &mut self.tensors[*place as usize])
     }
 
+    /// The tensor that workers call `at`.
+    #[inline]
+    pub fn get_at(&self, at: WorkerTensor) -> Option<&Tensor> {
+        self.tensors.get(at.place()).filter(|tensor| tensor.at == at)
+    }
+
+    /// The same, to note where it is.
+    pub fn get_at_mut(&mut self, at: WorkerTensor) -> Option<&mut Tensor> {
+        self.tensors.get_mut(at.place()).filter(|tensor| tensor.at == at)
+    }
+
+    /// Lets the tensor called `id` and the one called `other` change their places at the workers.
+    pub fn swap(&mut self, id: TensorId, other: TensorId) {
+        let (Some(&first), Some(&second)) = (self.places.get(&id), self.places.get(&other)) else { return };
+        self.places.insert(id, second);
+        self.places.insert(other, first);
+        self.tensors[first as usize].id = other;
+        self.tensors[second as usize].id = id;
+        let copy = self.tensors[first as usize].copy;
+        self.tensors[first as usize].copy = std::mem::replace(&mut self.tensors[second as usize].copy, copy);
+    }
+
     /// A tensor that the client calls `id`, which it has never used before.
     #[inline]
     pub fn insert(&mut self, id: TensorId, meta: Meta, content: Content) -> WorkerTensor {
@@ -95,13 +129,13 @@ impl TensorTable {
             Some(place) => {
                 let tensor = &mut self.tensors[place as usize];
                 let at = WorkerTensor::new(place, (tensor.at.id() >> 32) as u32 + 1);
-                *tensor = Tensor { meta, bytes, id, content, at };
+                *tensor = Tensor { meta, bytes, id, content, at, placement: self.home, copy: 0 };
                 (place, at)
             }
             None => {
                 let place = self.tensors.len() as u32;
                 let at = WorkerTensor::new(place, self.taken + 1);
-                self.tensors.push(Tensor { meta, bytes, id, content, at });
+                self.tensors.push(Tensor { meta, bytes, id, content, at, placement: self.home, copy: 0 });
                 (place, at)
             }
         };
@@ -211,7 +245,7 @@ mod tests {
 
     #[test]
     fn places_are_used_again_and_names_are_not() {
-        let mut table = TensorTable::new();
+        let mut table = TensorTable::new(0);
         let first = table.insert(1, meta(2), Content::Defined);
         table.insert(2, meta(3), Content::Defined);
         assert_eq!((table.len(), table.bytes()), (2, 20));
@@ -227,7 +261,7 @@ mod tests {
 
     #[test]
     fn memory_is_given_back_and_names_still_differ() {
-        let mut table = TensorTable::new();
+        let mut table = TensorTable::new(0);
         let mut names = std::collections::HashSet::new();
         for round in 0..4 {
             for id in 1..=1000 {

@@ -21,6 +21,7 @@ pub mod lost;
 pub mod math;
 pub mod philox;
 pub mod placement;
+pub mod propagate;
 pub mod rows;
 pub mod shape;
 pub mod special;

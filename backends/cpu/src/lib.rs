@@ -41,6 +41,7 @@ use matmul::{Matrix, Product};
 use memory::Allocator;
 use pool::Pool;
 use reduce::{Reducer, Reduction, split_axes};
+use std::ptr::NonNull;
 use std::sync::Mutex;
 use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not, stream_bytes};
 
@@ -804,6 +805,12 @@ impl Backend for CpuBackend {
                 at += n;
             }
         })
+    }
+
+    fn bytes_of(&self, tensor: &Tensor) -> Option<(NonNull<u8>, usize)> {
+        // Of no elements there are no bytes, wherever they would be.
+        let start = if tensor.numel() == 0 { Some(NonNull::dangling()) } else { NonNull::new(tensor.ptr()) };
+        start.filter(|_| tensor.contiguous || tensor.numel() == 0).map(|start| (start, tensor.meta.bytes()))
     }
 
     fn meta(&self, tensor: &Tensor) -> Meta {

@@ -5,7 +5,7 @@
 //! mappings of their own, on huge pages, since page faults otherwise cost several times what a kernel does.
 
 use gt_backend::{ExecError, MemoryStats};
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -112,7 +112,7 @@ impl Allocator {
         lock(unsafe { self.heap.as_ref() })
     }
 
-    /// At least `bytes` bytes of unspecified content.
+    /// At least `bytes` bytes of unspecified content, which are initialized all the same.
     ///
     /// # Errors
     /// [`ExecError::OutOfMemory`] past the limit, or when the system has no more.
@@ -278,12 +278,12 @@ impl Heap {
     }
 }
 
-/// Room for a header and `capacity_bytes` of data; small data follow their header.
+/// Room for a header and `capacity_bytes` of data, all zeros; small data follow their header.
 fn system_allocate(capacity_bytes: usize) -> Option<(NonNull<Block>, *mut u8)> {
     let mapped = capacity_bytes >= MAP_BYTES_MIN;
     let data = if mapped { Some(map(capacity_bytes)?) } else { None };
     // SAFETY: the layout is not of size 0.
-    let block = unsafe { alloc(header_layout(capacity_bytes)) };
+    let block = unsafe { alloc_zeroed(header_layout(capacity_bytes)) };
     match (NonNull::new(block.cast::<Block>()), data) {
         (Some(header), Some(data)) => Some((header, data)),
         // SAFETY: the layout has `capacity_bytes` after the header.
@@ -398,7 +398,7 @@ fn unmap(data: *mut u8, bytes: usize) {
 fn map(bytes: usize) -> Option<*mut u8> {
     let layout = Layout::from_size_align(bytes, ALIGN_BYTES).ok()?;
     // SAFETY: not of size 0.
-    let data = unsafe { alloc(layout) };
+    let data = unsafe { alloc_zeroed(layout) };
     (!data.is_null()).then_some(data)
 }
 

@@ -89,6 +89,17 @@ impl LocalGroup {
         Ok(LocalGroup { fd })
     }
 
+    /// Breaks the group for whoever has joined it or will: one of its ranks will not come.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Setup`] if its memory cannot be mapped.
+    pub fn abort(&self) -> Result<()> {
+        let fd = self.fd.try_clone().map_err(|error| CollectiveError::setup("end a group", error))?;
+        let group = Group::new(Board::open(fd)?, false, PATIENCE_DEFAULT);
+        group.break_up(Reason::Aborted, 0);
+        Ok(())
+    }
+
     /// What a rank joins by; close-on-exec.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

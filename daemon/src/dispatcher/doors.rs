@@ -142,7 +142,7 @@ impl Dispatcher {
         });
         let worker = self.least_used_worker();
         let stream = Stream { session: serial, place: place as u32 };
-        let mut session = Session::new(stream, worker, port, &mut *self.links[worker as usize]);
+        let mut session = Session::new(stream, worker, port, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
             tracing::info!(
@@ -194,7 +194,7 @@ impl Dispatcher {
         match message {
             ClientMessage::GrowArena { bytes } => {
                 let granted = match &mut connection.session {
-                    Some(session) => session.grow_arena(bytes, &mut *self.links[session.worker() as usize]),
+                    Some(session) => session.grow_arena(bytes, &mut self.links),
                     None => Err(Refused::new(RefusalCode::NotPermitted, "only a client's session has arenas")),
                 };
                 match granted {
@@ -295,7 +295,9 @@ impl Dispatcher {
             self.unwatch(session.port().doorbell().as_fd());
             session.set_state(SessionState::Closed);
             self.hot.retain(|hot| *hot != place);
-            self.links[session.worker() as usize].close(session.stream());
+            for link in &mut self.links {
+                link.close(session.stream());
+            }
             self.tape_connection(serial, EventKind::Disconnect);
             // A table of a million tensors takes its time to go.
             self.janitor.dispose(session);

@@ -16,6 +16,7 @@ use crate::session::Session;
 use crate::spin::Spin;
 use crate::tape::Tape;
 use crate::worker::WorkerLink;
+use crate::worker::groups::Groups;
 use gt_ops::infer::InputMeta;
 use gt_shm::{SessionState, Socket};
 use nix::sys::signalfd::SignalFd;
@@ -102,6 +103,7 @@ pub struct Dispatcher {
     listening_paused: bool,
     signals: SignalFd,
     links: Vec<Box<dyn WorkerLink>>,
+    groups: Groups,
     pipeline: Pipeline,
     tape: Tape,
     log: Option<InstructionLog>,
@@ -141,6 +143,7 @@ impl Dispatcher {
             listening_paused: false,
             signals,
             links,
+            groups: Groups::default(),
             pipeline,
             tape,
             log,

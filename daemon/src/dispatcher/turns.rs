@@ -13,6 +13,9 @@ impl Dispatcher {
     /// Hands what workers have done to their sessions. True if there was something.
     pub(super) fn take_reports(&mut self) -> bool {
         let mut any = false;
+        if self.links.len() > 1 {
+            self.groups.look_after(&self.links);
+        }
         for index in 0..self.links.len() {
             if !self.links[index].is_busy() {
                 continue;
@@ -25,7 +28,7 @@ impl Dispatcher {
                     continue;
                 }
                 let Some(session) = &mut connection.session else { continue };
-                let ended = session.reported(&report, &mut self.tape);
+                let ended = session.reported(&report, index as u16, &mut self.tape);
                 if let Err(violation) = ended {
                     self.violated(place, &violation);
                 }
@@ -53,9 +56,13 @@ impl Dispatcher {
                 continue;
             }
             session.deficit_ns = (session.deficit_ns + QUANTUM_NS).min(QUANTUM_NS);
-            let link = &mut *self.links[session.worker() as usize];
-            let mut context =
-                Context { link, pipeline: &mut self.pipeline, tape: &mut self.tape, metas: &mut self.metas };
+            let mut context = Context {
+                links: &mut self.links,
+                groups: &mut self.groups,
+                pipeline: &mut self.pipeline,
+                tape: &mut self.tape,
+                metas: &mut self.metas,
+            };
             match session.visit(&mut context) {
                 Ok(served) => {
                     any |= served | session.spent;

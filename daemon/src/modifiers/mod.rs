@@ -4,11 +4,14 @@
 //! and may pass it on, change it, hold it back or send others; it must not change what the client computes. With no
 //! modifier a step goes straight to its worker.
 
+pub mod collectives;
+pub mod sharding;
 pub mod signals;
 
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::worker::Step;
-use gt_ops::{Meta, TensorId};
+use gt_ops::{Meta, TensorId, Workers};
+pub use sharding::{Costs, Sharding};
 
 /// What a modifier has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,10 +47,15 @@ impl Output<'_> {
         self.steps.push(step);
     }
 
-    /// A name for a new tensor of the session: the one to give it back with, and the worker's.
+    /// A name for a new tensor of the session: the one to give it back with, and the workers'.
     pub fn allocate(&mut self, meta: Meta) -> (TensorId, WorkerTensor) {
         *self.next_id += 1;
         (*self.next_id, self.tensors.insert(*self.next_id, meta, Content::Defined))
+    }
+
+    /// The session's tensors.
+    pub fn tensors(&mut self) -> &mut TensorTable {
+        self.tensors
     }
 
     /// Gives a name back, after a step that frees the tensor was pushed.
@@ -65,9 +73,11 @@ pub struct Pipeline {
     next_id: TensorId,
 }
 
-/// The modifiers of this version.
-pub fn standard() -> Pipeline {
-    Pipeline::new(Vec::new())
+/// The modifiers of this version, for a daemon with `workers`. One worker needs none.
+pub fn standard(workers: Workers, costs: Costs) -> Pipeline {
+    let modifiers: Vec<Box<dyn StreamModifier>> =
+        if workers.len() > 1 { vec![Box::new(Sharding::new(workers, costs))] } else { Vec::new() };
+    Pipeline::new(modifiers)
 }
 
 impl Pipeline {

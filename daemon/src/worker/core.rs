@@ -1,12 +1,15 @@
 //! What a worker does: executes steps on its backend and keeps their results, or why they failed.
 
+use super::relocate::relocate;
 use crate::table::WorkerTensor;
 use gt_backend::{Backend, ExecError, HostRange, Input};
+use gt_collectives::{CommStats, Communicator};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::wire::{ArenaRange, Command, Failure, Fault};
-use gt_ops::{Instruction, Meta, Op, Operand, Scalar, TensorId};
+use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation};
+use gt_ops::{Instruction, Meta, Op, Operand, Scalar, TensorId, Workers};
 use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
 use gt_shm::Arena;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -96,12 +99,28 @@ impl<T> Tensors<T> {
 pub struct Core<B: Backend> {
     backend: B,
     streams: Vec<Option<Tensors<B::Tensor>>>,
+    /// The groups in which this worker moves tensors, and its number.
+    groups: HashMap<Workers, Box<dyn Communicator>>,
+    number: usize,
 }
 
 impl<B: Backend> Core<B> {
-    /// A worker without sessions.
-    pub fn new(backend: B) -> Core<B> {
-        Core { backend, streams: Vec::new() }
+    /// A worker without sessions, which others know by `number`.
+    pub fn new(backend: B, number: usize) -> Core<B> {
+        Core { backend, streams: Vec::new(), groups: HashMap::new(), number }
+    }
+
+    /// Takes its place among `workers`; without one, leaves them.
+    pub fn join(&mut self, workers: Workers, place: Option<Box<dyn Communicator>>) {
+        match place {
+            Some(place) => self.groups.insert(workers, place),
+            None => self.groups.remove(&workers),
+        };
+    }
+
+    /// What it has done in each of its groups.
+    pub fn groups(&self) -> impl Iterator<Item = CommStats> {
+        self.groups.values().map(|group| group.stats())
     }
 
     /// The device.
@@ -158,6 +177,10 @@ impl<B: Backend> Core<B> {
         let Some(Some(stream)) = self.streams.get_mut(place as usize) else {
             return Err(defect("a step of a session that was never opened", origin, None));
         };
+        if let Command::Relocate(relocation) = command {
+            // The others wait for this one: also where nobody wants the tensor any more.
+            return relocated(&mut self.backend, &mut self.groups, self.number, stream, origin, relocation);
+        }
         if stream.shared.cancelled.load(Relaxed) {
             return Err(Failure { fault: Fault::Internal, instruction: origin, op: None });
         }
@@ -179,10 +202,9 @@ impl<B: Backend> Core<B> {
             }
             Command::Write { id, offset_bytes, from, .. } => write(backend, stream, origin, *id, *offset_bytes, from),
             Command::Sync { .. } => Ok(()),
-            Command::Signal { .. } | Command::DefineSignal { .. } => {
-                Err(defect("a signal, which is for the dispatcher", origin, None))
+            Command::Signal { .. } | Command::DefineSignal { .. } | Command::Relocate(_) => {
+                Err(defect("a command that is for others", origin, None))
             }
-            Command::Relocate(_) => Err(defect("a relocation without other workers", origin, None)),
         }
     }
 }
@@ -279,6 +301,32 @@ fn repeats(instruction: &Instruction) -> bool {
     operands.iter().enumerate().any(|(i, operand)| {
         operand.tensor().is_some() && operands[..i].iter().any(|earlier| earlier.tensor() == operand.tensor())
     })
+}
+
+fn relocated<B: Backend>(
+    backend: &mut B,
+    groups: &mut HashMap<Workers, Box<dyn Communicator>>,
+    number: usize,
+    stream: &mut Tensors<B::Tensor>,
+    origin: TensorId,
+    relocation: &Relocation,
+) -> Result<(), Failure> {
+    let workers = relocation.from.workers().with(relocation.to.workers());
+    let input = relocation.from.workers().contains(number).then(|| match stream.get(relocation.input) {
+        Some(tensor) => tensor.as_ref().map_err(|failure| *failure),
+        None => Err(defect("a move of a tensor that was never made", origin, None)),
+    });
+    let made = match groups.get_mut(&workers) {
+        Some(group) => relocate(backend, &mut **group, number, origin, relocation, input),
+        None => Err(defect("a move among workers that are no group", origin, None)),
+    };
+    let result = made.as_ref().map(drop).map_err(|failure| *failure);
+    match made {
+        Ok(Some(tensor)) => stream.put(relocation.out, Ok(tensor)),
+        Err(failure) if relocation.to.workers().contains(number) => stream.put(relocation.out, Err(failure)),
+        _ => {}
+    }
+    result
 }
 
 fn fetch<B: Backend>(
@@ -399,6 +447,9 @@ mod tests {
             unsafe { to.as_ptr().cast::<u32>().write_unaligned(tensor.1) };
             Ok(())
         }
+        fn bytes_of(&self, _: &(Meta, u32)) -> Option<(NonNull<u8>, usize)> {
+            None
+        }
         fn meta(&self, tensor: &(Meta, u32)) -> Meta {
             tensor.0
         }
@@ -426,7 +477,7 @@ mod tests {
     }
 
     fn core() -> (Core<Fake>, Arc<StreamShared>) {
-        let mut core = Core::new(Fake::default());
+        let mut core = Core::new(Fake::default(), 0);
         let shared = Arc::new(StreamShared::default());
         core.open(0, shared.clone());
         core.run(0, 1, &instruction(Op::Full, at(1), &[], 0), Some(&meta())).unwrap();

@@ -9,14 +9,19 @@
 
 mod ahead;
 mod core;
+pub mod groups;
 pub mod process;
 mod queue;
+mod relocate;
 mod serve;
 pub mod thread;
 
 pub use self::ahead::{AHEAD_BYTES_MIN, Job, STAGES_MAX};
 pub use self::core::Core;
 
+use gt_collectives::local::LocalCommunicator;
+use gt_collectives::{CollectiveError, Communicator};
+use gt_ops::placement::{Wish, Workers};
 use gt_ops::text::Subject;
 use gt_ops::wire::{Command, Failure};
 use gt_ops::{Meta, TensorId};
@@ -40,6 +45,12 @@ pub struct Stream {
 pub struct Step {
     /// For whom.
     pub stream: Stream,
+    /// Who does it.
+    pub workers: Workers,
+    /// Each of them has its part of the result only, of a shape of its own.
+    pub divided: bool,
+    /// Where a signal asks the result to be. Nobody need heed it.
+    pub wish: Option<Wish>,
     /// What the client calls the result, or the tensor whose bytes are moved; 0 where there is none.
     pub origin: TensorId,
     /// The client's name for the completion, of what [`completes`].
@@ -110,6 +121,16 @@ pub trait WorkerLink {
     /// Cancels what is queued for a session, then frees its tensors and lets go of its arenas.
     fn close(&mut self, stream: Stream);
 
+    /// Whether it shares the dispatcher's memory.
+    fn is_thread(&self) -> bool;
+
+    /// How often it lost all it held, and with it its places in groups.
+    fn losses(&self) -> u64;
+
+    /// Offers it a place in the group of `workers`; what is submitted from now on may move tensors among them. Without
+    /// a place it leaves the group.
+    fn join(&mut self, workers: Workers, place: Option<Place>);
+
     /// True while the worker has as much to do as it should have at one time: submit nothing now.
     fn is_full(&mut self) -> bool;
 
@@ -144,6 +165,38 @@ pub trait WorkerLink {
 
     /// Ends the worker, after what is queued. Waits for it for at most `patience`.
     fn stop(&mut self, patience: Duration);
+}
+
+/// A worker's place in a group.
+pub enum Place {
+    /// For a thread of this process.
+    Thread(Box<dyn Communicator>),
+    /// For a worker elsewhere, and for a thread among such: it joins as a rank of the group behind the descriptor.
+    Shared {
+        /// The group's memory.
+        group: Arc<OwnedFd>,
+        /// Which rank.
+        rank: usize,
+    },
+}
+
+impl Place {
+    /// Takes it, waiting for the others of a shared group.
+    ///
+    /// # Errors
+    /// The group broke before it was complete.
+    pub fn take(self) -> Result<Box<dyn Communicator>, CollectiveError> {
+        match self {
+            Place::Thread(communicator) => Ok(communicator),
+            Place::Shared { group, rank } => {
+                let fd = group.try_clone().map_err(|error| CollectiveError::Setup {
+                    what: format!("join a group as rank {rank}"),
+                    why: error.to_string(),
+                })?;
+                Ok(Box::new(LocalCommunicator::join(fd, rank, groups::PATIENCE)?))
+            }
+        }
+    }
 }
 
 /// What a command is called on the tape.

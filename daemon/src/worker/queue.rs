@@ -30,6 +30,10 @@ pub mod kind {
     pub const STOP: u64 = 5;
     /// What comes next beside the ring is to be done now.
     pub const MESSAGE: u64 = 6;
+    /// A place in a group is to be taken; which group, and the place, as the link says.
+    pub const JOIN: u64 = 7;
+    /// A group is to be left.
+    pub const LEAVE: u64 = 8;
 }
 
 /// The word of a report that says how many bytes the worker's tensors take.

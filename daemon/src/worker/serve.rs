@@ -4,8 +4,9 @@ use super::core::{Core, StreamShared};
 use super::queue::{QUEUED_NS_MAX, REPORT_MEMORY_WORD, kind};
 use super::{Job, STAGES_MAX, completes, subject};
 use gt_backend::Backend;
-use gt_ops::TensorId;
+use gt_collectives::Communicator;
 use gt_ops::wire::{Command, Completion, Failure, SLOTS_MAX, Slot, decode};
+use gt_ops::{TensorId, Workers};
 use gt_shm::Full;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -50,6 +51,9 @@ pub trait Transport {
 
     /// Does what comes next beside the ring. False if it does not come.
     fn message(&mut self) -> bool;
+
+    /// The next place in a group that was offered; may wait for the others of the group.
+    fn place(&mut self) -> Option<Box<dyn Communicator>>;
 }
 
 /// How many slots the first step of `slots` takes, if it is all there.
@@ -150,6 +154,15 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 if !self.transport.message() {
                     return None;
                 }
+                Ok(())
+            }
+            kind::JOIN => {
+                let place = self.transport.place();
+                core.join(Workers::from_bits(slots[start][5]), place);
+                Ok(())
+            }
+            kind::LEAVE => {
+                core.join(Workers::from_bits(slots[start][5]), None);
                 Ok(())
             }
             _ => return None,

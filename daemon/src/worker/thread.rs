@@ -7,14 +7,16 @@
 use super::core::{Core, StreamShared};
 use super::queue::{Nonsense, Queue, STEPS_MAX, WORK_SLOTS, Wire, kind};
 use super::serve::{Transport, Worker};
-use super::{Job, Outcome, Report, Step, Stream, WorkerLink};
+use super::{Job, Outcome, Place, Report, Step, Stream, WorkerLink};
 use gt_backend::Backend;
-use gt_ops::wire::{Failure, Slot};
+use gt_collectives::Communicator;
+use gt_ops::Workers;
+use gt_ops::wire::{Command, Failure, Slot};
 use gt_protocol::WorkerInfo;
 use gt_shm::mem::HeapMem;
 use gt_shm::port::spin_default;
 use gt_shm::{Arena, Consumer, Doorbell, FifoReceiver, FifoSender, Full, Producer, fifo, heap_ring};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -34,6 +36,9 @@ const STOP_NAP: Duration = Duration::from_micros(50);
 /// Sessions whose worker has not opened them yet.
 type Opening = Arc<Mutex<HashMap<u64, Arc<StreamShared>>>>;
 
+/// Places in groups that a worker has not taken yet, in order.
+type Joining = Arc<Mutex<VecDeque<Place>>>;
+
 /// The link to a worker thread.
 pub struct ThreadLink<B: Backend> {
     info: WorkerInfo,
@@ -43,6 +48,7 @@ pub struct ThreadLink<B: Backend> {
     queue: Queue<HeapWire>,
     bell: Arc<Doorbell>,
     opening: Opening,
+    joining: Joining,
     shared: HashMap<u64, Arc<StreamShared>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -75,24 +81,30 @@ impl Wire for HeapWire {
 }
 
 impl<B: Backend + Send + 'static> ThreadLink<B> {
-    /// Starts a worker on `backend`, called what `info` says, which does `rates` gigaflops and gigabytes a second.
+    /// Starts worker `number` on `backend`, called what `info` says, which does `rates` gigaflops and gigabytes a second.
     /// Steps up to `inline_ns_max` are done by the caller.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
     pub fn start(
         backend: B,
+        number: usize,
         info: WorkerInfo,
         rates: (f64, f64),
         inline_ns_max: u64,
     ) -> std::io::Result<ThreadLink<B>> {
-        let core = Arc::new(Mutex::new(Core::new(backend)));
+        let core = Arc::new(Mutex::new(Core::new(backend, number)));
         let (work, receiver) = fifo(WORK_SLOTS);
         let (reports_out, reports) = heap_ring(STEPS_MAX as u32);
         let bell = Arc::new(Doorbell::new().map_err(std::io::Error::other)?);
-        let opening = Opening::default();
-        let transport =
-            HeapTransport { work: receiver, reports: reports_out, bell: bell.clone(), opening: opening.clone() };
+        let (opening, joining) = (Opening::default(), Joining::default());
+        let transport = HeapTransport {
+            work: receiver,
+            reports: reports_out,
+            bell: bell.clone(),
+            opening: opening.clone(),
+            joining: joining.clone(),
+        };
         let worker = Worker::new(core.clone(), transport);
         let thread = std::thread::Builder::new().name(format!("gt-{}", info.name)).spawn(|| worker.run())?;
         Ok(ThreadLink {
@@ -103,6 +115,7 @@ impl<B: Backend + Send + 'static> ThreadLink<B> {
             queue: Queue::new(HeapWire { work, reports }),
             bell,
             opening,
+            joining,
             shared: HashMap::new(),
             thread: Some(thread),
         })
@@ -162,6 +175,25 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.queue.control(kind::CLOSE, stream, [0; 3]);
     }
 
+    fn is_thread(&self) -> bool {
+        true
+    }
+
+    fn losses(&self) -> u64 {
+        0
+    }
+
+    fn join(&mut self, workers: Workers, place: Option<Place>) {
+        let what = match place {
+            Some(place) => {
+                self.joining.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
+                kind::JOIN
+            }
+            None => kind::LEAVE,
+        };
+        self.queue.control(what, Stream { session: 0, place: 0 }, [workers.bits(), 0, 0]);
+    }
+
     #[inline]
     fn is_full(&mut self) -> bool {
         self.queue.is_full()
@@ -169,10 +201,13 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     #[inline]
     fn submit(&mut self, step: &Step) -> Outcome {
+        // What waits for other workers never runs on the thread that drives them.
         if step.cost_ns <= self.inline_ns_max
+            && !matches!(step.command, Command::Relocate(_))
             && let Some(mut core) = self.idle_core()
         {
-            return Outcome::Done(core.run(step.stream.place, step.origin, &step.command, step.out.as_ref()));
+            let out = step.out.as_ref().filter(|_| !step.divided);
+            return Outcome::Done(core.run(step.stream.place, step.origin, &step.command, out));
         }
         let idle = self.queue.is_empty();
         self.queue.step(step);
@@ -263,6 +298,7 @@ struct HeapTransport {
     reports: Producer<HeapMem>,
     bell: Arc<Doorbell>,
     opening: Opening,
+    joining: Joining,
 }
 
 impl Transport for HeapTransport {
@@ -292,5 +328,15 @@ impl Transport for HeapTransport {
     fn message(&mut self) -> bool {
         // Threads share memory: nothing comes beside the ring.
         true
+    }
+    fn place(&mut self) -> Option<Box<dyn Communicator>> {
+        let next = self.joining.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        match next?.take() {
+            Ok(communicator) => Some(communicator),
+            Err(error) => {
+                tracing::warn!(target: "gtd::worker", %error, "a group was not joined");
+                None
+            }
+        }
     }
 }

@@ -69,7 +69,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             ..WorkerInfo::default()
         };
         let backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 30 });
-        let link = ThreadLink::start(backend, info, (10.0, 10.0), 1000).unwrap();
+        let link = ThreadLink::start(backend, 0, info, (10.0, 10.0), 1000).unwrap();
         let parts = Parts {
             listener: Some(Socket::listen(&socket).unwrap()),
             client: Some(theirs),

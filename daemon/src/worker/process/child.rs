@@ -4,10 +4,11 @@
 //! told to, when the socket hangs up, or with the daemon.
 
 use super::{Message, Ready, loss_of};
-use crate::worker::Core;
 use crate::worker::core::StreamShared;
 use crate::worker::queue::kind;
 use crate::worker::serve::{Transport, Worker};
+use crate::worker::{Core, Place};
+use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::wire::Slot;
 use gt_protocol::WorkerInfo;
@@ -35,7 +36,7 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     reset_signals()?;
     // Whatever becomes of the daemon, this process does not outlive it.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    let (Message::Start { info, report_slots, work_slots }, fds) =
+    let (Message::Start { info, number, report_slots, work_slots }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
     else {
         return Err("the daemon said something else before it said what this worker is".into());
@@ -44,7 +45,7 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     let port = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?;
     name_process(&info);
     let options = CpuOptions { threads: info.threads as usize, memory_bytes_limit: info.memory_bytes_limit as usize };
-    let core = Core::new(CpuBackend::new(options));
+    let core = Core::new(CpuBackend::new(options), number);
     gt_protocol::link::send(&socket, &Ready { version: env!("CARGO_PKG_VERSION").into() }, &[], START_DEADLINE)?;
     let (reports, steps) = port.split();
     let transport = PortTransport { socket, steps, reports, sessions: HashMap::new() };
@@ -91,7 +92,17 @@ impl PortTransport {
                 }
                 Ok(())
             }
-            Message::Start { .. } => Err("it was started twice".into()),
+            Message::Start { .. } | Message::Place { .. } => Err("a message that comes at another time".into()),
+        }
+    }
+
+    fn take_place(&mut self) -> Result<Box<dyn Communicator>, Box<dyn Error>> {
+        match gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)? {
+            (Message::Place { rank }, fds) => {
+                let group = fds.into_iter().next().ok_or("a place in a group without its memory")?;
+                Ok(Place::Shared { group: Arc::new(group), rank }.take()?)
+            }
+            _ => Err("another message than the place in a group that was announced".into()),
         }
     }
 }
@@ -134,5 +145,14 @@ impl Transport for PortTransport {
             tracing::error!(target: "gtd::worker", %error, "a message of the daemon's could not be taken");
         }
         taken.is_ok()
+    }
+    fn place(&mut self) -> Option<Box<dyn Communicator>> {
+        match self.take_place() {
+            Ok(communicator) => Some(communicator),
+            Err(error) => {
+                tracing::warn!(target: "gtd::worker", %error, "a group was not joined");
+                None
+            }
+        }
     }
 }

@@ -88,11 +88,11 @@ impl Keeper {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub fn start(program: PathBuf, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
+    pub fn start(program: PathBuf, number: usize, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
         let shared = Arc::<Shared>::default();
         let (sender, news) = channel();
         let name = format!("gt-keeps-{}", info.name);
-        let keeping = Keeping { program, info, bell, shared: shared.clone(), news: sender };
+        let keeping = Keeping { program, number, info, bell, shared: shared.clone(), news: sender };
         let thread = std::thread::Builder::new().name(name).spawn(move || keeping.run())?;
         Ok(Keeper { shared, news, thread })
     }
@@ -128,6 +128,7 @@ impl Keeper {
 /// The thread's side.
 struct Keeping {
     program: PathBuf,
+    number: usize,
     info: WorkerInfo,
     bell: Doorbell,
     shared: Arc<Shared>,
@@ -179,8 +180,12 @@ impl Keeping {
         let started = || -> Result<Child, Error> {
             let pid = rustix::process::Pid::from_child(&process);
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-            let message =
-                Message::Start { info: self.info.clone(), report_slots: STEPS_MAX as u32, work_slots: WORK_SLOTS };
+            let message = Message::Start {
+                info: self.info.clone(),
+                number: self.number,
+                report_slots: STEPS_MAX as u32,
+                work_slots: WORK_SLOTS,
+            };
             gt_protocol::link::send(&ours, &message, &fds.as_array(), READY_DEADLINE).map_err(Error::other)?;
             let (Ready { version }, _) = gt_protocol::link::recv(&ours, 0, READY_DEADLINE).map_err(Error::other)?;
             if version != env!("CARGO_PKG_VERSION") {

@@ -16,7 +16,8 @@ pub mod keeper;
 
 use self::keeper::{Child, Keeper, News};
 use super::queue::{Nonsense, Queue, Wire, kind};
-use super::{Outcome, Report, Step, Stream, WorkerLink};
+use super::{Outcome, Place, Report, Step, Stream, WorkerLink};
+use gt_ops::Workers;
 use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Failure, Fault, Slot};
 use gt_protocol::{WorkerInfo, WorkerState};
@@ -35,6 +36,8 @@ pub enum Message {
     Start {
         /// What users are told of the worker; it computes with so many threads and keeps to that limit.
         info: WorkerInfo,
+        /// Its number among the workers.
+        number: usize,
         /// Room for reports.
         report_slots: u32,
         /// Room for steps.
@@ -46,6 +49,11 @@ pub enum Message {
         session: u64,
         /// Its length.
         bytes: u64,
+    },
+    /// A place in a group. With the descriptor of the group's memory.
+    Place {
+        /// Which rank.
+        rank: usize,
     },
 }
 
@@ -129,14 +137,14 @@ impl Wire for PortWire {
 }
 
 impl ProcessLink {
-    /// Starts a worker, called what `info` says, which does `rates` gigaflops and gigabytes a second. Its process runs
+    /// Starts worker `number`, called what `info` says, which does `rates` gigaflops and gigabytes a second. Its process runs
     /// `program`, which is `gtd`; it is not waited for.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn start(program: PathBuf, info: WorkerInfo, rates: (f64, f64)) -> std::io::Result<ProcessLink> {
+    pub fn start(program: PathBuf, number: usize, info: WorkerInfo, rates: (f64, f64)) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
-        let keeper = Keeper::start(program, info.clone(), bell.try_clone().map_err(std::io::Error::other)?)?;
+        let keeper = Keeper::start(program, number, info.clone(), bell.try_clone().map_err(std::io::Error::other)?)?;
         Ok(ProcessLink {
             name: WorkerName::new(&info.name),
             info: WorkerInfo { state: WorkerState::Starting, ..info },
@@ -301,6 +309,31 @@ impl WorkerLink for ProcessLink {
     fn close(&mut self, stream: Stream) {
         self.sessions.remove(&stream.session);
         self.control(kind::CLOSE, stream);
+    }
+
+    fn is_thread(&self) -> bool {
+        false
+    }
+
+    fn losses(&self) -> u64 {
+        self.info.losses.into()
+    }
+
+    fn join(&mut self, workers: Workers, place: Option<Place>) {
+        if self.child.is_none() {
+            // The next process is in no group until one is formed anew.
+            return;
+        }
+        let what = match place {
+            Some(Place::Shared { group, rank }) => {
+                self.letters.push_back(Letter { message: Message::Place { rank }, fd: group });
+                self.post();
+                kind::JOIN
+            }
+            Some(Place::Thread(_)) => return tracing::error!(target: "gtd::worker", "a place among threads"),
+            None => kind::LEAVE,
+        };
+        self.queue.control(what, Stream { session: 0, place: 0 }, [workers.bits(), 0, 0]);
     }
 
     #[inline]

@@ -1,0 +1,176 @@
+//! How a tensor comes to lie elsewhere: what its workers are told, and what that costs.
+
+use super::Output;
+use crate::table::{Tensor, WorkerTensor};
+use crate::worker::Step;
+use gt_ops::placement::Join;
+use gt_ops::propagate::slice_of;
+use gt_ops::wire::{Command, Relocation};
+use gt_ops::{Attrs, Inputs, Instruction, Meta, Op, Operand, Placement, TensorId, Workers};
+
+/// The estimated time in which workers meet, nanoseconds.
+const MEETING_NS: f64 = 20_000.0;
+
+/// How long a tensor of `bytes` takes to get from one placement to another, nanoseconds, where `bytes_per_ns` move
+/// between two workers.
+pub fn move_ns(from: &Placement, to: &Placement, bytes: u64, bytes_per_ns: f64) -> f64 {
+    if is_there(from, to) || is_cut(from, to) {
+        return 0.0;
+    }
+    let bytes = bytes as f64;
+    let others = |workers: &Workers| (workers.len() - 1) as f64 / workers.len() as f64;
+    let moved = match (from, to) {
+        (Placement::Partial { workers, .. }, Placement::Sharded { workers: same, .. }) if workers == same => {
+            others(workers) * bytes
+        }
+        (Placement::Partial { workers, .. }, Placement::Replicated { workers: same }) if workers == same => {
+            2.0 * others(workers) * bytes
+        }
+        (Placement::Partial { workers, .. }, _) => 2.0 * others(workers) * bytes + bytes,
+        (Placement::Sharded { workers, .. }, Placement::Sharded { workers: same, .. }) if workers == same => {
+            bytes / workers.len() as f64
+        }
+        (Placement::Sharded { workers, .. }, Placement::Replicated { workers: same }) if workers == same => {
+            others(workers) * bytes
+        }
+        (_, Placement::Replicated { workers }) => bytes * workers.without(from.workers()).len().max(1) as f64,
+        _ => bytes,
+    };
+    MEETING_NS + moved / bytes_per_ns
+}
+
+/// Whether what lies as `from` says lies as `to` says as well.
+pub fn is_there(from: &Placement, to: &Placement) -> bool {
+    match (from, to) {
+        (Placement::Replicated { workers }, Placement::Replicated { workers: wanted }) => workers.contains_all(*wanted),
+        _ => from == to,
+    }
+}
+
+/// Whether each worker has its part in what it has already.
+fn is_cut(from: &Placement, to: &Placement) -> bool {
+    match (from, to) {
+        (Placement::Replicated { workers }, Placement::Sharded { workers: wanted, .. }) => {
+            workers.contains_all(*wanted)
+        }
+        _ => false,
+    }
+}
+
+/// The name under which `tensor` lies as `to` says, which may be replicated or sharded; what must be done for that is
+/// pushed. `step` is the one it is needed for.
+///
+/// What was moved is kept beside the tensor, for the next that needs it, until the tensor is freed. Where all that the
+/// old place had is in the new one too, the new one takes its place.
+pub fn bring(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) -> WorkerTensor {
+    let mut next = tensor.id;
+    let mut nearest = *tensor;
+    while let Some(copy) = out.tensors().get(next).copied() {
+        if is_there(&copy.placement, to) {
+            return copy.at;
+        }
+        if is_cut(&copy.placement, to) {
+            nearest = copy;
+        }
+        next = copy.copy;
+    }
+    let mut source = nearest;
+    if let Placement::Partial { workers, .. } = source.placement
+        && to.workers() != workers
+    {
+        // Joined where it is; from there it goes on.
+        bring(&source, &Placement::Replicated { workers }, step, out);
+        let Some(joined) = out.tensors().get(source.id).copied() else { return source.at };
+        source = joined;
+        if is_there(&source.placement, to) {
+            return source.at;
+        }
+    }
+    let at = relocate(&source, to, step, out);
+    let id = out.tensors().get_at(at).map_or(0, |moved| moved.id);
+    let replaces = match (&source.placement, to) {
+        (Placement::Partial { .. }, _) => true,
+        (Placement::Replicated { workers }, Placement::Replicated { workers: more }) => more.contains_all(*workers),
+        _ => false,
+    };
+    if replaces {
+        replace(source.id, id, step, out);
+    } else if let Some(main) = out.tensors().get(tensor.id).map(|main| main.at) {
+        let first = out.tensors().get_at(main).map_or(0, |main| main.copy);
+        if let Some(copy) = out.tensors().get_at_mut(at) {
+            copy.copy = first;
+        }
+        if let Some(main) = out.tensors().get_at_mut(main) {
+            main.copy = id;
+        }
+    }
+    at
+}
+
+/// Lets the tensor called `id` be what is called `other`, and frees what it was.
+pub fn replace(id: TensorId, other: TensorId, step: &Step, out: &mut Output<'_>) {
+    out.tensors().swap(id, other);
+    if let Some(old) = out.tensors().get(other).copied() {
+        free(&old, step, out);
+    }
+}
+
+/// Frees a tensor of a modifier's.
+pub fn free(tensor: &Tensor, step: &Step, out: &mut Output<'_>) {
+    let ids = [tensor.at.id(), 0, 0, 0, 0, 0, 0];
+    out.push(follow(step, tensor.placement.workers(), Command::Free { ids }, None));
+    out.release(tensor.id);
+}
+
+/// A step for the sake of `step`, done by `workers`.
+pub fn follow(step: &Step, workers: Workers, command: Command, whole: Option<Meta>) -> Step {
+    Step {
+        workers,
+        divided: false,
+        wish: None,
+        token: 0,
+        operands: [0; 2],
+        command,
+        out: whole,
+        fused_ns: None,
+        cost_ns: STEP_NS,
+        bytes: 0,
+        ..step.clone()
+    }
+}
+
+/// The cost of a step that moves nothing, nanoseconds.
+const STEP_NS: u64 = 200;
+
+/// Pushes what makes a new tensor that lies as `to` says of one that does not.
+fn relocate(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) -> WorkerTensor {
+    let meta = tensor.meta;
+    let (_, at) = out.allocate(meta);
+    if let Some(made) = out.tensors().get_at_mut(at) {
+        made.placement = *to;
+    }
+    if let (true, Placement::Sharded { axis, .. }) = (is_cut(&tensor.placement, to), to) {
+        for worker in to.workers().iter() {
+            let Some(range) = to.stretch_of(&meta.shape, worker) else { continue };
+            let attrs = slice_of(&meta.shape, *axis as usize, &range);
+            let command = instruction(Op::Slice, at, &[Operand::Tensor(tensor.at.id())], attrs);
+            out.push(follow(step, Workers::one(worker), command, Some(to.local(&meta, worker))));
+        }
+        return at;
+    }
+    let relocation = Relocation { out: at.id(), input: tensor.at.id(), meta, from: tensor.placement, to: *to };
+    let workers = tensor.placement.workers().with(to.workers());
+    let moved = follow(step, workers, Command::Relocate(relocation), Some(meta));
+    out.push(Step { divided: true, bytes: tensor.bytes, ..moved });
+    at
+}
+
+/// An instruction without a last use.
+pub fn instruction(op: Op, out: WorkerTensor, operands: &[Operand], attrs: Attrs) -> Command {
+    Command::Op(Instruction { op, out: out.id(), inputs: Inputs::from_slice(operands), last_use: 0, attrs })
+}
+
+/// Where a tensor is whose workers each have a part of it.
+pub fn parts(workers: Workers, join: Join) -> Placement {
+    if workers.len() < 2 { Placement::Replicated { workers } } else { Placement::Partial { workers, join } }
+}

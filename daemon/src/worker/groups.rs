@@ -1,0 +1,94 @@
+//! Groups of workers that move tensors among themselves.
+
+use super::{Place, WorkerLink};
+use gt_collectives::CollectiveError;
+use gt_collectives::local::{LocalGroup, LocalOptions};
+use gt_ops::Workers;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Groups that are there at one time; the oldest is given up for one more.
+const GROUPS_MAX: usize = 64;
+/// A worker waits so long for another, which may first have much to compute.
+pub const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// The groups of a daemon's workers. One is formed when it is first needed.
+#[derive(Default)]
+pub struct Groups {
+    formed: Vec<Formed>,
+    /// How often each worker was lost when that was last looked at.
+    losses: Vec<u64>,
+}
+
+struct Formed {
+    workers: Workers,
+    /// To end it from outside, where its ranks are in several processes.
+    shared: Option<LocalGroup>,
+}
+
+impl Groups {
+    /// Lets `workers` be a group, if they are not. What they are sent from now on may move tensors among them.
+    pub fn form(&mut self, workers: Workers, links: &mut [Box<dyn WorkerLink>]) {
+        if self.formed.iter().any(|group| group.workers == workers) {
+            return;
+        }
+        if self.formed.len() == GROUPS_MAX {
+            let oldest = self.formed.remove(0).workers;
+            oldest.iter().for_each(|worker| links[worker].join(oldest, None));
+        }
+        match places(workers, links) {
+            Ok((places, shared)) => {
+                for (worker, place) in workers.iter().zip(places) {
+                    links[worker].join(workers, Some(place));
+                }
+                self.formed.push(Formed { workers, shared });
+            }
+            // Its members say that they are no group: what was to be moved is poisoned.
+            Err(error) => tracing::error!(target: "gtd::dispatcher", %workers, %error, "no group was formed"),
+        }
+    }
+
+    /// Ends the groups of workers that were lost: nobody waits for them, and what is needed next is formed anew.
+    #[inline]
+    pub fn look_after(&mut self, links: &[Box<dyn WorkerLink>]) {
+        self.losses.resize(links.len(), 0);
+        for (worker, link) in links.iter().enumerate() {
+            if std::mem::replace(&mut self.losses[worker], link.losses()) != link.losses() {
+                self.lost(worker);
+            }
+        }
+    }
+
+    #[cold]
+    fn lost(&mut self, worker: usize) {
+        self.formed.retain(|group| {
+            let broken = group.workers.contains(worker);
+            if let (true, Some(shared)) = (broken, &group.shared)
+                && let Err(error) = shared.abort()
+            {
+                tracing::error!(target: "gtd::dispatcher", workers = %group.workers, %error, "a broken group goes on");
+            }
+            !broken
+        });
+    }
+}
+
+/// A place for each of `workers`.
+fn places(
+    workers: Workers,
+    links: &[Box<dyn WorkerLink>],
+) -> Result<(Vec<Place>, Option<LocalGroup>), CollectiveError> {
+    let options = LocalOptions { patience: PATIENCE, ..LocalOptions::default() };
+    if workers.iter().all(|worker| links[worker].is_thread()) {
+        let ranks = LocalGroup::threads_with(workers.len(), options)?;
+        return Ok((ranks.into_iter().map(|rank| Place::Thread(Box::new(rank))).collect(), None));
+    }
+    let shared = LocalGroup::processes(workers.len(), options)?;
+    let group = shared.fd().try_clone_to_owned().map_err(|error| CollectiveError::Setup {
+        what: "share the memory of a group".into(),
+        why: error.to_string(),
+    })?;
+    let group = Arc::new(group);
+    let places = (0..workers.len()).map(|rank| Place::Shared { group: group.clone(), rank }).collect();
+    Ok((places, Some(shared)))
+}

@@ -1,0 +1,340 @@
+//! A worker's share of moving a tensor: what it gives the others, and what it makes of what they give.
+//!
+//! Everything follows from the placements before and after, which all workers of a group are told alike. A worker that
+//! has nothing to give, since what it should have is poisoned, does another thing than the rest: ranks that disagree
+//! all learn it ([`gt_collectives::Communicator`]), and then tell each other why.
+
+use super::core::{caught, failure};
+use gt_backend::{Backend, ExecError, Input};
+use gt_collectives::{CollectiveError, Communicator, Reduce};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::lost::{WorkerEnd, WorkerName};
+use gt_ops::placement::Join;
+use gt_ops::propagate::slice_of;
+use gt_ops::wire::{Completion, Failure, Fault, Relocation, Slot};
+use gt_ops::{Attrs, DType, Meta, Op, Placement, Shape, TensorId, Workers};
+use std::ops::Range;
+use std::slice;
+
+type Result<T> = std::result::Result<T, ExecError>;
+
+/// Moves a tensor with the other ranks of `group`. `input` is what the worker `me` has of it, or why it has nothing.
+/// There is no result for a worker that has nothing of it afterwards.
+///
+/// # Errors
+/// Why there is no result, on every rank; but what fails after everything was moved fails by itself.
+pub fn relocate<B: Backend>(
+    backend: &mut B,
+    group: &mut dyn Communicator,
+    me: usize,
+    origin: TensorId,
+    relocation: &Relocation,
+    input: Option<std::result::Result<&B::Tensor, Failure>>,
+) -> std::result::Result<Option<B::Tensor>, Failure> {
+    let blame = |error| failure(error, origin, None);
+    let mut mover = Mover { backend, me, relocation };
+    let packed = match input {
+        Some(Err(failure)) => Err(failure),
+        Some(Ok(tensor)) => caught(|| mover.pack(Some(tensor))).map_err(blame),
+        None => caught(|| mover.pack(None)).map_err(blame),
+    };
+    let moved = match &packed {
+        Ok(packed) => mover.exchange(group, packed),
+        Err(_) => group.barrier(),
+    };
+    match (moved, packed) {
+        (Ok(()), Ok(packed)) => caught(|| mover.unpack(packed)).map_err(blame),
+        (Ok(()), Err(failure)) => Err(failure),
+        (Err(CollectiveError::Mismatch { .. }), packed) => Err(ask_why(group, packed.err(), origin)),
+        (Err(error), packed) => {
+            tracing::warn!(target: "gtd::worker", origin, %error, "a tensor could not be moved");
+            Err(packed.err().unwrap_or(Failure { fault: lost(relocation, &error), instruction: origin, op: None }))
+        }
+    }
+}
+
+/// Who of a group is gone, if that is why nothing was moved.
+fn lost(relocation: &Relocation, error: &CollectiveError) -> Fault {
+    let rank = match error {
+        CollectiveError::Died { peer, .. } | CollectiveError::Left { peer, .. } => *peer,
+        CollectiveError::Aborted { by, .. } | CollectiveError::TimedOut { by, .. } => *by,
+        _ => return Fault::Internal,
+    };
+    let group = relocation.from.workers().with(relocation.to.workers());
+    let worker = group.iter().nth(rank).map_or_else(String::new, |worker| format!("worker:{worker}"));
+    Fault::WorkerLost { worker: WorkerName::new(&worker), end: WorkerEnd::Unknown }
+}
+
+/// What has failed first, in the order of ranks.
+fn ask_why(group: &mut dyn Communicator, own: Option<Failure>, origin: TensorId) -> Failure {
+    let size = size_of::<Slot>();
+    let unknown = Failure { fault: Fault::Internal, instruction: origin, op: None };
+    let slot = Completion { token: 0, result: own.map_or(Ok(()), Err) }.encode();
+    let mine: Vec<u8> = slot.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut all = vec![0; size * group.size()];
+    let counts = vec![size; group.size()];
+    if let Err(error) = group.all_gather(&mine, &mut all, &counts, DType::U8) {
+        tracing::error!(target: "gtd::worker", origin, %error, "workers could not say why a tensor was not moved");
+        return own.unwrap_or(unknown);
+    }
+    let failures = all.chunks_exact(size).filter_map(|bytes| {
+        let mut slot = Slot::default();
+        for (word, bytes) in slot.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
+        }
+        Completion::decode(&slot).result.err()
+    });
+    let first = failures.into_iter().next();
+    first.unwrap_or(unknown)
+}
+
+/// What a group does to move a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    AllReduce(Reduce),
+    ReduceScatter(Reduce),
+    AllGather,
+    Broadcast { root: usize },
+    AllToAll,
+}
+
+/// A tensor on its way: what a rank gives and room for what it takes, row-major. In elements, by ranks.
+struct Packed<T> {
+    kind: Kind,
+    input: Option<T>,
+    output: Option<T>,
+    gives: Vec<usize>,
+    takes: Vec<usize>,
+}
+
+struct Mover<'a, B> {
+    backend: &'a mut B,
+    me: usize,
+    relocation: &'a Relocation,
+}
+
+impl<B: Backend> Mover<'_, B> {
+    fn group(&self) -> Workers {
+        self.relocation.from.workers().with(self.relocation.to.workers())
+    }
+
+    fn kind(&self) -> Result<Kind> {
+        let Relocation { from, to, .. } = self.relocation;
+        let same = from.workers() == to.workers();
+        Ok(match (from, to) {
+            (Placement::Partial { join, .. }, Placement::Replicated { .. }) if same => Kind::AllReduce(reduce(*join)),
+            (Placement::Partial { join, .. }, Placement::Sharded { .. }) if same => Kind::ReduceScatter(reduce(*join)),
+            (Placement::Partial { .. }, _) | (_, Placement::Partial { .. }) => {
+                return Err(ExecError::internal("parts are joined where they are"));
+            }
+            (Placement::Sharded { .. }, Placement::Replicated { .. }) if same => Kind::AllGather,
+            (Placement::Replicated { workers }, Placement::Replicated { .. }) if workers.len() == 1 => {
+                let root = workers.first().and_then(|worker| self.group().rank_of(worker));
+                Kind::Broadcast { root: root.unwrap_or_default() }
+            }
+            _ => Kind::AllToAll,
+        })
+    }
+
+    fn pack(&mut self, input: Option<&B::Tensor>) -> Result<Packed<B::Tensor>> {
+        let Relocation { meta, from, to, .. } = *self.relocation;
+        let kind = self.kind()?;
+        let lengths = |placement: Placement| -> Vec<usize> {
+            self.group().iter().map(|worker| placement.local(&meta, worker).shape.numel()).collect()
+        };
+        let (mut gives, mut takes) = (Vec::new(), Vec::new());
+        let (input, output) = match (kind, input) {
+            (Kind::AllReduce(_), Some(own)) => (None, Some(self.copy(&[own])?)),
+            (Kind::ReduceScatter(_), Some(own)) => {
+                gives = lengths(to);
+                let Placement::Sharded { axis, .. } = to else { return Err(ExecError::internal("not cut")) };
+                let laid = match axis {
+                    0 => self.laid_out(own)?,
+                    _ => {
+                        let mut pieces = Vec::new();
+                        for worker in self.group().iter() {
+                            let range = to.stretch_of(&meta.shape, worker).unwrap_or_default();
+                            pieces.push(self.slice(own, axis as usize, &range)?);
+                        }
+                        self.copy(&pieces.iter().collect::<Vec<_>>())?
+                    }
+                };
+                (Some(laid), Some(self.backend.allocate(&to.local(&meta, self.me))?))
+            }
+            (Kind::AllGather, Some(own)) => {
+                takes = lengths(from);
+                (Some(self.laid_out(own)?), Some(self.flat(meta.shape.numel())?))
+            }
+            (Kind::Broadcast { .. }, Some(own)) => (None, Some(self.laid_out(own)?)),
+            (Kind::Broadcast { .. }, None) => (None, Some(self.backend.allocate(&meta)?)),
+            (Kind::AllToAll, own) => {
+                let mut pieces = Vec::new();
+                for worker in self.group().iter() {
+                    gives.push(self.piece(self.me, worker).map_or(0, |piece| piece.shape.numel()));
+                    takes.push(self.piece(worker, self.me).map_or(0, |piece| piece.shape.numel()));
+                    if let (Some(own), Some(piece)) = (own, self.piece(self.me, worker)) {
+                        pieces.push(match &piece.range {
+                            Some((axis, range)) => self.slice(own, *axis, range)?,
+                            None => own.clone(),
+                        });
+                    }
+                }
+                let input = if pieces.is_empty() { None } else { Some(self.copy(&pieces.iter().collect::<Vec<_>>())?) };
+                (input, Some(self.flat(takes.iter().sum())?))
+            }
+            (_, None) => return Err(ExecError::internal("a worker without its part")),
+        };
+        Ok(Packed { kind, input, output, gives, takes })
+    }
+
+    fn exchange(
+        &mut self,
+        group: &mut dyn Communicator,
+        packed: &Packed<B::Tensor>,
+    ) -> std::result::Result<(), CollectiveError> {
+        let dtype = self.relocation.meta.dtype;
+        let Packed { kind, gives, takes, .. } = packed;
+        let input = packed.input.as_ref().map_or(&[][..], |tensor| self.bytes(tensor));
+        let output = packed.output.as_ref().map_or(&mut [][..], |tensor| self.bytes_mut(tensor));
+        match *kind {
+            Kind::AllReduce(reduce) => group.all_reduce(output, dtype, reduce),
+            Kind::ReduceScatter(reduce) => group.reduce_scatter(input, output, gives, dtype, reduce),
+            Kind::AllGather => group.all_gather(input, output, takes, dtype),
+            Kind::Broadcast { root } => group.broadcast(output, root, dtype),
+            Kind::AllToAll => group.all_to_all(input, output, gives, takes, dtype),
+        }
+    }
+
+    fn unpack(&mut self, packed: Packed<B::Tensor>) -> Result<Option<B::Tensor>> {
+        let Relocation { meta, from, to, .. } = *self.relocation;
+        let Some(output) = packed.output.filter(|_| to.workers().contains(self.me)) else { return Ok(None) };
+        let local = to.local(&meta, self.me);
+        let cut = match (packed.kind, from) {
+            (Kind::AllGather | Kind::AllToAll, Placement::Sharded { axis, .. }) if axis > 0 => axis,
+            _ => return self.reshape(&output, &local.shape).map(Some),
+        };
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for (worker, length) in self.group().iter().zip(&packed.takes) {
+            let shape = match packed.kind {
+                Kind::AllGather => Some(from.local(&meta, worker).shape),
+                _ => self.piece(worker, self.me).map(|piece| piece.shape),
+            };
+            if let Some(shape) = shape {
+                let piece = self.slice(&output, 0, &(start..start + length))?;
+                pieces.push(self.reshape(&piece, &shape)?);
+            }
+            start += length;
+        }
+        let operands: Vec<Input<'_, B::Tensor>> = pieces.iter().map(Input::Tensor).collect();
+        self.run(Op::Cat, &operands, &Attrs::Axis(cut)).map(Some)
+    }
+
+    /// What `giver` gives `taker` of what it has; nothing if `taker` gets it from somebody else.
+    fn piece(&self, giver: usize, taker: usize) -> Option<Piece> {
+        let Relocation { meta, from, to, .. } = self.relocation;
+        if !to.workers().contains(taker) || !from.workers().contains(giver) {
+            return None;
+        }
+        if let Placement::Replicated { workers } = from {
+            let near = if workers.contains(taker) {
+                Some(taker)
+            } else {
+                self.group().rank_of(taker).and_then(|rank| workers.iter().nth(rank % workers.len()))
+            };
+            if near != Some(giver) {
+                return None;
+            }
+        }
+        let own = from.local(meta, giver).shape;
+        let Some(wanted) = to.stretch_of(&meta.shape, taker) else {
+            return Some(Piece { shape: own, range: None });
+        };
+        let Placement::Sharded { axis, .. } = to else { return None };
+        let axis = *axis as usize;
+        let range = match (from, from.stretch_of(&meta.shape, giver)) {
+            (Placement::Sharded { axis: along, .. }, Some(has)) if *along as usize == axis => {
+                let (start, end) = (wanted.start.max(has.start), wanted.end.min(has.end));
+                let start = start.min(end);
+                start.saturating_sub(has.start)..end.saturating_sub(has.start)
+            }
+            _ => wanted,
+        };
+        Some(Piece { shape: own.with_dim(axis, range.len()), range: Some((axis, range)) })
+    }
+
+    fn run(&mut self, op: Op, operands: &[Input<'_, B::Tensor>], attrs: &Attrs) -> Result<B::Tensor> {
+        let metas: Vec<InputMeta> = operands
+            .iter()
+            .map(|operand| match operand {
+                Input::Tensor(tensor) => InputMeta::Tensor(self.backend.meta(tensor)),
+                Input::Scalar(number) => InputMeta::Scalar(*number),
+            })
+            .collect();
+        let out = infer(op, &metas, attrs).map_err(|error| ExecError::internal(error.to_string()))?;
+        self.backend.execute(op, operands, attrs, &out, 0)
+    }
+
+    fn slice(&mut self, tensor: &B::Tensor, axis: usize, range: &Range<usize>) -> Result<B::Tensor> {
+        let shape = self.backend.meta(tensor).shape;
+        self.run(Op::Slice, &[Input::Tensor(tensor)], &slice_of(&shape, axis, range))
+    }
+
+    fn reshape(&mut self, tensor: &B::Tensor, shape: &Shape) -> Result<B::Tensor> {
+        self.run(Op::Reshape, &[Input::Tensor(tensor)], &Attrs::Shape(*shape))
+    }
+
+    /// Room for so many elements.
+    fn flat(&mut self, elements: usize) -> Result<B::Tensor> {
+        self.backend.allocate(&Meta::new(line(elements)?, self.relocation.meta.dtype))
+    }
+
+    /// The elements of some tensors, one behind the other, in memory that nobody else knows.
+    fn copy(&mut self, tensors: &[&B::Tensor]) -> Result<B::Tensor> {
+        let mut lines = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            let elements = self.backend.meta(tensor).shape.numel();
+            lines.push(self.reshape(tensor, &line(elements)?)?);
+        }
+        let operands: Vec<Input<'_, B::Tensor>> = lines.iter().map(Input::Tensor).collect();
+        self.run(Op::Cat, &operands, &Attrs::Axis(0))
+    }
+
+    /// A tensor whose elements lie in row-major order without gaps: the same one if they do.
+    fn laid_out(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
+        if self.backend.bytes_of(tensor).is_some() { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
+    }
+
+    fn bytes<'t>(&self, tensor: &'t B::Tensor) -> &'t [u8] {
+        let Some((start, len)) = self.backend.bytes_of(tensor) else { return &[] };
+        // SAFETY: the memory is the tensor's, which lives for 't; tensors do not change once they are made.
+        unsafe { slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "a tensor is a handle of memory elsewhere")]
+    fn bytes_mut<'t>(&self, tensor: &'t B::Tensor) -> &'t mut [u8] {
+        let Some((start, len)) = self.backend.bytes_of(tensor) else { return &mut [] };
+        // SAFETY: the memory is the tensor's, which lives for 't. It is new, and no other reference to it is made; but
+        // for a broadcast's root, whose buffer a communicator only reads, as its contract says.
+        unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+}
+
+/// A part of what one rank has that another gets: its shape, and the stretch of an axis that it is.
+struct Piece {
+    shape: Shape,
+    range: Option<(usize, Range<usize>)>,
+}
+
+fn line(elements: usize) -> Result<Shape> {
+    Shape::new(&[elements]).map_err(|error| ExecError::internal(error.to_string()))
+}
+
+const fn reduce(join: Join) -> Reduce {
+    match join {
+        Join::Sum => Reduce::Sum,
+        Join::Prod => Reduce::Prod,
+        Join::Max => Reduce::Max,
+        Join::Min => Reduce::Min,
+    }
+}

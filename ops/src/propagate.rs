@@ -1,0 +1,413 @@
+//! How an op can be done on placed operands: one rule a class of op.
+//!
+//! A [`Split`] is one way to divide an instruction among workers: each does the same op on a stretch of some of the
+//! operands and has a stretch of the result, or a part of it that is still to be joined. [`splits`] lists the ways of
+//! an instruction; which is best is the caller's to say, as is what to do where there is none. Whatever is chosen, the
+//! result is that of one worker, but for the order of a sum where something is joined.
+//!
+//! The idea of writing an op's ways to be divided as a list of equal rights, and of choosing by what must be moved, is
+//! that of GSPMD (Xu et al. 2021) and of PyTorch's DTensor.
+
+use crate::infer::InputMeta;
+use crate::instruction::{Attrs, LossReduction, LossSpec, Scalar, SliceSpec};
+use crate::placement::Join;
+use crate::shape::{Meta, RANK_MAX, Shape};
+use crate::table::{Class, Op};
+use std::ops::Range;
+
+/// What each worker needs of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// All of it; also what a number is.
+    All,
+    /// A stretch of an axis.
+    Stretch {
+        /// The axis.
+        axis: u8,
+        /// Its elements for one unit of [`Split::units`].
+        scale: usize,
+    },
+}
+
+/// What each worker has of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// A stretch of an axis.
+    Stretch {
+        /// The axis.
+        axis: u8,
+        /// Its elements for one unit of [`Split::units`].
+        scale: usize,
+    },
+    /// A part of all of it.
+    Part(Join),
+}
+
+/// One way to divide an instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// What is needed of each operand, in their order.
+    pub needs: Vec<Need>,
+    /// What each worker has of the result.
+    pub gives: Gives,
+    /// How many equal pieces there are to divide.
+    pub units: usize,
+    /// Every worker must have a unit: the op is not defined on nothing.
+    pub nonempty: bool,
+    /// The part is a mean of what the worker has; what it counts is its share of the units.
+    pub weighted: bool,
+}
+
+impl Split {
+    fn along(needs: Vec<Need>, axis: usize, units: usize) -> Split {
+        Split { needs, gives: stretch_of(axis), units, nonempty: false, weighted: false }
+    }
+    fn joined(needs: Vec<Need>, join: Join, units: usize) -> Split {
+        Split { needs, gives: Gives::Part(join), units, nonempty: false, weighted: false }
+    }
+}
+
+const fn cut(axis: usize) -> Need {
+    Need::Stretch { axis: axis as u8, scale: 1 }
+}
+
+const fn stretch_of(axis: usize) -> Gives {
+    Gives::Stretch { axis: axis as u8, scale: 1 }
+}
+
+/// Every way to divide `op(inputs; attrs)`, whose result is `out`, that its class allows.
+pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Split> {
+    let row = op.row();
+    let dims = |i: usize| inputs.get(i).and_then(InputMeta::tensor).map_or(&[][..], |meta| meta.shape.dims());
+    let result = out.shape.dims();
+    let mut ways = Vec::new();
+    match row.class {
+        Class::Elementwise | Class::Select | Class::Cast => {
+            for (axis, &size) in result.iter().enumerate() {
+                ways.push(Split::along(broadcast_needs(inputs, result.len(), axis), axis, size));
+            }
+        }
+        Class::Reduction | Class::ArgReduction => {
+            if let Attrs::Axes { mask, keepdim } = attrs {
+                reductions(op, dims(0), *mask, *keepdim, &mut ways);
+            }
+        }
+        Class::Movement => movements(op, dims(0), attrs, result, &mut ways),
+        Class::SliceScatter => {
+            if let Attrs::Slice(spec) = attrs {
+                for (axis, &size) in dims(0).iter().enumerate().filter(|(axis, size)| is_whole(spec, *axis, **size)) {
+                    ways.push(Split::along(vec![cut(axis); 2], axis, size));
+                }
+            }
+        }
+        Class::Concatenation => {
+            if let Attrs::Axis(joined) = attrs {
+                for (axis, &size) in result.iter().enumerate().filter(|(axis, _)| *axis != *joined as usize) {
+                    ways.push(Split::along(vec![cut(axis); inputs.len()], axis, size));
+                }
+            }
+        }
+        Class::Contraction => contractions(inputs, result, &mut ways),
+        Class::Convolution => convolutions(op, inputs, attrs, &mut ways),
+        Class::Pooling => {
+            for axis in 0..2.min(result.len()) {
+                ways.push(Split::along(vec![cut(axis); inputs.len()], axis, result[axis]));
+            }
+        }
+        Class::Gather | Class::Scatter => {
+            if let Attrs::Axis(along) = attrs {
+                indexings(row.class, *along as usize, [dims(0), dims(1), dims(2)], &mut ways);
+            }
+        }
+        Class::Scan | Class::Sort => {
+            if let Attrs::Axis(along) = attrs {
+                for (axis, &size) in result.iter().enumerate().filter(|(axis, _)| *axis != *along as usize) {
+                    ways.push(Split::along(vec![cut(axis)], axis, size));
+                }
+            }
+        }
+        Class::Search => {
+            let shared = dims(0).len().saturating_sub(1);
+            for (axis, &size) in result.iter().enumerate() {
+                let sorted = match shared {
+                    0 => Need::All,
+                    _ if axis < shared => cut(axis),
+                    _ => continue,
+                };
+                ways.push(Split::along(vec![sorted, cut(axis)], axis, size));
+            }
+        }
+        Class::Creation if op == Op::Full => {
+            for (axis, &size) in result.iter().enumerate() {
+                ways.push(Split::along(vec![Need::All; inputs.len()], axis, size));
+            }
+        }
+        // Where a number is decides what it is: each worker makes all and keeps its stretch.
+        Class::Creation | Class::Random | Class::Positions => {}
+        Class::Rows => rows(op, inputs, attrs, &mut ways),
+    }
+    ways.retain(|way| way.units > 1);
+    ways
+}
+
+/// What each operand of a broadcast needs for a stretch of `axis` of a result of `rank` axes.
+fn broadcast_needs(inputs: &[InputMeta], rank: usize, axis: usize) -> Vec<Need> {
+    let need = |input: &InputMeta| {
+        let Some(meta) = input.tensor() else { return Need::All };
+        match (axis + meta.shape.rank()).checked_sub(rank) {
+            Some(own) if meta.shape.dims()[own] != 1 => cut(own),
+            _ => Need::All,
+        }
+    };
+    inputs.iter().map(need).collect()
+}
+
+fn reductions(op: Op, dims: &[usize], mask: u8, keepdim: bool, ways: &mut Vec<Split>) {
+    for (axis, &size) in dims.iter().enumerate() {
+        let needs = vec![cut(axis)];
+        if mask >> axis & 1 == 0 {
+            let before = if keepdim { 0 } else { (mask & ((1 << axis) - 1)).count_ones() as usize };
+            ways.push(Split::along(needs, axis - before, size));
+            continue;
+        }
+        let join = match op {
+            Op::Sum | Op::Mean => Join::Sum,
+            Op::Prod => Join::Prod,
+            Op::Amax | Op::Any => Join::Max,
+            Op::Amin | Op::All => Join::Min,
+            _ => continue,
+        };
+        let nonempty = matches!(op, Op::Amax | Op::Amin | Op::Mean);
+        ways.push(Split { nonempty, weighted: op == Op::Mean, ..Split::joined(needs, join, size) });
+    }
+}
+
+/// Whether a box takes all of an axis, in order.
+fn is_whole(spec: &SliceSpec, axis: usize, size: usize) -> bool {
+    spec.start[axis] == 0 && (spec.step[axis] == 1 || size == 1) && spec.sizes.dims()[axis] == size
+}
+
+fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut Vec<Split>) {
+    match (op, attrs) {
+        (Op::Reshape, _) => {
+            for group in reshape_groups(dims, result) {
+                ways.push(Split {
+                    needs: vec![Need::Stretch { axis: group.from as u8, scale: group.from_scale }],
+                    gives: Gives::Stretch { axis: group.to as u8, scale: group.to_scale },
+                    units: group.units,
+                    nonempty: false,
+                    weighted: false,
+                });
+            }
+        }
+        (Op::Permute, Attrs::Permutation(order)) => {
+            for (axis, &size) in result.iter().enumerate() {
+                ways.push(Split::along(vec![cut(order[axis] as usize)], axis, size));
+            }
+        }
+        (Op::Expand, _) => {
+            let lead = result.len() - dims.len();
+            for (axis, &size) in result.iter().enumerate() {
+                let need = match axis.checked_sub(lead) {
+                    Some(own) if dims[own] == size => cut(own),
+                    _ => Need::All,
+                };
+                ways.push(Split::along(vec![need], axis, size));
+            }
+        }
+        (Op::Slice, Attrs::Slice(spec)) => {
+            for (axis, &size) in result.iter().enumerate() {
+                let need = if is_whole(spec, axis, dims[axis]) { cut(axis) } else { Need::All };
+                ways.push(Split::along(vec![need], axis, size));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The first axes of a run of axes that a reshape turns into another run.
+struct Group {
+    from: usize,
+    to: usize,
+    from_scale: usize,
+    to_scale: usize,
+    units: usize,
+}
+
+/// The runs of axes that a reshape keeps together, each of more than one element.
+fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    if from.contains(&0) {
+        return groups;
+    }
+    let (mut i, mut j) = (0, 0);
+    while i < from.len() && j < to.len() {
+        // Axes of one element belong to no run.
+        if from[i] == 1 {
+            i += 1;
+            continue;
+        }
+        if to[j] == 1 {
+            j += 1;
+            continue;
+        }
+        let (first, second) = (i, j);
+        let (mut a, mut b) = (from[i], to[j]);
+        while a != b {
+            if a < b {
+                i += 1;
+                a *= from[i];
+            } else {
+                j += 1;
+                b *= to[j];
+            }
+        }
+        // A cut is at whole steps of both first axes.
+        let (inner, outer) = (a / from[first], a / to[second]);
+        let common = lcm(inner, outer);
+        if a % common == 0 {
+            groups.push(Group {
+                from: first,
+                to: second,
+                from_scale: common / inner,
+                to_scale: common / outer,
+                units: a / common,
+            });
+        }
+        (i, j) = (i + 1, j + 1);
+    }
+    groups
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}
+
+fn contractions(inputs: &[InputMeta], result: &[usize], ways: &mut Vec<Split>) {
+    let [InputMeta::Tensor(a), InputMeta::Tensor(b)] = inputs else { return };
+    let (a, b, rank) = (a.shape.dims(), b.shape.dims(), result.len());
+    for (axis, &size) in result[..rank - 2].iter().enumerate() {
+        ways.push(Split::along(broadcast_needs(inputs, rank, axis), axis, size));
+    }
+    ways.push(Split::along(vec![cut(a.len() - 2), Need::All], rank - 2, result[rank - 2]));
+    ways.push(Split::along(vec![Need::All, cut(b.len() - 1)], rank - 1, result[rank - 1]));
+    ways.push(Split::joined(vec![cut(a.len() - 1), cut(b.len() - 2)], Join::Sum, a[a.len() - 1]));
+}
+
+fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
+    let (Attrs::Window(spec), Some(InputMeta::Tensor(a)), Some(InputMeta::Tensor(b))) =
+        (attrs, inputs.first(), inputs.get(1))
+    else {
+        return;
+    };
+    let (a, b) = (a.shape.dims(), b.shape.dims());
+    match op {
+        Op::ConvolutionWeight => ways.push(Split::joined(vec![cut(0); 2], Join::Sum, a[0])),
+        _ => {
+            let mut needs = vec![Need::All; inputs.len()];
+            needs[0] = cut(0);
+            ways.push(Split::along(needs, 0, a[0]));
+        }
+    }
+    if spec.groups == 1 {
+        match op {
+            Op::Convolution => {
+                let mut needs = vec![cut(0); inputs.len()];
+                needs[0] = Need::All;
+                ways.push(Split::along(needs, 1, b[0]));
+            }
+            Op::ConvolutionInput => ways.push(Split::along(vec![Need::All, cut(1)], 1, b[1])),
+            _ => {}
+        }
+    }
+}
+
+fn indexings(class: Class, along: usize, [of, index, source]: [&[usize]; 3], ways: &mut Vec<Split>) {
+    for (axis, &size) in index.iter().enumerate() {
+        match class {
+            Class::Gather if axis == along => ways.push(Split::along(vec![Need::All, cut(axis)], axis, size)),
+            Class::Gather if of[axis] == size => ways.push(Split::along(vec![cut(axis); 2], axis, size)),
+            Class::Scatter if axis != along && of[axis] == size && source[axis] == size => {
+                ways.push(Split::along(vec![cut(axis); 3], axis, size));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
+    let dims = |i: usize| inputs.get(i).and_then(InputMeta::tensor).map_or(&[][..], |meta| meta.shape.dims());
+    // How many operands from the `first` on have the rows' axes, of which `leading` may be cut.
+    let mut along_rows = |with: Range<usize>, leading: usize, joined: bool| {
+        let of = dims(with.start);
+        for (axis, &size) in of[..leading].iter().enumerate() {
+            let needs = (0..inputs.len()).map(|i| if with.contains(&i) { cut(axis) } else { Need::All }).collect();
+            ways.push(if joined { Split::joined(needs, Join::Sum, size) } else { Split::along(needs, axis, size) });
+        }
+    };
+    let lead = dims(0).len().saturating_sub(1);
+    match (op, attrs) {
+        (Op::Softmax | Op::LogSoftmax | Op::LayerNorm | Op::RmsNorm, _) => along_rows(0..1, lead, false),
+        (Op::SoftmaxBackward | Op::LogSoftmaxBackward | Op::LayerNormBackward | Op::RmsNormBackward, _) => {
+            along_rows(0..2, lead, false);
+        }
+        (Op::LayerNormWeightBackward | Op::RmsNormWeightBackward, _) => along_rows(0..2, lead, true),
+        (Op::CrossEntropy | Op::NllLoss, Attrs::Loss(spec)) => match spec.reduction {
+            LossReduction::None => along_rows(0..2, 1, false),
+            LossReduction::Sum => along_rows(0..2, 1, true),
+            LossReduction::Mean => {}
+        },
+        (Op::CrossEntropyBackward | Op::NllLossBackward, Attrs::Loss(LossSpec { reduction, .. })) => match reduction {
+            LossReduction::None => along_rows(0..3, 1, false),
+            LossReduction::Sum => along_rows(1..3, 1, false),
+            LossReduction::Mean => {}
+        },
+        (Op::Attention, Attrs::Attention { causal, .. }) => {
+            let batch = dims(0).len() - 2;
+            along_rows(0..inputs.len(), batch, false);
+            if !causal {
+                let query = cut(batch);
+                let needs = (0..inputs.len()).map(|i| if i == 0 || i == 3 { query } else { Need::All }).collect();
+                ways.push(Split::along(needs, batch, dims(0)[batch]));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The attributes with which a worker does its part of an instruction that is divided, or nothing if they are the same.
+///
+/// `units` are the worker's; `out` is the shape of the whole result and `local` that of the worker's.
+pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, local: &Shape) -> Option<Attrs> {
+    match (op, attrs) {
+        (Op::Reshape | Op::Expand, Attrs::Shape(_)) => Some(Attrs::Shape(*local)),
+        (Op::Full, Attrs::Create { dtype, .. }) => Some(Attrs::Create { shape: *local, dtype: *dtype }),
+        (Op::Slice | Op::SliceScatter, Attrs::Slice(spec)) => {
+            let Gives::Stretch { axis, .. } = split.gives else { return None };
+            let axis = axis as usize;
+            let mut spec = SliceSpec { sizes: spec.sizes.with_dim(axis, local.dims()[axis]), ..**spec };
+            if split.needs[0] == Need::All {
+                // Of the whole axis, this worker's stretch of what is taken.
+                spec.start[axis] += spec.step[axis] * units.start as i64;
+            }
+            Some(Attrs::Slice(Box::new(spec)))
+        }
+        _ => None,
+    }
+}
+
+/// A box that takes the stretch `range` of `axis` of a tensor of `shape`.
+pub fn slice_of(shape: &Shape, axis: usize, range: &Range<usize>) -> Attrs {
+    let mut start = [0; RANK_MAX];
+    start[axis] = range.start as i64;
+    Attrs::Slice(Box::new(SliceSpec { start, step: [1; RANK_MAX], sizes: shape.with_dim(axis, range.len()) }))
+}
+
+/// A mean of `units` of `of`, as what it adds to the mean of all.
+pub fn share(units: &Range<usize>, of: usize) -> Scalar {
+    Scalar::Float(units.len() as f64 / of as f64)
+}
