@@ -8,21 +8,23 @@ use crate::modifiers::{MODIFIER_IDS, Pipeline};
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
 use crate::worker::groups::Groups;
-use crate::worker::{AHEAD_BYTES_MIN, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, completes, subject};
+use crate::worker::{
+    AHEAD_BYTES_MIN, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, completes, subject, traffic,
+};
 use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::{
     ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, SLOTS_MAX, Slot, WireError, decode, slots_of,
 };
-use gt_ops::{Instruction, OpError, Operand, TensorId, Workers};
+use gt_ops::{Instruction, OpError, Operand, Placement, TensorId, Workers};
 use gt_protocol::limits::{
     ARENA_BYTES_MIN, ARENA_BYTES_PER_SESSION_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX,
 };
-use gt_protocol::{RefusalCode, Refused, SessionStatus};
+use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, RefusalCode, Refused, SessionStatus};
 use gt_shm::port::POP_SLOTS_MAX;
 use gt_shm::{Arena, Corrupt, DaemonPort, SessionState};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -158,6 +160,8 @@ pub struct Session {
     /// Where there are several workers, for each completion: how many parts are to come, and what has failed.
     parts: HashMap<u64, (u32, Result<(), Failure>)>,
     signals: Signals,
+    /// What each worker was asked to tell others.
+    traffic: BTreeMap<(usize, &'static str), CollectiveTraffic>,
     last_id: TensorId,
     completions_in_flight: u32,
     arena_bytes: Vec<u64>,
@@ -193,6 +197,7 @@ impl Session {
             tensors: TensorTable::new(worker as usize),
             parts: HashMap::new(),
             signals: Signals::default(),
+            traffic: BTreeMap::new(),
             last_id: 0,
             completions_in_flight: 0,
             arena_bytes: Vec::new(),
@@ -582,8 +587,15 @@ impl Session {
     #[inline]
     fn submit_alone(&mut self, step: &Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         self.sent(step, cx);
-        if let Command::Relocate(_) = step.command {
+        if let Command::Relocate(relocation) = &step.command {
             cx.groups.form(step.workers, cx.links);
+            for worker in step.workers.iter() {
+                if let Some((operation, bytes)) = traffic(relocation, worker) {
+                    let done = self.traffic.entry((worker, operation.name())).or_default();
+                    done.count += 1;
+                    done.bytes += bytes;
+                }
+            }
         }
         for worker in step.workers.iter() {
             let Some(link) = cx.links.get_mut(worker) else { continue };
@@ -791,6 +803,24 @@ impl Session {
     /// Says how the session stands to its client.
     pub fn set_state(&mut self, state: SessionState) {
         self.port.set_state(state);
+    }
+
+    /// What `worker` has told others for this session.
+    pub fn traffic(&self, worker: usize) -> BTreeMap<String, CollectiveTraffic> {
+        let own = self.traffic.range((worker, "")..(worker + 1, ""));
+        own.map(|((_, name), traffic)| ((*name).to_owned(), *traffic)).collect()
+    }
+
+    /// How the tensor called `id` lies on workers, of which `names` are those of all.
+    pub fn placement(&self, id: TensorId, names: &[String]) -> Option<PlacementInfo> {
+        let placement = self.tensors.get(id)?.placement;
+        let (layout, axis, join) = match placement {
+            Placement::Replicated { .. } => (PlacementLayout::Replicated, None, None),
+            Placement::Sharded { axis, .. } => (PlacementLayout::Sharded, Some(axis), None),
+            Placement::Partial { join, .. } => (PlacementLayout::Partial, None, Some(join.name().into())),
+        };
+        let workers = placement.workers().iter().filter_map(|worker| names.get(worker).cloned()).collect();
+        Some(PlacementInfo { layout, workers, axis, join })
     }
 
     /// For the status document; the connection adds who it is.

@@ -102,6 +102,15 @@ pub enum Join {
 }
 
 impl Join {
+    /// As users read it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Join::Sum => "sum",
+            Join::Prod => "prod",
+            Join::Max => "max",
+            Join::Min => "min",
+        }
+    }
     /// By its number on the wire.
     pub fn from_code(code: u8) -> Option<Join> {
         [Join::Sum, Join::Prod, Join::Max, Join::Min].get(code as usize).copied()
@@ -154,7 +163,7 @@ impl Placement {
         }
         let size = shape.dims().get(axis).copied().unwrap_or(0);
         // Equal placements compare equal: where cuts are even, the granule does not matter.
-        let even = granule == 0 || size % granule != 0 || (size / granule) % workers.len() == 0;
+        let even = granule == 0 || size % granule != 0 || (size / granule).is_multiple_of(workers.len());
         Placement::Sharded { workers, axis: axis as u8, granule: if even { 1 } else { granule } }
     }
 
@@ -227,7 +236,7 @@ impl fmt::Display for Placement {
             Placement::Replicated { workers } if workers.len() == 1 => write!(f, "on {workers}"),
             Placement::Replicated { workers } => write!(f, "replicated on {workers}"),
             Placement::Sharded { workers, axis, .. } => write!(f, "sharded along axis {axis} over {workers}"),
-            Placement::Partial { workers, join } => write!(f, "partial ({join:?}) on {workers}"),
+            Placement::Partial { workers, join } => write!(f, "partial ({}) on {workers}", join.name()),
         }
     }
 }

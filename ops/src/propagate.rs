@@ -110,8 +110,8 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
         Class::Contraction => contractions(inputs, result, &mut ways),
         Class::Convolution => convolutions(op, inputs, attrs, &mut ways),
         Class::Pooling => {
-            for axis in 0..2.min(result.len()) {
-                ways.push(Split::along(vec![cut(axis); inputs.len()], axis, result[axis]));
+            for (axis, &size) in result.iter().enumerate().take(2) {
+                ways.push(Split::along(vec![cut(axis); inputs.len()], axis, size));
             }
         }
         Class::Gather | Class::Scatter => {

@@ -3,15 +3,15 @@
 use super::{Dispatcher, HURRY_AFTER, Source};
 use crate::connection::{Asks, Connection};
 use crate::session::{Session, Violation};
-use crate::worker::Stream;
+use crate::worker::{Stream, WorkerLink};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_protocol::limits::{
     ARENA_BYTES_PER_SESSION_MAX, CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX,
     SQ_SLOTS, TAPE_RECORDS,
 };
 use gt_protocol::{
-    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,
-    SessionGrant, StatusDocument, Welcome, WorkerTraffic,
+    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant, StatusDocument,
+    Welcome, WorkerTraffic,
 };
 use gt_shm::{DaemonPort, SessionState, Socket};
 use rustix::event::epoll;
@@ -228,24 +228,26 @@ impl Dispatcher {
                 self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Other, text)), &[]);
             }
             ClientMessage::Traffic => {
+                let names = names(&mut self.links);
                 let answer = match &connection.session {
                     Some(session) => {
-                        let worker = session.worker();
-                        DaemonMessage::Traffic { workers: vec![self.traffic(worker)] }
+                        let of = |(worker, name)| WorkerTraffic { name, collectives: session.traffic(worker) };
+                        DaemonMessage::Traffic { workers: names.into_iter().enumerate().map(of).collect() }
                     }
                     None => DaemonMessage::Refused(no_session()),
                 };
                 self.answer(place, &answer, &[]);
             }
-            // A session is on one worker, and so are all of its tensors.
-            ClientMessage::Placement { id: _ } => {
+            ClientMessage::Placement { id } => {
+                let names = names(&mut self.links);
                 let answer = match &connection.session {
-                    Some(session) => DaemonMessage::Placement(PlacementInfo {
-                        layout: PlacementLayout::Replicated,
-                        workers: vec![self.links[session.worker() as usize].info().name],
-                        axis: None,
-                        join: None,
-                    }),
+                    Some(session) => match session.placement(id, &names) {
+                        Some(placement) => DaemonMessage::Placement(placement),
+                        None => {
+                            let text = format!("there is no tensor {id} in this session");
+                            DaemonMessage::Refused(Refused::new(RefusalCode::Other, text))
+                        }
+                    },
                     None => DaemonMessage::Refused(no_session()),
                 };
                 self.answer(place, &answer, &[]);
@@ -253,12 +255,6 @@ impl Dispatcher {
             ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
             ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
         }
-    }
-
-    /// What `worker` has told others: nothing, as long as a session is on one worker.
-    fn traffic(&mut self, worker: u16) -> WorkerTraffic {
-        let name = self.links[worker as usize].info().name;
-        WorkerTraffic { name, ..WorkerTraffic::default() }
     }
 
     fn status(&mut self) -> StatusDocument {
@@ -326,4 +322,9 @@ impl Dispatcher {
         let flags = if pause { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
         let _ = epoll::modify(&self.epoll, listener.as_fd(), Source::Listener.data(), flags);
     }
+}
+
+/// What users call the workers, by number.
+fn names(links: &mut [Box<dyn WorkerLink>]) -> Vec<String> {
+    links.iter_mut().map(|link| link.info().name).collect()
 }

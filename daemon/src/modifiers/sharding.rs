@@ -442,7 +442,7 @@ fn granule(split: &Split, given: &[Given], workers: Workers) -> usize {
         }
     }
     let granule = largest.1;
-    let fits = split.units % granule == 0 && (!split.nonempty || split.units / granule >= workers.len());
+    let fits = split.units.is_multiple_of(granule) && (!split.nonempty || split.units / granule >= workers.len());
     if fits { granule } else { 1 }
 }
 

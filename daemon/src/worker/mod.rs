@@ -18,6 +18,7 @@ pub mod thread;
 
 pub use self::ahead::{AHEAD_BYTES_MIN, Job, STAGES_MAX};
 pub use self::core::Core;
+pub use self::relocate::traffic;
 
 use gt_collectives::local::LocalCommunicator;
 use gt_collectives::{CollectiveError, Communicator};

@@ -6,7 +6,7 @@
 
 use super::core::{caught, failure};
 use gt_backend::{Backend, ExecError, Input};
-use gt_collectives::{CollectiveError, Communicator, Reduce};
+use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::placement::Join;
@@ -32,7 +32,7 @@ pub fn relocate<B: Backend>(
     input: Option<std::result::Result<&B::Tensor, Failure>>,
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
-    let mut mover = Mover { backend, me, relocation };
+    let mut mover = Mover { backend, share: Share { relocation, me } };
     let packed = match input {
         Some(Err(failure)) => Err(failure),
         Some(Ok(tensor)) => caught(|| mover.pack(Some(tensor))).map_err(blame),
@@ -107,13 +107,36 @@ struct Packed<T> {
     takes: Vec<usize>,
 }
 
-struct Mover<'a, B> {
-    backend: &'a mut B,
-    me: usize,
-    relocation: &'a Relocation,
+/// What `worker` does when a tensor is moved, and how many bytes it sends to others, counted as by
+/// [`gt_collectives::CommStats`].
+pub fn traffic(relocation: &Relocation, worker: usize) -> Option<(Operation, u64)> {
+    let share = Share { relocation, me: worker };
+    let meta = &relocation.meta;
+    let (group, whole) = (share.group(), meta.bytes() as u64);
+    let others = group.len() as u64 - 1;
+    let local = |placement: &Placement| placement.local(meta, worker).bytes() as u64;
+    Some(match share.kind().ok()? {
+        Kind::AllReduce(_) => (Operation::AllReduce, 2 * others * whole / group.len() as u64),
+        Kind::ReduceScatter(_) => (Operation::ReduceScatter, whole - local(&relocation.to)),
+        Kind::AllGather => (Operation::AllGather, others * local(&relocation.from)),
+        Kind::Broadcast { root } if group.rank_of(worker) == Some(root) => (Operation::Broadcast, others * whole),
+        Kind::Broadcast { .. } => (Operation::Broadcast, 0),
+        Kind::AllToAll => {
+            let pieces = group.iter().filter(|taker| *taker != worker).filter_map(|taker| share.piece(worker, taker));
+            let elements: usize = pieces.map(|piece| piece.shape.numel()).sum();
+            (Operation::AllToAll, (elements * meta.dtype.size()) as u64)
+        }
+    })
 }
 
-impl<B: Backend> Mover<'_, B> {
+/// A worker's share of a move.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    relocation: &'a Relocation,
+    me: usize,
+}
+
+impl Share<'_> {
     fn group(&self) -> Workers {
         self.relocation.from.workers().with(self.relocation.to.workers())
     }
@@ -134,100 +157,6 @@ impl<B: Backend> Mover<'_, B> {
             }
             _ => Kind::AllToAll,
         })
-    }
-
-    fn pack(&mut self, input: Option<&B::Tensor>) -> Result<Packed<B::Tensor>> {
-        let Relocation { meta, from, to, .. } = *self.relocation;
-        let kind = self.kind()?;
-        let lengths = |placement: Placement| -> Vec<usize> {
-            self.group().iter().map(|worker| placement.local(&meta, worker).shape.numel()).collect()
-        };
-        let (mut gives, mut takes) = (Vec::new(), Vec::new());
-        let (input, output) = match (kind, input) {
-            (Kind::AllReduce(_), Some(own)) => (None, Some(self.copy(&[own])?)),
-            (Kind::ReduceScatter(_), Some(own)) => {
-                gives = lengths(to);
-                let Placement::Sharded { axis, .. } = to else { return Err(ExecError::internal("not cut")) };
-                let laid = match axis {
-                    0 => self.laid_out(own)?,
-                    _ => {
-                        let mut pieces = Vec::new();
-                        for worker in self.group().iter() {
-                            let range = to.stretch_of(&meta.shape, worker).unwrap_or_default();
-                            pieces.push(self.slice(own, axis as usize, &range)?);
-                        }
-                        self.copy(&pieces.iter().collect::<Vec<_>>())?
-                    }
-                };
-                (Some(laid), Some(self.backend.allocate(&to.local(&meta, self.me))?))
-            }
-            (Kind::AllGather, Some(own)) => {
-                takes = lengths(from);
-                (Some(self.laid_out(own)?), Some(self.flat(meta.shape.numel())?))
-            }
-            (Kind::Broadcast { .. }, Some(own)) => (None, Some(self.laid_out(own)?)),
-            (Kind::Broadcast { .. }, None) => (None, Some(self.backend.allocate(&meta)?)),
-            (Kind::AllToAll, own) => {
-                let mut pieces = Vec::new();
-                for worker in self.group().iter() {
-                    gives.push(self.piece(self.me, worker).map_or(0, |piece| piece.shape.numel()));
-                    takes.push(self.piece(worker, self.me).map_or(0, |piece| piece.shape.numel()));
-                    if let (Some(own), Some(piece)) = (own, self.piece(self.me, worker)) {
-                        pieces.push(match &piece.range {
-                            Some((axis, range)) => self.slice(own, *axis, range)?,
-                            None => own.clone(),
-                        });
-                    }
-                }
-                let input = if pieces.is_empty() { None } else { Some(self.copy(&pieces.iter().collect::<Vec<_>>())?) };
-                (input, Some(self.flat(takes.iter().sum())?))
-            }
-            (_, None) => return Err(ExecError::internal("a worker without its part")),
-        };
-        Ok(Packed { kind, input, output, gives, takes })
-    }
-
-    fn exchange(
-        &mut self,
-        group: &mut dyn Communicator,
-        packed: &Packed<B::Tensor>,
-    ) -> std::result::Result<(), CollectiveError> {
-        let dtype = self.relocation.meta.dtype;
-        let Packed { kind, gives, takes, .. } = packed;
-        let input = packed.input.as_ref().map_or(&[][..], |tensor| self.bytes(tensor));
-        let output = packed.output.as_ref().map_or(&mut [][..], |tensor| self.bytes_mut(tensor));
-        match *kind {
-            Kind::AllReduce(reduce) => group.all_reduce(output, dtype, reduce),
-            Kind::ReduceScatter(reduce) => group.reduce_scatter(input, output, gives, dtype, reduce),
-            Kind::AllGather => group.all_gather(input, output, takes, dtype),
-            Kind::Broadcast { root } => group.broadcast(output, root, dtype),
-            Kind::AllToAll => group.all_to_all(input, output, gives, takes, dtype),
-        }
-    }
-
-    fn unpack(&mut self, packed: Packed<B::Tensor>) -> Result<Option<B::Tensor>> {
-        let Relocation { meta, from, to, .. } = *self.relocation;
-        let Some(output) = packed.output.filter(|_| to.workers().contains(self.me)) else { return Ok(None) };
-        let local = to.local(&meta, self.me);
-        let cut = match (packed.kind, from) {
-            (Kind::AllGather | Kind::AllToAll, Placement::Sharded { axis, .. }) if axis > 0 => axis,
-            _ => return self.reshape(&output, &local.shape).map(Some),
-        };
-        let mut pieces = Vec::new();
-        let mut start = 0;
-        for (worker, length) in self.group().iter().zip(&packed.takes) {
-            let shape = match packed.kind {
-                Kind::AllGather => Some(from.local(&meta, worker).shape),
-                _ => self.piece(worker, self.me).map(|piece| piece.shape),
-            };
-            if let Some(shape) = shape {
-                let piece = self.slice(&output, 0, &(start..start + length))?;
-                pieces.push(self.reshape(&piece, &shape)?);
-            }
-            start += length;
-        }
-        let operands: Vec<Input<'_, B::Tensor>> = pieces.iter().map(Input::Tensor).collect();
-        self.run(Op::Cat, &operands, &Attrs::Axis(cut)).map(Some)
     }
 
     /// What `giver` gives `taker` of what it has; nothing if `taker` gets it from somebody else.
@@ -262,6 +191,108 @@ impl<B: Backend> Mover<'_, B> {
         };
         Some(Piece { shape: own.with_dim(axis, range.len()), range: Some((axis, range)) })
     }
+}
+
+/// A share and the device that does it.
+struct Mover<'a, B> {
+    backend: &'a mut B,
+    share: Share<'a>,
+}
+
+impl<B: Backend> Mover<'_, B> {
+    fn pack(&mut self, input: Option<&B::Tensor>) -> Result<Packed<B::Tensor>> {
+        let Relocation { meta, from, to, .. } = *self.share.relocation;
+        let kind = self.share.kind()?;
+        let lengths = |placement: Placement| -> Vec<usize> {
+            self.share.group().iter().map(|worker| placement.local(&meta, worker).shape.numel()).collect()
+        };
+        let (mut gives, mut takes) = (Vec::new(), Vec::new());
+        let (input, output) = match (kind, input) {
+            (Kind::AllReduce(_), Some(own)) => (None, Some(self.copy(&[own])?)),
+            (Kind::ReduceScatter(_), Some(own)) => {
+                gives = lengths(to);
+                let Placement::Sharded { axis, .. } = to else { return Err(ExecError::internal("not cut")) };
+                let laid = match axis {
+                    0 => self.laid_out(own)?,
+                    _ => {
+                        let mut pieces = Vec::new();
+                        for worker in self.share.group().iter() {
+                            let range = to.stretch_of(&meta.shape, worker).unwrap_or_default();
+                            pieces.push(self.slice(own, axis as usize, &range)?);
+                        }
+                        self.copy(&pieces.iter().collect::<Vec<_>>())?
+                    }
+                };
+                (Some(laid), Some(self.backend.allocate(&to.local(&meta, self.share.me))?))
+            }
+            (Kind::AllGather, Some(own)) => {
+                takes = lengths(from);
+                (Some(self.laid_out(own)?), Some(self.flat(meta.shape.numel())?))
+            }
+            (Kind::Broadcast { .. }, Some(own)) => (None, Some(self.laid_out(own)?)),
+            (Kind::Broadcast { .. }, None) => (None, Some(self.backend.allocate(&meta)?)),
+            (Kind::AllToAll, own) => {
+                let mut pieces = Vec::new();
+                for worker in self.share.group().iter() {
+                    gives.push(self.share.piece(self.share.me, worker).map_or(0, |piece| piece.shape.numel()));
+                    takes.push(self.share.piece(worker, self.share.me).map_or(0, |piece| piece.shape.numel()));
+                    if let (Some(own), Some(piece)) = (own, self.share.piece(self.share.me, worker)) {
+                        pieces.push(match &piece.range {
+                            Some((axis, range)) => self.slice(own, *axis, range)?,
+                            None => own.clone(),
+                        });
+                    }
+                }
+                let input = if pieces.is_empty() { None } else { Some(self.copy(&pieces.iter().collect::<Vec<_>>())?) };
+                (input, Some(self.flat(takes.iter().sum())?))
+            }
+            (_, None) => return Err(ExecError::internal("a worker without its part")),
+        };
+        Ok(Packed { kind, input, output, gives, takes })
+    }
+
+    fn exchange(
+        &mut self,
+        group: &mut dyn Communicator,
+        packed: &Packed<B::Tensor>,
+    ) -> std::result::Result<(), CollectiveError> {
+        let dtype = self.share.relocation.meta.dtype;
+        let Packed { kind, gives, takes, .. } = packed;
+        let input = packed.input.as_ref().map_or(&[][..], |tensor| self.bytes(tensor));
+        let output = packed.output.as_ref().map_or(&mut [][..], |tensor| self.bytes_mut(tensor));
+        match *kind {
+            Kind::AllReduce(reduce) => group.all_reduce(output, dtype, reduce),
+            Kind::ReduceScatter(reduce) => group.reduce_scatter(input, output, gives, dtype, reduce),
+            Kind::AllGather => group.all_gather(input, output, takes, dtype),
+            Kind::Broadcast { root } => group.broadcast(output, root, dtype),
+            Kind::AllToAll => group.all_to_all(input, output, gives, takes, dtype),
+        }
+    }
+
+    fn unpack(&mut self, packed: Packed<B::Tensor>) -> Result<Option<B::Tensor>> {
+        let Relocation { meta, from, to, .. } = *self.share.relocation;
+        let Some(output) = packed.output.filter(|_| to.workers().contains(self.share.me)) else { return Ok(None) };
+        let local = to.local(&meta, self.share.me);
+        let cut = match (packed.kind, from) {
+            (Kind::AllGather | Kind::AllToAll, Placement::Sharded { axis, .. }) if axis > 0 => axis,
+            _ => return self.reshape(&output, &local.shape).map(Some),
+        };
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for (worker, length) in self.share.group().iter().zip(&packed.takes) {
+            let shape = match packed.kind {
+                Kind::AllGather => Some(from.local(&meta, worker).shape),
+                _ => self.share.piece(worker, self.share.me).map(|piece| piece.shape),
+            };
+            if let Some(shape) = shape {
+                let piece = self.slice(&output, 0, &(start..start + length))?;
+                pieces.push(self.reshape(&piece, &shape)?);
+            }
+            start += length;
+        }
+        let operands: Vec<Input<'_, B::Tensor>> = pieces.iter().map(Input::Tensor).collect();
+        self.run(Op::Cat, &operands, &Attrs::Axis(cut)).map(Some)
+    }
 
     fn run(&mut self, op: Op, operands: &[Input<'_, B::Tensor>], attrs: &Attrs) -> Result<B::Tensor> {
         let metas: Vec<InputMeta> = operands
@@ -286,7 +317,7 @@ impl<B: Backend> Mover<'_, B> {
 
     /// Room for so many elements.
     fn flat(&mut self, elements: usize) -> Result<B::Tensor> {
-        self.backend.allocate(&Meta::new(line(elements)?, self.relocation.meta.dtype))
+        self.backend.allocate(&Meta::new(line(elements)?, self.share.relocation.meta.dtype))
     }
 
     /// The elements of some tensors, one behind the other, in memory that nobody else knows.

@@ -15,7 +15,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -107,10 +107,7 @@ impl Keeper {
     pub fn news(&mut self) -> Option<News> {
         // Before looking, so that what comes after the look is announced.
         self.shared.news.store(false, SeqCst);
-        match self.news.try_recv() {
-            Ok(news) => Some(news),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.news.try_recv().ok()
     }
 
     /// No process is started any more. The thread ends with the one that runs.
