@@ -36,7 +36,10 @@ def _entered() -> tuple[_Entered, ...]:
 def _under() -> int:
     """What the task that runs on this thread now is under."""
     entered = _entered()
-    return entered[-1].under if entered else _gt.SIGNAL_NONE
+    under = entered[-1].under if entered else _gt.SIGNAL_NONE
+    if not _switches_tasks():  # any more
+        _gt.set_signal(under)
+    return under
 
 
 _gt.set_signal_lookup(_under)
