@@ -163,6 +163,15 @@ def _round(plain: Function) -> Function:
     return function
 
 
+def _nextafter(plain: Function) -> Function:
+    def function(input: Tensor, other: Tensor) -> Tensor:
+        if input.dtype in (_gt.float16, _gt.bfloat16) and isinstance(other, Tensor) and other.dtype == input.dtype:
+            return _composites.special.next_half(input, other)
+        return plain(input, other)
+
+    return function
+
+
 def _addcmul(plain: Function) -> Function:
     def function(input: Tensor, tensor1: Tensor | complex, tensor2: Tensor | complex, *, value: float = 1) -> Tensor:
         return plain(input, tensor1, tensor2 if value == 1 else tensor2 * value)
@@ -235,6 +244,7 @@ _wrapped = {
     "gelu": _gelu(_rows["gelu"]),
     "round": _round(_rows["round"]),
     "addcmul": _addcmul(_rows["addcmul"]),
+    "nextafter": _nextafter(_rows["nextafter"]),
 }
 
 

@@ -95,6 +95,25 @@ def _scaled(t: Tensor, exponent: Tensor) -> Tensor:
     return t * half.exp2() * (exponent - half).exp2()
 
 
+# How many digits a number has, the leading one that is not stored included, and the smallest number.
+_SPACING = {_gt.float16: (11, 2.0**-24), _gt.bfloat16: (8, 2.0**-133)}
+
+
+def next_half(input: Tensor, other: Tensor) -> Tensor:
+    """`nextafter` of float16 and bfloat16, in float64, which has all that is between them too."""
+    digits, smallest = _SPACING[input.dtype]
+    x, towards = input.double(), other.detach().double()
+    fixed = x.detach()
+    way = (towards > fixed).double() - (towards < fixed).double()
+    mantissa, exponent = frexp(fixed)
+    # Below a power of 2 numbers are half as far apart as above it.
+    lower = (mantissa.abs() == 0.5) & (way * fixed < 0)
+    step = (exponent.double() - digits - lower.double()).exp2().clamp(min=smallest)
+    moved = _gt.where(fixed == 0, x + way * smallest, x + way * step)
+    moved = _gt.where(fixed.isinf() & (way != 0), -way * _LARGEST[input.dtype], moved)
+    return _gt.where(towards.isnan(), math.nan, moved).to(input.dtype)
+
+
 def nan_to_num(
     input: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
