@@ -271,3 +271,24 @@ def test_an_affine_grid_turns_an_image() -> None:
         functional.grid_sample(image, gt.zeros(1, 2, 2, 3, dtype=gt.float64), align_corners=True)
     with pytest.raises(ValueError, match="expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: 'x'"):
         functional.grid_sample(image, grid, mode="x")
+
+
+def test_losses_of_a_linear_layer() -> None:
+    x, w = gt.tensor(np.sin(STEPS)), gt.tensor(np.cos(STEPS.reshape(3, 4)))
+    scores = functional.linear(x, w, gt.arange(3.0, dtype=gt.float64))
+    options = {"linear_bias": gt.arange(3.0, dtype=gt.float64), "label_smoothing": 0.1}
+    got = functional.linear_cross_entropy(x, w, gt.tensor(CLASSES % 3), **options)
+    want = functional.cross_entropy(scores, gt.tensor(CLASSES % 3), label_smoothing=0.1)
+    assert got.item() == want.item()
+    with pytest.raises(RuntimeError, match="expected equal input and linear_weight last dimensions"):
+        functional.linear_cross_entropy(x, gt.ones(3, 5, dtype=gt.float64), gt.tensor(CLASSES))
+    with pytest.raises(NotImplementedError, match="options are not there"):
+        functional.linear_cross_entropy(x, w, gt.tensor(CLASSES), options=object())
+
+
+@pytest.mark.parametrize("name", ["relu", "elu", "celu", "selu", "leaky_relu", "hardtanh"])
+def test_functions_that_write_over_their_input(name: str) -> None:
+    x = gt.tensor(X)
+    want = getattr(functional, name)(x).tolist()
+    assert getattr(functional, name + "_")(x) is x
+    assert x.tolist() == want

@@ -302,3 +302,36 @@ def test_windows_of_hostile_sizes_are_refused_or_cost_nothing() -> None:
     with pytest.raises(RuntimeError, match="a window has at most"):
         _gt.pool("max_pool", gt.zeros(1, 1, 4, 4), huge, 1, huge, huge, 1)
     assert gt.ones(3).sum().item() == 3.0
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_fractional_pools_take_their_windows_where_chance_says(rank: int) -> None:
+    data = RNG.standard_normal((2, 3, 9, 8, 7)[: rank + 2])
+    kernel, sizes = (3, 2, 2)[:rank], (4, 5, 3)[:rank]
+    draws = RNG.random((2, 3, rank))
+    function = getattr(F, f"fractional_max_pool{rank}d_with_indices")
+    values, indices = function(gt.tensor(data), kernel, sizes, _random_samples=gt.tensor(draws))
+    for sample, channel in np.ndindex(2, 3):
+        # As PyTorch, which draws the last of two axes first.
+        share = draws[sample, channel][::-1] if rank == 2 else draws[sample, channel]
+        starts = []
+        for size, k, want, u in zip(data.shape[2:], kernel, sizes, share, strict=True):
+            step = (size - k) / (want - 1)
+            starts.append([int((i + u) * step) - int(u * step) for i in range(want - 1)] + [size - k])
+        for place in np.ndindex(*sizes):
+            window = [slice(s[i], s[i] + k) for s, i, k in zip(starts, place, kernel, strict=True)]
+            assert values[(sample, channel, *place)].item() == data[(sample, channel, *window)].max()
+    there = np.take_along_axis(data.reshape(2, 3, -1), indices.flatten(2).numpy(), 2)
+    np.testing.assert_array_equal(there.reshape(values.shape), values.numpy())
+
+
+def test_fractional_pools_of_a_ratio() -> None:
+    layer = gt.nn.FractionalMaxPool2d(2, output_ratio=0.5, return_indices=True)
+    values, indices = layer(gt.rand(3, 9, 9))
+    assert values.shape == indices.shape == (3, 4, 4)
+    with pytest.raises(ValueError, match="requires specifying either an output size, or a pooling ratio"):
+        gt.nn.FractionalMaxPool2d(2)
+    with pytest.raises(ValueError, match="output_ratio must be between 0 and 1"):
+        gt.nn.FractionalMaxPool3d(2, output_ratio=1.5)
+    with pytest.raises(RuntimeError, match="too large relative to input size 5"):
+        F.fractional_max_pool2d(gt.ones(1, 1, 5, 5), 3, output_size=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import gt
 from gt import _gt
@@ -87,6 +88,17 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """`elu` that keeps a mean of 0 and a variance of 1."""
     return _written(input, inplace, lambda x: _elu(x, SELU_ALPHA, 1.0) * SELU_SCALE)
+
+
+def _writing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function under its name with an underscore: it writes over its input."""
+
+    def written(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return function(input, *args, **kwargs, inplace=True)
+
+    written.__name__ = written.__qualname__ = function.__name__ + "_"
+    written.__doc__ = f"`{function.__name__}`, written over the input."
+    return written
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -203,3 +215,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     half = (a @ weight.permute(1, 0, 2).reshape(rows, out * columns)).reshape(-1, out, columns)
     result = (half @ b.unsqueeze(-1)).reshape(*input1.shape[:-1], out)
     return result if bias is None else result + bias
+
+
+elu_, celu_, selu_, leaky_relu_ = (_writing(function) for function in (elu, celu, selu, leaky_relu))
+rrelu_, hardtanh_, threshold_ = (_writing(function) for function in (rrelu, hardtanh, threshold))

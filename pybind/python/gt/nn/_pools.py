@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import gt
 from gt import _gt
 from gt._gt import Tensor
@@ -118,22 +116,28 @@ def _max_pool(
 
 def _largest(input: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
     """The largest element of any windows, given as the places of each axis that they see, and where it is."""
-    places = np.zeros((1, 1), np.int64)
-    for size, axis in zip(input.shape[2:], windows, strict=True):
+    axes = []
+    for axis in windows:
         if not all(axis):
             raise NotImplementedError(f"{input.dtype}: a window that lies in the padding alone has no largest element")
         # A window shorter than the longest sees its last element again.
         longest = max(map(len, axis), default=1)
-        seen = np.array([[*window, *[window[-1]] * (longest - len(window))] for window in axis], np.int64)
-        places = places[:, None, :, None] * size + seen.reshape(1, len(axis), 1, longest)
-        places = places.reshape(-1, places.shape[2] * longest)
-    count, length = places.shape
-    shape = (*input.shape[:2], *map(len, windows))
-    flat = gt.from_numpy(places.reshape(-1))
-    shown = input.flatten(2).index_select(2, flat).reshape(*input.shape[:2], count, length)
+        seen = [[*window, *[window[-1]] * (longest - len(window))] for window in axis]
+        axes.append(gt.tensor(seen, dtype=gt.int64).reshape(1, 1, len(axis), longest))
+    return _largest_at(input, axes)
+
+
+def _largest_at(input: Tensor, axes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The largest elements and where they are, of windows that see places `(samples, channels, windows, k)` an axis."""
+    places = axes[0]
+    for size, seen in zip(input.shape[3:], axes[1:], strict=True):
+        mixed = places[:, :, :, None, :, None] * size + seen[:, :, None, :, None, :]
+        places = mixed.flatten(4, 5).flatten(2, 3)
+    index = places.expand(*input.shape[:2], *places.shape[2:])
+    shown = input.flatten(2).gather(2, index.flatten(2)).reshape(index.shape)
     which = shown.detach().argmax(3, keepdim=True)
-    indices = flat.take(which.squeeze(3) + gt.arange(count) * length)
-    return shown.gather(3, which).reshape(shape), indices.reshape(shape)
+    shape = (*input.shape[:2], *(seen.shape[2] for seen in axes))
+    return shown.gather(3, which).reshape(shape), index.gather(3, which).reshape(shape)
 
 
 def _average(
@@ -276,6 +280,53 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indice
     return results if return_indices else results[0]
 
 
+def _fractional_max_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Sizes,
+    output_size: Sizes | None = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The largest elements of windows that lie where chance says, about evenly (Graham 2014).
+
+    The result has sizes `output_size`, or those of the input times `output_ratio`.
+    """
+    name = f"fractional_max_pool{rank}d"
+    if output_size is None and output_ratio is None:
+        raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+    input, alone = batched(name, input, rank)
+    kernel, old = tuple_of(kernel_size, rank), input.shape[2:]
+    if output_size is None:
+        ratios = [output_ratio] * rank if isinstance(output_ratio, float) else output_ratio
+        output_size = [int(size * ratio) for size, ratio in zip(old, ratios, strict=True)]
+    sizes = tuple_of(output_size, rank, "output_size")
+    lead = input.shape[:2]
+    samples = gt.rand(*lead, rank, dtype=input.dtype) if _random_samples is None else _random_samples
+    if samples.shape != (*lead, rank) or samples.dtype != input.dtype:
+        raise RuntimeError(
+            f"Expect _random_samples to be {(*lead, rank)} of the same dtype as input; got {tuple(samples.shape)} "
+            f"of {samples.dtype}"
+        )
+    axes = []
+    for axis, (size, want, k) in enumerate(zip(old, sizes, kernel, strict=True)):
+        if want < 1 or want + k - 1 > size:
+            raise RuntimeError(
+                f"{name}(): pool size {k} of dimension {axis} too large relative to input size {size} and output size "
+                f"{want}"
+            )
+        # In two dimensions, PyTorch draws the last axis first.
+        share = samples[:, :, 1 - axis if rank == 2 else axis].unsqueeze(2)
+        step = (size - k) / max(want - 1, 1)
+        starts = ((gt.arange(want - 1) + share) * step).trunc() - (share * step).trunc()
+        starts = gt.cat([starts.long(), gt.full((*lead, 1), size - k)], 2)
+        axes.append(starts.unsqueeze(3) + gt.arange(k))
+    results = _largest_at(input, axes)
+    results = tuple(part.squeeze(0) for part in results) if alone else results
+    return results if return_indices else results[0]
+
+
 # Back from a pool ---------------------------------------------------------------------------------------------------
 
 
@@ -328,9 +379,32 @@ def _max_unpool(
     return blank.scatter(-1, indices.flatten(-rank), input.flatten(-rank)).reshape(*lead, *sizes)
 
 
+def _max_pool_with_indices(rank: int, *args: Any, **kwargs: Any) -> Any:
+    """`max_pool` with `return_indices`."""
+    return _max_pool(rank, *args, **{**kwargs, "return_indices": True})
+
+
+def _adaptive_max_pool_with_indices(rank: int, *args: Any, **kwargs: Any) -> Any:
+    """`adaptive_max_pool` with `return_indices`."""
+    return _adaptive_max_pool(rank, *args, **{**kwargs, "return_indices": True})
+
+
+def _fractional_max_pool_with_indices(rank: int, *args: Any, **kwargs: Any) -> Any:
+    """`fractional_max_pool` with `return_indices`."""
+    return _fractional_max_pool(rank, *args, **{**kwargs, "return_indices": True})
+
+
 max_pool1d, max_pool2d, max_pool3d = by_rank(_max_pool, 1, 2, 3)
 avg_pool2d, avg_pool3d = by_rank(_avg_pool, 2, 3)
 lp_pool1d, lp_pool2d, lp_pool3d = by_rank(_lp_pool, 1, 2, 3)
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_rank(_adaptive_avg_pool, 1, 2, 3)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_rank(_adaptive_max_pool, 1, 2, 3)
 max_unpool1d, max_unpool2d, max_unpool3d = by_rank(_max_unpool, 1, 2, 3)
+fractional_max_pool2d, fractional_max_pool3d = by_rank(_fractional_max_pool, 2, 3)
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = by_rank(_max_pool_with_indices, 1, 2, 3)
+adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = by_rank(
+    _adaptive_max_pool_with_indices, 1, 2, 3
+)
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = by_rank(
+    _fractional_max_pool_with_indices, 2, 3
+)

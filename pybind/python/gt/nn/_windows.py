@@ -29,7 +29,8 @@ def _of_rank(function: Callable[..., Any], rank: int) -> Callable[..., Any]:
         return function(rank, *args, **kwargs)
 
     signature = inspect.signature(function)
-    of_rank.__name__ = of_rank.__qualname__ = f"{function.__name__.strip('_')}{rank}d"
+    name, with_indices, _ = function.__name__.strip("_").partition("_with_indices")
+    of_rank.__name__ = of_rank.__qualname__ = f"{name}{rank}d{with_indices}"
     of_rank.__module__ = function.__module__
     of_rank.__doc__ = function.__doc__
     of_rank.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]

@@ -241,3 +241,45 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """The largest elements of as many windows as asked for; a size of `None` is the input's."""
 
     function = "adaptive_max_pool3d"
+
+
+class _FractionalMaxPool(_Pool):
+    shown = ()
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        name, rank = type(self).__name__, int(self.function[-2])
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if output_ratio is not None:
+            output_ratio = (output_ratio,) * rank if isinstance(output_ratio, float) else tuple(output_ratio)
+            if not all(0 < ratio < 1 for ratio in output_ratio):
+                raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+        super().__init__(
+            kernel_size=tuple_of(kernel_size, rank),
+            output_size=None if output_size is None else tuple_of(output_size, rank, "output_size"),
+            output_ratio=output_ratio,
+            return_indices=return_indices,
+        )
+        self._options += ("_random_samples",)
+        self.register_buffer("_random_samples", _random_samples)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The largest elements of windows of `(samples, channels, height, width)` that lie where chance says."""
+
+    function = "fractional_max_pool2d"
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The largest elements of windows of `(samples, channels, depth, height, width)` that lie where chance says."""
+
+    function = "fractional_max_pool3d"
