@@ -3,39 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
-import warnings
 from pathlib import Path
 
-import torch
-from torch.testing._internal.common_methods_invocations import op_db
-
-import gt
-from tests.parity import curve, encoder, names, report
-from tests.parity.checks import Result, check
-
-# Not what a program calls: internals of PyTorch's compiler and GPU kernels, and kinds of tensors that GT leaves out.
-LEFT_OUT = ("jiterator_", "torch.ops.", "torch._", "to_sparse", "sparse.")
-
-
-def run(only: list[str]) -> list[Result]:
-    """Checks every operation, or those named."""
-    results: dict[str, Result] = {}
-    for op in op_db:
-        if op.name.startswith(LEFT_OUT) or (only and op.name not in only):
-            continue
-        result = results.setdefault(op.name, Result(op.name))
-        result.claimed = names.claims(op.name)
-        if not result.claimed:
-            continue
-        try:
-            check(op, result)
-        except gt.DisconnectedError:
-            raise
-        except Exception as error:
-            result.fail("driver", f"{type(error).__name__}: {error}")
-    return list(results.values())
+from tests.parity import curve, encoder, report, runner
 
 
 def main() -> int:
@@ -45,12 +18,12 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="each difference, and what is not supported")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results, for another program")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the results into a page, between its marks")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="by so many processes")
     arguments = parser.parse_args()
 
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    runner.prepare()
     start = time.monotonic()
-    results = run(arguments.only)
+    results = runner.run_by(arguments.jobs, arguments.only)
     for result in sorted(results, key=lambda result: (result.status, result.name)):
         if result.claimed or arguments.only:
             print(report.line(result))
