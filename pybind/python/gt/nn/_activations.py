@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gt
-from gt import _gt
+from gt import _autocast, _gt
 from gt._gt import Tensor
 
 # Of a normal input SELU's output has mean 0 and variance 1 (Klambauer et al. 2017).
@@ -202,6 +202,13 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The `p`-norm of `x1 - x2 + eps` along the last axis."""
     return gt.norm(x1 - x2 + eps, math.inf if math.isinf(p) else p, -1, keepdim=keepdim)
+
+
+@_autocast.lower
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`input @ weight.T + bias`: `(…, in)` and `(out, in)` give `(…, out)`."""
+    output = input @ weight.T
+    return output if bias is None else output + bias
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 import gt
 from gt._gt import Tensor
 from gt.autograd.function import Function, FunctionCtx, once_differentiable
-from gt.nn import functional
+from gt.nn._losses import reduced, reduction_of
 
 
 def _lengths(name: str, given: Tensor | Sequence[int], samples: int, most: int | None) -> np.ndarray:
@@ -159,7 +159,7 @@ def ctc_loss(
         reduction: `"mean"`, of the losses divided by the numbers of labels, `"sum"` or `"none"`.
         zero_infinity: Whether what has no room for its labels counts nothing.
     """
-    reduction = functional._reduction(None, None, reduction)
+    reduction = reduction_of(None, None, reduction)
     if log_probs.ndim not in (2, 3):
         raise RuntimeError(f"Expected 3-dimensional tensor, but got {log_probs.ndim}-dimensional tensor for log_probs")
     if not log_probs.numel():
@@ -173,4 +173,4 @@ def ctc_loss(
     losses = _Alignment.apply(batch, labels, moments, lengths, blank, zero_infinity)
     if reduction == "mean":
         return (losses / gt.from_numpy(lengths.clip(1)).to(losses.dtype)).mean()
-    return functional._reduce(losses if log_probs.ndim == 3 else losses.squeeze(0), reduction)
+    return reduced(losses if log_probs.ndim == 3 else losses.squeeze(0), reduction)

@@ -31,6 +31,7 @@ from gt.nn._activations import (
     hardtanh_,
     leaky_relu,
     leaky_relu_,
+    linear,
     logsigmoid,
     mish,
     normalize,
@@ -67,7 +68,35 @@ from gt.nn._convolutions import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from gt.nn._ctc import ctc_loss
+from gt.nn._embeddings import embedding, embedding_bag, one_hot
 from gt.nn._images import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
+from gt.nn._losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    cross_entropy_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    linear_cross_entropy,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+from gt.nn._margin_losses import (
+    cosine_embedding_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    poisson_nll_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from gt.nn._pools import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -235,10 +264,6 @@ __all__ = [
 __getattr__ = _absent.getter(__name__)
 
 
-# A probability of 0 has a logarithm of minus infinity; PyTorch counts it as this.
-LOG_MIN = -100.0
-
-
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """`max(x, 0)` of each element."""
     return input.relu_() if inplace else input.relu()
@@ -288,13 +313,6 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return input.log_softmax(_implicit_dim("log_softmax", input.ndim) if dim is None else dim, dtype=dtype)
 
 
-@_autocast.lower
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`input @ weight.T + bias`: `(…, in)` and `(out, in)` give `(…, out)`."""
-    output = input @ weight.T
-    return output if bias is None else output + bias
-
-
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element set to 0 with probability `p`, the others divided by `1 - p`; in evaluation, `input`."""
     if not 0 <= p <= 1:
@@ -303,65 +321,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return input
     dropped = input * 0.0 if p == 1 else gt.where(gt.rand_like(input) < p, 0.0, input * (1 / (1 - p)))
     return input._rebind(dropped) if inplace else dropped
-
-
-def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
-    """int64 `(…, num_classes)` with a 1 at each class index of `input`; -1 counts up to the largest, which waits."""
-    if num_classes < 0:
-        if input.numel() == 0:
-            raise RuntimeError("Can not infer total number of classes from empty tensor.")
-        num_classes = int(input.max()) + 1
-    return (input.unsqueeze(-1) == gt.arange(num_classes)).long()
-
-
-def embedding(
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Row `i` of `weight`, `(rows, features)`, for each index `i` of `input`: `(…)` gives `(…, features)`.
-
-    Args:
-        input: Integers of any shape, from 0 to `rows - 1`.
-        weight: The rows.
-        padding_idx: A row that gets no gradient.
-        max_norm: Rows that are looked up are first scaled down to this norm, in place.
-        norm_type: Which norm.
-        scale_grad_by_freq: Whether a row's gradient is the mean over its appearances in `input`, not their sum.
-        sparse: Not there: gradients are dense.
-
-    Raises:
-        IndexError: An index is out of range; raised when the result is fetched.
-    """
-    if sparse:
-        raise NotImplementedError("embedding: sparse=True is not there: gradients are dense")
-    if max_norm is not None:
-        with no_grad():
-            found = gt.zeros(weight.shape[0], 1, dtype=gt.bool)
-            found = found.index_fill(0, input.reshape(-1).long(), True)
-            norms = gt.norm(weight, norm_type, 1, keepdim=True)
-            small = weight * (max_norm / (norms + 1e-7))
-            weight.copy_(gt.where(found & (norms > max_norm), small, weight))
-    if input.dtype.is_floating_point or input.dtype == gt.bool:
-        raise RuntimeError(f"embedding: expected indices of dtype int32 or int64, but got {input.dtype}")
-    if weight.ndim != 2:
-        raise RuntimeError(f"'weight' must be 2-D, but got shape {tuple(weight.shape)}")
-    features = weight.shape[1]
-    index = input.long()
-    rows = weight.gather(0, index.reshape(-1, 1).expand(input.numel(), features))
-    rows = rows.reshape(*input.shape, features)
-    if scale_grad_by_freq and rows.requires_grad:
-        often = gt.bincount(index.reshape(-1), minlength=weight.shape[0])[index].unsqueeze(-1)
-        rows.register_hook(lambda gradient: gradient / often)
-    if padding_idx is None:
-        return rows
-    if not -weight.shape[0] <= padding_idx < weight.shape[0]:
-        raise AssertionError("Padding_idx must be within num_embeddings")
-    return gt.where((index == padding_idx % weight.shape[0]).unsqueeze(-1), rows.detach(), rows)
 
 
 # Normalization --------------------------------------------------------------------------------------------------
@@ -510,263 +469,3 @@ def _heads_repeated(query: Tensor, of: Tensor) -> Tensor:
     *lead, _, length, features = of.shape
     spread = of.unsqueeze(-3).expand(*lead, heads, wanted // heads, length, features)
     return spread.reshape(*lead, wanted, length, features)
-
-
-# Losses ---------------------------------------------------------------------------------------------------------
-
-
-def _reduce(losses: Tensor, reduction: str) -> Tensor:
-    if reduction == "mean":
-        return losses.mean()
-    if reduction == "sum":
-        return losses.sum()
-    if reduction == "none":
-        return losses
-    raise ValueError(f"{reduction} is not a valid value for reduction")
-
-
-def _warn_of_broadcast(loss: str, input: Tensor, target: Tensor) -> None:
-    if input.shape != target.shape:
-        warnings.warn(
-            f"{loss}: a target of size {target.shape} differs from the input's, {input.shape}: they are broadcast, "
-            "which is rarely meant. Give them the same size.",
-            stacklevel=3,
-        )
-
-
-@_autocast.float32
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared differences."""
-    _warn_of_broadcast("mse_loss", input, target)
-    difference = input - target
-    return _reduce(difference * difference, reduction)
-
-
-@_autocast.float32
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The absolute differences."""
-    _warn_of_broadcast("l1_loss", input, target)
-    return _reduce((input - target).abs(), reduction)
-
-
-@_autocast.float32
-def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """Differences `d` count `d² / (2 * beta)` below `beta` and `|d| - beta / 2` above."""
-    if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    if beta == 0:
-        return l1_loss(input, target, reduction)
-    _warn_of_broadcast("smooth_l1_loss", input, target)
-    difference = (input - target).abs()
-    small = difference < beta
-    return _reduce(gt.where(small, difference * difference * (0.5 / beta), difference - 0.5 * beta), reduction)
-
-
-@_autocast.float32
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """Differences `d` count `d² / 2` up to `delta` and `delta * (|d| - delta / 2)` above."""
-    if delta <= 0:
-        raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    _warn_of_broadcast("huber_loss", input, target)
-    difference = (input - target).abs()
-    small = difference <= delta
-    return _reduce(gt.where(small, difference * difference * 0.5, (difference - 0.5 * delta) * delta), reduction)
-
-
-@_autocast.float32
-def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """`target * (log(target) - input)`: how far log probabilities `input` are from probabilities `target`.
-
-    With `log_target`, `target` holds logarithms too. `reduction` may also be `"batchmean"`, the sum divided by the
-    number of samples: the divergence as mathematics has it.
-    """
-    if log_target:
-        losses = target.exp() * (target - input)
-    else:
-        some = target > 0
-        entropy = gt.where(some, target, 1.0).log() * target  # 0 * log(0) is 0
-        losses = entropy - target * input
-    if reduction == "batchmean":
-        return losses.sum() / input.shape[0] if input.ndim else losses.sum()
-    return _reduce(losses, reduction)
-
-
-@_autocast.float32
-def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
-) -> Tensor:
-    """How surprised probabilities `input` are by `target`, both between 0 and 1; `weight` multiplies the losses."""
-    if input.shape != target.shape:
-        raise ValueError(
-            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
-            "Please ensure they have the same size."
-        )
-    yes = input.log().clamp(min=LOG_MIN)
-    no = (1 - input).log().clamp(min=LOG_MIN)
-    losses = (target - 1) * no - target * yes
-    return _reduce(losses if weight is None else losses * weight, reduction)
-
-
-@_autocast.float32
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """`binary_cross_entropy(sigmoid(input), target)`, without overflow; `pos_weight` multiplies what `target` adds."""
-    if input.shape != target.shape:
-        raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
-    surprise = -logsigmoid(input)
-    if pos_weight is not None:
-        surprise = surprise * ((pos_weight - 1) * target + 1)
-    losses = (1 - target) * input + surprise
-    return _reduce(losses if weight is None else losses * weight, reduction)
-
-
-@_autocast.float32
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """Minus the log probability of the right class: see `cross_entropy` for shapes."""
-    return _gt.class_loss(input, target, weight, ignore_index, _reduction(size_average, reduce, reduction), 0.0, False)
-
-
-@_autocast.float32
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """How surprised a softmax over the scores `input` is by `target`. Also called `cross_entropy_loss`.
-
-    Args:
-        input: Scores (logits) `(classes)`, `(samples, classes)` or `(samples, classes, …)`.
-        target: The right class of each sample, an integer tensor of the shape of `input` without its classes; or
-            probabilities of the classes, a floating tensor of the shape of `input`.
-        weight: What a sample of each class counts, `(classes)`; the mean is divided by what the samples count.
-        size_average: PyTorch's older way to choose the reduction.
-        ignore_index: A class index that marks samples which do not count.
-        reduce: PyTorch's older way to choose the reduction.
-        reduction: `"mean"` over the samples, `"sum"` or `"none"`.
-        label_smoothing: How much of the target is spread evenly over all classes.
-
-    Raises:
-        ValueError: The sizes do not belong together.
-        IndexError: A class index is out of range; raised when the loss is fetched.
-    """
-    reduction = _reduction(size_average, reduce, reduction)
-    if not target.dtype.is_floating_point:
-        return _gt.class_loss(input, target, weight, ignore_index, reduction, label_smoothing, True)
-    if input.shape != target.shape:
-        raise ValueError(
-            f"Expected floating point type for target with class probabilities to have the input's shape "
-            f"{tuple(input.shape)}, but got {tuple(target.shape)}: give int64 class indices or one probability for "
-            "each class"
-        )
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    dim = 0 if input.ndim == 1 else 1
-    classes = input.shape[dim]
-    if label_smoothing:
-        target = target * (1 - label_smoothing) + label_smoothing / classes
-    scores = input.log_softmax(dim)
-    if weight is not None:
-        along = [1] * input.ndim
-        along[dim] = classes
-        scores = scores * weight.reshape(along)
-    losses = -(target * scores).sum(dim)
-    return _reduce(losses, reduction)
-
-
-cross_entropy_loss = cross_entropy
-
-
-def linear_cross_entropy(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    options: None = None,
-) -> Tensor:
-    """`cross_entropy` of the scores that `linear` makes of `(samples, features)`, or of one sample.
-
-    `linear_weight` is `(classes, features)`, or `(classes, *sizes, features)` where each sample has many targets. There
-    are no `options`: the scores are computed whole.
-    """
-    if options is not None:
-        raise NotImplementedError("linear_cross_entropy: options are not there: the scores are computed whole")
-    if input.ndim not in (1, 2):
-        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
-    if linear_weight.ndim < 2:
-        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.ndim}")
-    *outer, features = linear_weight.shape
-    if input.shape[-1] != features:
-        raise RuntimeError(
-            "expected equal input and linear_weight last dimensions (in_features), got "
-            f"{input.shape[-1]} and {features}, respectively"
-        )
-    if target.dtype.is_floating_point and ignore_index is not None:
-        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
-    if len(outer) > 1 and input.ndim == 1:
-        raise RuntimeError(
-            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, "
-            f"(N, {features}), got unbatched input with shape {tuple(input.shape)}"
-        )
-    if linear_bias is not None and list(linear_bias.shape) != outer:
-        raise RuntimeError(f"expected linear_bias shape {tuple(outer)}, got {tuple(linear_bias.shape)}")
-    bias = None if linear_bias is None else linear_bias.reshape(-1)
-    scores = linear(input, linear_weight.reshape(-1, features), bias).reshape(*input.shape[:-1], *outer)
-    ignored = -100 if ignore_index is None else ignore_index
-    return cross_entropy(
-        scores, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
-    )
-
-
-def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """What PyTorch's older arguments, if given, make of the reduction."""
-    if size_average is None and reduce is None:
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"{reduction} is not a valid value for reduction")
-        return reduction
-    chosen = "none" if reduce is False else "sum" if size_average is False else "mean"
-    warnings.warn(
-        f"size_average and reduce args will be deprecated, please use reduction='{chosen}' instead.", stacklevel=3
-    )
-    return chosen
-
-
-# They are built on what is above.
-from gt.nn._bags import embedding_bag  # noqa: E402
-from gt.nn._ctc import ctc_loss  # noqa: E402
-from gt.nn._losses import (  # noqa: E402
-    cosine_embedding_loss,
-    gaussian_nll_loss,
-    hinge_embedding_loss,
-    margin_ranking_loss,
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    poisson_nll_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
-)

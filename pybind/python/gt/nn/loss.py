@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gt._gt import Tensor
 from gt.nn import functional
+from gt.nn._losses import reduction_of
 from gt.nn.module import Module
 
 
@@ -108,7 +109,7 @@ class _ClassLoss(_WeightedLoss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(weight, reduction=functional._reduction(size_average, reduce, reduction))
+        super().__init__(weight, reduction=reduction_of(size_average, reduce, reduction))
         self.ignore_index = ignore_index
 
 

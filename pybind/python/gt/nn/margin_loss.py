@@ -7,6 +7,7 @@ from typing import Any
 
 from gt._gt import Tensor
 from gt.nn import functional
+from gt.nn._losses import reduction_of
 from gt.nn.loss import _Loss
 
 
@@ -22,7 +23,7 @@ class PoissonNLLLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(functional._reduction(size_average, reduce, reduction))
+        super().__init__(reduction_of(size_average, reduce, reduction))
         self.log_input = log_input
         self.full = full
         self.eps = eps
@@ -56,7 +57,7 @@ class _MarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(functional._reduction(size_average, reduce, reduction))
+        super().__init__(reduction_of(size_average, reduce, reduction))
         self.margin = self._margin if margin is None else margin
 
 
@@ -99,7 +100,7 @@ class TripletMarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(functional._reduction(size_average, reduce, reduction))
+        super().__init__(reduction_of(size_average, reduce, reduction))
         if margin <= 0:
             raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
@@ -145,7 +146,7 @@ class MultiMarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(functional._reduction(size_average, reduce, reduction))
+        super().__init__(reduction_of(size_average, reduce, reduction))
         self.p = p
         self.margin = margin
         self.register_buffer("weight", weight)
@@ -157,7 +158,7 @@ class MultiMarginLoss(_Loss):
 
 class _PlainLoss(_Loss):
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
-        super().__init__(functional._reduction(size_average, reduce, reduction))
+        super().__init__(reduction_of(size_average, reduce, reduction))
 
 
 class MultiLabelMarginLoss(_PlainLoss):
@@ -186,7 +187,7 @@ class MultiLabelSoftMarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(functional._reduction(size_average, reduce, reduction))
+        super().__init__(reduction_of(size_average, reduce, reduction))
         self.register_buffer("weight", weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
