@@ -9,13 +9,10 @@ const STREAM_BYTES_MIN: usize = 32 << 20;
 /// As [`std::ptr::copy_nonoverlapping`].
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, whole: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if whole >= STREAM_BYTES_MIN {
-        // SAFETY: the caller's promise.
-        return unsafe { stream(from, to, bytes) };
+    // SAFETY: the caller's promise, in both.
+    unsafe {
+        if whole >= STREAM_BYTES_MIN { stream(from, to, bytes) } else { std::ptr::copy_nonoverlapping(from, to, bytes) }
     }
-    // SAFETY: the caller's promise.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
 /// As [`copy`], without reading the destination into the caches.
@@ -40,6 +37,14 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
         _mm_sfence();
         std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done);
     }
+}
+
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`].
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
 #[cfg(test)]

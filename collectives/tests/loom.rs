@@ -68,7 +68,7 @@ impl Shared {
 }
 
 /// Threads switched against their will, at most, in one execution: enough for every model without an ordering to fail.
-const PREEMPTIONS_MAX: usize = 2;
+const PREEMPTIONS_MAX: usize = 3;
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

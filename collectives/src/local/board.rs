@@ -41,7 +41,10 @@ struct Head {
     pub reason: AtomicU32,
 }
 
-/// A rank's place: the process that has taken it, or 0.
+/// In the place of a process: the rank has left, and its process may end.
+pub const LEFT: u32 = u32::MAX;
+
+/// A rank's place: the process that has taken it, 0 before, [`LEFT`] after.
 #[repr(C, align(128))]
 pub struct Seat {
     pub pid: AtomicU32,

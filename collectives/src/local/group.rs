@@ -1,6 +1,6 @@
 //! What all ranks of a local group share, and how they wait for each other.
 
-use super::board::Board;
+use super::board::{Board, LEFT};
 use crate::Operation;
 use crate::error::CollectiveError;
 use crate::signal::Kernel;
@@ -78,9 +78,13 @@ impl Group {
     pub fn break_up(&self, reason: Reason, rank: usize) {
         let left = reason == Reason::Left;
         let word = (reason as u32) << 16 | rank as u32;
-        let _ = self.board.reason().fetch_update(AcqRel, Acquire, |now| {
-            (now == 0 || (now >> 16 == Reason::Left as u32 && !left)).then_some(word)
-        });
+        let mut now = self.board.reason().load(Acquire);
+        while now == 0 || (now >> 16 == Reason::Left as u32 && !left) {
+            match self.board.reason().compare_exchange(now, word, AcqRel, Acquire) {
+                Ok(_) => break,
+                Err(other) => now = other,
+            }
+        }
         let kernel = self.unwatched();
         self.board.enter().abort(&kernel);
         for from in 0..self.board.ranks() {
@@ -121,8 +125,9 @@ impl Group {
         }
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         for (rank, process) in processes.iter_mut().enumerate() {
-            // Only a rank that has joined can die.
-            let Some(pid) = Pid::from_raw(self.board.seat(rank).pid.load(Acquire) as i32) else { continue };
+            // Only a rank that has joined, and has not left, can die.
+            let pid = self.board.seat(rank).pid.load(Acquire);
+            let Some(pid) = Pid::from_raw(pid as i32).filter(|_| pid != LEFT) else { continue };
             if process.is_none() {
                 match pidfd_open(pid, PidfdFlags::empty()) {
                     Ok(fd) => *process = Some(fd),
