@@ -231,6 +231,15 @@ impl ProcessLink {
         self.queue.wire.0 = None;
     }
 
+    /// Tells the process something beside the ring, after what is queued. If there is none, its next knows already.
+    fn tell(&mut self, stream: Stream, letter: Letter) {
+        if self.child.is_some() {
+            self.letters.push_back(letter);
+            self.post();
+            self.control(kind::MESSAGE, stream);
+        }
+    }
+
     /// Sends messages as far as there is room.
     fn post(&mut self) {
         let Some(child) = &self.child else { return };
@@ -255,6 +264,7 @@ impl ProcessLink {
         down.then(|| Failure { fault: self.fault(), instruction: step.origin, op })
     }
 
+    /// Queues what is no step.
     fn control(&mut self, what: u64, stream: Stream) {
         // The next process is told of all sessions when it starts.
         if self.child.is_some() {
@@ -299,11 +309,7 @@ impl WorkerLink for ProcessLink {
     fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>) {
         let Some(opened) = self.sessions.get_mut(&stream.session) else { return };
         opened.arenas.push((arena.len(), fd.clone()));
-        if self.child.is_some() {
-            self.letters.push_back(Letter::arena(stream.session, arena.len(), fd));
-            self.post();
-        }
-        self.control(kind::MESSAGE, stream);
+        self.tell(stream, Letter::arena(stream.session, arena.len(), fd));
     }
 
     fn close(&mut self, stream: Stream) {
