@@ -4,7 +4,7 @@ Written on tensor operations alone; knows neither the tape nor the daemon. Start
 """
 
 from gt import _absent
-from gt.nn import functional, init, utils
+from gt.nn import functional, init, parallel, utils
 from gt.nn.activation import (
     CELU,
     ELU,
@@ -133,6 +133,7 @@ from gt.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from gt.nn.parallel import DataParallel
 from gt.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from gt.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -221,6 +222,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -347,6 +349,7 @@ __all__ = [
     "l1_loss",
     "mse_loss",
     "nll_loss",
+    "parallel",
     "utils",
 ]
 
