@@ -1,6 +1,6 @@
 //! What all ranks of a local group share, and how they wait for each other.
 
-use super::board::{Board, LEFT};
+use super::board::Board;
 use crate::Operation;
 use crate::error::CollectiveError;
 use crate::signal::Kernel;
@@ -125,9 +125,9 @@ impl Group {
         }
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         for (rank, process) in processes.iter_mut().enumerate() {
-            // Only a rank that has joined, and has not left, can die.
-            let pid = self.board.seat(rank).pid.load(Acquire);
-            let Some(pid) = Pid::from_raw(pid as i32).filter(|_| pid != LEFT) else { continue };
+            // Only a rank that has joined, and has not left, can die: 0 and `LEFT` are no process ids.
+            let pid = i32::try_from(self.board.seat(rank).pid.load(Acquire));
+            let Some(pid) = pid.ok().and_then(Pid::from_raw) else { continue };
             if process.is_none() {
                 match pidfd_open(pid, PidfdFlags::empty()) {
                     Ok(fd) => *process = Some(fd),
