@@ -290,3 +290,25 @@ def test_anomaly_detection_names_the_operation_and_its_line() -> None:
             root.sum().backward()
     x.sqrt().sum().backward()
     assert math.isnan(x.grad.item())
+
+
+def test_old_names_of_tensors_and_modes() -> None:
+    x = gt.autograd.Variable(gt.ones(2), requires_grad=True)
+    assert x.requires_grad
+    assert isinstance(x, gt.autograd.Variable)
+    assert not isinstance(1.0, gt.autograd.Variable)
+    assert gt.autograd.grad_mode.no_grad is gt.no_grad
+    with gt.autograd.graph.save_on_cpu(pin_memory=True):
+        y = (x * x).sum()
+    y.backward()
+    assert x.grad.tolist() == [2, 2]
+    with pytest.raises(NotImplementedError, match="checkpoint"):
+        gt.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+
+
+def test_functions_of_networks_are_in_the_package_too() -> None:
+    x = gt.rand(1, 2, 5, 5)
+    weight = gt.rand(3, 2, 2, 2)
+    assert gt.equal(gt.conv2d(x, weight), gt.nn.functional.conv2d(x, weight))
+    assert gt.layer_norm(x, (5,)).shape == x.shape
+    assert gt.pixel_shuffle(gt.rand(1, 4, 2, 2), 2).shape == (1, 1, 4, 4)

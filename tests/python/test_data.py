@@ -159,7 +159,9 @@ def test_samples_become_batches() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"num_workers": 2}, NotImplementedError, "num_workers=0"),
+        ({"num_workers": 2, "worker_init_fn": print}, NotImplementedError, "num_workers=0"),
+        ({"prefetch_factor": 2}, ValueError, "prefetch_factor"),
+        ({"persistent_workers": True}, ValueError, "num_workers > 0"),
         ({"num_workers": -1}, ValueError, "non-negative"),
         ({"shuffle": True, "sampler": [1]}, ValueError, "mutually exclusive with shuffle"),
         ({"batch_sampler": [[1]], "batch_size": 2}, ValueError, "batch_sampler option"),
@@ -177,3 +179,29 @@ def test_options_that_cannot_be(options: dict[str, Any], error: type[Exception],
 def test_a_stream_has_its_own_order() -> None:
     with pytest.raises(ValueError, match="IterableDataset"):
         DataLoader(Stream(), shuffle=True)
+
+
+def test_workers_change_nothing_about_what_is_read() -> None:
+    def read(loader: DataLoader) -> list[Any]:
+        return [[part.tolist() for part in batch] for batch in loader]
+
+    alone = read(DataLoader(Squares(5), batch_size=2))
+    workers = DataLoader(
+        Squares(5), batch_size=2, num_workers=2, prefetch_factor=4, persistent_workers=True, pin_memory=True
+    )
+    assert read(workers) == alone
+    assert gt.utils.data.get_worker_info() is None
+
+    class Stream(gt.utils.data.IterableDataset):
+        def __iter__(self) -> Any:
+            return iter(range(3))
+
+    with pytest.raises(NotImplementedError, match="each worker would read a copy"):
+        DataLoader(Stream(), num_workers=2)
+
+
+def test_a_sample_by_itself_is_converted() -> None:
+    converted = gt.utils.data.default_convert({"x": np.ones(2), "y": ("a", [np.float32(1)])})
+    assert converted["x"].dtype is gt.float64
+    assert converted["y"][0] == "a"
+    assert converted["y"][1][0].item() == 1

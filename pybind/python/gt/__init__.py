@@ -136,6 +136,31 @@ from gt import (  # noqa: E402
 from gt.amp import GradScaler, autocast  # noqa: E402
 from gt.compiler import compile  # noqa: E402
 from gt.func import vmap  # noqa: E402
+from gt.nn.functional import (  # noqa: E402 (which PyTorch has here, too)
+    adaptive_avg_pool1d,
+    avg_pool1d,
+    bilinear,
+    celu,
+    channel_shuffle,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    group_norm,
+    hardshrink,
+    layer_norm,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    pairwise_distance,
+    pixel_shuffle,
+    pixel_unshuffle,
+    prelu,
+    selu,
+    threshold,
+)
 from gt.optim import swa_utils as _swa_utils  # noqa: E402 (it knows nn, which knows optim)
 from gt.random import (  # noqa: E402
     fork_rng,

@@ -8,23 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gt import _absent, _gt
-from gt._autograd import enable_grad, no_grad, set_grad_enabled
+from gt._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from gt._gt import Tensor
-from gt.autograd import functional
+from gt.autograd import functional, grad_mode, graph
 from gt.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from gt.autograd.function import Function
 from gt.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from gt.autograd.variable import Variable
 
 __all__ = [
     "Function",
     "GradcheckError",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",
     "functional",
     "grad",
+    "grad_mode",
     "gradcheck",
     "gradgradcheck",
+    "graph",
+    "inference_mode",
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",

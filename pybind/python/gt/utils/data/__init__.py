@@ -4,9 +4,9 @@ Knows tensors alone. Orders are drawn from Python's `random.Random`, seeded by `
 """
 
 from gt import _absent
-from gt.utils.data.collate import default_collate
+from gt.utils.data.collate import default_collate, default_convert
 from gt.utils.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
-from gt.utils.data.loader import DataLoader
+from gt.utils.data.loader import DataLoader, get_worker_info
 from gt.utils.data.sampler import (
     BatchSampler,
     RandomSampler,
@@ -30,6 +30,8 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "default_collate",
+    "default_convert",
+    "get_worker_info",
     "random_split",
 ]
 

@@ -11,6 +11,20 @@ import gt
 from gt._gt import Tensor
 
 
+def default_convert(data: Any) -> Any:
+    """A sample that is not put into a batch: arrays become tensors, also within mappings and sequences."""
+    if isinstance(data, np.ndarray | np.generic) and data.dtype.kind in "biuf":
+        return gt.as_tensor(data)
+    if isinstance(data, Mapping):
+        return type(data)({key: default_convert(value) for key, value in data.items()})  # type: ignore[call-arg]
+    if isinstance(data, tuple):
+        parts = [default_convert(part) for part in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else parts
+    if isinstance(data, list):
+        return [default_convert(part) for part in data]
+    return data
+
+
 def default_collate(batch: Sequence[Any]) -> Any:
     """A batch of samples: tensors, arrays and numbers are stacked, mappings and sequences are batched by part.
 

@@ -15,6 +15,11 @@ def _as_it_is(sample: Any) -> Any:
     return sample
 
 
+def get_worker_info() -> None:
+    """What PyTorch tells a process that reads samples of itself: nothing, for there are none."""
+    return
+
+
 class DataLoader:
     """Goes over a dataset in batches, once for each `for`."""
 
@@ -33,7 +38,15 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
         generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         """Takes what is read, and how.
 
@@ -43,24 +56,46 @@ class DataLoader:
             shuffle: Whether to read in a new random order each time.
             sampler: The order of the indices, instead of `shuffle`.
             batch_sampler: The lists of indices, instead of all of the above and `drop_last`.
-            num_workers: 0: samples are read in this process.
+            num_workers: How many processes PyTorch reads samples in; here it is this one, while the daemon computes.
             collate_fn: What makes a batch of a list of samples; `default_collate` unless given.
             pin_memory: Accepted for PyTorch's sake: memory here is shared with the daemon, pinned or not.
             drop_last: Whether a last batch that is shorter is left out.
+            timeout: How long PyTorch waits for such a process.
+            worker_init_fn: Not there where `num_workers` is not 0: there is no process to call it in.
+            multiprocessing_context: How PyTorch starts them.
             generator: Draws the order; without one, `gt.manual_seed` decides.
+            prefetch_factor: How many batches they read ahead.
+            persistent_workers: Whether they stay.
+            pin_memory_device: As `pin_memory`.
+            in_order: Batches always come in order.
 
         Raises:
-            NotImplementedError: `num_workers` is not 0.
+            NotImplementedError: What would have to happen in processes that read samples.
             ValueError: Options exclude each other.
         """
         if num_workers < 0:
             raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
-        if num_workers:
-            raise NotImplementedError(
-                f"DataLoader: num_workers={num_workers} is not there: use num_workers=0, which reads samples in this "
-                "process while the daemon computes"
+        if timeout < 0:
+            raise ValueError("timeout option should be non-negative")
+        if num_workers == 0 and prefetch_factor is not None:
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing.let num_workers > 0 to enable "
+                "multiprocessing, otherwise set prefetch_factor to None."
+            )
+        if persistent_workers and num_workers == 0:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        if num_workers == 0 and multiprocessing_context is not None:
+            raise ValueError(
+                "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
+                "num_workers=0"
             )
         iterable = isinstance(dataset, IterableDataset)
+        if num_workers and (iterable or worker_init_fn is not None):
+            what = "an IterableDataset, of which each worker would read a copy" if iterable else "worker_init_fn"
+            raise NotImplementedError(
+                f"DataLoader: samples are read in this process, so there is no num_workers={num_workers} with {what}: "
+                "use num_workers=0"
+            )
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError(
                 "DataLoader with IterableDataset: expected unspecified shuffle, sampler and batch_sampler option, for "
@@ -89,6 +124,10 @@ class DataLoader:
         self.pin_memory = pin_memory
         self.drop_last = drop_last
         self.generator = generator
+        self.timeout, self.worker_init_fn = timeout, worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.prefetch_factor, self.persistent_workers = prefetch_factor, persistent_workers
+        self.pin_memory_device, self.in_order = pin_memory_device, in_order
         self.collate_fn = collate_fn or (_as_it_is if batch_sampler is None else default_collate)
 
     def __iter__(self) -> Iterator[Any]:

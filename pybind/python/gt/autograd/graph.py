@@ -1,0 +1,37 @@
+"""What is saved for a backward pass, under PyTorch's path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from gt import _absent
+
+__all__ = ["save_on_cpu", "saved_tensors_hooks"]
+
+__getattr__ = _absent.getter(__name__)
+
+
+class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
+    """Not there: what is saved is a value in the daemon, which no function of Python's may replace."""
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        raise NotImplementedError(
+            "saved_tensors_hooks: what is saved is a value in the daemon: to save less, use gt.utils.checkpoint"
+        )
+
+
+class save_on_cpu:  # noqa: N801 (PyTorch's name)
+    """What is saved within stays on a CPU, where every tensor is: it changes nothing."""
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        del pin_memory, device_type
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
