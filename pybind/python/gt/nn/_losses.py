@@ -1,4 +1,8 @@
-"""Losses of numbers, probabilities and classes as functions; `gt.nn.functional` has them all."""
+"""Losses of numbers, probabilities and classes as functions; `gt.nn.functional` has them all.
+
+`input` is what a model put out, `target` what it should have. `reduction` says what becomes of the losses of the
+elements or samples: their `"mean"`, their `"sum"`, or `"none"`, which leaves them as they are.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Activations, `linear` and losses as functions, under PyTorch's names.
+"""The layers' functions, under PyTorch's names: those of modules that start with an underscore, and a few of its own.
 
-Each is a composition of tensor operations, so its gradient is theirs. `input` is what a model put out, `target` what it
-should have. `reduction` says what becomes of the losses of the elements or samples: their `"mean"`, their `"sum"`, or
-`"none"`, which leaves them as they are.
+Each is a composition of tensor operations, so its gradient is theirs.
 """
 
 from __future__ import annotations
