@@ -108,3 +108,25 @@ def test_sizes_that_do_not_belong_together() -> None:
         module(gt.ones(3, 1, 4), gt.ones(3, 1, 5))
     with pytest.raises(RuntimeError, match="the batch number of src and tgt must be equal"):
         module(gt.ones(3, 1, 4), gt.ones(3, 2, 4))
+
+
+@pytest.mark.parametrize("kdim", [None, 6])
+def test_attention_as_a_function_of_its_parameters(kdim: int | None) -> None:
+    module = nn.MultiheadAttention(4, 2, kdim=kdim, add_bias_kv=True, dtype=gt.float64)
+    query, value = gt.rand(3, 2, 4, dtype=gt.float64), gt.rand(5, 2, 4, dtype=gt.float64)
+    key = gt.rand(5, 2, kdim or 4, dtype=gt.float64)
+    weights = {name: getattr(module, name) for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight")}
+    got = nn.functional.multi_head_attention_forward(
+        *(query, key, value, 4, 2, module.in_proj_weight, module.in_proj_bias, module.bias_k, module.bias_v, False),
+        *(0.5, module.out_proj.weight, module.out_proj.bias),
+        training=False,
+        use_separate_proj_weight=kdim is not None,
+        **weights,
+    )
+    for ours, wanted in zip(got, module(query, key, value), strict=True):
+        assert_close(ours, wanted.detach().numpy(), "float64", 1e-12)
+    with pytest.raises(AssertionError, match="was expecting embedding dimension of 5, but got 4"):
+        nn.functional.multi_head_attention_forward(
+            *(query, query, query, 5, 2, gt.ones(12, 4, dtype=gt.float64), None, None, None, False),
+            *(0.0, module.out_proj.weight, None),
+        )

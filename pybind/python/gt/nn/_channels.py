@@ -84,7 +84,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     return input / (means * alpha + k) ** beta
 
 
-# Dropping channels --------------------------------------------------------------------------------------------------
+# Dropping elements and channels -------------------------------------------------------------------------------------
 
 
 def _check(p: float) -> None:
@@ -94,6 +94,15 @@ def _check(p: float) -> None:
 
 def _finish(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
     return input._rebind(result) if inplace else result
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element set to 0 with probability `p`, the others divided by `1 - p`; in evaluation, `input`."""
+    _check(p)
+    if not training or p == 0:
+        return input
+    dropped = input * 0.0 if p == 1 else gt.where(gt.rand_like(input) < p, 0.0, input * (1 / (1 - p)))
+    return _finish(input, dropped, inplace)
 
 
 def _drop_channels(input: Tensor, axes: int, p: float, training: bool, inplace: bool) -> Tensor:

@@ -5,12 +5,11 @@ Each is a composition of tensor operations, so its gradient is theirs.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 
 import gt
-from gt import _absent, _autocast, _gt
+from gt import _absent, _gt
 from gt._autograd import no_grad
 from gt._composites.distances import cosine_similarity, pdist
 from gt._gt import Tensor
@@ -48,8 +47,10 @@ from gt.nn._activations import (
     threshold,
     threshold_,
 )
+from gt.nn._attention import multi_head_attention_forward, scaled_dot_product_attention
 from gt.nn._channels import (
     alpha_dropout,
+    dropout,
     dropout1d,
     dropout2d,
     dropout3d,
@@ -216,6 +217,7 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
@@ -311,16 +313,6 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return input.log_softmax(_implicit_dim("log_softmax", input.ndim) if dim is None else dim, dtype=dtype)
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element set to 0 with probability `p`, the others divided by `1 - p`; in evaluation, `input`."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if not training or p == 0:
-        return input
-    dropped = input * 0.0 if p == 1 else gt.where(gt.rand_like(input) < p, 0.0, input * (1 / (1 - p)))
-    return input._rebind(dropped) if inplace else dropped
-
-
 # Normalization --------------------------------------------------------------------------------------------------
 
 
@@ -399,71 +391,3 @@ def batch_norm(
     if weight is not None:
         normal = normal * weight.reshape(shape)
     return normal if bias is None else normal + bias.reshape(shape)
-
-
-# Attention ------------------------------------------------------------------------------------------------------
-
-
-@_autocast.lower
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """`softmax(query @ key.mT * scale + mask) @ value`.
-
-    Args:
-        query: `(…, targets, features)`.
-        key: `(…, sources, features)`.
-        value: `(…, sources, out)`.
-        attn_mask: Broadcasts to `(…, targets, sources)`: a bool tensor, true where a source is attended to, or a
-            floating one that is added to the scores. A target that may attend to nothing gets zeros.
-        dropout_p: The probability of dropping a weight, whatever the mode of a module.
-        is_causal: Target `i` attends to sources `0` to `i` alone.
-        scale: What the scores are multiplied by; 1/√features if not given.
-        enable_gqa: Each head of `key` and `value`, their third axis from the right, serves several of `query`.
-
-    Returns:
-        `(…, targets, out)`.
-    """
-    if is_causal and attn_mask is not None:
-        raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
-    if enable_gqa:
-        key, value = _heads_repeated(query, key), _heads_repeated(query, value)
-    if not 0 < dropout_p <= 1:
-        if dropout_p:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-        return _gt.attention(query, key, value, attn_mask, is_causal, scale)
-    # Weights that are dropped have to be there first.
-    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        attn_mask = gt.arange(scores.shape[-2]).unsqueeze(1) >= gt.arange(scores.shape[-1])
-    if attn_mask is None:
-        return dropout(scores.softmax(-1), dropout_p) @ value
-    if attn_mask.dtype == gt.bool:
-        scores = gt.where(attn_mask, scores, -math.inf)
-    else:
-        scores = scores + attn_mask.to(scores.dtype)
-    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)
-    weights = gt.where(blind, 0.0, gt.where(blind, 0.0, scores).softmax(-1))
-    return dropout(weights, dropout_p) @ value
-
-
-def _heads_repeated(query: Tensor, of: Tensor) -> Tensor:
-    """`of` with as many heads as `query`, each repeated for as many neighbours."""
-    wanted, heads = query.shape[-3], of.shape[-3]
-    if heads == wanted:
-        return of
-    if heads == 0 or wanted % heads:
-        raise RuntimeError(
-            "Number of heads in key and value must divide the number of heads in query when enable_gqa=True, "
-            f"but got {heads} and {wanted}"
-        )
-    *lead, _, length, features = of.shape
-    spread = of.unsqueeze(-3).expand(*lead, heads, wanted // heads, length, features)
-    return spread.reshape(*lead, wanted, length, features)

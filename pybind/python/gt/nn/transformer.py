@@ -10,22 +10,12 @@ from typing import Any
 import gt
 from gt._gt import Tensor
 from gt.nn import functional, init
+from gt.nn._attention import attended
 from gt.nn.containers import ModuleList
 from gt.nn.layers import Dropout, Linear
 from gt.nn.module import Module
 from gt.nn.normalization import LayerNorm
 from gt.nn.parameter import Parameter
-
-
-def _bias_of(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
-    """A mask as what is added to the scores: `-inf` where a bool one is true."""
-    if mask is None:
-        return None
-    if mask.dtype == gt.bool:
-        return gt.zeros(*mask.shape, dtype=dtype).masked_fill(mask, -math.inf)
-    if not mask.dtype.is_floating_point:
-        raise AssertionError(f"only bool and floating types of {name} are supported")
-    return mask.to(dtype)
 
 
 class MultiheadAttention(Module):
@@ -103,20 +93,6 @@ class MultiheadAttention(Module):
             if bias is not None:
                 init.xavier_normal_(bias)
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        bias = self.in_proj_bias
-        if self._qkv_same_embed_dim and query is key and key is value:
-            q, k, v = functional.linear(query, self.in_proj_weight, bias).chunk(3, -1)
-            return q, k, v
-        if self._qkv_same_embed_dim:
-            weights = self.in_proj_weight.chunk(3)
-        else:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases = (None, None, None) if bias is None else bias.chunk(3)
-        pairs = zip((query, key, value), weights, biases, strict=True)
-        q, k, v = (functional.linear(*three) for three in pairs)
-        return q, k, v
-
     def forward(
         self,
         query: Tensor,
@@ -144,75 +120,13 @@ class MultiheadAttention(Module):
         Returns:
             The results, of the form of `query`, and the weights, `(batch, targets, sources)`, or `None`.
         """
-        if query.ndim not in (2, 3):
-            raise AssertionError(
-                f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D tensor"
-            )
-        if is_causal and attn_mask is None:
-            raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
-        if query.shape[-1] != self.embed_dim:
-            raise AssertionError(f"was expecting embedding dimension of {self.embed_dim}, but got {query.shape[-1]}")
-        single = query.ndim == 2
-        same = query is key and key is value
-        axis = 0 if single else 1
-
-        def batch_in_front(t: Tensor) -> Tensor:
-            return t.unsqueeze(0) if single else t if self.batch_first else t.transpose(0, axis)
-
-        query = batch_in_front(query)
-        key, value = (query, query) if same else (batch_in_front(key), batch_in_front(value))
-        if single and key_padding_mask is not None:
-            key_padding_mask = key_padding_mask.unsqueeze(0)
-        q, k, v = self._projected(query, key, value)
-        batch, targets, _ = q.shape
-        if self.bias_k is not None:
-            k = gt.cat([k, self.bias_k.expand(batch, 1, -1)], 1)
-            v = gt.cat([v, self.bias_v.expand(batch, 1, -1)], 1)
-        if self.add_zero_attn:
-            zeros = gt.zeros(batch, 1, self.embed_dim, dtype=k.dtype)
-            k, v = gt.cat([k, zeros], 1), gt.cat([v, zeros], 1)
-        sources = k.shape[1]
-        q, k, v = (t.reshape(batch, t.shape[1], self.num_heads, self.head_dim).transpose(1, 2) for t in (q, k, v))
-        dropout = self.dropout if self.training else 0.0
-        if is_causal and key_padding_mask is None and not need_weights and sources == key.shape[1]:
-            mask = None
-        else:
-            is_causal = False
-            mask = self._mask(attn_mask, key_padding_mask, batch, sources - key.shape[1], q.dtype)
-        weights = None
-        if need_weights:
-            scores = (q * (1 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
-            weights = (scores if mask is None else scores + mask).softmax(-1)
-            weights = functional.dropout(weights, dropout, training=True)
-            result = weights @ v
-        else:
-            result = functional.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
-        result = self.out_proj(result.transpose(1, 2).reshape(batch, targets, self.embed_dim))
-        if single:
-            result = result.squeeze(0)
-        elif not self.batch_first:
-            result = result.transpose(0, 1)
-        if weights is not None:
-            weights = weights.mean(1) if average_attn_weights else weights
-            weights = weights.squeeze(0) if single else weights
-        return result, weights
-
-    def _mask(
-        self, attn_mask: Tensor | None, padding: Tensor | None, batch: int, added: int, dtype: Any
-    ) -> Tensor | None:
-        """Both masks as one that is added to scores `(batch, heads, targets, sources)`."""
-        own, pads = _bias_of(attn_mask, "attn_mask", dtype), _bias_of(padding, "key_padding_mask", dtype)
-        if own is not None:
-            if own.ndim == 3 and own.shape[0] == batch * self.num_heads:
-                own = own.reshape(batch, self.num_heads, *own.shape[1:])
-            elif own.ndim != 2:
-                raise RuntimeError(f"attn_mask's dimension {own.ndim} is not supported")
-        if pads is not None:
-            pads = pads.reshape(batch, 1, 1, pads.shape[-1])
-        found = own if pads is None else pads if own is None else own + pads
-        if found is None or not added:
-            return found
-        return gt.cat([found, gt.zeros(*found.shape[:-1], added, dtype=dtype)], -1)
+        separate = None if self._qkv_same_embed_dim else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        return attended(
+            *(query, key, value, self.embed_dim, self.num_heads),
+            *(separate or self.in_proj_weight, self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn),
+            *(self.dropout if self.training else 0.0, self.out_proj.weight, self.out_proj.bias),
+            *(key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal, self.batch_first),
+        )
 
 
 def _activation_of(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
