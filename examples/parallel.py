@@ -1,7 +1,7 @@
 """Trains the network for digits, or a small GPT, on several workers: a YAML file says how, the program stays as it is.
 
 Run it with `python -m gt.torch examples/parallel.py --config examples/sharding/digits_data.yaml`. Without `--config`
-everything lies on one worker, and the losses are the same.
+the daemon decides what is worth dividing. The losses are the same, as they are with `--workers 1`.
 """
 
 import argparse
@@ -81,7 +81,8 @@ def main():
         loss = loss_of(x, y)
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        with gt.signal.context("update"):
+            optimizer.step()
         losses.append(loss.detach())
     # Until here nothing has waited for the workers.
     for step, loss in enumerate(torch.stack(losses).tolist()):
