@@ -123,37 +123,108 @@ impl Element for Truth {
     }
 }
 
-macro_rules! in_f32 {
-    ($($t:ty),*) => {
-        $(impl Element for $t {
-            type Wide = f32;
-            #[inline(always)]
-            fn widen(self) -> f32 {
-                self.to_f32()
-            }
-            // By the slice: `half` then uses the processor's own conversions where it has them.
-            unsafe fn load(from: *const u8, to: &mut [f32]) {
-                let mut narrow = [<$t>::default(); TILE];
-                // SAFETY: the caller's promise; a tile is at most TILE elements.
-                unsafe { std::ptr::copy_nonoverlapping(from, narrow.as_mut_ptr().cast(), size_of::<$t>() * to.len()) };
-                narrow[..to.len()].convert_to_f32_slice(to);
-            }
-            unsafe fn fold(from: *const u8, to: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-                let mut wide = [0.0; TILE];
-                // SAFETY: the caller's promise.
-                unsafe { Self::load(from, &mut wide[..to.len()]) };
-                for (to, from) in to.iter_mut().zip(wide) {
-                    *to = f(*to, from);
-                }
-            }
-            fn narrowed(from: &[f32], room: &mut [$t; TILE]) -> *const u8 {
-                room[..from.len()].convert_from_f32_slice(from);
-                room.as_ptr().cast()
-            }
-        })*
-    };
+impl Element for bf16 {
+    type Wide = f32;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+    // As `bf16::from_f32`, without a branch in the loop.
+    #[inline(always)]
+    fn narrowed(from: &[f32], room: &mut [bf16; TILE]) -> *const u8 {
+        for (to, from) in room.iter_mut().zip(from) {
+            let bits = from.to_bits();
+            let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+            let quiet = bits >> 16 | 0x40;
+            *to = bf16::from_bits(if from.is_nan() { quiet } else { nearest } as u16);
+        }
+        room.as_ptr().cast()
+    }
 }
-in_f32!(f16, bf16);
+
+impl Element for f16 {
+    type Wide = f32;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+    // A tile at a time, by the processor's own conversions where it has them.
+    unsafe fn load(from: *const u8, to: &mut [f32]) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if is_x86_feature_detected!("f16c") {
+            // SAFETY: the processor has the instructions; the rest is the caller's promise.
+            return unsafe { f16c::load(from, to) };
+        }
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *to = unsafe { from.cast::<f16>().add(i).read_unaligned() }.to_f32();
+        }
+    }
+    #[inline(always)]
+    unsafe fn fold(from: *const u8, to: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+        let mut wide = [0.0; TILE];
+        // SAFETY: the caller's promise; a tile is at most TILE elements.
+        unsafe { Self::load(from, &mut wide[..to.len()]) };
+        for (to, from) in to.iter_mut().zip(&wide) {
+            *to = f(*to, *from);
+        }
+    }
+    fn narrowed(from: &[f32], room: &mut [f16; TILE]) -> *const u8 {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if is_x86_feature_detected!("f16c") {
+            // SAFETY: the processor has the instructions.
+            unsafe { f16c::narrow(from, room) };
+            return room.as_ptr().cast();
+        }
+        room[..from.len()].convert_from_f32_slice(from);
+        room.as_ptr().cast()
+    }
+}
+
+/// Conversions of eight elements at a time.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod f16c {
+    use super::{TILE, f16};
+    use std::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph,
+        _mm256_loadu_ps, _mm256_storeu_ps,
+    };
+
+    /// # Safety
+    /// `from` is readable for `to.len()` elements; the processor has F16C.
+    #[target_feature(enable = "avx,f16c")]
+    pub unsafe fn load(from: *const u8, to: &mut [f32]) {
+        let from = from.cast::<f16>();
+        let (eights, rest) = to.as_chunks_mut::<8>();
+        let done = 8 * eights.len();
+        for (i, to) in eights.iter_mut().enumerate() {
+            // SAFETY: eight elements on both sides.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.add(8 * i).cast()))) };
+        }
+        for (i, to) in rest.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *to = unsafe { from.add(done + i).read_unaligned() }.to_f32();
+        }
+    }
+
+    /// # Safety
+    /// The processor has F16C.
+    #[target_feature(enable = "avx,f16c")]
+    pub unsafe fn narrow(from: &[f32], to: &mut [f16; TILE]) {
+        let (eights, rest) = from.as_chunks::<8>();
+        let (to, last) = to[..from.len()].split_at_mut(8 * eights.len());
+        for (from, to) in eights.iter().zip(to.as_chunks_mut::<8>().0) {
+            // SAFETY: eight elements on both sides.
+            unsafe {
+                let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.as_ptr()));
+                _mm_storeu_si128(to.as_mut_ptr().cast(), half);
+            }
+        }
+        for (from, to) in rest.iter().zip(last) {
+            *to = f16::from_f32(*from);
+        }
+    }
+}
 
 /// Combines `elements` elements of every source, in their order, and writes the result to every destination.
 ///
@@ -167,6 +238,8 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
     assert!(reduce.is_defined_for(dtype) && !sources.is_empty());
     macro_rules! floats {
         ($t:ty, $wide:ty) => {{
+            // A comparison with a NaN is false and gives `b`; that leaves the case that only `a` is one.
+            let nan_or = |a: $wide, other: $wide| if a.is_nan() { a } else { other };
             let ranks = sources.len() as $wide;
             let same = |x: $wide| x;
             // SAFETY: the caller's promise, in each of these.
@@ -174,9 +247,8 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
                 match reduce {
                     Reduce::Sum => fold::<$t>(sources, to, elements, |a, b| a + b, same),
                     Reduce::Prod => fold::<$t>(sources, to, elements, |a, b| a * b, same),
-                    // `b != b` is a NaN; an `a` that is one stays.
-                    Reduce::Max => fold::<$t>(sources, to, elements, |a, b| if b > a || b != b { b } else { a }, same),
-                    Reduce::Min => fold::<$t>(sources, to, elements, |a, b| if b < a || b != b { b } else { a }, same),
+                    Reduce::Max => fold::<$t>(sources, to, elements, |a, b| nan_or(a, if a > b { a } else { b }), same),
+                    Reduce::Min => fold::<$t>(sources, to, elements, |a, b| nan_or(a, if a < b { a } else { b }), same),
                     Reduce::Mean => fold::<$t>(sources, to, elements, |a, b| a + b, |x| x / ranks),
                 }
             }
@@ -321,6 +393,31 @@ mod tests {
         // SAFETY: one element each.
         unsafe { reduce(DType::F16, Reduce::Sum, &sources, &[(&raw mut result).cast()], 1) };
         assert_eq!(result.to_f32(), 2050.0);
+    }
+
+    #[test]
+    fn halves_are_rounded_as_the_crate_half_does() {
+        // Ties, overflows, subnormals and NaNs.
+        let floats = [0.1, 1.0, 65504.0, 65520.0, 1e-7, 6e-8, 3.1, -2049.0, 1e38, f32::INFINITY, f32::NAN, 255.5];
+        for a in floats {
+            for b in floats {
+                let halves = [f16::from_f32(a), f16::from_f32(b)];
+                let brains = [bf16::from_f32(a), bf16::from_f32(b)];
+                // Nine elements: eight at a time, and one more.
+                let (mut half, mut brain) = ([f16::ZERO; 9], [bf16::ZERO; 9]);
+                let (many, brain_many) = (halves.map(|x| [x; 9]), brains.map(|x| [x; 9]));
+                let sources: [*const u8; 2] = [(&raw const many[0]).cast(), (&raw const many[1]).cast()];
+                // SAFETY: nine elements each.
+                unsafe { reduce(DType::F16, Reduce::Sum, &sources, &[(&raw mut half).cast()], 9) };
+                let sources: [*const u8; 2] = [(&raw const brain_many[0]).cast(), (&raw const brain_many[1]).cast()];
+                // SAFETY: as above.
+                unsafe { reduce(DType::BF16, Reduce::Sum, &sources, &[(&raw mut brain).cast()], 9) };
+                let half_sum = f16::from_f32(halves[0].to_f32() + halves[1].to_f32());
+                let brain_sum = bf16::from_f32(brains[0].to_f32() + brains[1].to_f32());
+                assert!(half.iter().all(|x| *x == half_sum || (x.is_nan() && half_sum.is_nan())), "{a} + {b}");
+                assert!(brain.iter().all(|x| *x == brain_sum || (x.is_nan() && brain_sum.is_nan())), "{a} + {b}");
+            }
+        }
     }
 
     #[test]
