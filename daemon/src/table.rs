@@ -64,6 +64,8 @@ pub struct Tensor {
 pub struct TensorTable {
     /// Where tensors are unless somebody says otherwise.
     home: Placement,
+    /// Whether any tensor was ever on more than one worker.
+    spread: bool,
     places: HashMap<TensorId, u32, KeyedState>,
     tensors: Vec<Tensor>,
     vacant: Vec<u32>,
@@ -78,6 +80,7 @@ impl TensorTable {
     pub fn new(worker: usize) -> TensorTable {
         TensorTable {
             home: Placement::on(worker),
+            spread: false,
             places: HashMap::default(),
             tensors: Vec::new(),
             vacant: Vec::new(),
@@ -107,6 +110,19 @@ impl TensorTable {
     /// The same, to note where it is.
     pub fn get_at_mut(&mut self, at: WorkerTensor) -> Option<&mut Tensor> {
         self.tensors.get_mut(at.place()).filter(|tensor| tensor.at == at)
+    }
+
+    /// Notes where the tensor is that workers call `at`.
+    pub fn place(&mut self, at: WorkerTensor, placement: Placement) {
+        self.spread |= placement.workers().len() > 1;
+        if let Some(tensor) = self.get_at_mut(at) {
+            tensor.placement = placement;
+        }
+    }
+
+    /// Whether any tensor was ever on more than one worker.
+    pub fn is_spread(&self) -> bool {
+        self.spread
     }
 
     /// Lets the tensor called `id` and the one called `other` change their places at the workers.

@@ -146,9 +146,7 @@ const STEP_NS: u64 = 200;
 fn relocate(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) -> WorkerTensor {
     let meta = tensor.meta;
     let (_, at) = out.allocate(meta);
-    if let Some(made) = out.tensors().get_at_mut(at) {
-        made.placement = *to;
-    }
+    out.tensors().place(at, *to);
     if let (true, Placement::Sharded { axis, .. }) = (is_cut(&tensor.placement, to), to) {
         for worker in to.workers().iter() {
             let Some(range) = to.stretch_of(&meta.shape, worker) else { continue };

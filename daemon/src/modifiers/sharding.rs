@@ -11,7 +11,7 @@ use crate::table::{Content, Tensor, WorkerTensor};
 use crate::worker::Step;
 use gt_ops::infer::InputMeta;
 use gt_ops::instruction::{LossReduction, LossSpec};
-use gt_ops::placement::stretch;
+use gt_ops::placement::{Join, stretch};
 use gt_ops::propagate::{Gives, Need, Split, localize, share, splits};
 use gt_ops::wire::{ArenaRange, Command};
 use gt_ops::{Attrs, Class, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, TensorId, Workers};
@@ -98,13 +98,11 @@ impl Sharding {
                 },
             });
         }
-        let target = self.target(asked, &step, &meta, &given);
+        let target = self.target(asked, &step, &meta, &given, out.tensors().is_spread());
         if target.is_none()
-            && let Some(placement) = self.as_they_lie(asked.op, &given, &meta, &step)
+            && let Some(placement) = self.as_they_lie(asked, &given, &meta, &step)
         {
-            if let Some(made) = out.tensors().get_at_mut(WorkerTensor::from_id(asked.out)) {
-                made.placement = placement;
-            }
+            out.tensors().place(WorkerTensor::from_id(asked.out), placement);
             let divided = matches!(placement, Placement::Sharded { .. });
             let ways = if divided { placement.workers().len() as u64 } else { 1 };
             let (cost_ns, fused_ns) = (step.cost_ns / ways, step.fused_ns.map(|ns| ns / ways));
@@ -120,7 +118,14 @@ impl Sharding {
     }
 
     /// Where the result is asked to be, by a signal or by its size.
-    fn target(&self, asked: &Instruction, step: &Step, meta: &Meta, given: &[Given]) -> Option<Placement> {
+    fn target(
+        &self,
+        asked: &Instruction,
+        step: &Step,
+        meta: &Meta,
+        given: &[Given],
+        spread: bool,
+    ) -> Option<Placement> {
         let class = asked.op.row().class;
         if let Some(wish) = step.wish {
             // Views follow what they are views of; what has the shape it had is there to be placed.
@@ -128,6 +133,10 @@ impl Sharding {
             if class != Class::Movement || asked.op == Op::Reshape && same {
                 return wish.placement(&meta.shape, self.all);
             }
+        }
+        if spread && asked.op == Op::Full && meta.shape.numel() == 1 {
+            // A number is sooner made than moved: the seed of a backward pass, which meets tensors everywhere.
+            return Some(Placement::Replicated { workers: self.all });
         }
         let made = matches!(class, Class::Creation | Class::Random);
         if made { self.by_size(meta) } else { None }
@@ -143,7 +152,7 @@ impl Sharding {
     }
 
     /// Where the result is if every worker does with what it has what is asked of the whole: most instructions.
-    fn as_they_lie(&self, op: Op, given: &[Given], meta: &Meta, step: &Step) -> Option<Placement> {
+    fn as_they_lie(&self, asked: &Instruction, given: &[Given], meta: &Meta, step: &Step) -> Option<Placement> {
         let mut common: Option<&Tensor> = None;
         let mut same_shape = true;
         for tensor in
@@ -162,10 +171,10 @@ impl Sharding {
             Placement::Replicated { .. } if self.may_divide(step, meta) => None,
             Placement::Replicated { .. } => Some(first.placement),
             Placement::Sharded { .. } => {
-                let alike = matches!(op.row().class, Class::Elementwise | Class::Select | Class::Cast);
+                let alike = matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast);
                 (alike && same_shape).then_some(first.placement)
             }
-            Placement::Partial { .. } => None,
+            Placement::Partial { join, .. } => keeps_parts(asked, given, join, meta).then_some(first.placement),
         }
     }
 
@@ -221,6 +230,8 @@ impl Sharding {
             }
         };
         let compute = step.cost_ns as f64;
+        let expected = if target.is_none() { expected(asked, given, meta) } else { None };
+        let target = target.or(expected.as_ref());
         for workers in groups {
             let n = workers.len();
             for way in ways.iter().filter(|way| n > 1 && (!way.nonempty || way.units >= n)) {
@@ -303,9 +314,7 @@ impl Sharding {
                 given_place(split, workers, *granule, &meta.shape)
             }
         };
-        if let Some(made) = out.tensors().get_at_mut(made) {
-            made.placement = placement;
-        }
+        out.tensors().place(made, placement);
         if let Some(target) = target
             && !is_there(&placement, target)
             && let Some(tensor) = out.tensors().get_at(made).copied()
@@ -380,9 +389,7 @@ impl Sharding {
             Placement::Partial { .. } => false,
         };
         let placement = wish.or_else(|| self.by_size(&meta)).filter(fits).unwrap_or(home);
-        if let Some(tensor) = out.tensors().get_at_mut(WorkerTensor::from_id(id)) {
-            tensor.placement = placement;
-        }
+        out.tensors().place(WorkerTensor::from_id(id), placement);
         if let Placement::Sharded { workers, .. } = placement {
             for worker in workers.iter() {
                 let local = placement.local(&meta, worker);
@@ -393,6 +400,42 @@ impl Sharding {
             out.push(Step { workers: placement.workers(), ..step });
         }
     }
+}
+
+/// Whether what is done to each part is done to what they are joined to: views, and what is linear to a sum.
+fn keeps_parts(asked: &Instruction, given: &[Given], join: Join, meta: &Meta) -> bool {
+    let parts = given.iter().filter(|given| matches!(given, Given::Tensor(_))).count();
+    match (asked.op, given) {
+        _ if asked.op.row().class == Class::Movement => true,
+        _ if join != Join::Sum || !meta.dtype.is_float() => false,
+        (Op::Neg, _) => true,
+        (Op::Add | Op::Sub, [_, _]) => parts == 2,
+        (Op::Mul, [_, _]) => parts == 1,
+        (Op::Div, [Given::Tensor(_), Given::Number]) => true,
+        _ => false,
+    }
+}
+
+/// Where an elementwise result is expected, if one of its operands is all there on several workers and the others are
+/// parts or elsewhere: a parameter that is updated stays where it was.
+fn expected(asked: &Instruction, given: &[Given], meta: &Meta) -> Option<Placement> {
+    if !matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast) {
+        return None;
+    }
+    let mut widest: Option<Placement> = None;
+    for given in given {
+        let Given::Tensor(Tensor { meta: own, placement, .. }) = given else { continue };
+        match placement {
+            Placement::Sharded { .. } if own.shape == meta.shape => return None,
+            Placement::Replicated { workers } if own.shape == meta.shape && workers.len() > 1 => {
+                if widest.is_none_or(|other| other.workers().len() < workers.len()) {
+                    widest = Some(*placement);
+                }
+            }
+            _ => {}
+        }
+    }
+    widest
 }
 
 /// Lets the tensor called `id` be its copy called `other`, and frees the rest of the chain.
@@ -487,9 +530,7 @@ fn divide(
         let command = instruction(Op::Mul, made, &[Operand::Tensor(at.id()), weight], Attrs::None);
         out.push(Step { divided: true, ..follow(step, Workers::one(worker), command, Some(*meta)) });
     }
-    if let Some(tensor) = out.tensors().get_at_mut(at) {
-        tensor.placement = Placement::Replicated { workers };
-    }
+    out.tensors().place(at, Placement::Replicated { workers });
     if let Some(tensor) = out.tensors().get(id).copied() {
         free(&tensor, step, out);
     }
