@@ -416,26 +416,28 @@ fn keeps_parts(asked: &Instruction, given: &[Given], join: Join, meta: &Meta) ->
     }
 }
 
-/// Where an elementwise result is expected, if one of its operands is all there on several workers and the others are
-/// parts or elsewhere: a parameter that is updated stays where it was.
+/// Where a result of the shape of operands is expected that are all there on several workers, or parts on them, and
+/// nowhere cut: a parameter that is updated stays where it was, and parts are joined where they are.
 fn expected(asked: &Instruction, given: &[Given], meta: &Meta) -> Option<Placement> {
-    if !matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast) {
+    if !matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast | Class::Rows) {
         return None;
     }
-    let mut widest: Option<Placement> = None;
+    let mut widest: Option<Workers> = None;
     for given in given {
         let Given::Tensor(Tensor { meta: own, placement, .. }) = given else { continue };
+        if own.shape != meta.shape {
+            continue;
+        }
         match placement {
-            Placement::Sharded { .. } if own.shape == meta.shape => return None,
-            Placement::Replicated { workers } if own.shape == meta.shape && workers.len() > 1 => {
-                if widest.is_none_or(|other| other.workers().len() < workers.len()) {
-                    widest = Some(*placement);
+            Placement::Sharded { .. } => return None,
+            Placement::Replicated { workers } | Placement::Partial { workers, .. } => {
+                if workers.len() > 1 && widest.is_none_or(|other| other.len() < workers.len()) {
+                    widest = Some(*workers);
                 }
             }
-            _ => {}
         }
     }
-    widest
+    widest.map(|workers| Placement::Replicated { workers })
 }
 
 /// Lets the tensor called `id` be its copy called `other`, and frees the rest of the chain.

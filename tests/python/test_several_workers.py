@@ -1,0 +1,229 @@
+"""A session on several workers: the numbers are those of one, and what moves between workers is as little as can be."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from support import python
+
+WORKERS = ["cpu:4", "proc-cpu:2", "cpu:1,proc-cpu:2"]
+DIVIDED = {"GT_SHARD_BYTES_MIN": "0"}
+
+MOVED = """
+import gt, json
+from gt import ShardConfig, SignalConfig
+from gt.nn import Linear, ReLU, Sequential, functional as F
+from gt.signal import tensor
+gt.gpu_workers(4)
+gt.register_config("rows", SignalConfig(shard=ShardConfig(axis=0)))
+gt.register_config("columns", SignalConfig(shard=ShardConfig(axis=1)))
+gt.register_config("copies", SignalConfig(shard=ShardConfig(replicated=True)))
+
+def moved(step):
+    "What each worker sends others while `step` is done."
+    before = gt.debug.comm_stats()
+    step()
+    after = gt.debug.comm_stats()
+    def of(stats, worker, name):
+        return stats[worker].get(name, {"count": 0, "bytes": 0})
+    def since(worker, name):
+        now, then = of(after, worker, name), of(before, worker, name)
+        return [now["count"] - then["count"], now["bytes"] - then["bytes"]]
+    found = {worker: {name: since(worker, name) for name in after[worker]} for worker in after}
+    return {worker: {name: it for name, it in all.items() if it[0]} for worker, all in found.items()}
+"""
+
+
+def result_of(program: str, **env: str) -> object:
+    """What a program prints last, as JSON."""
+    done = python(program, **env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_data_parallel_step_moves_the_gradients_once() -> None:
+    """Each worker sends 2 (n-1)/n of the parameters' bytes, the least that an all-reduce can."""
+    program = """
+model = Sequential(Linear(64, 128), ReLU(), Linear(128, 32))
+for p in model.parameters():
+    p.data = tensor(p.data, name="copies")
+x, y = tensor(gt.rand(64, 64), name="rows"), tensor(gt.rand(64, 32), name="rows")
+
+def step():
+    loss = F.mse_loss(model(x), y)
+    model.zero_grad()
+    loss.backward()
+    with gt.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+
+step()
+bound = 2 * 3 * sum(p.numel() for p in model.parameters()) * 4 // 4
+print(json.dumps([moved(step), bound]))
+"""
+    found, bound = result_of(MOVED + program)
+    assert found == {f"cpu:{worker}": {"all_reduce": [4, bound]} for worker in range(4)}
+
+
+def test_two_layers_cut_by_rows_and_then_columns_need_one_all_reduce_each_way() -> None:
+    program = """
+up, down = Linear(64, 256), Linear(256, 64)
+for p in (up.weight, up.bias):
+    p.data = tensor(p.data, name="rows")
+down.weight.data = tensor(down.weight.data, name="columns")
+down.bias.data = tensor(down.bias.data, name="copies")
+x = tensor(gt.rand(32, 64), name="copies").requires_grad_()
+kept = {}
+
+def forward():
+    kept["y"] = down(F.relu(up(x)))
+
+def backward():
+    kept["y"].square().sum().backward()
+    x.grad + 1
+
+print(json.dumps([moved(forward)["cpu:1"], moved(backward)["cpu:1"], 2 * 3 * x.numel() * 4 // 4]))
+"""
+    forward, backward, bound = result_of(MOVED + program)
+    assert forward == {"all_reduce": [1, bound]}
+    assert backward == {"all_reduce": [1, bound]}
+
+
+def test_signals_say_where_results_lie() -> None:
+    program = """
+gt.register_config("second", SignalConfig(shard=ShardConfig(axis=0, workers=[2])))
+gt.register_config("nowhere", SignalConfig(shard=ShardConfig(axis=5)))
+x = gt.rand(10, 8)
+with gt.signal.context("rows"):
+    rows = x * 2
+    with gt.signal.context("second"):
+        second = x * 2
+    with gt.signal.context("nowhere"):
+        left = x * 2
+whole = x * 2
+same = all((part == whole).all().item() for part in (rows, second, left, rows.T.T, tensor(rows, name="columns")))
+print(json.dumps([*(str(gt.debug.placement(t)) for t in (x, rows, second, left, tensor(rows, name="columns"))), same]))
+"""
+    x, rows, second, left, columns, same = result_of(MOVED + program)
+    cut = "over [cpu:0, cpu:1, cpu:2, cpu:3]"
+    assert (rows, columns) == (f"sharded along axis 0 {cut}", f"sharded along axis 1 {cut}")
+    assert (x, second, left) == ("on cpu:0", "on cpu:2", "on cpu:0")
+    assert same
+
+
+# What a program of any kind gives -----------------------------------------------------------------------------------
+
+RANDOM_PROGRAM = """
+import gt, json, numpy as np
+from gt import ShardConfig, SignalConfig
+rng = np.random.default_rng(SEED)
+for axis in (0, 1, -1):
+    gt.register_config(f"axis {axis}", SignalConfig(shard=ShardConfig(axis=axis)))
+gt.register_config("copies", SignalConfig(shard=ShardConfig(replicated=True)))
+gt.register_config("last", SignalConfig(shard=ShardConfig(axis=0, workers=[WORKER])))
+SIGNALS = ["axis 0", "axis 1", "axis -1", "copies", "last", None]
+gt.manual_seed(1)
+values = [gt.tensor(rng.standard_normal(shape)) for shape in [(10, 8), (8, 3), (2, 5, 4), (1, 8), (7,), ()]]
+values += [gt.randn(5, 6, dtype=gt.float64), gt.arange(12, dtype=gt.float64).reshape(3, 4)]
+
+def pick():
+    return values[rng.integers(len(values))]
+
+def axis_of(x):
+    return int(rng.integers(x.dim()))
+
+def step():
+    x = pick()
+    kind = rng.integers(14)
+    if kind == 0: return gt.tanh(x) + 0.5
+    if kind == 1: return x * rng.standard_normal()
+    if kind == 2:
+        y = pick()
+        return (x + y) / 2 if x.shape == y.shape else x - x.mean()
+    if x.dim() == 0: return x * 2
+    axis = axis_of(x)
+    if kind == 3: return x.sum(axis) / max(1, x.shape[axis])
+    if kind == 4: return x.amax(axis, keepdim=True) if x.shape[axis] else x
+    if kind == 5: return x.transpose(axis, axis_of(x))
+    if kind == 6: return x.reshape(-1)
+    if kind == 7: return gt.softmax(x, axis)
+    if kind == 8: return gt.cat([x, x * 0.5], axis)
+    if kind == 9: return x.narrow(axis, 0, (x.shape[axis] + 1) // 2)
+    if kind == 10: return x.flip(axis)
+    if kind == 11: return gt.sort(x, axis)[0]
+    if kind == 12: return x.mean(axis)
+    if x.dim() == 2: return gt.tanh(x @ x.T)
+    return x.cumsum(axis) / 4
+
+for _ in range(60):
+    signal = SIGNALS[rng.integers(len(SIGNALS))]
+    if signal is None:
+        made = step()
+    else:
+        with gt.signal.context(signal):
+            made = step()
+    if made.numel() < 4000:
+        values.append(made)
+leaf = values[0].detach().requires_grad_()
+(gt.softmax(leaf, 1).square().sum() + (leaf @ leaf.T).mean()).backward()
+values.append(leaf.grad)
+print(json.dumps([(list(v.shape), v.reshape(-1).tolist()) for v in values]))
+"""
+
+
+def random_program(seed: int, last_worker: int) -> str:
+    return RANDOM_PROGRAM.replace("SEED", str(seed)).replace("WORKER", str(last_worker))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_give_what_one_worker_gives(seed: int) -> None:
+    expected = result_of(random_program(seed, 0), GT_WORKERS="cpu:1")
+    workers = WORKERS[seed % len(WORKERS)]
+    env = DIVIDED if seed % 2 else {}
+    found = result_of(random_program(seed, 1), GT_WORKERS=workers, **env)
+    assert [shape for shape, _ in found] == [shape for shape, _ in expected]
+    for (_, one), (_, several) in zip(expected, found, strict=True):
+        np.testing.assert_allclose(several, one, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_random_numbers_are_the_same_on_any_number_of_workers(workers: str) -> None:
+    program = """
+import gt, json
+gt.manual_seed(3)
+print(json.dumps([gt.rand(7, 5).tolist(), gt.randn(9).tolist(), gt.randint(0, 100, (4, 4)).tolist(), gt.randperm(9).tolist()]))
+"""
+    assert result_of(program, GT_WORKERS=workers, **DIVIDED) == result_of(program, GT_WORKERS="cpu:1")
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_shards_may_be_uneven_and_empty(workers: str) -> None:
+    program = """
+import gt, json
+x = gt.arange(80.0).reshape(10, 8)
+few = gt.arange(2.0)
+none = gt.ones(0, 3)
+print(json.dumps([x.sum(0).tolist(), (x @ x.T).trace().item(), few.mean().item(), few.max().item(),
+    none.sum().item(), gt.cat([few, few + 5]).tolist(), x[3:7, ::2].sum().item(), few.sort(descending=True)[0].tolist()]))
+"""
+    assert result_of(program, GT_WORKERS=workers, **DIVIDED) == result_of(program, GT_WORKERS="cpu:1")
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_what_fails_on_one_worker_fails_for_the_whole_tensor_and_nothing_else(workers: str) -> None:
+    program = """
+import gt, json
+x = gt.arange(40.0).reshape(10, 4)
+index = gt.tensor([[0] * 4] * 9 + [[77] * 4])
+bad = x.gather(0, index)
+total = bad.sum() + x.sum()
+try:
+    total.item()
+except IndexError as error:
+    print(json.dumps([str(error).split(":")[1].split("(")[0].strip(), x.sum().item()]))
+"""
+    text, total = result_of(program, GT_WORKERS=workers, **DIVIDED)
+    assert text == "index 77 is out of bounds for dimension 0 with size 10"
+    assert total == 780.0
