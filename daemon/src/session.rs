@@ -375,10 +375,12 @@ impl Session {
                 self.send(Step { token, ..step }, cx)
             }
             Command::Signal { signal } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Signal, wire_bytes, [signal.into(), 0, 0]);
                 self.signals.enter(signal);
                 Ok(())
             }
             Command::DefineSignal { signal, wish } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::DefineSignal, wire_bytes, [signal.into(), 0, 0]);
                 self.signals.define(signal, wish);
                 Ok(())
             }

@@ -193,7 +193,8 @@ def test_random_numbers_are_the_same_on_any_number_of_workers(workers: str) -> N
     program = """
 import gt, json
 gt.manual_seed(3)
-print(json.dumps([gt.rand(7, 5).tolist(), gt.randn(9).tolist(), gt.randint(0, 100, (4, 4)).tolist(), gt.randperm(9).tolist()]))
+drawn = gt.rand(7, 5), gt.randn(9), gt.randint(0, 100, (4, 4)), gt.randperm(9)
+print(json.dumps([numbers.tolist() for numbers in drawn]))
 """
     assert result_of(program, GT_WORKERS=workers, **DIVIDED) == result_of(program, GT_WORKERS="cpu:1")
 
@@ -206,7 +207,8 @@ x = gt.arange(80.0).reshape(10, 8)
 few = gt.arange(2.0)
 none = gt.ones(0, 3)
 print(json.dumps([x.sum(0).tolist(), (x @ x.T).trace().item(), few.mean().item(), few.max().item(),
-    none.sum().item(), gt.cat([few, few + 5]).tolist(), x[3:7, ::2].sum().item(), few.sort(descending=True)[0].tolist()]))
+    none.sum().item(), gt.cat([few, few + 5]).tolist(), x[3:7, ::2].sum().item(),
+    few.sort(descending=True)[0].tolist()]))
 """
     assert result_of(program, GT_WORKERS=workers, **DIVIDED) == result_of(program, GT_WORKERS="cpu:1")
 
