@@ -29,8 +29,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 /// Bytes that a rank lays out at a time. Smaller slots pass more gates, larger ones leave the caches: of the bound that
-/// the example `bandwidth` measures, all-reduces of 64 MB by two ranks reach 0.40 with 64 KiB, 0.50 with 256 KiB and 0.67
-/// with this; those of 16 MB 0.52 with this and 0.36 with 2 MiB.
+/// the example `bandwidth` measures, all-reduces of 64 MB by two ranks reach 0.40 with 64 KiB, 0.50 with 256 KiB and
+/// 0.67 with this; those of 16 MB 0.52 with this and 0.36 with 2 MiB.
 const SLOT_BYTES_DEFAULT: usize = 1 << 20;
 /// A rank's piece of a slot is at least a cache line.
 const PIECE_ALIGN: usize = 64;
