@@ -87,4 +87,6 @@ def test_functions_refuse_numbers_where_pytorch_takes_tensors():
         gt.eq(2, gt.ones(2))
     with pytest.raises(TypeError, match=r"maximum\(\): argument 'other' \(position 2\) must be Tensor, not float"):
         gt.maximum(gt.ones(2), 1.0)
+    with pytest.raises(TypeError, match=r"igamma\(\): argument 'other' \(position 2\) must be Tensor, not int"):
+        gt.igamma(gt.ones(2), 2)
     assert gt.sub(2, gt.ones(1)).tolist() == [1]

@@ -194,7 +194,9 @@ def test_bessel_functions_by_their_longer_names() -> None:
 def test_the_next_number_of_half_precision() -> None:
     x = np.array([0, 1, -1, 2.5, 6e-8, 1e-5, 65504, np.inf, -np.inf, 3, np.nan, 1], np.float16)
     y = np.array([1, 2, 0, 2.5, 0, -1, np.inf, 0, 0, -np.inf, 1, np.nan], np.float16)
-    assert_close(gt.nextafter(gt.tensor(x), gt.tensor(y)), np.nextafter(x, y))
+    with np.errstate(all="ignore"):
+        wanted = np.nextafter(x, y)
+    assert_close(gt.nextafter(gt.tensor(x), gt.tensor(y)), wanted)
     one = gt.ones(3, dtype=gt.bfloat16)
     assert gt.nextafter(one, gt.tensor([2.0, 0.0, 1.0]).bfloat16()).tolist() == [1 + 2.0**-7, 1 - 2.0**-8, 1]
     leaf = one.clone().requires_grad_()

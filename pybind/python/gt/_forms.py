@@ -51,8 +51,8 @@ _NUMBER_FIRST = frozenset(
 # Those of two tensors; the others take a number for the second.
 TENSORS_ONLY = frozenset(
     """
-    atan2 fmax fmin gcd heaviside hypot lcm ldexp logaddexp logaddexp2 logical_and logical_or logical_xor maximum
-    minimum nextafter
+    atan2 fmax fmin gammainc gammaincc gcd heaviside hypot igamma igammac lcm ldexp logaddexp logaddexp2 logical_and
+    logical_or logical_xor maximum minimum nextafter
     """.split()
 )
 
