@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![expect(clippy::print_stdout, reason = "in place of the harness")]
 
+use gt_ops::Workers;
 use gt_ops::lost::WorkerEnd;
 use gt_ops::wire::{Command, Completion, Fault, Slot};
 use gt_protocol::{WorkerInfo, WorkerState};
@@ -44,7 +45,7 @@ fn main() {
 
 fn start(lie: &str) -> ProcessLink {
     let info = WorkerInfo { name: lie.into(), kind: "cpu".into(), threads: 1, ..WorkerInfo::default() };
-    ProcessLink::start(std::env::current_exe().unwrap(), info, (1.0, 1.0)).unwrap()
+    ProcessLink::start(std::env::current_exe().unwrap(), 0, info, (1.0, 1.0)).unwrap()
 }
 
 const STREAM: Stream = Stream { session: 7, place: 0 };
@@ -52,6 +53,9 @@ const STREAM: Stream = Stream { session: 7, place: 0 };
 fn sync(token: u64) -> Step {
     Step {
         stream: STREAM,
+        workers: Workers::first_of(1),
+        divided: false,
+        wish: None,
         origin: token,
         token,
         operands: [0; 2],
@@ -136,7 +140,7 @@ fn lie() {
     // SAFETY: standard input is the socket, and nothing else here knows of it.
     let socket = Socket::from(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(0) });
     let (message, fds): (Message, _) = gt_protocol::link::recv(&socket, 8, DEADLINE).unwrap();
-    let Message::Start { info, report_slots, work_slots } = message else { panic!("{message:?}") };
+    let Message::Start { info, report_slots, work_slots, .. } = message else { panic!("{message:?}") };
     let version = match info.name.as_str() {
         "never-ready" => return,
         "other-version" => "0.0.0-other",

@@ -1,8 +1,9 @@
 //! A worker in a process of its own: the same program, which does nothing but work.
 //!
-//! Two rings in shared memory carry its steps and reports, as a session's do, with the roles of the two sides exchanged:
-//! what a client submits are a worker's reports, and what a client is told are a worker's steps. A socket beside them
-//! carries [`Message`]s with descriptors; a step in the ring says when the next one is to be read, so that order holds.
+//! Two rings in shared memory carry its steps and reports, as a session's do, with the roles of the two sides
+//! exchanged: what a client submits are a worker's reports, and what a client is told are a worker's steps. A socket
+//! beside them carries [`Message`]s with descriptors; a step in the ring says when the next one is to be read, so that
+//! order holds.
 //!
 //! The process may die at any instant. Its [`keeper`] sees that and starts another; the link then reports every queued
 //! step as failed, opens the sessions anew, and says of each tensor that is asked for and not there that it was lost.
@@ -137,8 +138,8 @@ impl Wire for PortWire {
 }
 
 impl ProcessLink {
-    /// Starts worker `number`, called what `info` says, which does `rates` gigaflops and gigabytes a second. Its process runs
-    /// `program`, which is `gtd`; it is not waited for.
+    /// Starts worker `number`, called what `info` says, which does `rates` gigaflops and gigabytes a second. Its
+    /// process runs `program`, which is `gtd`; it is not waited for.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
