@@ -7,7 +7,8 @@ use crate::signal::{self, Under};
 use crate::tape::{Custom, Edge, Edges, Kind, Node, anomaly, lock, set_grad_enabled};
 use crate::tensor::{Operand, Tensor};
 use gt_ops::grad::{GradCtx, Saved, to_operand};
-use gt_ops::{Attrs, Meta, Op, OpError, Scalar, build};
+use gt_ops::instruction::{INPUTS_MAX, SliceSpec};
+use gt_ops::{Attrs, Meta, Op, OpError, Scalar, Shape, build};
 use smallvec::SmallVec;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -141,6 +142,58 @@ fn between(roots: &[Arc<Node>], wanted: &[Arc<Node>]) -> HashSet<u64> {
     found
 }
 
+/// The gradient of a slice, and which elements of its operand it belongs to.
+struct Part {
+    spec: SliceSpec,
+    grad: Tensor,
+}
+
+/// The axis along which parts, which are then in order, lie side by side and make the whole.
+fn tiled_axis(parts: &mut [Part], shape: &Shape) -> Option<usize> {
+    let dims = shape.dims();
+    let axis =
+        (0..dims.len()).find(|axis| parts.first().is_some_and(|part| part.spec.sizes.dims()[*axis] != dims[*axis]))?;
+    let whole = |spec: &SliceSpec, i: usize| spec.start[i] == 0 && spec.sizes.dims()[i] == dims[i];
+    let fits = |spec: &SliceSpec| (0..dims.len()).all(|i| spec.step[i] == 1 && (i == axis || whole(spec, i)));
+    if !parts.iter().all(|part| fits(&part.spec)) {
+        return None;
+    }
+    parts.sort_by_key(|part| (part.spec.start[axis], part.spec.sizes.dims()[axis]));
+    let mut end = 0;
+    for part in &*parts {
+        if part.spec.start[axis] != end {
+            return None;
+        }
+        end += part.spec.sizes.dims()[axis] as i64;
+    }
+    (end == dims[axis] as i64).then_some(axis)
+}
+
+/// The gradients of a tensor of shape `whole.shape`, to be added up, from those of its slices: one if they make the
+/// whole.
+fn whole_gradients(mut parts: Vec<Part>, whole: Meta) -> Result<Vec<Tensor>> {
+    let Some(axis) = tiled_axis(&mut parts, &whole.shape) else {
+        let placed = |Part { spec, grad }: Part| {
+            grad.apply(|g, v| {
+                let zeros = build::full(g, whole.shape, Scalar::Float(0.0), whole.dtype)?;
+                g.emit(Op::SliceScatter, &[zeros.into(), v.into()], Attrs::Slice(Box::new(spec)))
+            })
+        };
+        return parts.into_iter().map(placed).collect();
+    };
+    let mut grads: Vec<Tensor> = parts.into_iter().map(|part| part.grad).collect();
+    while grads.len() > 1 {
+        let joined = grads.chunks(INPUTS_MAX).map(|grads| {
+            let mut scope = Scope::new(&grads[0].session());
+            let vals = grads.iter().map(|grad| scope.add(grad)).collect::<Result<Vec<_>>>()?;
+            let outcome = build::cat(&mut scope, &vals, axis as i64);
+            scope.finish(outcome, |scope, val| scope.tensor(val))
+        });
+        grads = joined.collect::<Result<_>>()?;
+    }
+    Ok(grads)
+}
+
 /// Gradients under way in one pass.
 struct Pass {
     /// What whoever asked for the pass is under.
@@ -148,6 +201,9 @@ struct Pass {
     heap: BinaryHeap<Ready>,
     /// What has arrived at a tensor's place.
     grads: HashMap<u64, Tensor>,
+    /// What has arrived there for some of its elements alone. Such wait for each other: the pieces that a tensor was
+    /// cut into make one gradient side by side. Each among zeros, and added up, would cost the whole for each piece.
+    parts: HashMap<u64, Vec<Part>>,
     /// What has arrived at the results of a function of the host language's.
     bundles: HashMap<u64, Vec<Option<Tensor>>>,
     /// The places to go to; everywhere if none.
@@ -156,8 +212,8 @@ struct Pass {
 
 impl Pass {
     fn new(path: Option<HashSet<u64>>) -> Pass {
-        let (heap, grads, bundles) = Default::default();
-        Pass { caller: signal::current(), heap, grads, bundles, path }
+        let (heap, grads, parts, bundles) = Default::default();
+        Pass { caller: signal::current(), heap, grads, parts, bundles, path }
     }
 
     fn goes_to(&self, node: &Node) -> bool {
@@ -173,10 +229,36 @@ impl Pass {
             }
             None => {
                 self.grads.insert(node.number(), grad);
-                self.heap.push(Ready(node.clone()));
+                if !self.parts.contains_key(&node.number()) {
+                    self.heap.push(Ready(node.clone()));
+                }
             }
         }
         Ok(())
+    }
+
+    /// A gradient of some elements reaches `node`.
+    fn arrive_in_part(&mut self, node: &Arc<Node>, part: Part) {
+        let parts = self.parts.entry(node.number()).or_default();
+        if parts.is_empty() && !self.grads.contains_key(&node.number()) {
+            self.heap.push(Ready(node.clone()));
+        }
+        parts.push(part);
+    }
+
+    /// All that has arrived at `node`.
+    fn take(&mut self, node: &Node) -> Result<Option<Tensor>> {
+        let mut total = self.grads.remove(&node.number());
+        if let Some(parts) = self.parts.remove(&node.number()) {
+            let _signal = signal::for_gradient(node.backward_signal(), self.caller);
+            for grad in whole_gradients(parts, node.meta())? {
+                total = Some(match total {
+                    Some(earlier) => earlier.binary(Op::Add, &grad)?,
+                    None => grad,
+                });
+            }
+        }
+        Ok(total)
     }
 
     /// A gradient reaches result `index` of the function at `node`.
@@ -230,7 +312,7 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
             }
             continue;
         }
-        let Some(mut grad) = pass.grads.remove(&node.number()) else { continue };
+        let Some(mut grad) = pass.take(&node)? else { continue };
         for hook in node.hooks() {
             if let Some(other) = hook(grad.same())? {
                 grad = other;
@@ -243,6 +325,15 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
             node.accumulate(grad.same())?;
         }
         match node.kind() {
+            Kind::Op { op: Op::Slice, attrs: Attrs::Slice(spec), edges } if !options.create_graph => {
+                let to = match &lock(edges).inputs[..] {
+                    [Edge::Tensor { node: Some(to), .. }] => Some(to.clone()),
+                    _ => None,
+                };
+                if let Some(to) = to.filter(|to| pass.goes_to(to)) {
+                    pass.arrive_in_part(&to, Part { spec: **spec, grad });
+                }
+            }
             Kind::Op { op, attrs, edges } => {
                 let goes = |to: &Node| pass.goes_to(to);
                 let results = op_gradients(&node, (*op, attrs, edges), &grad, &goes, options)?;

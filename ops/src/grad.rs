@@ -638,6 +638,18 @@ gradients! {
     addcmul(g, c) {
         c.each(g, |g, i| if i == 0 { Ok(Some(c.grad)) } else { g.mul(c.grad, c.arg(3 - i)?).map(Some) })
     }
+    /// g (1 - w), g w, g (b - a)
+    lerp(g, c) {
+        c.each(g, |g, i| {
+            let factor = match (i, c.arg(2)?) {
+                (0, Arg::Scalar(weight)) => Arg::from(1.0 - weight.to_f64()),
+                (0, weight) => g.op2(Op::Sub, 1.0, weight)?.into(),
+                (1, weight) => weight,
+                _ => g.op2(Op::Sub, c.arg(1)?, c.arg(0)?)?.into(),
+            };
+            g.mul(c.grad, factor).map(Some)
+        })
+    }
     /// g where a is within the bounds; to the lower where a is below it, to the upper where a is above it or the bounds
     /// cross
     clamp(g, c) {
@@ -676,6 +688,16 @@ gradients! {
         let count = c.meta(g, 0).shape.numel() / g.meta(c.grad).shape.numel().max(1);
         let share = g.div(c.grad, count as f64)?;
         one(spread(g, c, share))
+    }
+    /// g a / |a|; 0 where that is 0, and there is no slope
+    norm(g, c) {
+        let out = c.out()?;
+        let zero = g.op2(Op::Eq, out, 0.0)?;
+        let dtype = g.meta(out).dtype;
+        let length = g.select(zero, f64::INFINITY, out, dtype)?;
+        let share = g.div(c.grad, length)?;
+        let share = spread(g, c, share)?;
+        one(g.mul(share, c.val(0)?))
     }
     /// g times the product of the other elements, right for any number of zeros
     prod(g, c) {

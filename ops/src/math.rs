@@ -1,6 +1,7 @@
 //! The arithmetic that rows of the table are written in, for the float and integer types kernels compute in.
 #![expect(clippy::excessive_precision, reason = "coefficients stand as their sources print them")]
 
+use crate::special;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// A float type kernels compute in: `f32` or `f64`.
@@ -90,6 +91,16 @@ pub trait Real:
     #[inline(always)]
     fn normal_below(self) -> Self {
         Self::from_f64(0.5) * (Self::ONE + (self * Self::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf())
+    }
+    /// The number whose error function self is.
+    #[inline(always)]
+    fn erfinv(self) -> Self {
+        Self::from_f64(special::erfinv(self.to_f64()))
+    }
+    /// The logarithm of the absolute value of the gamma function.
+    #[inline(always)]
+    fn lgamma(self) -> Self {
+        Self::from_f64(special::lgamma(self.to_f64()))
     }
     /// e to the power of self, which is not above 0; what is below the smallest normal number may become 0.
     #[inline(always)]
@@ -733,6 +744,43 @@ impl Real for f32 {
         // Beyond the limit nothing is left, whatever it is multiplied by.
         let y = if (y < 0.0) | (self < -LIMIT) { 0.0 } else { y };
         if self > LIMIT { 1.0 } else { y }
+    }
+    /// Giles' two polynomials ("Approximating the erfinv function", 2010), which the compiler can vectorise.
+    #[inline(always)]
+    fn erfinv(self) -> Self {
+        let w = -Real::ln((1.0 - self) * (1.0 + self));
+        let (s, t) = (w - 2.5, w.sqrt() - 3.0);
+        let near = poly!(s; 1.501_409_4, 2.466_407_3e-1, -4.177_681_6e-3, -1.253_725e-3, 2.185_808_7e-4, -4.391_506_5e-6,
+            -3.523_387_7e-6, 3.432_739_4e-7, 2.810_226_4e-8);
+        let far = poly!(t; 2.832_976_8, 1.001_674_1, 9.438_87e-3, -7.622_461_3e-3, 5.739_507_7e-3, -3.673_428_4e-3,
+            1.349_343_2e-3, 1.009_505_6e-4, -2.002_142_6e-4);
+        let y = self * if w < 5.0 { near } else { far };
+        // Where the argument is out of range there is no logarithm, and so no number.
+        if Real::abs(self) == 1.0 { self * f32::INFINITY } else { y }
+    }
+    /// Stirling's series (DLMF 5.11.1) from 8 on, the recurrence below, reflection below 0; in f64, so that nothing is
+    /// lost where the logarithms cancel, and without a branch, so that the compiler can vectorise it.
+    #[inline(always)]
+    fn lgamma(self) -> Self {
+        const HALF_LN_TWO_PI: f64 = 0.918_938_533_204_672_7;
+        let x = self as f64;
+        let a = x.abs();
+        let low = a < 8.0;
+        let rising = a * (a + 1.0) * (a + 2.0) * (a + 3.0) * (a + 4.0) * (a + 5.0) * (a + 6.0) * (a + 7.0);
+        let z = if low { a + 8.0 } else { a };
+        let inverse = 1.0 / z;
+        let s = inverse * inverse;
+        let series = inverse * poly!(s; 1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0);
+        let tall = (z - 0.5) * Real::ln(z) - z + HALF_LN_TWO_PI + series;
+        let above = tall - Real::ln(if low { rising } else { 1.0 });
+        // The sine of pi x by its series: a half is the most that is left of x.
+        let r = std::f64::consts::PI * (a - a.round_ties_even());
+        let q = r * r;
+        let sine = r * poly!(q; 1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5040.0, 1.0 / 362_880.0, -1.0 / 39_916_800.0,
+            1.0 / 6_227_020_800.0, -1.0 / 1_307_674_368_000.0);
+        let below = Real::ln(std::f64::consts::PI / (sine.abs() * a)) - above;
+        let y = (if x < 0.0 { below } else { above }) as f32;
+        if a == f64::INFINITY { f32::INFINITY } else { y }
     }
     /// Two polynomials of Juffa ("Efficient faithfully rounded error function erff", 2015).
     #[inline(always)]

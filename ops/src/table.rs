@@ -274,6 +274,7 @@ macro_rules! op_table {
     ($d:tt
      real1 { $($r1:ident = $r1w:literal, $r1n:literal, $r1d:literal, |$r1a:ident| $r1e:expr, { $($r1f:tt)* };)* }
      real2 { $($r2:ident = $r2w:literal, $r2n:literal, $r2d:literal, |$r2a:ident, $r2b:ident| $r2e:expr, { $($r2f:tt)* };)* }
+     real3 { $($r3:ident = $r3w:literal, $r3n:literal, $r3d:literal, |$r3a:ident, $r3b:ident, $r3c:ident| $r3e:expr, { $($r3f:tt)* };)* }
      map1 { $($m1:ident = $m1w:literal, $m1n:literal, $m1d:literal, real |$m1a:ident| $m1e:expr, int |$m1ia:ident| $m1ie:expr, { $($m1f:tt)* };)* }
      map2 { $($m2:ident = $m2w:literal, $m2n:literal, $m2d:literal, real |$m2a:ident, $m2b:ident| $m2e:expr, int |$m2ia:ident, $m2ib:ident| $m2ie:expr, { $($m2f:tt)* };)* }
      map3 { $($m3:ident = $m3w:literal, $m3n:literal, $m3d:literal, real |$m3a:ident, $m3b:ident, $m3c:ident| $m3e:expr, int |$m3ia:ident, $m3ib:ident, $m3ic:ident| $m3ie:expr, { $($m3f:tt)* };)* }
@@ -287,7 +288,7 @@ macro_rules! op_table {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Op {
-            $(#[doc = $r1d] $r1 = $r1w,)* $(#[doc = $r2d] $r2 = $r2w,)* $(#[doc = $m1d] $m1 = $m1w,)* $(#[doc = $m2d] $m2 = $m2w,)*
+            $(#[doc = $r1d] $r1 = $r1w,)* $(#[doc = $r2d] $r2 = $r2w,)* $(#[doc = $r3d] $r3 = $r3w,)* $(#[doc = $m1d] $m1 = $m1w,)* $(#[doc = $m2d] $m2 = $m2w,)*
             $(#[doc = $m3d] $m3 = $m3w,)* $(#[doc = $i1d] $i1 = $i1w,)* $(#[doc = $i2d] $i2 = $i2w,)* $(#[doc = $t1d] $t1 = $t1w,)*
             $(#[doc = $t2d] $t2 = $t2w,)* $(#[doc = $od] $o = $ow,)*
         }
@@ -296,6 +297,7 @@ macro_rules! op_table {
         pub static ROWS: &[Row] = &[
             $(Row { op: Op::$r1, name: $r1n, doc: $r1d, $($r1f)*, ..OF_REALS },)*
             $(Row { op: Op::$r2, name: $r2n, doc: $r2d, operands: 2, $($r2f)*, ..OF_REALS },)*
+            $(Row { op: Op::$r3, name: $r3n, doc: $r3d, operands: 3, $($r3f)*, ..OF_REALS },)*
             $(Row { op: Op::$m1, name: $m1n, doc: $m1d, $($m1f)*, ..BASE },)*
             $(Row { op: Op::$m2, name: $m2n, doc: $m2d, operands: 2, $($m2f)*, ..BASE },)*
             $(Row { op: Op::$m3, name: $m3n, doc: $m3d, operands: 3, $($m3f)*, ..BASE },)*
@@ -313,6 +315,8 @@ macro_rules! op_table {
             impl RealKernel<1> for $r1 { #[inline(always)] fn real<R: Real>([$r1a]: [R; 1]) -> R { $r1e } })*
             $(#[doc = $r2d] pub struct $r2;
             impl RealKernel<2> for $r2 { #[inline(always)] fn real<R: Real>([$r2a, $r2b]: [R; 2]) -> R { $r2e } })*
+            $(#[doc = $r3d] pub struct $r3;
+            impl RealKernel<3> for $r3 { #[inline(always)] fn real<R: Real>([$r3a, $r3b, $r3c]: [R; 3]) -> R { $r3e } })*
             $(#[doc = $m1d] pub struct $m1;
             impl RealKernel<1> for $m1 { #[inline(always)] fn real<R: Real>([$m1a]: [R; 1]) -> R { $m1e } }
             impl IntKernel<1> for $m1 { #[inline(always)] fn int<I: Int>([$m1ia]: [I; 1]) -> I { $m1ie } })*
@@ -344,7 +348,7 @@ macro_rules! op_table {
         macro_rules! for_each_elementwise {
             ($d callback:ident) => {
                 $d callback! {
-                    real1 { $($r1)* } real2 { $($r2)* } map1 { $($m1)* } map2 { $($m2)* } map3 { $($m3)* }
+                    real1 { $($r1)* } real2 { $($r2)* } real3 { $($r3)* } map1 { $($m1)* } map2 { $($m2)* } map3 { $($m3)* }
                     int1 { $($i1)* } int2 { $($i2)* } test1 { $($t1)* } test2 { $($t2)* }
                 }
             };
@@ -411,10 +415,10 @@ op_table! { $
             { grad: Some(grad::exp2), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp2(a)" };
         Erfc = 258, "erfc", "1 less the error function of each element, without loss.", |a| R::from_f64(special::erfc(a.to_f64())),
             { grad: Some(grad::erfc), saves: Saves::inputs(1), cost_flops: 80, reference: "sp.erfc(a)" };
-        Erfinv = 259, "erfinv", "The number whose error function it is.", |a| R::from_f64(special::erfinv(a.to_f64())),
-            { grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 300, domain: INSIDE, reference: "sp.erfinv(a)" };
-        Lgamma = 260, "lgamma", "The logarithm of the absolute value of the gamma function.", |a| R::from_f64(special::lgamma(a.to_f64())),
-            { grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 80, domain: POSITIVE, reference: "sp.gammaln(a)" };
+        Erfinv = 259, "erfinv", "The number whose error function it is.", |a| a.erfinv(),
+            { grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 30, domain: INSIDE, reference: "sp.erfinv(a)" };
+        Lgamma = 260, "lgamma", "The logarithm of the absolute value of the gamma function.", |a| a.lgamma(),
+            { grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 60, domain: POSITIVE, reference: "sp.gammaln(a)" };
         Digamma = 261, "digamma", "The slope of the logarithm of the gamma function.", |a| R::from_f64(special::digamma(a.to_f64())),
             { grad: Some(grad::digamma), saves: Saves::inputs(1), cost_flops: 120, domain: POSITIVE, reference: "sp.digamma(a)" };
         I0 = 262, "i0", "The modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0(a.to_f64())),
@@ -467,6 +471,15 @@ op_table! { $
               reference: "sum(c * (sp.gammainc(a - k / 20, b) - sp.gammainc(a + k / 20, b)) for k, c in enumerate((0.8, -0.2, 4 / 105, -1 / 280), 1)) * 20 / np.exp((a - 1) * np.log(b) - b - sp.gammaln(a))" };
         Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
             { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b" };
+    }
+    real3 {
+        Lerp = 82, "lerp", "From the first, at weight 0, to the second, at weight 1; the third is the weight.",
+            |a, b, c| if c.abs() < R::from_f64(0.5) { a + c * (b - a) } else { b - (b - a) * (R::ONE - c) },
+            { grad: Some(grad::lerp), saves: Saves::inputs(7), promotion: Promotion::Common, cost_flops: 4, reference: "a + c * (b - a)" };
+        MeanSquareStep = 83, "mean_square_step", "A running mean of squares, moved to the second's square by a share, the third.",
+            |a, b, c| (R::ONE - c) * a + c * (b * b), { promotion: Promotion::Common, cost_flops: 4, reference: "(1 - c) * a + c * b * b" };
+        ScaledStep = 84, "scaled_step", "The first over the sum of the root of a running mean of squares, the second, and the third.",
+            |a, b, c| a / (b.sqrt() + c), { promotion: Promotion::Common, cost_flops: 8, domain: [(-3.0, 3.0), (0.2, 4.0), (0.1, 3.0)], reference: "a / (np.sqrt(b) + c)" };
     }
     map1 {
         Neg = 48, "neg", "Minus each element.", real |a| -a, int |a| a.wrapping_neg(),
@@ -574,6 +587,9 @@ op_table! { $
         Mean = 137, "mean", "The mean along axes.",
             { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT, grad: Some(grad::mean),
               reference: "np.mean(a, axis=axis, keepdims=keepdims)" };
+        Norm = 143, "norm", "The root of the sum of squares along axes: the length of a vector.",
+            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT, grad: Some(grad::norm), cost_flops: 2,
+              saves: Saves { inputs: 1, output: true }, reference: "np.sqrt(np.sum(a * a, axis=axis, keepdims=keepdims))" };
         Prod = 138, "prod", "The product along axes.",
             { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::prod),
               saves: Saves { inputs: 1, output: true }, reference: "np.prod(a, axis=axis, keepdims=keepdims)" };

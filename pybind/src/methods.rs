@@ -80,6 +80,7 @@ macro_rules! reductions {
 reductions! {
     sum Sum "The sum along axes, or of all elements.";
     mean Mean "The mean along axes, or of all elements.";
+    _norm Norm "The root of the sum of squares along axes, or of all elements.";
     prod Prod "The product along axes, or of all elements.";
     amax Amax "The largest element along axes, or of all.";
     amin Amin "The smallest element along axes, or of all.";

@@ -105,6 +105,17 @@ def test_a_backward_pass_lets_go_of_what_it_has_read(tmp_path: Path) -> None:
     assert living(retain=True)[1] == 3 + 30
 
 
+@pytest.mark.parametrize("cut", ["x.chunk(3, -1)", "x.unbind(1)", "(x[:, 2:], x[:, :2])"])
+def test_gradients_of_the_pieces_of_a_tensor_are_laid_side_by_side(tmp_path: Path, cut: str) -> None:
+    """And not each put among zeros and added up."""
+    program = (
+        f"x = gt.ones(4, 6, requires_grad=True)\nparts = {cut}\nloss = sum((part * part).sum() for part in parts)\n"
+        "loss.backward()\nassert x.grad.tolist() == [[2.0] * 6] * 4"
+    )
+    counts = Counter(line.fields["op"] for line in log_of(program, tmp_path / "ops.log") if line.event == "RECV")
+    assert (counts["cat"], counts["slice_scatter"]) == (1, 0)
+
+
 def test_transfers_tell_their_bytes(tmp_path: Path) -> None:
     log = log_of("import numpy as np\ngt.from_numpy(np.zeros(1000, np.float32)).numpy()", tmp_path / "ops.log")
     sizes = {line.fields["op"]: line.bytes for line in log if line.event in ("WORKER_SEND", "WORKER_RECV", "SEND")}

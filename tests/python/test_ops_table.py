@@ -160,11 +160,16 @@ def _takes_numbers(row: dict[str, Any]) -> bool:
 
 
 def _function(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
-    """The function of an elementwise row; those of gradients have no name in `gt`."""
-    if row["name"].endswith("_backward"):
+    """The function of an elementwise row; those of gradients and of optimizers have no name in `gt`."""
+    if row["name"].endswith(("_backward", "_step")):
         assert not hasattr(gt, row["name"])
         return lambda *operands: gt._gt.elementwise(row["wire_id"], *operands)
     return getattr(gt, row["name"])
+
+
+def _reduction(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
+    """The function of a reduction; that of the norm takes an order first, and its row is one of them."""
+    return gt.Tensor._norm if row["name"] == "norm" else getattr(gt, row["name"])
 
 
 # Values -----------------------------------------------------------------------------------------------------------
@@ -263,9 +268,9 @@ def test_reduction_values(row: dict[str, Any], dtype: str) -> None:
             for keepdims in (False, True):
                 if _reduces_nothing(row, seen.shape, axis):
                     with pytest.raises((IndexError, RuntimeError), match="reduction dim"):
-                        getattr(gt, row["name"])(t, dim=axis, keepdim=keepdims)
+                        _reduction(row)(t, dim=axis, keepdim=keepdims)
                     continue
-                got = getattr(gt, row["name"])(t, dim=axis, keepdim=keepdims)
+                got = _reduction(row)(t, dim=axis, keepdim=keepdims)
                 if row["result"] == "bool":
                     assert_close(got, _reference(row, [seen != 0], axis=axis, keepdims=keepdims), "bool")
                     continue
@@ -287,12 +292,13 @@ def test_reduction_values(row: dict[str, Any], dtype: str) -> None:
 def test_reductions_take_numpy_s_words_and_are_methods(row: dict[str, Any], dtype: str) -> None:
     ((array, _),) = _operands(row, "matrix", dtype)
     t = to_gt(array, dtype)
-    wanted = getattr(gt, row["name"])(t, dim=1, keepdim=True)
+    method = getattr(gt.Tensor, _reduction(row).__name__)
+    wanted = _reduction(row)(t, dim=1, keepdim=True)
     for got in (
-        getattr(gt, row["name"])(t, axis=1, keepdims=True),
-        getattr(t, row["name"])(dim=1, keepdim=True),
-        getattr(t, row["name"])(1, True),
-        getattr(t, row["name"])(axis=-1, keepdims=True),
+        _reduction(row)(t, axis=1, keepdims=True),
+        method(t, dim=1, keepdim=True),
+        method(t, 1, True),
+        method(t, axis=-1, keepdims=True),
     ):
         np.testing.assert_array_equal(to_numpy(got), to_numpy(wanted))
 
@@ -593,7 +599,7 @@ def test_reduction_gradients(row: dict[str, Any]) -> None:
                 continue
             for keepdims in (False, True):
                 _check_gradients(
-                    lambda t: getattr(gt, row["name"])(view(t), dim=axis, keepdim=keepdims),
+                    lambda t: _reduction(row)(view(t), dim=axis, keepdim=keepdims),
                     lambda a: _reference(row, [view(a)], axis=axis, keepdims=keepdims),
                     [array],
                 )

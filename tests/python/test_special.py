@@ -202,3 +202,18 @@ def test_the_next_number_of_half_precision() -> None:
     leaf = one.clone().requires_grad_()
     gt.nextafter(leaf, one * 2).sum().backward()
     assert leaf.grad.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["erfinv", "lgamma"])
+def test_float32_has_approximations_of_its_own(name: str) -> None:
+    scipy_name = {"lgamma": "gammaln"}.get(name, name)
+    x = np.random.default_rng(5).uniform(-1, 1, 20_000)
+    x = np.concatenate([x, x**9, 1 - np.abs(x) ** 5]).astype(np.float32)
+    if name == "lgamma":
+        x = np.concatenate([x, 1 + 50 * x, 1e4 * x, 1e30 * np.abs(x), [np.inf, 0.0, -3.0, 1.0, 2.0]])
+    else:
+        x = np.concatenate([x, [-1.0, 1.0, 0.0, -0.0, 1.5, np.nan]])
+    x = x.astype(np.float32)
+    got = getattr(gt, name)(gt.from_numpy(x)).numpy()
+    wanted = getattr(sp, scipy_name)(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-30 if name == "erfinv" else 1e-9)

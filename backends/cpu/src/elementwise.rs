@@ -20,8 +20,9 @@ const STREAM_TILE: usize = 128;
 const STREAM_WEIGHT_MAX: usize = 2;
 /// Results of at least this many bytes go past the caches, which they would only sweep.
 pub const STREAM_BYTES_MIN: usize = 32 << 20;
-/// What an element takes in any case, in picoseconds, and what each operation on it adds.
-const ELEMENT_PS: usize = 70;
+/// What an element takes in any case, in picoseconds, and what each operation on it adds. Operands that are not in L1
+/// any more decide: 65 thousand products of numbers from L3 take 15 µs, of which the multiplications are two.
+const ELEMENT_PS: usize = 150;
 const OPERATION_PS: usize = 20;
 
 /// Room for [`TILE`] elements of any dtype. Its pointer stays valid while others are taken.

@@ -628,7 +628,7 @@ macro_rules! by_dtype {
 
 macro_rules! fill_table {
     (
-        real1 { $($r1:ident)* } real2 { $($r2:ident)* } map1 { $($m1:ident)* } map2 { $($m2:ident)* } map3 { $($m3:ident)* }
+        real1 { $($r1:ident)* } real2 { $($r2:ident)* } real3 { $($r3:ident)* } map1 { $($m1:ident)* } map2 { $($m2:ident)* } map3 { $($m3:ident)* }
         int1 { $($i1:ident)* } int2 { $($i2:ident)* } test1 { $($t1:ident)* } test2 { $($t2:ident)* }
     ) => {
         fn fill(table: &mut [[Option<Kernel>; 10]]) {
@@ -638,6 +638,7 @@ macro_rules! fill_table {
                 by_dtype!(real real1, $r1)
             };)*
             $(table[Op::$r2 as usize] = by_dtype!(real real2, $r2);)*
+            $(table[Op::$r3 as usize] = by_dtype!(real real3, $r3);)*
             $(table[Op::$m1 as usize] = by_dtype!(both real1, int1, $m1);)*
             $(table[Op::$m2 as usize] = if QUOTIENT.contains(&Op::$m2) {
                 by_dtype!(both quotient2, int2, $m2)

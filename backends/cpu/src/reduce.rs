@@ -54,6 +54,7 @@ trait Fold<T: Copy> {
 
 struct Sum;
 struct Mean;
+struct Norm;
 struct Prod;
 struct Max;
 struct Min;
@@ -114,6 +115,33 @@ macro_rules! float_folds {
             #[inline(always)]
             fn finish(acc: f64, count: usize) -> $t {
                 (acc / count as f64) as $t
+            }
+        }
+        impl Fold<$t> for Norm {
+            type Lane = $t;
+            type Acc = f64;
+            type Out = $t;
+            const LANE: $t = 0.0;
+            const ACC: f64 = 0.0;
+            #[inline(always)]
+            fn step(lane: $t, x: $t) -> $t {
+                lane + x * x
+            }
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                a + b
+            }
+            #[inline(always)]
+            fn absorb(acc: f64, lane: $t) -> f64 {
+                acc + lane as f64
+            }
+            #[inline(always)]
+            fn combine(a: f64, b: f64) -> f64 {
+                a + b
+            }
+            #[inline(always)]
+            fn finish(acc: f64, _count: usize) -> $t {
+                acc.sqrt() as $t
             }
         }
         impl Fold<$t> for Prod {
@@ -429,6 +457,7 @@ macro_rules! level {
                 match op {
                     Op::Sum => ints::<Sum>(dtype).or_else(|| floats::<Sum>(dtype)),
                     Op::Mean => floats::<Mean>(dtype),
+                    Op::Norm => floats::<Norm>(dtype),
                     Op::Prod => ints::<Prod>(dtype).or_else(|| floats::<Prod>(dtype)),
                     Op::Amax => ints::<Max>(dtype).or_else(|| floats::<Max>(dtype)),
                     Op::Amin => ints::<Min>(dtype).or_else(|| floats::<Min>(dtype)),

@@ -341,6 +341,15 @@ class Tensor:
         keepdims: _bool = False,
         dtype: DType | None = None,
     ) -> Tensor: ...
+    def _norm(
+        self,
+        dim: Axes = None,
+        keepdim: _bool = False,
+        *,
+        axis: Axes = None,
+        keepdims: _bool = False,
+        dtype: DType | None = None,
+    ) -> Tensor: ...
     def prod(
         self,
         dim: Axes = None,

@@ -179,6 +179,15 @@ def _addcmul(plain: Function) -> Function:
     return function
 
 
+def _lerp(plain: Function) -> Function:
+    def function(input: Tensor, end: Tensor, weight: Tensor | complex) -> Tensor:
+        if not input.is_floating_point():
+            raise NotImplementedError(f"lerp is not there for {input.dtype}: use floating-point tensors")
+        return plain(input, end, weight)
+
+    return function
+
+
 def square(input: Tensor) -> Tensor:
     """Each element times itself; bools become int64."""
     return input.long() if input.dtype == _gt.bool else input * input
@@ -230,12 +239,11 @@ def contains(self: Tensor, element: object) -> bool:
     return bool((self == element).any())
 
 
-# Gradients have rows of their own where one pass is far faster than several; nobody calls them by name.
-_rows: dict[str, Function] = {
-    row["name"]: _of_row(row)
-    for row in _gt.op_table()
-    if row["class"] == "elementwise" and not row["name"].endswith("_backward")
-}
+_rows: dict[str, Function] = {row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"}
+# Gradients and steps of optimizers have rows of their own where one pass is far faster than several; nobody calls
+# them by name.
+_UNNAMED = ("_backward", "_step")
+mean_square_step, scaled_step = _rows["mean_square_step"], _rows["scaled_step"]
 _docs = {row["name"]: row["doc"] for row in _gt.op_table()}
 _wrapped = {
     "add": _scaled(_rows["add"], 1),
@@ -245,6 +253,7 @@ _wrapped = {
     "round": _round(_rows["round"]),
     "addcmul": _addcmul(_rows["addcmul"]),
     "nextafter": _nextafter(_rows["nextafter"]),
+    "lerp": _lerp(_rows["lerp"]),
 }
 
 
@@ -253,7 +262,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
     functions: dict[str, Function] = {"square": square}
     for name, function in _rows.items():
         # The table's clamp takes both bounds; the method takes either.
-        if name != "clamp":
+        if name != "clamp" and not name.endswith(_UNNAMED):
             functions[name] = _name(_wrapped.get(name, function), name, _docs[name])
     for name, function in functions.items():
         setattr(Tensor, name, function)

@@ -44,13 +44,14 @@ impl Operand {
 
 macro_rules! evaluators {
     (
-        real1 { $($r1:ident)* } real2 { $($r2:ident)* } map1 { $($m1:ident)* } map2 { $($m2:ident)* } map3 { $($m3:ident)* }
+        real1 { $($r1:ident)* } real2 { $($r2:ident)* } real3 { $($r3:ident)* } map1 { $($m1:ident)* } map2 { $($m2:ident)* } map3 { $($m3:ident)* }
         int1 { $($i1:ident)* } int2 { $($i2:ident)* } test1 { $($t1:ident)* } test2 { $($t2:ident)* }
     ) => {
         fn real(op: Op, [a, b, c]: [Std<f64>; 3]) -> Option<f64> {
             Some(match op {
                 $(Op::$r1 => <kernels::$r1 as RealKernel<1>>::real([a]).0,)*
                 $(Op::$r2 => <kernels::$r2 as RealKernel<2>>::real([a, b]).0,)*
+                $(Op::$r3 => <kernels::$r3 as RealKernel<3>>::real([a, b, c]).0,)*
                 $(Op::$m1 => <kernels::$m1 as RealKernel<1>>::real([a]).0,)*
                 $(Op::$m2 => <kernels::$m2 as RealKernel<2>>::real([a, b]).0,)*
                 $(Op::$m3 => <kernels::$m3 as RealKernel<3>>::real([a, b, c]).0,)*
@@ -445,6 +446,7 @@ fn reduce(op: Op, from: &Host, mask: u8, out: &Meta) -> Host {
             match op {
                 Op::Sum => x.sum(),
                 Op::Mean => x.clone().sum::<f64>() / g.len() as f64,
+                Op::Norm => x.map(|x| x * x).sum::<f64>().sqrt(),
                 Op::Prod => x.product(),
                 Op::Amax => extreme(|a, b| a > b),
                 Op::Amin => extreme(|a, b| a < b),

@@ -14,8 +14,12 @@ use gt_ops::{DType, Meta, RANK_MAX, Shape};
 
 /// Queries whose scores are computed together: enough for the products to run at full speed.
 const BLOCK: usize = 64;
-/// Operations that one score costs besides its products.
+/// Operations that one score costs besides its products, and those of a query however few keys it sees.
 const SCORE_WEIGHT: usize = 16;
+const QUERY_WEIGHT: usize = 4_000;
+/// Units that share their room for scores, where that leaves each thread so many turns: a causal block costs the more
+/// the later it is.
+const TURNS_PER_THREAD: usize = 8;
 
 /// Tensors that share their leading axes, as matrices.
 struct Batches<const N: usize> {
@@ -90,11 +94,15 @@ impl Scores {
         unsafe {
             one(self.dtype, (rows, keys, self.features), [to, query.at(first, 0, size), key.transposed()], false, false)
         };
+        // A number is as good after the largest score was taken off: a pass over the scores less.
+        let late = mask.is_none() && self.scale > 0.0;
         let scale = R::from_f64(self.scale);
+        let fall = if late { scale } else { R::ONE };
         for (i, (row, factor)) in scores.chunks_exact_mut(keys).zip(factors).enumerate() {
             let (row, unseen) = row.split_at_mut(self.seen(first + i));
             unseen.fill(R::ZERO);
             match mask {
+                None if late => {}
                 None => row.iter_mut().for_each(|x| *x = *x * scale),
                 Some(mask) => {
                     let from = mask.at(first + i, 0, size).ptr.cast::<R>();
@@ -120,7 +128,7 @@ impl Scores {
                 continue;
             }
             for x in row.iter_mut() {
-                *x = (*x - max).exp_of_fall();
+                *x = ((*x - max) * fall).exp_of_fall();
             }
             *factor = R::from_f64(1.0 / sum_of(row, |x| x));
         }
@@ -135,7 +143,9 @@ impl Scores {
     /// Operations of all scores of one query, in those of elementwise work, with `products` products of matrices.
     fn weight(&self, products: usize) -> usize {
         let wide = self.features.max(self.out);
-        self.keys * (SCORE_WEIGHT + products * wide) / if self.causal { 2 } else { 1 }
+        // Whole blocks are computed: only where there are several does being causal save any.
+        let keys = if self.causal { (self.keys + BLOCK).div_ceil(2).min(self.keys) } else { self.keys };
+        keys * (SCORE_WEIGHT + products * wide) + QUERY_WEIGHT
     }
 }
 
@@ -264,15 +274,12 @@ impl CpuBackend {
 
     fn run_attention<R: Real, W: Work<R>>(&mut self, work: &W, units: usize, weight: usize) -> Result<()> {
         let level = self.level;
-        let each = |i: usize| {
-            // SAFETY: `attention` and `attention_grad` made the work for these units.
-            unsafe { at_level::<R, W>(level, work, i, i + 1) }
-        };
-        if !self.pool.pays(work_ns(units, weight)) {
-            (0..units).for_each(each);
-            return Ok(());
-        }
-        self.pool.run(units, &each)
+        let turns = if self.pool.pays(work_ns(units, weight)) { self.pool.threads() * TURNS_PER_THREAD } else { 1 };
+        let turn = units.div_ceil(turns);
+        self.pool.run(units.div_ceil(turn), &|i| {
+            // SAFETY: `attention` and `attention_grad` made the work for these units; turns are disjoint.
+            unsafe { at_level::<R, W>(level, work, i * turn, ((i + 1) * turn).min(units)) }
+        })
     }
 
     pub(super) fn attention(&mut self, inputs: Inputs<'_, '_>, causal: bool, scale: f64, out: &Meta) -> Result<Tensor> {

@@ -28,6 +28,9 @@ const LANES: usize = 64;
 /// Elements that partial sums gather before they join a sum in f64.
 const SUM_BLOCK: usize = 8 << 10;
 
+/// Operations, in those of elementwise work, that a row costs however short it is: its sums are joined, and more.
+const ROW_WEIGHT: usize = 3_000;
+
 /// Rows to be computed.
 trait Work<R: Real>: Sync {
     /// Computes rows `first..last`.
@@ -66,7 +69,7 @@ unsafe fn at_level<R: Real, W: Work<R>>(level: Level, work: &W, first: usize, la
     }
 }
 
-/// Computes all rows of `columns` elements, by several threads when that pays.
+/// Computes all rows of `columns` elements, by several threads when that pays; `weight` is the operations an element.
 ///
 /// # Safety
 /// As [`Work::rows`].
@@ -77,7 +80,8 @@ unsafe fn run<R: Real, W: Work<R>>(
     (rows, columns): (usize, usize),
     weight: usize,
 ) -> Result<()> {
-    let ns = work_ns(rows.saturating_mul(columns.max(1)), weight);
+    let columns = columns.max(1);
+    let ns = work_ns(rows.saturating_mul(columns), weight + ROW_WEIGHT / columns);
     let chunk = if pool.pays(ns) { rows.div_ceil(pool.chunks(ns)).max(1) } else { rows.max(1) };
     pool.run(rows.div_ceil(chunk), &|i| {
         // SAFETY: the caller's promise; chunks are disjoint.
@@ -175,6 +179,19 @@ fn block_rows(columns: usize) -> usize {
     (BLOCK_ELEMENTS / columns.max(1)).max(1)
 }
 
+/// The sum of partial sums.
+#[inline(always)]
+fn joined<R: Real>(mut lanes: [R; LANES]) -> R {
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            lanes[i] = lanes[i] + lanes[i + width];
+        }
+    }
+    lanes[0]
+}
+
 /// The sum of `f` over elements at the same place of slices of one length, by the number of slices.
 macro_rules! sums {
     ($($name:ident $gather:ident: $($x:ident),+;)*) => {$(
@@ -202,23 +219,18 @@ macro_rules! sums {
                 }
                 at += LANES;
             }
-            // What is left has sums of its own: those above would leave their registers for it.
-            let mut rest = [R::ZERO; LANES];
-            $(let $x = &$x[whole..];)+
-            for (i, rest) in rest[..n - whole].iter_mut().enumerate() {
-                *rest = f($($x[i]),+);
-            }
-            for i in 0..LANES {
-                lanes[i] = lanes[i] + rest[i];
-            }
-            let mut width = LANES;
-            while width > 1 {
-                width /= 2;
-                for i in 0..width {
-                    lanes[i] = lanes[i] + lanes[i + width];
+            if whole < n {
+                // What is left has sums of its own: those above would leave their registers for it.
+                let mut rest = [R::ZERO; LANES];
+                $(let $x = &$x[whole..];)+
+                for (i, rest) in rest[..n - whole].iter_mut().enumerate() {
+                    *rest = f($($x[i]),+);
+                }
+                for i in 0..LANES {
+                    lanes[i] = lanes[i] + rest[i];
                 }
             }
-            lanes[0]
+            joined(lanes)
         }
     )*};
     (one $x:ident $t:ty) => { $t };
@@ -250,10 +262,12 @@ fn largest<R: Real>(row: &[R]) -> R {
         }
         at += LANES;
     }
-    let mut rest = [-R::INFINITY; LANES];
-    rest[..row.len() - whole].copy_from_slice(&row[whole..]);
-    for i in 0..LANES {
-        lanes[i] = better(lanes[i], rest[i]);
+    if whole < row.len() {
+        let mut rest = [-R::INFINITY; LANES];
+        rest[..row.len() - whole].copy_from_slice(&row[whole..]);
+        for i in 0..LANES {
+            lanes[i] = better(lanes[i], rest[i]);
+        }
     }
     let mut width = LANES;
     while width > 1 {

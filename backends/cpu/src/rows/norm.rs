@@ -1,6 +1,8 @@
 //! Layer and root-mean-square norms, and their gradients.
 
-use super::{Sink, Source, Work, extent, number, run, sum_of, sum_of_pairs, sum_of_triples};
+use super::{
+    LANES, ROW_WEIGHT, SUM_BLOCK, Sink, Source, Work, extent, joined, number, run, sum_of, sum_of_pairs, sum_of_triples,
+};
 use crate::strided::Shared;
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Inputs, Result, tensor};
@@ -21,6 +23,31 @@ fn moments<R: Real, const CENTRE: bool>(row: &[R], eps: f64) -> (R, R) {
     let mean = if CENTRE { R::from_f64(sum_of(row, |x| x) / n) } else { R::ZERO };
     let variance = sum_of(row, |x| (x - mean) * (x - mean)) / n;
     (mean, R::from_f64(1.0 / (variance + eps).sqrt()))
+}
+
+/// The sums of `(x - mean) * g * w` and of `g * w` over a row, in one pass over it.
+#[inline(always)]
+fn pulls<R: Real>(row: &[R], grad: &[R], weight: &[R], mean: R) -> (f64, f64) {
+    let mut totals = (0.0, 0.0);
+    let blocks = row.chunks(SUM_BLOCK).zip(grad.chunks(SUM_BLOCK)).zip(weight.chunks(SUM_BLOCK));
+    for ((row, grad), weight) in blocks {
+        let (mut along, mut level) = ([R::ZERO; LANES], [R::ZERO; LANES]);
+        let whole = row.len() - row.len() % LANES;
+        for at in (0..whole).step_by(LANES) {
+            let (x, g, w) = (&row[at..at + LANES], &grad[at..at + LANES], &weight[at..at + LANES]);
+            for i in 0..LANES {
+                let pull = g[i] * w[i];
+                along[i] = along[i] + (x[i] - mean) * pull;
+                level[i] = level[i] + pull;
+            }
+        }
+        totals.0 += joined(along).to_f64();
+        totals.1 += joined(level).to_f64();
+        let (row, grad, weight) = (&row[whole..], &grad[whole..], &weight[whole..]);
+        totals.0 += sum_of_triples(row, grad, weight, |x, g, w| (x - mean) * (g * w));
+        totals.1 += sum_of_pairs(grad, weight, |g, w| g * w);
+    }
+    totals
 }
 
 struct Forward<'a, R, const CENTRE: bool> {
@@ -73,10 +100,9 @@ impl<R: Real, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
                 let grad = self.grad.elements::<R>(at * n, n, &mut wide_grad);
                 let (mean, factor) = moments::<R, CENTRE>(row, self.eps);
                 let share = R::from_f64(1.0 / n as f64);
-                let along = sum_of_triples(row, grad, self.weight, |x, g, w| (x - mean) * (g * w));
+                let (along, level) = pulls(row, grad, self.weight, mean);
                 let along = R::from_f64(along) * factor * share;
-                let level =
-                    if CENTRE { R::from_f64(sum_of_pairs(grad, self.weight, |g, w| g * w)) * share } else { R::ZERO };
+                let level = if CENTRE { R::from_f64(level) * share } else { R::ZERO };
                 let to = self.to.room::<R>(at * n, n, &mut made);
                 for (((to, x), g), w) in to.iter_mut().zip(row).zip(grad).zip(self.weight) {
                     *to = factor * (*g * *w - level - (*x - mean) * factor * along);
@@ -214,7 +240,10 @@ impl CpuBackend {
             sums: Shared::new(sums.as_mut_ptr()),
         };
         // SAFETY: both operands have this shape; each piece has its own sums.
-        unsafe { run::<R, _>(&mut self.pool, self.level, &work, (pieces, rows_a_piece * columns), WEIGHT)? };
+        unsafe {
+            let weight = WEIGHT + ROW_WEIGHT / columns;
+            run::<R, _>(&mut self.pool, self.level, &work, (pieces, rows_a_piece * columns), weight)?
+        };
         let (total, others) = sums.split_at_mut(2 * columns);
         for other in others.chunks_exact(2 * columns) {
             for (total, x) in total.iter_mut().zip(other) {

@@ -10,12 +10,6 @@ from gt._forms import check_tensor
 from gt._gt import Tensor
 
 
-def lerp(input: Tensor, end: Tensor, weight: Tensor | complex) -> Tensor:
-    """From `input` at weight 0 to `end` at weight 1."""
-    check_floating("lerp", input)
-    return input + (end - input) * weight
-
-
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
     if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
@@ -76,7 +70,6 @@ def is_tensor(obj: object) -> bool:
 
 METHODS = (
     addcdiv,
-    lerp,
     hypot,
     float_power,
     clamp_min,
@@ -85,7 +78,6 @@ METHODS = (
 TENSOR_METHODS = (float_power_,)
 IN_PLACE = (
     addcdiv,
-    lerp,
     hypot,
     clamp_min,
     clamp_max,

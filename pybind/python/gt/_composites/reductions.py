@@ -41,7 +41,9 @@ def norm(
         return (input != 0).to(input.dtype).sum(dim, keepdim=keepdim)
     if p == 1:
         return input.abs().sum(dim, keepdim=keepdim)
-    return root((input * input if p == 2 else _power(input.abs(), p)).sum(dim, keepdim=keepdim), p)
+    if p == 2:
+        return input._norm(dim, keepdim)
+    return root(_power(input.abs(), p).sum(dim, keepdim=keepdim), p)
 
 
 def _power(input: Tensor, p: float) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 import gt
 from gt._gt import Tensor
+from gt._ops import mean_square_step, scaled_step
 from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
 
 
@@ -49,8 +50,8 @@ class _WithMoments(Optimizer):
             state.update(step=0, exp_avg=gt.zeros_like(p), exp_avg_sq=gt.zeros_like(p))
         beta1, beta2 = group["betas"]
         state["step"] += 1
-        state["exp_avg"] = gt.addcmul(state["exp_avg"] * beta1, grad, 1 - beta1)
-        state["exp_avg_sq"] = gt.addcmul(state["exp_avg_sq"] * beta2, grad * grad, 1 - beta2)
+        state["exp_avg"] = gt.lerp(state["exp_avg"], grad, 1 - beta1)
+        state["exp_avg_sq"] = mean_square_step(state["exp_avg_sq"], grad, 1 - beta2)
         return state
 
 
@@ -100,11 +101,11 @@ class Adam(_WithMoments):
         if group["amsgrad"]:
             most = state.get("max_exp_avg_sq")
             square = state["max_exp_avg_sq"] = square if most is None else gt.maximum(most, square)
-        # Both means started at 0: what that takes from them is put back.
+        # Both means started at 0: what that takes from them is put back. The root's share is taken out of the quotient,
+        # as the authors do it, so that the parameter changes in two instructions.
         bias1 = 1 - beta1 ** state["step"]
-        bias2 = 1 - beta2 ** state["step"]
-        root = square.sqrt() * (1 / math.sqrt(bias2)) + group["eps"]
-        p.addcmul_(state["exp_avg"] / root, -group["lr"] / bias1)
+        root2 = math.sqrt(1 - beta2 ** state["step"])
+        p.addcmul_(scaled_step(state["exp_avg"], square, group["eps"] * root2), -group["lr"] * root2 / bias1)
 
 
 class AdamW(Adam):
@@ -158,7 +159,7 @@ class Adamax(_WithMoments):
             state.update(step=0, exp_avg=gt.zeros_like(p), exp_inf=gt.zeros_like(p))
         beta1, beta2 = group["betas"]
         state["step"] += 1
-        state["exp_avg"] = gt.addcmul(state["exp_avg"] * beta1, grad, 1 - beta1)
+        state["exp_avg"] = gt.lerp(state["exp_avg"], grad, 1 - beta1)
         state["exp_inf"] = gt.maximum(state["exp_inf"] * beta2, grad.abs() + group["eps"])
         p.addcmul_(state["exp_avg"] / state["exp_inf"], -group["lr"] / (1 - beta1 ** state["step"]))
 
@@ -232,6 +233,6 @@ class RAdam(_WithMoments):
         direction, factor = state["exp_avg"], group["lr"] / bias1
         if length > 5.0:
             share = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-            direction = direction / (state["exp_avg_sq"].sqrt() + group["eps"])
+            direction = scaled_step(direction, state["exp_avg_sq"], group["eps"])
             factor *= math.sqrt(share) * math.sqrt(bias2)
         p.addcmul_(direction, -factor)

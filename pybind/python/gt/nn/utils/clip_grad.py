@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import gt
@@ -11,14 +10,6 @@ from gt._gt import Tensor
 
 # What keeps a norm of 0 from dividing, as PyTorch has it.
 NORM_MARGIN = 1e-6
-
-
-def _norm(t: Tensor, norm_type: float) -> Tensor:
-    if norm_type == math.inf:
-        return t.abs().amax()
-    if norm_type == 2.0:
-        return (t * t).sum().sqrt()
-    return (t.abs() ** norm_type).sum() ** (1 / norm_type)
 
 
 @no_grad()
@@ -32,10 +23,10 @@ def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_n
     norm_type = float(norm_type)
     if norm_type <= 0:
         raise ValueError(f"get_total_norm: the norm's order is a positive number or inf, but got {norm_type}")
-    norms = [_norm(t, norm_type) for t in ([tensors] if isinstance(tensors, Tensor) else tensors) if t.numel()]
+    norms = [gt.norm(t, norm_type) for t in ([tensors] if isinstance(tensors, Tensor) else tensors) if t.numel()]
     if not norms:
         return gt.tensor(0.0)
-    total = _norm(gt.stack(norms), norm_type)
+    total = gt.norm(gt.stack(norms), norm_type)
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
