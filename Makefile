@@ -11,6 +11,10 @@ PYTEST ?=
 BENCH ?=
 PARITY ?=
 
+# The tests of operations run once more with everything divided among several workers, threads and processes.
+SEVERAL := cpu:4 proc-cpu:2
+DIVIDED := $(patsubst %,tests/python/test_%.py,ops_table autograd composites indexing rows scattering sorting views windows)
+
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
 LOOM_TARGET := $(CARGO_TARGET)/loom
@@ -51,6 +55,9 @@ test-miri: tools ## Miri: the unsafe code of shared memory and collectives, wher
 
 test-python: $(VENV)/.stamp-test ## the Python tests, packaging included
 	$(VENV)/bin/python -m pytest $(PYTEST)
+	for workers in $(SEVERAL); do \
+	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(VENV)/bin/python -m pytest $(DIVIDED) $(PYTEST) || exit 1; \
+	done
 
 lint: lint-tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
 	cargo metadata --locked --format-version 1 >/dev/null

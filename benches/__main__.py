@@ -23,6 +23,7 @@ from benches import (
     startup,
     training,
     transfer,
+    workers,
 )
 
 GROUPS = {
@@ -35,6 +36,7 @@ GROUPS = {
     "gpt": gpt.rows,
     "cnn": cnn.rows,
     "collectives": collectives.rows,
+    "workers": workers.rows,
     "memory": memory.rows,
     "transfer": transfer.rows,
     "startup": startup.rows,

@@ -21,6 +21,7 @@ use std::error::Error;
 use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
+use std::time::Instant;
 use tracing_subscriber::EnvFilter;
 
 /// What a thread of the processor is estimated to do: gigaflops,
@@ -30,6 +31,10 @@ const CPU_GBYTES_PER_S: f64 = 16.0;
 
 /// The program that runs, even where its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// Bytes that are copied to see how fast the machine does, and how often: a few milliseconds.
+const COPIED_BYTES: usize = 8 << 20;
+const COPIES: usize = 3;
 
 /// Runs the program `gtd`; the binary does nothing else.
 pub fn main() -> ExitCode {
@@ -167,7 +172,22 @@ fn raise_descriptor_limit() {
 }
 
 fn costs(config: &Config) -> Costs {
-    Costs { shard_bytes_min: config.auto_shard.then_some(config.shard_bytes_min.0), ..Costs::default() }
+    let shard_bytes_min = config.auto_shard.then_some(config.shard_bytes_min.0);
+    let several = config.workers.0.len() > 1;
+    Costs { shard_bytes_min, link_bytes_per_ns: if several { measured_bytes_per_ns() } else { f64::INFINITY } }
+}
+
+/// How fast this machine copies what is not in its caches, which is what moves between workers cost at least.
+fn measured_bytes_per_ns() -> f64 {
+    let from = vec![1u8; COPIED_BYTES];
+    let mut to = vec![0u8; COPIED_BYTES];
+    let copies = (0..COPIES).map(|_| {
+        let start = Instant::now();
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&to);
+        start.elapsed().as_nanos() as f64
+    });
+    COPIED_BYTES as f64 / copies.fold(f64::INFINITY, f64::min).max(1.0)
 }
 
 fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {

@@ -16,8 +16,6 @@ use gt_ops::propagate::{Gives, Need, Split, localize, share, splits};
 use gt_ops::wire::{ArenaRange, Command};
 use gt_ops::{Attrs, Class, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, TensorId, Workers};
 
-/// Results of at least so many bytes are sharded where nothing else says where they go.
-pub const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// An instruction on one worker's tensors is divided only if it is estimated to take longer, nanoseconds.
 const DIVIDE_NS_MIN: u64 = 200_000;
 
@@ -29,12 +27,6 @@ pub struct Costs {
     pub shard_bytes_min: Option<u64>,
     /// What goes from one worker to another, bytes a nanosecond.
     pub link_bytes_per_ns: f64,
-}
-
-impl Default for Costs {
-    fn default() -> Costs {
-        Costs { shard_bytes_min: Some(SHARD_BYTES_MIN), link_bytes_per_ns: 4.0 }
-    }
 }
 
 /// The modifier.
