@@ -11,8 +11,14 @@ import gt
 from gt import func, nn
 
 RNG = np.random.default_rng(0)
-A, B = (gt.tensor(RNG.standard_normal((4, 3))) for _ in range(2))
-W = gt.tensor(RNG.standard_normal((3, 3)))
+ARRAYS = {"A": RNG.standard_normal((4, 3)), "B": RNG.standard_normal((4, 3)), "W": RNG.standard_normal((3, 3))}
+A, B, W = (gt.Tensor(),) * 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tensors() -> None:
+    # When the tests run: other modules end the session that is there when this one is read.
+    globals().update({name: gt.tensor(array) for name, array in ARRAYS.items()})
 
 
 def same(found: gt.Tensor, expected: gt.Tensor) -> None:
