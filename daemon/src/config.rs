@@ -30,7 +30,7 @@ pub struct Config {
     #[arg(value_parser = clap::builder::BoolishValueParser::new())]
     pub auto_shard: bool,
 
-    /// Tensors from this size on are spread over several workers; with 0, all that can be, and every instruction is divided.
+    /// Tensors from this size on are spread over several workers; with 0, whatever can be divided is.
     #[arg(long, value_name = "BYTES", default_value = "4M", env = "GT_SHARD_BYTES_MIN")]
     pub shard_bytes_min: Bytes,
 

@@ -1,5 +1,5 @@
-//! A worker's process that lies: whatever it writes into its rings, the dispatcher's side of the link neither panics nor
-//! waits, and every step that was sent has an end.
+//! A worker's process that lies: whatever it writes into its rings, the dispatcher's side of the link neither panics
+//! nor waits, and every step that was sent has an end.
 //!
 //! The liar is this program itself, so it has no test harness: started as `liar worker …` it is the worker.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]

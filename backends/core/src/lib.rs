@@ -119,7 +119,7 @@ pub trait Backend {
     /// [`ExecError::Internal`] when the range does not lie in the tensor, or when it cuts an element.
     fn read(&mut self, tensor: &Self::Tensor, offset_bytes: usize, dst: HostRange) -> Result<(), ExecError>;
 
-    /// Where a tensor's bytes lie in the device's memory, and how many there are, if they lie in row-major order without
+    /// Where a tensor's bytes lie in the device's memory, and how many they are, if they lie in row-major order without
     /// gaps. They are initialized, and stay there as long as a handle of the tensor does.
     fn bytes_of(&self, tensor: &Self::Tensor) -> Option<(NonNull<u8>, usize)>;
 
