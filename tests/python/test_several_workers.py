@@ -229,3 +229,40 @@ except IndexError as error:
     text, total = result_of(program, GT_WORKERS=workers, **DIVIDED)
     assert text == "index 77 is out of bounds for dimension 0 with size 10"
     assert total == 780.0
+
+
+@pytest.mark.parametrize("workers", ["proc-cpu:2", "cpu:1,proc-cpu:2"])
+def test_a_worker_that_dies_takes_its_parts_with_it_and_the_next_tensors_are_whole(workers: str) -> None:
+    program = """
+import gt, json, os, signal
+from pathlib import Path
+
+def parent(process):
+    try:
+        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+def total(x):
+    return (x @ x.T).sum().item()
+x = gt.ones(64, 64)
+first = total(x)
+found = []
+for _ in range(3):
+    daemon = gt._gt.session_info()["daemon_pid"]
+    processes = [int(found.name) for found in Path("/proc").glob("[0-9]*") if parent(found) == daemon]
+    os.kill(max(processes), signal.SIGKILL)
+    for _ in range(2):
+        try:
+            total(x)
+        except RuntimeError as error:
+            found.append("and the tensors it held are lost" in str(error))
+    x = gt.ones(64, 64)
+    found.append(total(x) == first)
+print(json.dumps(found))
+"""
+    done = python(program, GT_WORKERS=workers, **DIVIDED)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found
+    assert all(found)

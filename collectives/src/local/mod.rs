@@ -90,14 +90,14 @@ impl LocalGroup {
         Ok(LocalGroup { fd })
     }
 
-    /// Breaks the group for whoever has joined it or will: one of its ranks will not come.
+    /// Breaks the group for whoever has joined it or will: rank `died` takes no part any more.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] if its memory cannot be mapped.
-    pub fn abort(&self) -> Result<()> {
+    pub fn abort(&self, died: usize) -> Result<()> {
         let fd = self.fd.try_clone().map_err(|error| CollectiveError::setup("end a group", error))?;
         let group = Group::new(Board::open(fd)?, false, PATIENCE_DEFAULT);
-        group.break_up(Reason::Aborted, 0);
+        group.break_up(Reason::Died, died);
         Ok(())
     }
 

@@ -62,13 +62,13 @@ impl Groups {
     #[cold]
     fn lost(&mut self, worker: usize) {
         self.formed.retain(|group| {
-            let broken = group.workers.contains(worker);
-            if let (true, Some(shared)) = (broken, &group.shared)
-                && let Err(error) = shared.abort()
+            let Some(rank) = group.workers.rank_of(worker) else { return true };
+            if let Some(shared) = &group.shared
+                && let Err(error) = shared.abort(rank)
             {
                 tracing::error!(target: "gtd::dispatcher", workers = %group.workers, %error, "a broken group goes on");
             }
-            !broken
+            false
         });
     }
 }

@@ -61,7 +61,7 @@ fn lost(relocation: &Relocation, error: &CollectiveError) -> Fault {
         _ => return Fault::Internal,
     };
     let group = relocation.from.workers().with(relocation.to.workers());
-    let worker = group.iter().nth(rank).map_or_else(String::new, |worker| format!("worker:{worker}"));
+    let worker = group.iter().nth(rank).map_or_else(String::new, |worker| worker.to_string());
     Fault::WorkerLost { worker: WorkerName::new(&worker), end: WorkerEnd::Unknown }
 }
 
