@@ -176,6 +176,8 @@ pub struct Session {
     pub blocked: bool,
     /// True if the last visit ended because the session's share of the round was used up.
     pub spent: bool,
+    /// Room for what modifiers make of a step.
+    rewritten: Vec<Step>,
     /// Steps that go to the worker together, before this visit ends.
     group: Vec<Step>,
     instructions: u64,
@@ -207,6 +209,7 @@ impl Session {
             asleep: false,
             blocked: false,
             spent: false,
+            rewritten: Vec::new(),
             group: Vec::new(),
             instructions: 0,
             queued: 0,
@@ -532,7 +535,8 @@ impl Session {
             return self.submit(step, cx);
         }
         let (token, awaited) = (step.token, completes(subject(&step.command)));
-        let steps = cx.pipeline.process(step, &mut self.tensors);
+        let mut steps = std::mem::take(&mut self.rewritten);
+        cx.pipeline.process(step, &mut self.tensors, &mut steps);
         if awaited {
             let of_it = steps.iter().filter(|step| completes(subject(&step.command)));
             let parts = of_it.map(|step| step.workers.len() as u32).sum();
@@ -540,9 +544,10 @@ impl Session {
                 return Err(Violation::TokenInUse(token));
             }
         }
-        for step in steps {
+        for step in steps.drain(..) {
             self.submit(step, cx)?;
         }
+        self.rewritten = steps;
         Ok(())
     }
 

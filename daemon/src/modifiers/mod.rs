@@ -92,17 +92,16 @@ impl Pipeline {
         self.modifiers.is_empty()
     }
 
-    /// What becomes of `step`.
-    pub fn process(&mut self, step: Step, tensors: &mut TensorTable) -> Vec<Step> {
-        let mut steps = vec![step];
-        for modifier in &mut self.modifiers {
-            let mut next = Vec::with_capacity(steps.len());
-            for step in steps {
-                modifier.process(step, &mut Output { steps: &mut next, tensors, next_id: &mut self.next_id });
+    /// Puts what becomes of `step` into `steps`, which are empty.
+    pub fn process(&mut self, step: Step, tensors: &mut TensorTable, steps: &mut Vec<Step>) {
+        let next_id = &mut self.next_id;
+        let Some((first, others)) = self.modifiers.split_first_mut() else { return steps.push(step) };
+        first.process(step, &mut Output { steps, tensors, next_id });
+        for modifier in others {
+            for step in std::mem::take(steps) {
+                modifier.process(step, &mut Output { steps, tensors, next_id });
             }
-            steps = next;
         }
-        steps
     }
 
     /// Every modifier's name and what it has done so far.

@@ -67,7 +67,8 @@ pub struct Queue<W> {
     in_flight: VecDeque<InFlight>,
     queued_ns: u64,
     memory_bytes: u64,
-    encoder: Encoder,
+    /// Taken while it is used: it is larger than what it mostly holds.
+    encoder: Option<Box<Encoder>>,
 }
 
 struct InFlight {
@@ -100,7 +101,7 @@ impl<W: Wire> Queue<W> {
             in_flight: VecDeque::new(),
             queued_ns: 0,
             memory_bytes: 0,
-            encoder: Encoder::new(),
+            encoder: None,
         }
     }
 
@@ -150,7 +151,7 @@ impl<W: Wire> Queue<W> {
     /// Queues a step.
     #[inline(never)]
     pub fn step(&mut self, step: &Step) {
-        let mut encoder = std::mem::take(&mut self.encoder);
+        let mut encoder = self.encoder.take().unwrap_or_default();
         let slots = encoder.encode(&step.command);
         let Stream { place, session } = step.stream;
         let what = kind::RUN | (slots.len() as u64) << 32;
@@ -164,7 +165,7 @@ impl<W: Wire> Queue<W> {
             cost_ns: step.cost_ns,
         };
         self.push(head, slots, in_flight);
-        self.encoder = encoder;
+        self.encoder = Some(encoder);
     }
 
     /// Lets the worker see what was queued, as far as there is room.

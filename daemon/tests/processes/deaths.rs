@@ -292,7 +292,7 @@ fn workers_end_with_a_private_daemon() {
 
 #[test]
 fn a_workers_memory_has_its_limit() {
-    let gtd = Gtd::start(&["--workers", "proc-cpu:2", "--memory", "16M"]);
+    let gtd = Gtd::start(&["--workers", "proc-cpu:2", "--memory", "16M", "--auto-shard", "off"]);
     let mut client = gtd.client();
     let much = client.full(&[3 << 20], 2.0);
     let Fault::OutOfMemory { limit, .. } = client.fetch(much, 4).unwrap_err().fault else { panic!("it fits") };
