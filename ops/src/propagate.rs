@@ -411,3 +411,159 @@ pub fn slice_of(shape: &Shape, axis: usize, range: &Range<usize>) -> Attrs {
 pub fn share(units: &Range<usize>, of: usize) -> Scalar {
     Scalar::Float(units.len() as f64 / of as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infer::infer;
+    use crate::placement::stretch;
+    use crate::{DType, WindowSpec};
+    use proptest::prelude::*;
+
+    fn meta(dims: &[usize]) -> Meta {
+        Meta::new(Shape::new(dims).unwrap(), DType::F32)
+    }
+
+    fn tensors(shapes: &[&[usize]]) -> Vec<InputMeta> {
+        shapes.iter().map(|dims| InputMeta::Tensor(meta(dims))).collect()
+    }
+
+    /// Every way to divide an instruction gives each worker operands that make its part of the result.
+    fn check(op: Op, inputs: &[InputMeta], attrs: &Attrs, ranks: usize) -> Vec<Split> {
+        let out = infer(op, inputs, attrs).unwrap();
+        let ways = splits(op, inputs, attrs, &out);
+        for way in &ways {
+            assert_eq!(way.needs.len(), inputs.len(), "{op:?} {way:?}");
+            let mut total = 0;
+            for rank in 0..ranks {
+                let units = stretch(way.units, 1, rank, ranks);
+                if way.nonempty && units.is_empty() {
+                    continue;
+                }
+                let own: Vec<InputMeta> = way
+                    .needs
+                    .iter()
+                    .zip(inputs)
+                    .map(|(need, input)| match (need, input) {
+                        (Need::Stretch { axis, scale }, InputMeta::Tensor(meta)) => {
+                            assert_eq!(meta.shape.dims()[*axis as usize], way.units * scale, "{op:?} {way:?}");
+                            let shape = meta.shape.with_dim(*axis as usize, units.len() * scale);
+                            InputMeta::Tensor(Meta::new(shape, meta.dtype))
+                        }
+                        _ => *input,
+                    })
+                    .collect();
+                let local = match way.gives {
+                    Gives::Stretch { axis, scale } => {
+                        total += units.len() * scale;
+                        out.shape.with_dim(axis as usize, units.len() * scale)
+                    }
+                    Gives::Part(_) => out.shape,
+                };
+                let attrs = localize(op, attrs, way, &units, &local).unwrap_or_else(|| attrs.clone());
+                assert_eq!(infer(op, &own, &attrs).unwrap(), Meta::new(local, out.dtype), "{op:?} {way:?} {units:?}");
+            }
+            if let (Gives::Stretch { axis, .. }, false) = (way.gives, way.nonempty) {
+                assert_eq!(total, out.shape.dims()[axis as usize], "{op:?} {way:?}");
+            }
+        }
+        ways
+    }
+
+    #[test]
+    fn a_product_is_divided_by_rows_by_columns_by_batches_and_into_sums() {
+        let ways = check(Op::Matmul, &tensors(&[&[3, 4, 5], &[5, 6]]), &Attrs::None, 2);
+        let gives: Vec<Gives> = ways.iter().map(|way| way.gives).collect();
+        assert_eq!(gives, [stretch_of(0), stretch_of(1), stretch_of(2), Gives::Part(Join::Sum)]);
+        assert_eq!(ways[3].needs, [cut(2), cut(0)]);
+    }
+
+    #[test]
+    fn a_reduced_axis_gives_parts_and_the_others_stay_cut() {
+        let axes = Attrs::Axes { mask: 0b010, keepdim: false };
+        let ways = check(Op::Sum, &tensors(&[&[4, 5, 6]]), &axes, 3);
+        let gives: Vec<Gives> = ways.iter().map(|way| way.gives).collect();
+        assert_eq!(gives, [stretch_of(0), Gives::Part(Join::Sum), stretch_of(1)]);
+        let mean = check(Op::Mean, &tensors(&[&[4, 5, 6]]), &axes, 3);
+        assert!(mean[1].weighted && mean[1].nonempty);
+        assert!(check(Op::Argmax, &tensors(&[&[4, 5]]), &Attrs::Axes { mask: 1, keepdim: true }, 2).len() == 1);
+    }
+
+    #[test]
+    fn a_reshape_keeps_the_cut_of_the_first_axis_of_each_run() {
+        let to = |dims: &[usize]| Attrs::Shape(Shape::new(dims).unwrap());
+        let ways = check(Op::Reshape, &tensors(&[&[4, 6, 5]]), &to(&[24, 5]), 4);
+        assert_eq!(ways[0].needs, [Need::Stretch { axis: 0, scale: 1 }]);
+        assert_eq!(ways[0].gives, Gives::Stretch { axis: 0, scale: 6 });
+        assert_eq!(ways[1].gives, stretch_of(1));
+        let back = check(Op::Reshape, &tensors(&[&[24, 5]]), &to(&[4, 6, 5]), 4);
+        assert_eq!(back[0].needs, [Need::Stretch { axis: 0, scale: 6 }]);
+        // Steps of 4 and of 6 meet every 12.
+        let both = check(Op::Reshape, &tensors(&[&[6, 4]]), &to(&[4, 6]), 2);
+        assert_eq!((both[0].units, both[0].gives), (2, Gives::Stretch { axis: 0, scale: 2 }));
+    }
+
+    #[test]
+    fn windows_and_rows_are_divided_by_samples() {
+        let spec = WindowSpec {
+            rank: 1,
+            groups: 1,
+            input: [1, 1, 9],
+            kernel: [1, 1, 3],
+            stride: [1; 3],
+            dilation: [1; 3],
+            low: [0; 3],
+            high: [0; 3],
+        };
+        let attrs = Attrs::Window(Box::new(spec));
+        assert_eq!(check(Op::Convolution, &tensors(&[&[4, 2, 9], &[5, 2, 3], &[5]]), &attrs, 2).len(), 2);
+        assert_eq!(check(Op::MaxPool, &tensors(&[&[4, 2, 9]]), &attrs, 2).len(), 2);
+        assert_eq!(check(Op::Softmax, &tensors(&[&[4, 3, 5]]), &Attrs::None, 2).len(), 2);
+        let causal = |causal| Attrs::Attention { causal, scale: 1.0 };
+        let heads = tensors(&[&[2, 3, 7, 5], &[2, 3, 8, 5], &[2, 3, 8, 6]]);
+        assert_eq!(check(Op::Attention, &heads, &causal(true), 2).len(), 2);
+        assert_eq!(check(Op::Attention, &heads, &causal(false), 2).len(), 3);
+    }
+
+    #[test]
+    fn what_depends_on_where_it_is_cannot_be_divided() {
+        let shape = Shape::new(&[6]).unwrap();
+        let random = Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2 };
+        assert!(splits(Op::Rand, &[], &random, &meta(&[6])).is_empty());
+        assert!(check(Op::Cumsum, &tensors(&[&[6]]), &Attrs::Axis(0), 2).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn every_way_of_moving_elements_gives_what_is_asked(
+            dims in prop::collection::vec(1usize..6, 1..4),
+            picks in prop::collection::vec((0usize..6, 1usize..6, any::<bool>()), 4),
+            ranks in 1usize..5,
+        ) {
+            let inputs = tensors(&[&dims]);
+            let mut order = [0u8; RANK_MAX];
+            for (i, axis) in order.iter_mut().enumerate() {
+                *axis = if i < dims.len() { (dims.len() - 1 - i) as u8 } else { 0 };
+            }
+            check(Op::Permute, &inputs, &Attrs::Permutation(order), ranks);
+            let (mut start, mut step, mut sizes) = ([0; RANK_MAX], [1; RANK_MAX], dims.clone());
+            for (axis, size) in dims.iter().enumerate() {
+                let (from, stride, whole) = picks[axis];
+                if !whole {
+                    start[axis] = (from % size) as i64;
+                    step[axis] = stride as i64;
+                    sizes[axis] = (size - from % size).div_ceil(stride);
+                }
+            }
+            let spec = SliceSpec { start, step, sizes: Shape::new(&sizes).unwrap() };
+            check(Op::Slice, &inputs, &Attrs::Slice(Box::new(spec)), ranks);
+            let flat = Attrs::Shape(Shape::new(&[dims.iter().product()]).unwrap());
+            check(Op::Reshape, &inputs, &flat, ranks);
+            let mut wide = vec![3];
+            wide.extend(&dims);
+            check(Op::Expand, &inputs, &Attrs::Shape(Shape::new(&wide).unwrap()), ranks);
+            check(Op::Add, &[inputs[0], inputs[0]], &Attrs::None, ranks);
+            check(Op::Cat, &[inputs[0], inputs[0]], &Attrs::Axis(0), ranks);
+        }
+    }
+}
