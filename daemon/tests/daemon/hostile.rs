@@ -2,8 +2,9 @@
 
 use crate::support::{Client, Gtd, eventually, f32s};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
+use gt_ops::placement::{Layout, Placement, Wish, Workers};
 use gt_ops::table::{AttrKind, ROWS};
-use gt_ops::wire::{ArenaRange, Command, Slot};
+use gt_ops::wire::{ArenaRange, Command, Relocation, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, WindowSpec};
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
 use gt_protocol::{ClientMessage, DaemonMessage, Hello, Role};
@@ -17,7 +18,12 @@ use std::time::Duration;
 
 /// Runs `offence` in a session of its own, which must be closed, while another goes on.
 fn offend(what: &str, offence: impl FnOnce(&mut Client)) {
-    let gtd = Gtd::start(&[]);
+    offend_with(&[], what, offence);
+}
+
+/// [`offend`] with a daemon started so.
+fn offend_with(arguments: &[&str], what: &str, offence: impl FnOnce(&mut Client)) {
+    let gtd = Gtd::start(arguments);
     let mut witness = gtd.client();
     let kept = witness.full(&[2], 3.0);
     let mut offender = gtd.client();
@@ -151,6 +157,44 @@ fn completions_must_be_read() {
             client.send(&Command::Sync { token });
         }
     });
+}
+
+#[test]
+fn where_tensors_lie_is_asked_by_signals_only() {
+    let (from, to) = (Placement::on(0), Placement::on(1));
+    for workers in ["cpu:1", "cpu:2"] {
+        offend_with(&["--workers", workers], "in the words of a worker's stream", |client| {
+            let input = client.full(&[2], 1.0);
+            let meta = f32s(&[2]);
+            client.send(&Command::Relocate(Relocation { out: 99, input, meta, from, to }));
+        });
+    }
+}
+
+#[test]
+fn a_completion_is_asked_for_once_at_a_time_where_several_workers_have_a_part_in_it() {
+    offend_with(&["--workers", "cpu:2"], "again before it came", |client| {
+        let much = client.full(&[1 << 22], 1.0);
+        for _ in 0..50 {
+            client.binary(Op::Pow, much, much);
+        }
+        client.send(&Command::Sync { token: 5 });
+        client.send(&Command::Sync { token: 5 });
+    });
+}
+
+#[test]
+fn signals_may_ask_for_what_cannot_be_and_change_nothing() {
+    let gtd = Gtd::start(&["--workers", "cpu:2"]);
+    let mut client = gtd.client();
+    for (signal, workers, axis) in [(1, u64::MAX, i8::MAX), (2, 1 << 63, 0), (3, 2, i8::MIN), (4, 0, -1)] {
+        let wish = Wish { workers: Workers::from_bits(workers), layout: Layout::Sharded { axis } };
+        client.send(&Command::DefineSignal { signal, wish });
+        client.send(&Command::Signal { signal });
+        let three = client.full(&[3], 3.0);
+        let six = client.binary(Op::Add, three, three);
+        assert_eq!(client.fetch_f32(six, 3).unwrap(), [6.0; 3]);
+    }
 }
 
 #[test]
