@@ -239,6 +239,11 @@ impl Tensor {
         }
     }
 
+    /// Whether it shows elements of another tensor's storage.
+    pub fn is_view(&self) -> bool {
+        matches!(self.binding, Binding::View(_))
+    }
+
     /// Whether one element of a base may be seen at several places, as after `expand()`.
     pub fn repeats_elements(&self) -> bool {
         match &self.binding {

@@ -193,6 +193,10 @@ impl PyTensor {
     fn _version(&self, py: Python<'_>) -> PyResult<u32> {
         self.read(py).version().or_raise()
     }
+    /// Whether it shows elements of another tensor.
+    fn _is_view(&self, py: Python<'_>) -> bool {
+        self.read(py).is_view()
+    }
     /// Which result of its `grad_fn` it is.
     #[getter]
     fn output_nr(&self, py: Python<'_>) -> usize {

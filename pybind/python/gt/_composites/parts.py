@@ -71,8 +71,14 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     """A view of the elements of a contiguous tensor at an offset and at distances along new axes.
 
     Raises:
-        NotImplementedError: A tensor with gaps between its elements, whose memory GT does not show.
+        NotImplementedError: A tensor with gaps between its elements, whose memory GT does not show; an offset of a
+            view, which would count from the start of what it is a view of.
     """
+    if storage_offset is not None and input._is_view():
+        raise NotImplementedError(
+            "as_strided: the storage_offset of a view counts from the start of a storage, which GT does not show: "
+            "leave it out to count from the view, or call as_strided on the tensor it is a view of"
+        )
     if not input.is_contiguous():
         raise NotImplementedError("as_strided is there for contiguous tensors: call contiguous() first")
     if len(size) != len(stride):
