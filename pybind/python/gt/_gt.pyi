@@ -11,6 +11,7 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypedDict, final, overload
 
+import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self, Unpack
 
