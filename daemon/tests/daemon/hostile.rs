@@ -174,10 +174,13 @@ fn where_tensors_lie_is_asked_by_signals_only() {
 #[test]
 fn a_completion_is_asked_for_once_at_a_time_where_several_workers_have_a_part_in_it() {
     offend_with(&["--workers", "cpu:2"], "again before it came", |client| {
-        let much = client.full(&[1 << 22], 1.0);
-        for _ in 0..50 {
-            client.binary(Op::Pow, much, much);
-        }
+        // Sorting takes much longer than the daemon needs to read two commands.
+        let numbers = client.id();
+        let create = Attrs::Create { shape: Shape::new(&[1 << 18]).unwrap(), dtype: DType::F32 };
+        let down = [Operand::Scalar(Scalar::Float(0.0)), Operand::Scalar(Scalar::Float(-1.0))];
+        client.send(&instruction(Op::Arange, numbers, &down, create));
+        let sorted = client.id();
+        client.send(&instruction(Op::Argsort, sorted, &[Operand::Tensor(numbers)], Attrs::Axis(0)));
         client.send(&Command::Sync { token: 5 });
         client.send(&Command::Sync { token: 5 });
     });
