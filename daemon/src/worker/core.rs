@@ -3,7 +3,7 @@
 use super::relocate::relocate;
 use crate::table::WorkerTensor;
 use gt_backend::{Backend, ExecError, HostRange, Input};
-use gt_collectives::{CommStats, Communicator};
+use gt_collectives::Communicator;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation};
 use gt_ops::{Instruction, Meta, Op, Operand, Scalar, TensorId, Workers};
@@ -116,11 +116,6 @@ impl<B: Backend> Core<B> {
             Some(place) => self.groups.insert(workers, place),
             None => self.groups.remove(&workers),
         };
-    }
-
-    /// What it has done in each of its groups.
-    pub fn groups(&self) -> impl Iterator<Item = CommStats> {
-        self.groups.values().map(|group| group.stats())
     }
 
     /// The device.

@@ -369,3 +369,101 @@ const fn reduce(join: Join) -> Reduce {
         Join::Min => Reduce::Min,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_backend::HostRange;
+    use gt_collectives::local::LocalGroup;
+    use gt_cpu::{CpuBackend, CpuOptions};
+    use std::ptr::NonNull;
+
+    fn host(numbers: &mut [f32]) -> HostRange {
+        let start = NonNull::new(numbers.as_mut_ptr().cast()).unwrap();
+        // SAFETY: the numbers outlive the call this is made for, and nobody else looks at them meanwhile.
+        unsafe { HostRange::new(start, size_of_val(numbers)) }
+    }
+
+    /// What every worker of both placements has afterwards, after what was counted was compared with what was planned.
+    fn moved(meta: Meta, from: Placement, to: Placement, part: impl Fn(usize, usize) -> f32 + Sync) -> Vec<Vec<f32>> {
+        let relocation = Relocation { out: 2, input: 1, meta, from, to };
+        let workers = from.workers().with(to.workers());
+        let ranks = LocalGroup::threads(workers.len()).unwrap();
+        let part = &part;
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (me, mut rank) in workers.iter().zip(ranks) {
+                let work = move || {
+                    let mut backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 20 });
+                    let input = from.workers().contains(me).then(|| {
+                        let local = from.local(&meta, me);
+                        let mut numbers: Vec<f32> = (0..local.shape.numel()).map(|i| part(me, i)).collect();
+                        let mut tensor = backend.allocate(&local).unwrap();
+                        backend.write(&mut tensor, 0, host(&mut numbers)).unwrap();
+                        tensor
+                    });
+                    let before = rank.stats();
+                    let made = relocate(&mut backend, &mut rank, me, 2, &relocation, input.as_ref().map(Ok)).unwrap();
+                    let (operation, bytes) = traffic(&relocation, me).unwrap();
+                    let after = rank.stats();
+                    assert_eq!(after.calls(operation) - before.calls(operation), 1, "{from} to {to}");
+                    assert_eq!(after.sent_bytes - before.sent_bytes, bytes, "{operation}, {from} to {to}, worker {me}");
+                    assert_eq!(made.is_some(), to.workers().contains(me));
+                    made.map_or_else(Vec::new, |tensor| {
+                        let mut numbers = vec![0.0; backend.meta(&tensor).shape.numel()];
+                        backend.read(&tensor, 0, host(&mut numbers)).unwrap();
+                        numbers
+                    })
+                };
+                threads.push(scope.spawn(work));
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// The elements of a tensor that counts from 0, as `placement` gives them to `worker`.
+    fn counted(meta: &Meta, placement: &Placement, worker: usize) -> Vec<f32> {
+        let [rows, columns] = *meta.shape.dims() else { return Vec::new() };
+        let mut stretches = [0..rows, 0..columns];
+        if let (Placement::Sharded { axis, .. }, Some(stretch)) = (placement, placement.stretch_of(&meta.shape, worker))
+        {
+            stretches[*axis as usize] = stretch;
+        }
+        let [down, across] = stretches;
+        down.flat_map(|row| across.clone().map(move |column| (row * columns + column) as f32)).collect()
+    }
+
+    #[test]
+    fn a_tensor_gets_from_any_placement_to_any_other_and_what_is_sent_is_what_was_planned() {
+        let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
+        let set = Workers::from_bits;
+        let cut = |bits, axis| Placement::sharded(set(bits), axis, 1, &meta.shape);
+        let copies = |bits| Placement::Replicated { workers: set(bits) };
+        let all =
+            [cut(0b111, 0), cut(0b111, 1), cut(0b011, 0), cut(0b1100, 1), copies(0b111), copies(0b1010), copies(1)];
+        for from in all {
+            for to in all {
+                let found = moved(meta, from, to, |me, i| counted(&meta, &from, me)[i]);
+                for (worker, found) in from.workers().with(to.workers()).iter().zip(found) {
+                    let wanted = if to.workers().contains(worker) { counted(&meta, &to, worker) } else { Vec::new() };
+                    assert_eq!(found, wanted, "{from} to {to}, worker {worker}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_joined_into_copies_or_shards() {
+        let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
+        let workers = Workers::first_of(3);
+        let from = Placement::Partial { workers, join: Join::Sum };
+        let shards = [0, 1].map(|axis| Placement::sharded(workers, axis, 1, &meta.shape));
+        for to in [Placement::Replicated { workers }, shards[0], shards[1]] {
+            let found = moved(meta, from, to, |me, i| (i * (me + 1)) as f32);
+            for (worker, found) in workers.iter().zip(found) {
+                let wanted: Vec<f32> = counted(&meta, &to, worker).iter().map(|x| x * 6.0).collect();
+                assert_eq!(found, wanted, "{to}, worker {worker}");
+            }
+        }
+    }
+}
