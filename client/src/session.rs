@@ -288,6 +288,9 @@ impl Session {
                 .into()
         } else if self.closed.load(Relaxed) {
             "the session is closed: its tensors are gone; create new ones".into()
+        } else if let Some(last_words) = self.last_words() {
+            self.closed.store(true, Relaxed);
+            last_words
         } else {
             // What is created next gets a new session.
             self.closed.store(true, Relaxed);
@@ -297,6 +300,14 @@ impl Session {
                 self.info.daemon_pid
             )
         })
+    }
+
+    /// What the daemon said before it closed the session, if anything.
+    fn last_words(&self) -> Option<String> {
+        match gt_protocol::recv_daemon_message(&self.socket, Duration::ZERO) {
+            Ok((gt_protocol::DaemonMessage::Refused(refused), _)) => Some(refused.text),
+            _ => None,
+        }
     }
 
     /// Whether the daemon has gone away without a word.

@@ -13,13 +13,15 @@
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
 //! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
-//! happened, [`spin`] says when to sleep, [`janitor`] drops what takes long, [`config`] is the command line, and
+//! happened, [`limits`] what each user may
+//! have, [`spin`] says when to sleep, [`janitor`] drops what takes long, [`config`] is the command line, and
 //! [`start`] puts everything together.
 
 pub mod config;
 pub mod connection;
 pub mod dispatcher;
 pub mod janitor;
+pub mod limits;
 pub mod listen;
 pub mod log;
 pub mod modifiers;

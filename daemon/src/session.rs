@@ -15,13 +15,11 @@ use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::{
-    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, SLOTS_MAX, Slot, WireError, decode, slots_of,
+    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, Fault, SLOTS_MAX, Slot, WireError, decode, slots_of,
 };
 use gt_ops::{Instruction, OpError, Operand, Placement, TensorId, Workers};
-use gt_protocol::limits::{
-    ARENA_BYTES_MIN, ARENA_BYTES_PER_SESSION_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX,
-};
-use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, RefusalCode, Refused, SessionStatus};
+use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
+use gt_protocol::{Allowance, CollectiveTraffic, PlacementInfo, PlacementLayout, RefusalCode, Refused, SessionStatus};
 use gt_shm::port::POP_SLOTS_MAX;
 use gt_shm::{Arena, Corrupt, DaemonPort, SessionState};
 use std::collections::{BTreeMap, HashMap};
@@ -157,6 +155,10 @@ pub struct Session {
     port: DaemonPort,
     pending: Pending,
     tensors: TensorTable,
+    /// What it may have.
+    allowed: Allowance,
+    /// How often something did not fit.
+    out_of_memory: u64,
     /// Where there are several workers, for each completion: how many parts are to come, and what has failed.
     parts: HashMap<u64, (u32, Result<(), Failure>)>,
     signals: Signals,
@@ -187,7 +189,13 @@ pub struct Session {
 
 impl Session {
     /// A session on the workers behind `links`, at home at `worker`.
-    pub fn new(stream: Stream, worker: u16, port: DaemonPort, links: &mut [Box<dyn WorkerLink>]) -> Session {
+    pub fn new(
+        stream: Stream,
+        worker: u16,
+        port: DaemonPort,
+        allowed: Allowance,
+        links: &mut [Box<dyn WorkerLink>],
+    ) -> Session {
         for link in links {
             link.open(stream);
         }
@@ -197,6 +205,8 @@ impl Session {
             port,
             pending: Pending::new(),
             tensors: TensorTable::new(worker as usize),
+            allowed,
+            out_of_memory: 0,
             parts: HashMap::new(),
             signals: Signals::default(),
             traffic: BTreeMap::new(),
@@ -694,6 +704,7 @@ impl Session {
         if let Err(failure) = result {
             // What is poisoned by another's failure is not an error of its own.
             if failure.instruction == origin && subject != Subject::Fetch {
+                self.out_of_memory += matches!(failure.fault, Fault::OutOfMemory { .. }) as u64;
                 tape.write(event(EventKind::Error, worker));
                 tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
             }
@@ -776,7 +787,7 @@ impl Session {
         links: &mut [Box<dyn WorkerLink>],
     ) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
         let held = self.arena_bytes_total;
-        let limit = ARENA_BYTES_PER_SESSION_MAX;
+        let limit = self.allowed.arena_bytes;
         let wanted = bytes.max(ARENA_BYTES_MIN).max(held.min(ARENA_GROWTH_BYTES_MAX));
         // At the limit, what was asked for is given if it fits, without room for more.
         let granted = [wanted, bytes.max(ARENA_BYTES_MIN)]
@@ -800,6 +811,21 @@ impl Session {
             link.add_arena(self.stream, arena.clone(), &fd);
         }
         Ok((segment, len, fd))
+    }
+
+    /// It may have this from now on.
+    pub fn allow(&mut self, allowed: Allowance) {
+        self.allowed = allowed;
+    }
+
+    /// How often something did not fit.
+    pub fn out_of_memory(&self) -> u64 {
+        self.out_of_memory
+    }
+
+    /// Bytes of memory that it holds at `worker`.
+    pub fn memory_bytes(&self, worker: usize) -> u64 {
+        if worker == self.worker as usize { self.tensors.bytes() } else { 0 }
     }
 
     /// Gives memory back that is only kept for reuse.

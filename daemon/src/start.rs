@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Role, WorkerKind};
 use crate::dispatcher::{Dispatcher, Parts};
+use crate::limits::LimitsTable;
 use crate::listen;
 use crate::log::InstructionLog;
 use crate::modifiers::{self, Costs};
@@ -115,7 +116,16 @@ pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
     };
     let links = start_workers(config)?;
     let pipeline = modifiers::standard(Workers::first_of(links.len()), costs(config));
-    let dispatcher = Dispatcher::new(Parts { listener, client, signals, links, pipeline, tape, log })?;
+    let dispatcher = Dispatcher::new(Parts {
+        listener,
+        client,
+        signals,
+        links,
+        pipeline,
+        tape,
+        log,
+        limits: LimitsTable::default(),
+    })?;
     if config.private {
         // A long life must not keep a folder or a mount busy.
         let _ = std::env::set_current_dir("/");

@@ -4,7 +4,7 @@
 //! message is one JSON document in one datagram, descriptors beside it. This crate must not know
 //! what an instruction is, nor how either side is written.
 //!
-//! Where to start reading: [`message`] for what is said, [`mod@link`] for how it is sent and awaited,
+//! Where to start reading: [`message`] for what is said, [`allowance`] for what users may have, [`mod@link`] for how it is sent and awaited,
 //! [`limits`] for how much of anything there may be, [`path`] for where the socket is.
 //!
 //! ```no_run
@@ -15,21 +15,24 @@
 //! # Ok::<(), gt_protocol::Error>(())
 //! ```
 
+pub mod allowance;
 mod error;
 pub mod limits;
 pub mod link;
 pub mod message;
 pub mod path;
 
+pub use allowance::{Allowance, Limits, LimitsChange, LimitsDocument, Setting, UserStatus};
 pub use error::{Error, Result};
 pub use link::{
-    Connection, GrantedArena, ask_arena, ask_error_detail, ask_placement, ask_status, ask_traffic, attach_tape,
-    connect, connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message,
-    send_daemon_message,
+    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_session,
+    ask_set_limits, ask_status, ask_traffic, attach_tape, connect, connect_over, recv_client_message,
+    recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, Hello, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,
-    SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerState, WorkerTraffic,
+    SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerMemory, WorkerState,
+    WorkerTraffic,
 };
 
 /// The version of this protocol, of the rings and of the instructions that travel in them. Both

@@ -30,6 +30,12 @@ pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Sessions in one status message. With the longest names, and every character of them escaped, they
 /// still fit.
 pub const STATUS_SESSIONS_MAX: usize = 64;
+/// Users in one message of limits.
+pub const STATUS_USERS_MAX: usize = 64;
+/// The least weight of a user,
+pub const WEIGHT_MIN: f64 = 0.01;
+/// and the largest.
+pub const WEIGHT_MAX: f64 = 100.0;
 /// Records in the tape: 64 B each.
 pub const TAPE_RECORDS: u64 = 1 << 16;
 /// A client that has not said hello by then is disconnected, milliseconds.

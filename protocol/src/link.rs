@@ -2,8 +2,9 @@
 
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::{
-    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, PlacementInfo, RefusalCode, Refused, Result, Role,
-    SessionGrant, StatusDocument, Welcome, WorkerTraffic,
+    ClientMessage, DaemonMessage, Error, Hello, LimitsChange, LimitsDocument, PROTOCOL_VERSION, PlacementInfo,
+    RefusalCode, Refused, Result, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome,
+    WorkerTraffic,
 };
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use gt_shm::{ClientPort, PortFds, Socket};
@@ -289,6 +290,72 @@ pub fn ask_placement(socket: &Socket, id: u64) -> Result<PlacementInfo> {
     match ask(socket, &ClientMessage::Placement { id })? {
         (DaemonMessage::Placement(placement), _) => Ok(placement),
         (other, _) => Err(unexpected("placement", &other)),
+    }
+}
+
+/// Asks for all about session `id`.
+///
+/// # Errors
+/// [`Error::Refused`] if there is no such session; if the daemon is gone or does not answer.
+pub fn ask_session(socket: &Socket, id: u64) -> Result<SessionDetail> {
+    match ask(socket, &ClientMessage::Session { id })? {
+        (DaemonMessage::Session(detail), _) => Ok(*detail),
+        (other, _) => Err(unexpected("session", &other)),
+    }
+}
+
+/// Ends session `session`; says how it stood.
+///
+/// # Errors
+/// [`Error::Refused`] if there is no such session or this user may not; if the daemon is gone or does not answer.
+pub fn ask_kill(socket: &Socket, session: u64) -> Result<SessionStatus> {
+    match ask(socket, &ClientMessage::Kill { session })? {
+        (DaemonMessage::Killed(status), _) => Ok(*status),
+        (other, _) => Err(unexpected("killed", &other)),
+    }
+}
+
+/// Asks for the limits in force: one document, in several messages if there are many users.
+///
+/// # Errors
+/// If the daemon is gone or does not answer.
+pub fn ask_limits(socket: &Socket) -> Result<LimitsDocument> {
+    let mut users = Vec::new();
+    let mut from = 0;
+    loop {
+        let mut limits = match ask(socket, &ClientMessage::Limits { from })? {
+            (DaemonMessage::Limits(limits), _) => limits,
+            (other, _) => return Err(unexpected("limits", &other)),
+        };
+        let more = limits.more;
+        let next = limits.users.last().and_then(|user| user.uid.checked_add(1));
+        users.append(&mut limits.users);
+        match next.filter(|next| more && *next > from) {
+            Some(next) => from = next,
+            None => return Ok(LimitsDocument { users, more: false, ..limits }),
+        }
+    }
+}
+
+/// Changes the limits of user `uid`, or those for all users who have none of their own. Says what is in force then.
+///
+/// # Errors
+/// [`Error::Refused`] if this user may not or the limits make no sense; if the daemon is gone or does not answer.
+pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: LimitsChange) -> Result<LimitsDocument> {
+    match ask(socket, &ClientMessage::SetLimits { uid, change })? {
+        (DaemonMessage::Limits(limits), _) => Ok(limits),
+        (other, _) => Err(unexpected("limits", &other)),
+    }
+}
+
+/// Lets the daemon take no more sessions and end with its last, or go on after all. Says how many sessions there are.
+///
+/// # Errors
+/// [`Error::Refused`] if this user may not; if the daemon is gone or does not answer.
+pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
+    match ask(socket, &ClientMessage::Drain { on })? {
+        (DaemonMessage::Draining { sessions, .. }, _) => Ok(sessions),
+        (other, _) => Err(unexpected("draining", &other)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The messages. Fields may be added with a default without a new protocol version.
 
 use crate::PROTOCOL_VERSION;
+use crate::allowance::{LimitsChange, LimitsDocument, UserStatus};
 use crate::limits::STATUS_SESSIONS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,6 +37,37 @@ pub enum ClientMessage {
     Placement {
         /// The tensor.
         id: u64,
+    },
+    /// A wish for all about one session. Answered by `session`, or `refused`.
+    Session {
+        /// Its number.
+        id: u64,
+    },
+    /// A wish that a session end. Its owner and administrators may. Answered by `killed`, or `refused`.
+    Kill {
+        /// Its number.
+        session: u64,
+    },
+    /// A wish for the limits in force. Answered by `limits`, with as many users as one message holds.
+    Limits {
+        /// Only users with this number or a larger one.
+        #[serde(default)]
+        from: u32,
+    },
+    /// A wish for other limits, until they are changed again or the daemon ends. Administrators may, and users who want
+    /// less for themselves. Answered by `limits` with this user alone, or `refused`.
+    SetLimits {
+        /// Whose; none for all users who have none of their own.
+        #[serde(default)]
+        uid: Option<u32>,
+        /// What is to be different.
+        change: LimitsChange,
+    },
+    /// A wish that no more sessions begin, and that the daemon end when the last has gone; or that it go on after all.
+    /// Administrators may. Answered by `draining`, or `refused`.
+    Drain {
+        /// Whether to.
+        on: bool,
     },
     /// The last message: the session can be torn down. Not answered.
     Bye,
@@ -78,6 +110,19 @@ pub enum DaemonMessage {
     },
     /// How a tensor lies on the session's workers.
     Placement(PlacementInfo),
+    /// All about one session.
+    Session(Box<SessionDetail>),
+    /// A session has ended; how it stood before.
+    Killed(Box<SessionStatus>),
+    /// The limits in force.
+    Limits(LimitsDocument),
+    /// Whether the daemon ends when its last session has gone.
+    Draining {
+        /// Whether it does.
+        on: bool,
+        /// Sessions that there still are.
+        sessions: u32,
+    },
 }
 
 /// What a connection is for.
@@ -254,6 +299,12 @@ pub enum RefusalCode {
     Malformed,
     /// The daemon is ending.
     ShuttingDown,
+    /// The daemon takes no more sessions, and ends when the last has gone.
+    Draining,
+    /// There is no such session.
+    NoSession,
+    /// Said unasked to a client whose session somebody ends.
+    Killed,
     /// A reason that this version does not know.
     #[serde(other)]
     Other,
@@ -302,6 +353,8 @@ pub struct StatusDocument {
     pub uptime_s: f64,
     /// Its workers.
     pub workers: Vec<WorkerInfo>,
+    /// True if no more sessions begin, and the daemon ends when the last has gone.
+    pub draining: bool,
     /// Its sessions, by number.
     pub sessions: Vec<SessionStatus>,
     /// True if there are sessions after the last one here.
@@ -331,20 +384,62 @@ pub struct SessionStatus {
     pub name: Option<String>,
     /// Its user's number.
     pub uid: u32,
-    /// Its user's name, if the system knows it.
+    /// Its user's name, if the daemon knows it; whoever shows it looks it up otherwise.
     pub user: Option<String>,
     /// Its process.
     pub pid: u32,
     /// Tensors that live.
     pub tensors: u64,
-    /// Bytes in them.
+    /// Bytes in them, views counted as if they were copies.
     pub tensor_bytes: u64,
+    /// Bytes of the workers' memory that it holds.
+    pub memory_bytes: u64,
+    /// Bytes of it that it may hold; 0 if there is no limit of its own.
+    pub memory_bytes_limit: u64,
     /// Bytes in its arenas.
     pub arena_bytes: u64,
+    /// Bytes that they may have.
+    pub arena_bytes_limit: u64,
     /// Instructions taken in since it began.
     pub instructions: u64,
     /// Instructions taken in but not finished.
     pub queued: u64,
+    /// So many of them may be at one time; 0 if there is no limit of its own.
+    pub queued_limit: u64,
+    /// Its user's weight, which the user's sessions share.
+    pub weight: f64,
+    /// The part of the devices' time that it had in the last seconds, from 0 to 1.
+    pub share: f64,
+    /// The devices' time that it has had since it began, seconds.
+    pub device_s: f64,
+    /// The devices' time that its user has had, seconds; what was long ago counts less.
+    pub usage_s: f64,
     /// When it began, seconds since 1970.
     pub since: f64,
+}
+
+/// All about one session.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionDetail {
+    /// How it stands.
+    pub session: SessionStatus,
+    /// What its user has and may have.
+    pub user: UserStatus,
+    /// What it holds on each worker.
+    pub workers: Vec<WorkerMemory>,
+    /// How often something did not fit within its limits, its user's or the daemon's.
+    pub out_of_memory: u64,
+    /// Seconds since it last submitted anything.
+    pub idle_s: f64,
+}
+
+/// What a session holds on a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerMemory {
+    /// The worker's name, as in [`WorkerInfo`].
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
 }

@@ -142,9 +142,17 @@ fn a_status_of_many_sessions_comes_in_parts_that_fit() {
             pid: u32::MAX,
             tensors: u64::MAX,
             tensor_bytes: u64::MAX,
+            memory_bytes: u64::MAX,
+            memory_bytes_limit: u64::MAX,
             arena_bytes: u64::MAX,
+            arena_bytes_limit: u64::MAX,
             instructions: u64::MAX,
             queued: u64::MAX,
+            queued_limit: u64::MAX,
+            weight: 1.0 / 3.0,
+            share: 1.0 / 3.0,
+            device_s: 1.7e9 + 1.0 / 3.0,
+            usage_s: 1.7e9 + 1.0 / 3.0,
             since: 1.7e9 + 1.0 / 3.0,
         })
         .collect();

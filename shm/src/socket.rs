@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// Descriptors in one message, at most.
 pub const MESSAGE_FDS_MAX: usize = 8;
 
+/// Groups that a user can be in, as far as Linux goes.
+const GROUPS_MAX: usize = 65_536;
+
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 128;
 
@@ -218,6 +221,30 @@ impl Socket {
         let mut ucred = libc::ucred { pid: 0, uid: 0, gid: 0 };
         self.option(libc::SO_PEERCRED, &mut ucred).map_err(os("ask who is at the other end"))?;
         Ok(PeerCredentials { pid: ucred.pid as u32, uid: ucred.uid, gid: ucred.gid })
+    }
+
+    /// The groups of the user at the other end, besides the one in [`peer_credentials`](Self::peer_credentials).
+    ///
+    /// # Errors
+    /// If the kernel does not know.
+    pub fn peer_groups(&self) -> Result<Vec<u32>> {
+        let mut groups = vec![0u32; GROUPS_MAX];
+        let mut len = (groups.len() * size_of::<u32>()) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, all of them inside `groups`, and any bytes are numbers.
+        let status = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if status != 0 {
+            return Err(os("ask for the groups of who is at the other end")(std::io::Error::last_os_error()));
+        }
+        groups.truncate(len as usize / size_of::<u32>());
+        Ok(groups)
     }
 
     /// Reads the socket option `name` into `value`, which must be the kernel's type for it.

@@ -5,10 +5,7 @@ use crate::connection::{Asks, Connection};
 use crate::session::{Session, Violation};
 use crate::worker::{Stream, WorkerLink};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
-use gt_protocol::limits::{
-    ARENA_BYTES_PER_SESSION_MAX, CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX,
-    SQ_SLOTS, TAPE_RECORDS,
-};
+use gt_protocol::limits::{CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SQ_SLOTS, TAPE_RECORDS};
 use gt_protocol::{
     ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant, StatusDocument,
     Welcome, WorkerTraffic,
@@ -95,11 +92,15 @@ impl Dispatcher {
         }
     }
 
-    fn answer(&mut self, place: usize, message: &DaemonMessage, fds: &[BorrowedFd<'_>]) {
+    pub(super) fn answer(&mut self, place: usize, message: &DaemonMessage, fds: &[BorrowedFd<'_>]) {
         let Some(Some(connection)) = self.connections.get(place) else { return };
         if let Err(error) = gt_protocol::send_daemon_message(&connection.socket, message, fds, Duration::ZERO) {
             self.disconnect(place, &format!("it does not take answers: {error}"));
         }
+    }
+
+    fn answer_or_refuse(&mut self, place: usize, answer: Result<DaemonMessage, Refused>) {
+        self.answer(place, &answer.unwrap_or_else(DaemonMessage::Refused), &[]);
     }
 
     fn welcome(&mut self, place: usize, hello: &Hello) {
@@ -107,6 +108,12 @@ impl Dispatcher {
             let refused = Refused::new(RefusalCode::ShuttingDown, "the daemon is ending");
             self.answer(place, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(place, "the daemon is ending");
+        }
+        if self.draining && hello.role == Role::Client {
+            let text = "the daemon takes no more sessions and ends when the last has gone: wait, or ask an administrator \
+                        to undo it with gtctl drain --undo";
+            self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Draining, text)), &[]);
+            return self.disconnect(place, "the daemon takes no more sessions");
         }
         if let Some(refused) = self.limit_reached(place, hello.role) {
             self.answer(place, &DaemonMessage::Refused(refused), &[]);
@@ -134,15 +141,16 @@ impl Dispatcher {
         if let Err(error) = self.watch(port.doorbell().as_fd(), Source::Doorbell(serial)) {
             return self.disconnect(place, &format!("its doorbell cannot be watched: {error}"));
         }
+        let allowed = self.connections[place].as_ref().map(|c| self.rules.allowed(c.peer.uid)).unwrap_or_default();
         welcome.session = Some(SessionGrant {
             session_id: serial,
             sq_slots: SQ_SLOTS,
             cq_slots: CQ_SLOTS,
-            arena_bytes_max: ARENA_BYTES_PER_SESSION_MAX,
+            arena_bytes_max: allowed.arena_bytes,
         });
         let worker = self.least_used_worker();
         let stream = Stream { session: serial, place: place as u32 };
-        let mut session = Session::new(stream, worker, port, &mut self.links);
+        let mut session = Session::new(stream, worker, port, allowed, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
             tracing::info!(
@@ -164,11 +172,16 @@ impl Dispatcher {
         let all = self.connections.iter().flatten().filter(of_role).count() as u64;
         let own = self.connections.iter().flatten().filter(of_role).filter(|c| c.peer.uid == uid).count() as u64;
         let limits = match role {
-            Role::Client => [(own, SESSIONS_PER_UID_MAX, "sessions of this user"), (all, SESSIONS_MAX, "sessions")],
+            Role::Client => {
+                let allowed = self.rules.allowed(uid).sessions;
+                [(own, allowed, "sessions of this user"), (all, SESSIONS_MAX, "sessions")]
+            }
             _ => [(own, OBSERVERS_PER_UID_MAX, "observers of this user"), (all, OBSERVERS_MAX, "observers")],
         };
         let (held, limit, what) = limits.into_iter().find(|(held, limit, _)| *held >= *limit as u64)?;
-        let text = format!("{held} {what} are open and no more are allowed: close some, or try again later");
+        let text = format!(
+            "{held} {what} are open and no more are allowed: close some (gtctl sessions lists them), or try again later"
+        );
         Some(Refused::new(RefusalCode::TooManySessions, text).with_limit(held, limit as u64))
     }
 
@@ -252,6 +265,26 @@ impl Dispatcher {
                 };
                 self.answer(place, &answer, &[]);
             }
+            ClientMessage::Session { id } => {
+                let answer = self.session_detail(id);
+                self.answer_or_refuse(place, answer);
+            }
+            ClientMessage::Kill { session } => {
+                let answer = self.kill(place, session);
+                self.answer_or_refuse(place, answer);
+            }
+            ClientMessage::Limits { from } => {
+                let answer = self.limits(from);
+                self.answer(place, &answer, &[]);
+            }
+            ClientMessage::SetLimits { uid, change } => {
+                let answer = self.set_limits(place, uid, &change);
+                self.answer_or_refuse(place, answer);
+            }
+            ClientMessage::Drain { on } => {
+                let answer = self.drain(place, on);
+                self.answer_or_refuse(place, answer);
+            }
             ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
             ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
         }
@@ -263,7 +296,8 @@ impl Dispatcher {
             pid: std::process::id(),
             uptime_s: self.start.elapsed().as_secs_f64(),
             workers: self.links.iter_mut().map(|link| link.info()).collect(),
-            sessions: self.connections.iter().flatten().filter_map(Connection::status).collect(),
+            draining: self.draining,
+            sessions: self.connections.iter().flatten().filter_map(|c| self.session_status(c)).collect(),
             more: false,
         }
     }
@@ -325,6 +359,6 @@ impl Dispatcher {
 }
 
 /// What users call the workers, by number.
-fn names(links: &mut [Box<dyn WorkerLink>]) -> Vec<String> {
+pub(super) fn names(links: &mut [Box<dyn WorkerLink>]) -> Vec<String> {
     links.iter_mut().map(|link| link.info().name).collect()
 }

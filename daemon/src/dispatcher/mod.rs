@@ -3,13 +3,16 @@
 //! Sessions whose rings were used lately are *hot*: the dispatcher looks at them in turn. The others are *cold*: their
 //! doorbells wake it. It spins only for moments, and sleeps in `epoll` when no hot ring has work.
 //!
-//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, and in `doors` who comes and goes.
+//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, in `doors` who comes and goes, and in
+//! `admin` what is commanded of sessions and users.
 
+mod admin;
 mod doors;
 mod turns;
 
 use crate::connection::Connection;
 use crate::janitor::Janitor;
+use crate::limits::{LimitsTable, Rules};
 use crate::log::InstructionLog;
 use crate::modifiers::Pipeline;
 use crate::session::Session;
@@ -94,6 +97,8 @@ pub struct Parts {
     pub tape: Tape,
     /// Its reader, if there is one.
     pub log: Option<InstructionLog>,
+    /// What users may have.
+    pub limits: LimitsTable,
 }
 
 /// The daemon's one thread that serves clients.
@@ -117,6 +122,11 @@ pub struct Dispatcher {
     metas: Vec<InputMeta>,
     /// Ends with its last client.
     private: bool,
+    /// Takes no more sessions, and ends with the last.
+    draining: bool,
+    rules: Rules,
+    /// The group whose members may command what concerns others.
+    administrators: Option<u32>,
     /// Set by a signal: nothing new is taken in, and when everything queued is done, or by then, the daemon ends.
     ending: Option<Instant>,
     spin: Spin,
@@ -135,7 +145,7 @@ impl Dispatcher {
     /// # Errors
     /// If the kernel refuses a descriptor.
     pub fn new(parts: Parts) -> std::io::Result<Dispatcher> {
-        let Parts { listener, client, signals, links, pipeline, tape, log } = parts;
+        let Parts { listener, client, signals, links, pipeline, tape, log, limits } = parts;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut dispatcher = Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -154,6 +164,9 @@ impl Dispatcher {
             next_serial: 1,
             metas: Vec::new(),
             private: client.is_some(),
+            draining: false,
+            rules: Rules::new(limits),
+            administrators: admin::administrators(),
             ending: None,
             spin: Spin::new(cores),
             looking: false,
@@ -379,6 +392,9 @@ impl Dispatcher {
     /// True when there is nothing left to serve.
     fn is_over(&self) -> bool {
         if self.private && self.places.is_empty() {
+            return true;
+        }
+        if self.draining && !self.connections.iter().flatten().any(|c| c.session.is_some()) {
             return true;
         }
         self.ending.is_some_and(|deadline| {

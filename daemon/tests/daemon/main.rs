@@ -13,3 +13,4 @@ mod instructions;
 mod lifecycle;
 mod log;
 mod pipeline;
+mod sharing;

@@ -78,6 +78,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             pipeline: Pipeline::new(vec![Box::new(Subtractions { changed: count, seen: 0 })]),
             tape: Tape::new().unwrap(),
             log: None,
+            limits: gtd::limits::LimitsTable::default(),
         };
         Dispatcher::new(parts).unwrap().run().unwrap();
     });

@@ -1,0 +1,181 @@
+//! What is asked and commanded of sessions and users: details, ends, limits, and the end of the daemon itself.
+
+use super::Dispatcher;
+use crate::connection::Connection;
+use crate::limits::LimitsTable;
+use gt_protocol::{
+    DaemonMessage, LimitsChange, LimitsDocument, RefusalCode, Refused, SessionDetail, SessionStatus, UserStatus,
+    WorkerMemory,
+};
+use gt_shm::socket::PeerCredentials;
+use std::collections::BTreeSet;
+
+/// Members of this group of the system may do what root may.
+const ADMINISTRATORS: &str = "gt-admin";
+
+/// The number of the group of administrators, if the system has one.
+pub(super) fn administrators() -> Option<u32> {
+    nix::unistd::Group::from_name(ADMINISTRATORS).ok().flatten().map(|group| group.gid.as_raw())
+}
+
+fn not_permitted(text: String) -> Refused {
+    Refused::new(RefusalCode::NotPermitted, text)
+}
+
+impl Dispatcher {
+    /// Whether a connection may command what concerns others: root, the daemon's own user, and the group for it.
+    fn is_administrator(&self, connection: &Connection) -> bool {
+        let PeerCredentials { uid, gid, .. } = connection.peer;
+        let in_group = |group| gid == group || connection.socket.peer_groups().is_ok_and(|all| all.contains(&group));
+        uid == 0 || uid == rustix::process::getuid().as_raw() || self.administrators.is_some_and(in_group)
+    }
+
+    fn peer(&self, place: usize) -> Option<(u32, bool)> {
+        let connection = self.connections.get(place)?.as_ref()?;
+        Some((connection.peer.uid, self.is_administrator(connection)))
+    }
+
+    /// How a session stands.
+    pub(super) fn session_status(&self, connection: &Connection) -> Option<SessionStatus> {
+        let status = connection.status()?;
+        let allowed = self.rules.allowed(connection.peer.uid);
+        Some(SessionStatus {
+            memory_bytes_limit: allowed.session_memory_bytes,
+            arena_bytes_limit: allowed.arena_bytes,
+            queued_limit: allowed.queued.into(),
+            weight: allowed.weight,
+            ..status
+        })
+    }
+
+    fn user_status(&self, uid: u32) -> UserStatus {
+        let sessions = || self.connections.iter().flatten().filter(|c| c.peer.uid == uid && c.session.is_some());
+        UserStatus {
+            uid,
+            own: self.rules.own(uid),
+            allowed: self.rules.allowed(uid),
+            sessions: sessions().count() as u32,
+            memory_bytes: sessions()
+                .filter_map(|c| c.session.as_ref())
+                .map(|session| session.status().memory_bytes)
+                .sum(),
+            usage_s: 0.0,
+        }
+    }
+
+    fn no_such(session: u64) -> Refused {
+        let text = format!("there is no session {session}: gtctl sessions lists them");
+        Refused::new(RefusalCode::NoSession, text)
+    }
+
+    fn session_at(&self, session: u64) -> Result<&Connection, Refused> {
+        let place = self.places.get(&session);
+        let connection = place.and_then(|place| self.connections.get(*place)?.as_ref());
+        connection.filter(|connection| connection.session.is_some()).ok_or_else(|| Self::no_such(session))
+    }
+
+    /// All about a session.
+    pub(super) fn session_detail(&mut self, id: u64) -> Result<DaemonMessage, Refused> {
+        let names = super::doors::names(&mut self.links);
+        let connection = self.session_at(id)?;
+        let (Some(status), Some(session)) = (self.session_status(connection), connection.session.as_ref()) else {
+            return Err(Self::no_such(id));
+        };
+        let memory = |(worker, name)| WorkerMemory { name, memory_bytes: session.memory_bytes(worker) };
+        let detail = SessionDetail {
+            session: status,
+            user: self.user_status(connection.peer.uid),
+            workers: names.into_iter().enumerate().map(memory).collect(),
+            out_of_memory: session.out_of_memory(),
+            idle_s: self.tape.now_ns().saturating_sub(session.last_work_ns) as f64 / 1e9,
+        };
+        Ok(DaemonMessage::Session(Box::new(detail)))
+    }
+
+    /// Ends a session, for its owner or an administrator.
+    pub(super) fn kill(&mut self, place: usize, id: u64) -> Result<DaemonMessage, Refused> {
+        let Some((uid, administrator)) = self.peer(place) else { return Err(Self::no_such(id)) };
+        let connection = self.session_at(id)?;
+        if connection.peer.uid != uid && !administrator {
+            let owner = connection.peer.uid;
+            let text = format!("session {id} is user {owner}'s: only that user and administrators may end it");
+            return Err(not_permitted(text));
+        }
+        let Some(status) = self.session_status(connection) else { return Err(Self::no_such(id)) };
+        let killed = connection.place;
+        tracing::warn!(target: "gtd::dispatcher", session = id, by = uid, "killed");
+        let text = format!("session {id} was ended by user {uid} (gtctl kill): its tensors are gone; create new ones");
+        self.answer(killed, &DaemonMessage::Refused(Refused::new(RefusalCode::Killed, text)), &[]);
+        self.disconnect(killed, "it was killed");
+        Ok(DaemonMessage::Killed(Box::new(status)))
+    }
+
+    /// The limits in force, of users from number `from` on.
+    pub(super) fn limits(&self, from: u32) -> DaemonMessage {
+        let present = self.connections.iter().flatten().filter(|c| c.session.is_some()).map(|c| c.peer.uid);
+        let uids: BTreeSet<u32> = self.rules.users().chain(present).collect();
+        let users = uids.into_iter().map(|uid| self.user_status(uid)).collect();
+        let all = LimitsDocument { default: self.rules.allowed_by_default(), users, more: false };
+        DaemonMessage::Limits(all.page(from))
+    }
+
+    /// Changes limits, for an administrator, or for users who want less for themselves.
+    pub(super) fn set_limits(
+        &mut self,
+        place: usize,
+        uid: Option<u32>,
+        change: &LimitsChange,
+    ) -> Result<DaemonMessage, Refused> {
+        let refused = |text| Err(not_permitted(text));
+        let Some((asker, administrator)) = self.peer(place) else { return refused("nobody asks".into()) };
+        let before = self.rules.clone();
+        self.rules.set(uid, change).map_err(|text| Refused::new(RefusalCode::Malformed, text))?;
+        let lowers = self.rules.allowed(asker).is_within(&before.allowed(asker));
+        if !administrator && (uid != Some(asker) || !lowers) {
+            self.rules = before;
+            return refused(match uid {
+                Some(uid) if uid == asker => {
+                    "only administrators may raise limits (root, the daemon's user, members of the group gt-admin); you \
+                     may lower your own"
+                        .into()
+                }
+                _ => "only administrators may change other users' limits: root, the daemon's user, and members of the \
+                      group gt-admin"
+                    .into(),
+            });
+        }
+        tracing::info!(target: "gtd::dispatcher", ?uid, by = asker, ?change, "limits changed");
+        self.apply_limits();
+        let users = uid.into_iter().map(|uid| self.user_status(uid)).collect();
+        Ok(DaemonMessage::Limits(LimitsDocument { default: self.rules.allowed_by_default(), users, more: false }))
+    }
+
+    /// Other limits are configured. Nobody's session ends: whoever holds more than is allowed now gets no more.
+    pub fn configure_limits(&mut self, configured: LimitsTable) {
+        self.rules.configure(configured);
+        self.apply_limits();
+    }
+
+    /// Tells the sessions what is in force.
+    fn apply_limits(&mut self) {
+        for connection in self.connections.iter_mut().flatten() {
+            let allowed = self.rules.allowed(connection.peer.uid);
+            if let Some(session) = &mut connection.session {
+                session.allow(allowed);
+            }
+        }
+    }
+
+    /// Takes no more sessions and ends with the last, or goes on after all.
+    pub(super) fn drain(&mut self, place: usize, on: bool) -> Result<DaemonMessage, Refused> {
+        if !self.peer(place).is_some_and(|(_, administrator)| administrator) {
+            let text =
+                "only administrators may drain the daemon: root, its own user, and members of the group gt-admin";
+            return Err(not_permitted(text.into()));
+        }
+        tracing::info!(target: "gtd::dispatcher", on, "draining");
+        self.draining = on;
+        let sessions = self.connections.iter().flatten().filter(|c| c.session.is_some()).count() as u32;
+        Ok(DaemonMessage::Draining { on, sessions })
+    }
+}
