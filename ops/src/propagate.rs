@@ -375,6 +375,7 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
                 ways.push(Split::along(needs, batch, dims(0)[batch]));
             }
         }
+        (Op::AttentionBackward, _) => along_rows(0..inputs.len(), dims(0).len() - 2, false),
         _ => {}
     }
 }
@@ -523,6 +524,8 @@ mod tests {
         let heads = tensors(&[&[2, 3, 7, 5], &[2, 3, 8, 5], &[2, 3, 8, 6]]);
         assert_eq!(check(Op::Attention, &heads, &causal(true), 2).len(), 2);
         assert_eq!(check(Op::Attention, &heads, &causal(false), 2).len(), 3);
+        let with_grad = tensors(&[&[2, 3, 7, 6], &[2, 3, 7, 5], &[2, 3, 8, 5], &[2, 3, 8, 6]]);
+        assert_eq!(check(Op::AttentionBackward, &with_grad, &causal(true), 2).len(), 2);
     }
 
     #[test]

@@ -680,7 +680,7 @@ op_table! { $
         Attention = 240, "attention", "softmax(a @ b.T * scale + d) @ c over the last two axes, without keeping the scores; d may be left out.",
             { class: Class::Rows, operands: 3, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 4,
               grad: Some(rows::attention), saves: Saves::inputs(15), reference: "attention(a, b, c, d, causal, scale)" };
-        AttentionBackward = 241, "attention_backward", "The gradients of attention for its first three operands, one after the other, from that of its result and its operands.",
+        AttentionBackward = 241, "attention_backward", "The gradients of attention for its first three operands, from that of its result and its operands: a row for each batch, with the three one after the other.",
             { class: Class::Rows, operands: 4, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 10,
               reference: "attention_backward(a, b, c, d, e, causal, scale)" };
         Full = 192, "full", "A tensor of one number.",

@@ -4,8 +4,10 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::grad::{GradCtx, gradients, not_saved, one};
 use crate::graph::{Arg, Graph, Val};
-use crate::instruction::{Attrs, LossReduction, LossSpec, SliceSpec};
-use crate::shape::{RANK_MAX, Shape};
+use crate::instruction::{Attrs, LossReduction, LossSpec};
+use crate::propagate::slice_of;
+use crate::rows::matrix_numel;
+use crate::shape::Shape;
 use crate::table::Op;
 
 gradients! {
@@ -101,17 +103,19 @@ gradients! {
             operands.push(c.arg(i)?);
         }
         let all = g.emit(Op::AttentionBackward, &operands, c.attrs.clone())?;
+        let rows = g.meta(all).shape;
+        let last = rows.rank() - 1;
         let mut start = 0;
         let mut grads = vec![None; c.inputs.len()];
         for (i, grad) in grads.iter_mut().enumerate().take(3) {
-            let shape = c.meta(g, i).shape;
+            let meta = c.meta(g, i);
+            let columns = matrix_numel(&meta);
             if c.needs[i] {
-                let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: Shape::new(&[shape.numel()])? };
-                spec.start[0] = start;
-                let part = g.emit(Op::Slice, &[all.into()], Attrs::Slice(Box::new(spec)))?;
-                *grad = Some(g.reshaped(part, shape)?);
+                let attrs = slice_of(&rows, last, &(start..start + columns));
+                let part = g.emit(Op::Slice, &[all.into()], attrs)?;
+                *grad = Some(g.reshaped(part, meta.shape)?);
             }
-            start += shape.numel() as i64;
+            start += columns;
         }
         Ok(grads)
     }
@@ -129,11 +133,9 @@ fn row_sum(g: &mut dyn Graph, v: Val) -> Result<Val> {
 
 /// Row `i` of a matrix.
 fn row_at(g: &mut dyn Graph, v: Val, i: usize) -> Result<Val> {
-    let columns = g.meta(v).shape.dims()[1];
-    let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: Shape::new(&[1, columns])? };
-    spec.start[0] = i as i64;
-    let row = g.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))?;
-    g.reshaped(row, Shape::new(&[columns])?)
+    let shape = g.meta(v).shape;
+    let row = g.emit(Op::Slice, &[v.into()], slice_of(&shape, 0, &(i..i + 1)))?;
+    g.reshaped(row, Shape::new(&shape.dims()[1..])?)
 }
 
 fn norm_composite(g: &mut dyn Graph, c: &GradCtx<'_>, centre: bool) -> Result<Vec<Option<Val>>> {

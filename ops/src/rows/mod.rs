@@ -72,11 +72,14 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             if attention(row, &inputs[1..])? != grad {
                 return Err(unfit(row, 0));
             }
-            let mut total = 0usize;
+            // A row for each batch, so that batches can be divided.
+            let mut dims = grad.shape.dims()[..grad.shape.rank() - 2].to_vec();
+            let mut columns = 0usize;
             for i in 1..4 {
-                total = total.saturating_add(tensor(row, inputs, i)?.shape.numel());
+                columns = columns.saturating_add(matrix_numel(tensor(row, inputs, i)?));
             }
-            Ok(Meta::new(Shape::new(&[total])?, grad.dtype))
+            dims.push(columns);
+            Ok(Meta::new(Shape::new(&dims)?, grad.dtype))
         }
         _ => Err(wrong_attrs(row)),
     }
@@ -95,6 +98,11 @@ fn rows_of(row: &Row, inputs: &[InputMeta], i: usize) -> Result<Meta> {
 
 fn columns(meta: &Meta) -> usize {
     meta.shape.dims().last().copied().unwrap_or(1)
+}
+
+/// The elements of the last two axes.
+pub(crate) fn matrix_numel(meta: &Meta) -> usize {
+    meta.shape.dims().iter().rev().take(2).fold(1, |numel, size| numel.saturating_mul(*size))
 }
 
 /// Operand `i` is a tensor like `other`.

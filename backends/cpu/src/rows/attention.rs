@@ -192,8 +192,10 @@ struct Backward {
     /// Gradients, queries, keys and values.
     batches: Batches<4>,
     mask: Option<Batches<1>>,
-    /// The gradients of all queries, then of all keys, then of all values.
+    /// The gradients of the first batch's queries, keys and values.
     out: [Matrix; 3],
+    /// Elements from one batch's gradients to the next one's.
+    out_step: usize,
 }
 
 impl<R: Real> Work<R> for Backward {
@@ -209,12 +211,8 @@ impl<R: Real> Work<R> for Backward {
         for batch in first..last {
             let [grad, query, key, value] = self.batches.at(batch);
             let mask = self.mask.as_ref().map(|mask| mask.at(batch)[0]);
-            let rows_of = [s.queries, s.keys, s.keys];
-            let mut i = 0;
-            let [query_grad, key_grad, value_grad] = self.out.map(|matrix| {
-                i += 1;
-                matrix.at(batch * rows_of[i - 1], 0, size)
-            });
+            let [query_grad, key_grad, value_grad] =
+                self.out.map(|matrix| Matrix { ptr: matrix.ptr.wrapping_add(batch * self.out_step * size), ..matrix });
             // SAFETY: a batch's results are its own.
             unsafe {
                 key_grad.ptr.cast::<R>().write_bytes(0, s.keys * s.features);
@@ -326,15 +324,17 @@ impl CpuBackend {
         let size = wide.dtype.size();
         let mut start = result.ptr();
         let parts = [&operands[1], &operands[2], &operands[3]].map(|t| {
-            let columns = t.meta.shape.dims()[t.meta.shape.rank() - 1];
+            let rank = t.meta.shape.rank();
+            let [rows, columns] = [t.meta.shape.dims()[rank - 2], t.meta.shape.dims()[rank - 1]];
             let part = Matrix { ptr: start, row_step: columns as isize, column_step: 1 };
-            start = start.wrapping_add(t.numel() * size);
+            start = start.wrapping_add(rows * columns * size);
             part
         });
         let batches = Batches::new([&operands[0], &operands[1], &operands[2], &operands[3]])?;
         let mask = operands.get(4).map(|mask| Batches::new([mask])).transpose()?;
         let (units, weight, dtype) = (batches.loops.numel(), scores.weight(5) * scores.queries, scores.dtype);
-        let work = Backward { scores, batches, mask, out: parts };
+        let out_step = out.shape.dims()[out.shape.rank() - 1];
+        let work = Backward { scores, batches, mask, out: parts, out_step };
         match dtype {
             DType::F64 => self.run_attention::<f64, _>(&work, units, weight)?,
             _ => self.run_attention::<f32, _>(&work, units, weight)?,
