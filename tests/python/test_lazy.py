@@ -120,7 +120,6 @@ def test_a_lazy_module_of_ones_own() -> None:
         (lambda m: m.weight.shape, RuntimeError, "Can't access the shape of an uninitialized parameter or buffer"),
         (lambda m: m.weight.numel(), ValueError, "Attempted to use an uninitialized parameter in 'numel'"),
         (lambda m: nn.init.ones_(m.weight), ValueError, "Attempted to use an uninitialized parameter in 'fill_'"),
-        (lambda m: gt.optim.SGD(m.parameters(), lr=0.1), TypeError, "UninitializedParameter"),
         (lambda _: nn.UninitializedParameter().materialize((2,)), RuntimeError, "of a lazy module first"),
         (lambda _: nn.LazyConv2d(4, 2)(gt.rand(6, 3)), RuntimeError, "input to LazyConv2d, but got input of size"),
         (lambda _: nn.LazyConv1d(4, 2, groups=4)(gt.rand(6, 3)), ValueError, "in_channels must be divisible by groups"),
@@ -129,3 +128,16 @@ def test_a_lazy_module_of_ones_own() -> None:
 def test_what_is_not_known_cannot_be_used(use: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         use(nn.LazyLinear(3))
+
+
+def test_an_optimizer_waits_for_parameters_to_come() -> None:
+    model = gt.nn.Sequential(gt.nn.LazyLinear(3))
+    optimizer = gt.optim.Adam(model.parameters(), 0.1)
+    optimizer.step()
+    optimizer.zero_grad()
+    model(gt.ones(2, 4)).sum().backward()
+    before = model[0].weight.detach().clone()
+    optimizer.step()
+    assert optimizer.param_groups[0]["params"][0] is model[0].weight
+    assert not model[0].weight.equal(before)
+    assert optimizer.state_dict()["state"][0]["exp_avg"].shape == (3, 4)

@@ -100,16 +100,21 @@ def test_losses_of_differences_and_distributions(reduction: str) -> None:
     r, t = REDUCTIONS[reduction], gt.tensor(Y)
     for size in (0.5, 1.0):
         check(lambda x: nn.HuberLoss(reduction, size)(x, t), lambda a: r(huber(a - Y, size)), X)  # noqa: B023
-        check(lambda x: nn.SmoothL1Loss(reduction, size)(x, t), lambda a: r(huber(a - Y, size) / size), X)  # noqa: B023
-    check(lambda x: F.smooth_l1_loss(x, t, reduction, beta=0.0), lambda a: r(abs(a - Y)), X)
+        smooth = nn.SmoothL1Loss(beta=size, reduction=reduction)
+        check(lambda x: smooth(x, t), lambda a: r(huber(a - Y, size) / size), X)  # noqa: B023
+    check(lambda x: F.smooth_l1_loss(x, t, beta=0.0, reduction=reduction), lambda a: r(abs(a - Y)), X)
     shares, logs = SHARES.copy(), np.log(SHARES)
     shares[0, 0] = 0.0
     check(
-        lambda x: F.kl_div(x, gt.tensor(shares), reduction),
+        lambda x: F.kl_div(x, gt.tensor(shares), reduction=reduction),
         lambda a: r(scipy.special.xlogy(shares, shares) - shares * a),
         X,
     )
-    check(lambda x: nn.KLDivLoss(reduction, log_target=True)(x, gt.tensor(logs)), lambda a: r(SHARES * (logs - a)), X)
+    check(
+        lambda x: nn.KLDivLoss(reduction=reduction, log_target=True)(x, gt.tensor(logs)),
+        lambda a: r(SHARES * (logs - a)),
+        X,
+    )
 
 
 def test_the_mean_divergence_of_a_batch() -> None:

@@ -193,3 +193,24 @@ def test_data_parallel_without_devices_to_share_among_is_the_module() -> None:
     assert (wrapped.module, wrapped.device_ids) == (layer, [])
     with pytest.raises(AttributeError, match="call the module itself"):
         _ = nn.parallel.DistributedDataParallel
+
+
+def test_buffers_are_assigned() -> None:
+    module = nn.Module()
+    module.kept = nn.Buffer(gt.ones(2))
+    module.lost = nn.Buffer(gt.ones(2), persistent=False)
+    assert list(dict(module.named_buffers())) == ["kept", "lost"]
+    assert list(module.state_dict()) == ["kept"]
+    assert isinstance(module.kept, nn.Buffer)
+    assert not isinstance(module.kept * 1, nn.Buffer)
+    module.kept = nn.Buffer(gt.ones(1), persistent=False)
+    assert list(module.state_dict()) == []
+    module.weight = nn.Parameter(gt.ones(2))
+    with pytest.raises(TypeError, match="as parameter 'weight'"):
+        module.weight = nn.Buffer(gt.ones(2))
+
+
+def test_elements_are_left_as_they_come() -> None:
+    layer = nn.Linear(2, 3).to_empty(device="cpu")
+    assert layer.weight.shape == (3, 2)
+    assert isinstance(layer.weight, nn.Parameter)

@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 1, 3\), got \[2, 1, 3\]"):
         module(gt.ones(2, 1, 4), (gt.ones(2, 1, 3), gt.ones(2, 1, 3)))
     with pytest.raises(ValueError, match="proj_size argument is only supported for LSTM"):
-        nn.recurrent._RNN("GRU", 4, 3, proj_size=2)
+        nn.RNNBase("GRU", 4, 3, proj_size=2)
     with pytest.raises(RuntimeError, match="must be sorted in decreasing order when `enforce_sorted` is True"):
         rnn.pack_padded_sequence(gt.ones(3, 2, 1), [1, 3])
 

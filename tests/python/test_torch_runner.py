@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import helper
 
 import gt
-assert torch is gt and F is gt.nn.functional and nn.modules is nn
+assert torch is gt and F is gt.nn.functional and nn.modules.Linear is nn.Linear
 assert torch.__spec__.name == "gt"
 assert __name__ == "__main__" and sys.modules["__main__"].helper is helper
 device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -2,9 +2,10 @@
 
 from gt import _absent
 from gt._autocast import autocast
+from gt.amp.custom import custom_bwd, custom_fwd
 from gt.amp.grad_scaler import GradScaler
 
-__all__ = ["GradScaler", "autocast", "is_autocast_available"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
 __getattr__ = _absent.getter(__name__)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from gt import _absent
+from gt._gt import Node
 
-__all__ = ["save_on_cpu", "saved_tensors_hooks"]
+__all__ = ["Node", "disable_saved_tensors_hooks", "save_on_cpu", "saved_tensors_hooks"]
 
 __getattr__ = _absent.getter(__name__)
 
@@ -20,6 +22,12 @@ class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
         raise NotImplementedError(
             "saved_tensors_hooks: what is saved is a value in the daemon: to save less, use gt.utils.checkpoint"
         )
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:  # noqa: ARG001
+    """A block that allows no such hooks, of which there are none."""
+    yield
 
 
 class save_on_cpu:  # noqa: N801 (PyTorch's name)

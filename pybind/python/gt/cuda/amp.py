@@ -5,10 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from gt import _absent, _gt, amp
+from gt._older import older
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 __getattr__ = _absent.getter(__name__)
+
+
+@older(
+    "`torch.cuda.amp.custom_fwd(args...)` is deprecated. Please use `torch.amp.custom_fwd(args..., "
+    "device_type='cuda')` instead."
+)
+def custom_fwd(fwd: Any = None, *, cast_inputs: _gt.dtype | None = None) -> Any:
+    """`gt.amp.custom_fwd(…, device_type="cuda")`."""
+    return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
+
+
+@older(
+    "`torch.cuda.amp.custom_bwd(args...)` is deprecated. Please use `torch.amp.custom_bwd(args..., "
+    "device_type='cuda')` instead."
+)
+def custom_bwd(bwd: Any) -> Any:
+    """`gt.amp.custom_bwd(…, device_type="cuda")`."""
+    return amp.custom_bwd(bwd, device_type="cuda")
 
 
 class autocast(amp.autocast):  # noqa: N801 (PyTorch's name)

@@ -29,6 +29,7 @@ from gt.nn.activation import (
     Tanhshrink,
     Threshold,
 )
+from gt.nn.adaptive import AdaptiveLogSoftmaxWithLoss, LinearCrossEntropyLoss
 from gt.nn.channels import (
     AlphaDropout,
     Dropout1d,
@@ -98,6 +99,7 @@ from gt.nn.loss import (
     L1Loss,
     MSELoss,
     NLLLoss,
+    NLLLoss2d,
     SmoothL1Loss,
 )
 from gt.nn.margin_loss import (
@@ -114,7 +116,7 @@ from gt.nn.margin_loss import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from gt.nn.module import Module
+from gt.nn.module import Container, Module
 from gt.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d, LayerNorm, RMSNorm, SyncBatchNorm
 from gt.nn.padding import (
     CircularPad1d,
@@ -134,7 +136,7 @@ from gt.nn.padding import (
     ZeroPad3d,
 )
 from gt.nn.parallel import DataParallel
-from gt.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from gt.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from gt.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -157,7 +159,7 @@ from gt.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from gt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from gt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from gt.nn.transformer import (
     MultiheadAttention,
     Transformer,
@@ -192,6 +194,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -205,6 +208,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "Buffer",
     "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
@@ -213,6 +217,7 @@ __all__ = [
     "ConstantPad1d",
     "ConstantPad2d",
     "ConstantPad3d",
+    "Container",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -269,6 +274,7 @@ __all__ = [
     "LazyLinear",
     "LeakyReLU",
     "Linear",
+    "LinearCrossEntropyLoss",
     "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",
@@ -289,6 +295,7 @@ __all__ = [
     "MultiMarginLoss",
     "MultiheadAttention",
     "NLLLoss",
+    "NLLLoss2d",
     "PReLU",
     "PairwiseDistance",
     "Parameter",
@@ -298,7 +305,9 @@ __all__ = [
     "PixelUnshuffle",
     "PoissonNLLLoss",
     "RMSNorm",
+    "RNNBase",
     "RNNCell",
+    "RNNCellBase",
     "RReLU",
     "ReLU",
     "ReLU6",
@@ -347,6 +356,7 @@ __all__ = [
     "functional",
     "init",
     "l1_loss",
+    "modules",
     "mse_loss",
     "nll_loss",
     "parallel",
@@ -354,3 +364,6 @@ __all__ = [
 ]
 
 __getattr__ = _absent.getter(__name__)
+
+# It comes last: it uses what is above.
+from gt.nn import modules

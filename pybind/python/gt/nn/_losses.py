@@ -41,6 +41,16 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
     return chosen
 
 
+def _weighted(losses: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """`reduced`, where an element counts as much as its weight, if there are weights."""
+    if weight is None:
+        return reduced(losses, reduction)
+    if weight.shape != losses.shape:
+        raise ValueError("Weights and input must have the same size.")
+    losses = losses * weight
+    return losses.sum() / weight.sum() if reduction == "mean" else reduced(losses, reduction)
+
+
 def _warn_of_broadcast(loss: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
         warnings.warn(
@@ -51,27 +61,49 @@ def _warn_of_broadcast(loss: str, input: Tensor, target: Tensor) -> None:
 
 
 @_autocast.float32
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
     """The squared differences."""
     _warn_of_broadcast("mse_loss", input, target)
     difference = input - target
-    return reduced(difference * difference, reduction)
+    return _weighted(difference * difference, weight, reduction_of(size_average, reduce, reduction))
 
 
 @_autocast.float32
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
     """The absolute differences."""
     _warn_of_broadcast("l1_loss", input, target)
-    return reduced((input - target).abs(), reduction)
+    return _weighted((input - target).abs(), weight, reduction_of(size_average, reduce, reduction))
 
 
 @_autocast.float32
-def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
     """Differences `d` count `d² / (2 * beta)` below `beta` and `|d| - beta / 2` above."""
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    reduction = reduction_of(size_average, reduce, reduction)
     if beta == 0:
-        return l1_loss(input, target, reduction)
+        return l1_loss(input, target, reduction=reduction)
     _warn_of_broadcast("smooth_l1_loss", input, target)
     difference = (input - target).abs()
     small = difference < beta
@@ -79,18 +111,35 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
 
 
 @_autocast.float32
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
     """Differences `d` count `d² / 2` up to `delta` and `delta * (|d| - delta / 2)` above."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     _warn_of_broadcast("huber_loss", input, target)
     difference = (input - target).abs()
     small = difference <= delta
-    return reduced(gt.where(small, difference * difference * 0.5, (difference - 0.5 * delta) * delta), reduction)
+    losses = gt.where(small, difference * difference * 0.5, (difference - 0.5 * delta) * delta)
+    if weight is not None and weight.shape != losses.shape:
+        raise ValueError("Weights and input must have the same size.")
+    # The mean is over all elements here, whatever they count: PyTorch's.
+    return reduced(losses if weight is None else losses * weight, reduction)
 
 
 @_autocast.float32
-def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
     """`target * (log(target) - input)`: how far log probabilities `input` are from probabilities `target`.
 
     With `log_target`, `target` holds logarithms too. `reduction` may also be `"batchmean"`, the sum divided by the
@@ -99,17 +148,21 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     if log_target:
         losses = target.exp() * (target - input)
     else:
-        some = target > 0
-        entropy = gt.where(some, target, 1.0).log() * target  # 0 * log(0) is 0
+        entropy = gt.where(target == 0, 1.0, target).log() * target  # 0 * log(0) is 0
         losses = entropy - target * input
     if reduction == "batchmean":
         return losses.sum() / input.shape[0] if input.ndim else losses.sum()
-    return reduced(losses, reduction)
+    return reduced(losses, reduction_of(size_average, reduce, reduction))
 
 
 @_autocast.float32
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """How surprised probabilities `input` are by `target`, both between 0 and 1; `weight` multiplies the losses."""
     if input.shape != target.shape:
@@ -120,7 +173,8 @@ def binary_cross_entropy(
     yes = input.log().clamp(min=LOG_MIN)
     no = (1 - input).log().clamp(min=LOG_MIN)
     losses = (target - 1) * no - target * yes
-    return reduced(losses if weight is None else losses * weight, reduction)
+    losses = losses if weight is None else losses * weight
+    return reduced(losses, reduction_of(size_average, reduce, reduction))
 
 
 @_autocast.float32
@@ -128,7 +182,8 @@ def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -139,7 +194,8 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         surprise = surprise * ((pos_weight - 1) * target + 1)
     losses = (1 - target) * input + surprise
-    return reduced(losses if weight is None else losses * weight, reduction)
+    losses = losses if weight is None else losses * weight
+    return reduced(losses, reduction_of(size_average, reduce, reduction))
 
 
 @_autocast.float32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -56,12 +57,20 @@ class Stateful:
             destination[prefix + EXTRA_STATE] = self.get_extra_state()
 
     def state_dict(
-        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+        self, *args: Any, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
         """Every parameter and persistent buffer by dotted name; one that is shared, under each of its names.
 
         They share their elements with the module, as in PyTorch: `clone()` what later training must not change.
         """
+        if args:
+            warnings.warn(
+                "Positional args are being deprecated, use kwargs instead: destination, prefix and keep_vars",
+                FutureWarning,
+                stacklevel=2,
+            )
+            words = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
+            return self.state_dict(**{"destination": destination, "prefix": prefix, "keep_vars": keep_vars, **words})
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from gt._gt import Tensor
 from gt.nn import functional, init
 from gt.nn.layers import Dropout
 from gt.nn.module import Module
-from gt.nn.normalization import _BatchNorm
+from gt.nn.normalization import _NormBase
 from gt.nn.parameter import Parameter
 
 
@@ -24,6 +24,8 @@ class GroupNorm(Module):
         affine: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_channels % num_groups:
@@ -32,15 +34,16 @@ class GroupNorm(Module):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        for name in ("weight", "bias"):
-            parameter = Parameter(gt.empty(num_channels, device=device, dtype=dtype)) if affine else None
+        for name, learnt in (("weight", affine), ("bias", affine and bias)):
+            parameter = Parameter(gt.empty(num_channels, device=device, dtype=dtype)) if learnt else None
             self.register_parameter(name, parameter)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """A weight of ones and a bias of zeros."""
-        if self.affine:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -49,10 +52,11 @@ class GroupNorm(Module):
 
     def extra_repr(self) -> str:
         """The options."""
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        words = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{words}, bias={self.bias is not None}"
 
 
-class _InstanceNorm(_BatchNorm):
+class _InstanceNorm(_NormBase):
     """What the forms share; they differ in the number of axes, of which that of the samples may be missing."""
 
     def __init__(

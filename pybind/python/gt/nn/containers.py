@@ -32,10 +32,10 @@ class _Modules(Module):
         modules.insert(index, module)
         self._renumber(modules)
 
-    def pop(self, index: int = -1) -> Module:
+    def pop(self, key: int = -1) -> Module:
         """Removes a module and returns it."""
-        module = self[index]
-        del self[index]
+        module = self[key]
+        del self[key]
         return module
 
     def _renumber(self, modules: Iterable[Module | None]) -> None:

@@ -16,7 +16,7 @@ from gt.nn.parameter import Parameter
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Conv(Module):
+class _ConvNd(Module):
     """What all share: the options, the weight and the bias, and how they start."""
 
     rank: int
@@ -112,7 +112,7 @@ class _Conv(Module):
         return ", ".join(parts)
 
 
-class _PlainConv(_Conv):
+class _PlainConv(_ConvNd):
     def __init__(
         self,
         in_channels: int,
@@ -152,7 +152,7 @@ class Conv3d(_PlainConv):
     rank = 3
 
 
-class _TransposedConv(_Conv):
+class _TransposedConv(_ConvNd):
     transposed = True
 
     def __init__(

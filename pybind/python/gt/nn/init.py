@@ -8,6 +8,7 @@ from typing import Any
 import gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
+from gt._older import older
 
 # How much an activation shrinks what passes through it, undone by a larger start.
 _GAINS = {
@@ -126,7 +127,7 @@ def eye_(tensor: Tensor) -> Tensor:
     return tensor.copy_(gt.eye(*tensor.shape))
 
 
-def _fans(tensor: Tensor) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """How many numbers flow into and out of each place of a weight `(out, in, …)`."""
     if tensor.ndim < 2:
         raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
@@ -136,19 +137,24 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Glorot and Bengio 2010: variance kept forwards and backwards."""
-    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
+    bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Glorot and Bengio 2010, normal."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))), generator)
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
+
+
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """One of them: that of "fan_in" or of "fan_out"."""
+    if mode.lower() not in ("fan_in", "fan_out"):
+        raise ValueError(f"Mode {mode.lower()} not supported, please use one of ['fan_in', 'fan_out']")
+    return _calculate_fan_in_and_fan_out(tensor)[mode.lower() == "fan_out"]
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
-    fan = _fans(tensor)[mode == "fan_out"]
+    fan = _calculate_correct_fan(tensor, mode)
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
@@ -165,3 +171,16 @@ def kaiming_normal_(
 ) -> Tensor:
     """He et al. 2015, normal."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def _older(name: str) -> Any:
+    """A function under the name it had without `_` at its end."""
+    return older(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.")(globals()[name + "_"])
+
+
+uniform, normal, constant, eye, dirac, orthogonal, sparse = map(
+    _older, ("uniform", "normal", "constant", "eye", "dirac", "orthogonal", "sparse")
+)
+xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal = map(
+    _older, ("xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal")
+)

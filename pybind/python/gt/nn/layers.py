@@ -109,13 +109,13 @@ class GELU(Module):
 class Softmax(Module):
     """Probabilities along `dim`."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
 
     def forward(self, input: Tensor) -> Tensor:
         """The same shape."""
-        return input.softmax(self.dim)
+        return functional.softmax(input, self.dim)
 
     def extra_repr(self) -> str:
         """Along which axis."""
@@ -127,7 +127,7 @@ class LogSoftmax(Softmax):
 
     def forward(self, input: Tensor) -> Tensor:
         """The same shape."""
-        return input.log_softmax(self.dim)
+        return functional.log_softmax(input, self.dim)
 
 
 class Flatten(Module):

@@ -7,7 +7,6 @@ from typing import Any
 
 from gt._gt import Tensor
 from gt.nn import functional
-from gt.nn._losses import reduction_of
 from gt.nn.loss import _Loss
 
 
@@ -23,7 +22,7 @@ class PoissonNLLLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction_of(size_average, reduce, reduction))
+        super().__init__(size_average, reduce, reduction)
         self.log_input = log_input
         self.full = full
         self.eps = eps
@@ -38,7 +37,7 @@ class GaussianNLLLoss(_Loss):
     """`gaussian_nll_loss`."""
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.full = full
         self.eps = eps
 
@@ -57,7 +56,7 @@ class _MarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction_of(size_average, reduce, reduction))
+        super().__init__(size_average, reduce, reduction)
         self.margin = self._margin if margin is None else margin
 
 
@@ -100,7 +99,7 @@ class TripletMarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction_of(size_average, reduce, reduction))
+        super().__init__(size_average, reduce, reduction)
         if margin <= 0:
             raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
@@ -122,7 +121,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         swap: bool = False,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.distance_function = distance_function
         self.margin = margin
         self.swap = swap
@@ -146,7 +145,7 @@ class MultiMarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction_of(size_average, reduce, reduction))
+        super().__init__(size_average, reduce, reduction)
         self.p = p
         self.margin = margin
         self.register_buffer("weight", weight)
@@ -158,7 +157,7 @@ class MultiMarginLoss(_Loss):
 
 class _PlainLoss(_Loss):
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
-        super().__init__(reduction_of(size_average, reduce, reduction))
+        super().__init__(size_average, reduce, reduction)
 
 
 class MultiLabelMarginLoss(_PlainLoss):
@@ -187,7 +186,7 @@ class MultiLabelSoftMarginLoss(_Loss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction_of(size_average, reduce, reduction))
+        super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -199,7 +198,7 @@ class CTCLoss(_Loss):
     """`ctc_loss`."""
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.blank = blank
         self.zero_infinity = zero_infinity
 

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import gt
 from gt._gt import Tensor
+from gt._older import older
 from gt.nn import _hooks
 from gt.nn._hooks import Hooked
 from gt.nn._state import Stateful
-from gt.nn.parameter import Parameter
+from gt.nn.parameter import Buffer, Parameter
 
 M = TypeVar("M", bound="Module")
 
@@ -61,6 +62,12 @@ class Module(Hooked, Stateful):
             self._assign("_parameters", name, value)
         elif isinstance(value, Module):
             self._assign("_modules", name, value)
+        elif isinstance(value, Buffer):
+            if name in self.__dict__.get("_parameters", ()):
+                raise TypeError(
+                    f"cannot assign '{_type_of(value)}' as parameter '{name}' (gt.nn.Parameter or None expected)"
+                )
+            self.register_buffer(name, value, Buffer.is_persistent(value))
         else:
             for registry, kind, wanted in (
                 ("_parameters", "parameter", "gt.nn.Parameter"),
@@ -253,11 +260,11 @@ class Module(Hooked, Stateful):
 
     # Changing all at once ---------------------------------------------------------------------------------------
 
-    def apply(self: M, function: Callable[[Module], Any]) -> M:
-        """Calls `function` on every module below and then on this one."""
+    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+        """Calls `fn` on every module below and then on this one."""
         for module in self.children():
-            module.apply(function)
-        function(self)
+            module.apply(fn)
+        fn(self)
         return self
 
     def train(self: M, mode: bool = True) -> M:
@@ -345,6 +352,14 @@ class Module(Hooked, Stateful):
         """Floating parameters and buffers as bfloat16."""
         return self._cast(gt.bfloat16)
 
+    def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
+        """To a device, with new parameters and buffers whose elements are whatever is there."""
+        return self._apply(lambda t: gt.empty_like(t, device=device), recurse=recurse)
+
+    def share_memory(self: M) -> M:
+        """Not there: a tensor belongs to one process."""
+        return self._apply(lambda t: t.share_memory_())
+
     def cpu(self: M) -> M:
         """To the CPU."""
         return self.to("cpu")
@@ -376,3 +391,16 @@ class Module(Hooked, Stateful):
         if len(lines) + len(children) == 0 or (len(lines) == 1 and not children):
             return f"{self._get_name()}({extra})"
         return "\n  ".join([f"{self._get_name()}(", *lines, *children]) + "\n)"
+
+
+class Container(Module):
+    """A module with submodules given by name: every module can have them."""
+
+    @older(
+        "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass that "
+        "instead."
+    )
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        for name, module in kwargs.items():
+            self.add_module(name, module)

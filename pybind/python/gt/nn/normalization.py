@@ -88,8 +88,8 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class _BatchNorm(Module):
-    """What both forms share; they differ in the number of axes that they take."""
+class _NormBase(Module):
+    """What layers share that keep means and variances; they differ in the number of axes that they take."""
 
     axes: tuple[int, ...]
 
@@ -169,6 +169,10 @@ class _BatchNorm(Module):
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
+
+
+class _BatchNorm(_NormBase):
+    """The forms of `BatchNorm`."""
 
 
 class BatchNorm1d(_BatchNorm):

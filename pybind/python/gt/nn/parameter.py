@@ -1,7 +1,8 @@
-"""`Parameter`: a leaf tensor that a `Module` registers and an optimizer trains."""
+"""`Parameter`: a leaf tensor that a `Module` registers and an optimizer trains; `Buffer`: one that is state alone."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,18 +20,45 @@ class _ParameterType(type):
 class Parameter(metaclass=_ParameterType):
     """A tensor that, assigned to an attribute of a `Module`, becomes one of its parameters."""
 
-    def __new__(cls, data: Tensor, requires_grad: bool = True) -> Any:
-        """A leaf with the value of `data`, of the same shape and dtype.
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
+        """A leaf with the value of `data`, of the same shape and dtype; without it, one of no elements.
 
         Raises:
             TypeError: `data` is not a tensor.
         """
+        data = gt.empty(0) if data is None else data
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter: expected a Tensor, but got {type(data).__name__}: wrap it in gt.tensor(...)")
         leaf = data.detach()
         leaf.requires_grad = requires_grad
         leaf._is_parameter = True
         return leaf
+
+
+class _BufferType(type):
+    """`isinstance(t, Buffer)` asks whether the tensor was made as one."""
+
+    # Whether it is in state dicts, by its identity, as tensors compare by value; an entry ends with its tensor.
+    made: dict[int, tuple[weakref.ref[Tensor], bool]] = {}  # noqa: RUF012 (there is one for all)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return id(instance) in cls.made
+
+    def is_persistent(cls, buffer: Tensor) -> bool:
+        """Whether a buffer is in state dicts."""
+        return cls.made[id(buffer)][1]
+
+
+class Buffer(metaclass=_BufferType):
+    """A tensor that, assigned to an attribute of a `Module`, becomes one of its buffers."""
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
+        """A leaf with the elements of `data`, in `state_dict` if `persistent`."""
+        data = gt.empty(0) if data is None else data
+        made = data.detach().requires_grad_(data.requires_grad)
+        key = id(made)
+        cls.made[key] = (weakref.ref(made, lambda _: cls.made.pop(key)), persistent)
+        return made
 
 
 class UninitializedParameter:
@@ -44,6 +72,8 @@ class UninitializedParameter:
         # An empty tensor, which the module takes to devices and dtypes with the others.
         self.data = gt.empty(0, device=device, dtype=dtype)
         self._place: tuple[Any, str, str] | None = None
+        # The groups of optimizers that wait for the parameter.
+        self._groups: list[list[Any]] = []
 
     @property
     def dtype(self) -> Any:
@@ -65,7 +95,10 @@ class UninitializedParameter:
             raise RuntimeError("materialize: assign the parameter to an attribute of a lazy module first")
         module, registry, name = self._place
         made = gt.empty(*shape, device=device or self.device, dtype=dtype or self.dtype)
-        module.__dict__[registry][name] = Parameter(made, self.requires_grad) if registry == "_parameters" else made
+        made = Parameter(made, self.requires_grad) if registry == "_parameters" else made
+        module.__dict__[registry][name] = made
+        for group in self._groups:
+            group[:] = [made if p is self else p for p in group]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

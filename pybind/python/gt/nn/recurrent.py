@@ -1,7 +1,7 @@
 """Recurrent layers: `RNN`, `LSTM` and `GRU` over sequences, and their cells for one step.
 
 What the inputs add is computed for all steps at once; a step is then one product with the state and a few elementwise
-operations. Start at the steps, `_lstm` and its like, then `_RNN._layer`.
+operations. Start at the steps, `_lstm` and its like, then `RNNBase._layer`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _check_sizes(shape: Sequence[int], wanted: Sequence[int], what: str) -> None
         raise RuntimeError(f"Expected {what} size {tuple(wanted)}, got {list(shape)}")
 
 
-class _RNN(Module):
+class RNNBase(Module):
     """What the three layers share. Subclasses say the mode."""
 
     def __init__(
@@ -107,6 +107,8 @@ class _RNN(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if mode not in _MODES:
+            raise ValueError(f"Unrecognized RNN mode: {mode}")
         if not 0 <= dropout <= 1 or isinstance(dropout, bool):
             raise ValueError(
                 "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
@@ -280,7 +282,7 @@ class _RNN(Module):
         return ", ".join(words)
 
 
-class RNN(_RNN):
+class RNN(RNNBase):
     """`h = tanh(W_ih x + b_ih + W_hh h + b_hh)` at each step, in layers; or with `relu`."""
 
     def __init__(
@@ -304,34 +306,35 @@ class RNN(_RNN):
         self.nonlinearity = nonlinearity
 
 
-class LSTM(_RNN):
+class LSTM(RNNBase):
     """Long short-term memory: a state `h` and a memory `c`, which gates let in, keep and let out."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Takes `input_size`, `hidden_size`, and `_RNN`'s options under PyTorch's names."""
+        """Takes `input_size`, `hidden_size`, and `RNNBase`'s options under PyTorch's names."""
         super().__init__("LSTM", *args, **kwargs)
 
 
-class GRU(_RNN):
+class GRU(RNNBase):
     """Gated recurrent units: a state of which one gate says how much is kept, another what the new value sees of it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Takes `input_size`, `hidden_size`, and `_RNN`'s options under PyTorch's names."""
+        """Takes `input_size`, `hidden_size`, and `RNNBase`'s options under PyTorch's names."""
         super().__init__("GRU", *args, **kwargs)
 
 
-class _Cell(Module):
-    """One step. Subclasses say the mode."""
+class RNNCellBase(Module):
+    """One step, of `num_chunks` numbers for each of the state's. Subclasses say the mode."""
+
+    mode: str
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, bias: bool, device: Any = None, dtype: Any = None
+        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__()
-        self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
-        rows = _MODES[mode][0] * hidden_size
+        rows = num_chunks * hidden_size
         self.weight_ih = _made((rows, input_size), device, dtype)
         self.weight_hh = _made((rows, hidden_size), device, dtype)
         self.register_parameter("bias_ih", _made((rows,), device, dtype) if bias else None)
@@ -370,7 +373,7 @@ class _Cell(Module):
         return words if self.bias else f"{words}, bias=False"
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of an `RNN`."""
 
     def __init__(
@@ -384,7 +387,8 @@ class RNNCell(_Cell):
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise RuntimeError(f"Unknown nonlinearity: {nonlinearity}")
-        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.mode = f"RNN_{nonlinearity.upper()}"
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -392,13 +396,15 @@ class RNNCell(_Cell):
         return self._next(input, None if hx is None else (hx,))[0]
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of an `LSTM`."""
+
+    mode = "LSTM"
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
-        super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """The next state and memory, `(batch, hidden_size)` each."""
@@ -406,13 +412,15 @@ class LSTMCell(_Cell):
         return h, c
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of a `GRU`."""
+
+    mode = "GRU"
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
-        super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state, `(batch, hidden_size)`."""

@@ -129,12 +129,16 @@ class MultiheadAttention(Module):
         )
 
 
-def _activation_of(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _get_activation_fn(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     if callable(activation):
         return activation
     if activation not in ("relu", "gelu"):
         raise RuntimeError(f"activation should be relu/gelu, not {activation}")
     return getattr(functional, activation)
+
+
+def _get_clones(module: Module, N: int) -> ModuleList:  # noqa: N803 (PyTorch's name)
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
 
 
 class _Layer(Module):
@@ -183,7 +187,7 @@ class _Layer(Module):
             setattr(self, name, LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype))
         for i in range(len(self._norms())):
             setattr(self, f"dropout{i + 1}", Dropout(dropout))
-        self.activation = _activation_of(activation)
+        self.activation = _get_activation_fn(activation)
 
     def _norms(self) -> tuple[str, ...]:
         return ("norm1", "norm2")
@@ -262,7 +266,7 @@ class _Stack(Module):
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.layers = _get_clones(layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 

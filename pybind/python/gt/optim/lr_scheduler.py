@@ -108,6 +108,9 @@ class LRScheduler:
         self._own_lr = state_dict.get("_own_lr", self._last_lr)
 
 
+_LRScheduler = LRScheduler  # its older name, which programs still derive from
+
+
 class LambdaLR(LRScheduler):
     """The rates at the start times what a function, or one a group, says of the number of steps."""
 

@@ -19,6 +19,15 @@ def check_not_negative(**options: float) -> None:
             raise ValueError(f"Invalid {name}: {value}")
 
 
+class _RequiredParameter:
+    """What stands as the default of an option that each group has to give."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _RequiredParameter()
+
 # What is a number in a parameter's state here, and a tensor of one in PyTorch's state dicts.
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})
 
@@ -87,15 +96,21 @@ class Optimizer:
         if params and all(isinstance(p, tuple) for p in params):
             group["param_names"] = [name for name, _ in params]
             params = [p for _, p in params]
+        for name, default in self.defaults.items():
+            if default is required and name not in group:
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
         taken = {id(p) for other in self.param_groups for p in other["params"]}
         for p in params:
-            if not isinstance(p, Tensor):
+            if not isinstance(p, Tensor) and not hasattr(p, "materialize"):
                 raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
             if not p.is_leaf:
                 raise ValueError("can't optimize a non-leaf Tensor")
             if id(p) in taken:
                 raise ValueError("some parameters appear in more than one parameter group")
             taken.add(id(p))
+        for p in params:
+            if not isinstance(p, Tensor):
+                p._groups.append(params)  # the parameter to come takes its place
         self.param_groups.append({**self.defaults, **group, "params": params})
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from multiprocessing import spawn
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import gt
@@ -24,8 +24,21 @@ from gt import _absent
 
 # Modules that have another place in GT, and whatever is below them.
 MOVED = {
-    "torch.nn.modules": "gt.nn",
     "torch.utils.data.dataloader": "gt.utils.data.loader",
+    "torch.utils.data._utils.collate": "gt.utils.data.collate",
+    "torch.utils.data._utils": "gt.utils.data",
+    "torch.amp.autocast_mode": "gt.amp",
+    "torch.autograd.profiler": "gt.profiler",
+    "torch.nn.utils.weight_norm": "gt.nn.utils.reparametrize",
+    "torch.nn.utils.spectral_norm": "gt.nn.utils.reparametrize",
+    "torch._tensor": "gt",
+    "torch._lowrank": "gt",
+    "torch.return_types": "gt._types",
+    **{f"torch.nn.modules.{name}": "gt.nn.modules" for name in gt.nn.modules.FILES},
+    **{
+        f"torch.optim.{name}": "gt.optim"
+        for name in "adadelta adafactor adagrad adamax adamw asgd lbfgs nadam radam rmsprop rprop".split()
+    },
     **{
         f"torch.distributions.{name}": "gt.distributions"
         for name in """bernoulli beta binomial categorical cauchy chi2 dirichlet exponential fishersnedecor geometric
@@ -55,14 +68,22 @@ class _Loader(Loader):
     def __init__(self, place: str) -> None:
         self.place = place
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002 (the protocol's)
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.place)
+        self.name = spec.name
         # The import system writes its own spec into what it is given.
         self.spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self.spec
+        # A module that has the name of a function beside it, as gradcheck, must not take its place when it is imported,
+        # so it counts as imported already.
+        for child, value in list(vars(module).items()):
+            name = f"{self.name}.{child}"
+            place = MOVED.get(name, f"{self.place}.{child}")
+            if isinstance(value, FunctionType) and place in sys.modules:
+                sys.modules[name] = sys.modules[place]
 
 
 def _is_compiled(spec: ModuleSpec) -> bool:

@@ -7,13 +7,19 @@ from collections.abc import Iterable
 import gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
+from gt._older import older
 
 # What keeps a norm of 0 from dividing, as PyTorch has it.
 NORM_MARGIN = 1e-6
 
 
 @no_grad()
-def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+def get_total_norm(
+    tensors: Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,  # noqa: ARG001 (there is one way)
+) -> Tensor:
     """The norm of all elements of all tensors together.
 
     Raises:
@@ -47,22 +53,50 @@ def clip_grad_norm_(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    foreach: bool | None = None,  # noqa: ARG001 (there is one way)
 ) -> Tensor:
     """Scales all gradients, as one vector, down to a norm of `max_norm` if they exceed it.
 
     Returns:
         The norm before.
     """
-    gradients = _gradients(parameters)
-    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
-    factor = (max_norm / (total + NORM_MARGIN)).clamp(max=1.0)
-    for gradient in gradients:
-        gradient.mul_(factor.to(gradient.dtype))
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    total = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(parameters, max_norm, total)
     return total
 
 
+@older("`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.")
+def clip_grad_norm(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """`clip_grad_norm_` under its older name."""
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
 @no_grad()
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,  # noqa: ARG001 (there is one way)
+) -> None:
+    """Scales all gradients, whose norm as one vector is known, down to a norm of `max_norm` if it exceeds that."""
+    factor = (max_norm / (total_norm + NORM_MARGIN)).clamp(max=1.0)
+    for gradient in _gradients(parameters):
+        gradient.mul_(factor.to(gradient.dtype))
+
+
+@no_grad()
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor],
+    clip_value: float,
+    foreach: bool | None = None,  # noqa: ARG001 (there is one way)
+) -> None:
     """Bounds every element of the gradients by ±`clip_value`."""
     for gradient in _gradients(parameters):
         gradient.clamp_(-clip_value, clip_value)

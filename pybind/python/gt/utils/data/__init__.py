@@ -5,7 +5,17 @@ Knows tensors alone. Orders are drawn from Python's `random.Random`, seeded by `
 
 from gt import _absent
 from gt.utils.data.collate import default_collate, default_convert
-from gt.utils.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
+from gt.utils.data.dataset import (
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from gt.utils.data.distributed import DistributedSampler
 from gt.utils.data.loader import DataLoader, get_worker_info
 from gt.utils.data.sampler import (
     BatchSampler,
@@ -18,13 +28,16 @@ from gt.utils.data.sampler import (
 
 __all__ = [
     "BatchSampler",
+    "ChainDataset",
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "IterableDataset",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "StackDataset",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",

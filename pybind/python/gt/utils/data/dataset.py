@@ -32,6 +32,9 @@ class IterableDataset(Dataset):
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has to define __iter__")
 
+    def __add__(self, other: Dataset) -> ChainDataset:  # type: ignore[override]
+        return ChainDataset([self, other])
+
 
 class TensorDataset(Dataset):
     """Sample `i` is the tuple of the rows `i` of some tensors of the same length."""
@@ -70,6 +73,56 @@ class ConcatDataset(Dataset):
         index %= len(self)
         place = bisect_right(self.cumulative_sizes, index)
         return self.datasets[place][index - (self.cumulative_sizes[place - 1] if place else 0)]
+
+
+class ChainDataset(IterableDataset):
+    """Iterable datasets one after the other."""
+
+    def __init__(self, datasets: Iterable[Dataset]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            self._check(dataset)
+            yield from dataset
+
+    def __len__(self) -> int:
+        total = 0
+        for dataset in self.datasets:
+            self._check(dataset)
+            total += len(dataset)  # type: ignore[arg-type]
+        return total
+
+    @staticmethod
+    def _check(dataset: Dataset) -> None:
+        if not isinstance(dataset, IterableDataset):
+            raise AssertionError("ChainDataset only supports IterableDataset")
+
+
+class StackDataset(Dataset):
+    """Sample `i` is the tuple of the samples `i` of datasets of one length; or a dictionary of them, by name."""
+
+    def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
+        if args and kwargs:
+            raise ValueError(
+                "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, but both "
+                "types are given."
+            )
+        if not args and not kwargs:
+            raise ValueError("At least one dataset should be passed")
+        self.datasets: Any = args or kwargs
+        lengths = [len(dataset) for dataset in (args or kwargs.values())]  # type: ignore[arg-type]
+        if any(length != lengths[0] for length in lengths):
+            raise ValueError("Size mismatch between datasets")
+        self._length = lengths[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
+
+    def __len__(self) -> int:
+        return self._length
 
 
 class Subset(Dataset):

@@ -1,0 +1,24 @@
+"""Names that PyTorch has for older programs, and warns of."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def older(message: str) -> Callable[[F], F]:
+    """A decorator: calling the function warns, in PyTorch's words, and then does what it does."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def warns(*args: Any, **kwargs: Any) -> Any:
+            warnings.warn(message, FutureWarning, stacklevel=2)
+            return function(*args, **kwargs)
+
+        return warns  # type: ignore[return-value]
+
+    return decorate

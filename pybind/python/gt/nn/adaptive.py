@@ -1,0 +1,176 @@
+"""Losses over so many classes that a matrix of all scores is too much: in clusters, or with the last layer inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gt
+from gt._gt import Tensor
+from gt.nn import functional
+from gt.nn.containers import ModuleList, Sequential
+from gt.nn.layers import Linear
+from gt.nn.loss import _WeightedLoss
+from gt.nn.module import Module
+
+
+class _ASMoutput(NamedTuple):
+    """The log probability of each target, and the mean of the losses."""
+
+    output: Tensor
+    loss: Tensor
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """A softmax whose rare classes are in clusters, which are looked at only for their own (Grave et al. 2017).
+
+    The classes are numbered by falling frequency. Those below the first of `cutoffs` are scored for every sample, and
+    so is each cluster, the classes from one cutoff to the next; a cluster's classes, through a layer that is smaller by
+    `div_value` each time, for samples of that cluster alone.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        cutoffs = list(cutoffs)
+        if not cutoffs:
+            raise ValueError("cutoffs should be a sequence of length larger than 0")
+        rising = cutoffs == sorted(set(cutoffs)) and all(int(c) == c for c in cutoffs)
+        if not rising or cutoffs[0] <= 0 or cutoffs[-1] > n_classes - 1:
+            raise ValueError(
+                "cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each "
+                "value is between 1 and n_classes-1"
+            )
+        self.in_features = in_features
+        self.n_classes = n_classes
+        self.cutoffs = [*cutoffs, n_classes]
+        self.div_value = div_value
+        self.head_bias = head_bias
+        self.shortlist_size = cutoffs[0]
+        self.n_clusters = len(cutoffs)
+        self.head_size = self.shortlist_size + self.n_clusters
+        options = {"device": device, "dtype": dtype}
+        self.head = Linear(in_features, self.head_size, bias=head_bias, **options)
+        self.tail = ModuleList()
+        for i in range(self.n_clusters):
+            inner, outer = int(in_features // div_value ** (i + 1)), self.cutoffs[i + 1] - self.cutoffs[i]
+            first = Linear(in_features, inner, bias=False, **options)
+            self.tail.append(Sequential(first, Linear(inner, outer, bias=False, **options)))
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew."""
+        self.head.reset_parameters()
+        for first, second in self.tail:
+            first.reset_parameters()
+            second.reset_parameters()
+
+    def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
+        """The log probabilities of the targets, and minus their mean."""
+        if target_.ndim not in (0, 1):
+            raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+        if target_.ndim == 1 and input_.shape[0] != target_.shape[0]:
+            raise RuntimeError("Input and target should have the same size in the batch dimension.")
+        if input_.ndim != target_.ndim + 1:
+            raise RuntimeError(
+                f"{target_.ndim}D target tensor expects {target_.ndim + 1}D input tensors, but found inputs with size "
+                f"{input_.shape}"
+            )
+        single = target_.ndim == 0
+        input, target = (input_.unsqueeze(0), target_.unsqueeze(0)) if single else (input_, target_)
+        if target.numel():
+            low, high = (int(bound.item()) for bound in target.aminmax())
+            if low < 0 or high >= self.n_classes:
+                raise RuntimeError(
+                    f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {high}] were "
+                    "found. "
+                )
+        # 0 for the shortlist, then the clusters.
+        cluster = gt.bucketize(target, gt.tensor(self.cutoffs[:-1]), right=True)
+        place = gt.where(cluster == 0, target, cluster + (self.shortlist_size - 1))
+        output = self.head(input).log_softmax(1).gather(1, place.unsqueeze(1)).squeeze(1)
+        for i, scores in enumerate(self.tail):
+            rows = (cluster == i + 1).nonzero().squeeze(1)
+            if rows.numel():
+                within = (target[rows] - self.cutoffs[i]).unsqueeze(1)
+                inside = scores(input[rows]).log_softmax(1).gather(1, within).squeeze(1)
+                output = output.index_add(0, rows, inside)
+        return _ASMoutput(output.squeeze(0) if single else output, -output.mean())
+
+    def log_prob(self, input: Tensor) -> Tensor:
+        """The log probabilities of all classes, `(samples, n_classes)`."""
+        head = self.head(input).log_softmax(1)
+        parts = [head[:, : self.shortlist_size]]
+        for i, scores in enumerate(self.tail):
+            parts.append(scores(input).log_softmax(1) + head[:, self.shortlist_size + i].unsqueeze(1))
+        return gt.cat(parts, 1)
+
+    def predict(self, input: Tensor) -> Tensor:
+        """The most probable class of each sample; the clusters are looked at only where one of them may have it."""
+        output = self.head(input).argmax(1)
+        rows = (output >= self.shortlist_size).nonzero().squeeze(1)
+        if rows.numel():
+            output[rows] = self.log_prob(input[rows]).argmax(1)
+        return output
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """`linear_cross_entropy`: the surprise of the scores that a layer of its own, `linear`, makes of the input."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: None = None,
+    ) -> None:
+        super().__init__(weight, reduction=reduction)
+        if weight is not None and weight.shape != (num_classes,):
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if options is not None:
+            raise NotImplementedError("LinearCrossEntropyLoss: options are not there: the scores are computed whole")
+        self.num_classes = num_classes
+        self.out_features = out_features
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        self.options = options
+        outputs = gt.Size((num_classes, *out_features)).numel()
+        self.linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The losses, reduced."""
+        outer = (self.num_classes, *self.out_features)
+        bias = self.linear.bias
+        return functional.linear_cross_entropy(
+            input,
+            self.linear.weight.reshape(*outer, -1),
+            target,
+            linear_bias=None if bias is None else bias.reshape(outer),
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def extra_repr(self) -> str:
+        """The sizes and options."""
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, reduction={self.reduction}, "
+            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, options={self.options}"
+        )

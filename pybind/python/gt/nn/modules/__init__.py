@@ -1,0 +1,42 @@
+"""The layers under PyTorch's paths, as `nn.modules.batchnorm._BatchNorm`: this one module is each of PyTorch's files.
+
+`utils` alone is a module of its own.
+"""
+
+import sys
+
+from gt import _absent, nn
+from gt.nn.channels import _InstanceNorm
+from gt.nn.convolution import _ConvNd
+from gt.nn.layers import Dropout as _DropoutNd
+from gt.nn.lazy import LazyModuleMixin
+from gt.nn.loss import _Loss, _WeightedLoss
+from gt.nn.modules import utils
+from gt.nn.normalization import _BatchNorm, _NormBase
+from gt.nn.transformer import _get_activation_fn, _get_clones
+
+# The files that PyTorch has.
+FILES = """
+    activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm lazy linear
+    linear_cross_entropy loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling
+""".split()
+
+_layers = {name: value for name, value in vars(nn).items() if name in nn.__all__ and isinstance(value, type)}
+globals().update({**_layers, **dict.fromkeys(FILES, sys.modules[__name__])})
+
+__all__ = [
+    "LazyModuleMixin",
+    "_BatchNorm",
+    "_ConvNd",
+    "_DropoutNd",
+    "_InstanceNorm",
+    "_Loss",
+    "_NormBase",
+    "_WeightedLoss",
+    "_get_activation_fn",
+    "_get_clones",
+    "utils",
+    *_layers,
+]
+
+__getattr__ = _absent.getter(__name__)

@@ -1,0 +1,19 @@
+"""Modules made without starting values."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from gt.nn.module import Module
+
+__all__ = ["skip_init"]
+
+
+def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Module:
+    """A module for whose values something else cares, as a state dict; here they are drawn, which does no harm."""
+    if not (isinstance(module_cls, type) and issubclass(module_cls, Module)):
+        raise RuntimeError(f"Expected a Module; got {module_cls}")
+    if "device" not in inspect.signature(module_cls).parameters:
+        raise RuntimeError("Module must support a 'device' arg to skip initialization")
+    return module_cls(*args, **kwargs)
