@@ -24,15 +24,25 @@ CRATES := ops shm protocol backends collectives client daemon ctl pybind/src
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
 	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cu' -o -type d -name src)
 
+# libgt: where it is built, and where `make install-libgt` puts it (below DESTDIR, if that is set).
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+LIBGT := $(CARGO_TARGET)/libgt/libgt.so.$(VERSION)
+LIBGT_SONAME := libgt.so.$(firstword $(subst ., ,$(VERSION)))
+LIBGT_INPUTS := Cargo.toml Cargo.lock capi/libgt.map \
+	$(shell find ops shm protocol client capi/src -name '*.rs' -o -name Cargo.toml -o -type d -name src)
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-loom test-miri test-python parity bench lint fmt clean tools lint-tools
+.PHONY: help demo test test-rust test-loom test-miri test-python parity bench lint fmt header libgt install-libgt clean tools lint-tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
-		printf '  make %-12s %s\n' "$$target" "$$words"; done
+		printf '  make %-14s %s\n' "$$target" "$$words"; done
 
 demo: $(VENV)/.stamp-examples ## build, install into .venv, and train on the handwritten digits
 	$(VENV)/bin/python examples/digits.py
@@ -78,6 +88,31 @@ bench: $(BENCH_VENV)/.stamp-bench ## measure against NumPy and PyTorch, in .venv
 
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
 	$(BENCH_VENV)/bin/python -m tests.parity $(PARITY)
+
+header: tools ## write capi/gt.h and capi/libgt.map anew, after a row or a function of the C library was added
+	GT_WRITE_HEADER=1 cargo test --quiet --package gt-capi --test header
+
+libgt: $(LIBGT) ## the library for C, in target/libgt
+
+# rustc gives a shared library a version script of its own, which cannot be joined with one that names versions; so
+# cargo makes an archive, of which the linker keeps what the functions of the header need.
+$(LIBGT): $(LIBGT_INPUTS) | tools
+	cargo build --release --package gt-capi
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ -Wl,-soname,$(LIBGT_SONAME) -Wl,--version-script=capi/libgt.map -Wl,--no-undefined \
+		-Wl,--gc-sections -Wl,-z,relro,-z,now \
+		-Wl,--whole-archive $(CARGO_TARGET)/release/libgt.a -Wl,--no-whole-archive -lgcc_s -lm -lc
+	ln -sf $(@F) $(@D)/$(LIBGT_SONAME)
+	ln -sf $(LIBGT_SONAME) $(@D)/libgt.so
+
+install-libgt: $(LIBGT) ## libgt, gt.h and gt.pc below PREFIX (and DESTDIR)
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)
+	install -m 755 $(LIBGT) $(DESTDIR)$(LIBDIR)
+	ln -sf $(notdir $(LIBGT)) $(DESTDIR)$(LIBDIR)/$(LIBGT_SONAME)
+	ln -sf $(LIBGT_SONAME) $(DESTDIR)$(LIBDIR)/libgt.so
+	install -m 644 capi/gt.h $(DESTDIR)$(INCLUDEDIR)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+		-e 's|@VERSION@|$(VERSION)|' capi/gt.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/gt.pc
 
 clean: ## remove everything that was built or installed
 	rm -rf $(VENV) $(BENCH_VENV) build dist pybind/data pybind/python/gt/*.so .pytest_cache .ruff_cache

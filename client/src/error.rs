@@ -82,7 +82,7 @@ fn failure_text(failure: &Failure, traceback: Option<&str>) -> String {
             text.push_str("\nissued at: ");
             text.push_str(line);
         }
-        None if std::env::var_os("GT_TRACEBACK").is_none() => {
+        None if crate::tape::knows_origins() && std::env::var_os("GT_TRACEBACK").is_none() => {
             text.push_str(" (GT_TRACEBACK=1 names the Python line)");
         }
         None => {}

@@ -113,16 +113,20 @@ pub(crate) fn launch_error(error: ProtocolError) -> Error {
     Error::Launch(error.to_string())
 }
 
+fn at(path: &Path, hello: &Hello) -> gt_protocol::Result<Daemon> {
+    let connection = connect(path, hello)?;
+    Ok(Daemon { connection, private: None, socket: Some(path.display().to_string()) })
+}
+
+/// Connects to the daemon at `path`, and to no other.
+pub(crate) fn connect_at(path: &Path, name: Option<String>) -> Result<Daemon> {
+    at(path, &Hello::new(Role::Client, name)).map_err(launch_error)
+}
+
 /// Connects to the daemon the environment names, the box's, or a private one.
 pub(crate) fn connect_any(name: Option<String>) -> Result<Daemon> {
     let hello = Hello::new(Role::Client, name);
-    let at = |path: &Path| {
-        connect(path, &hello).map(|connection| Daemon {
-            connection,
-            private: None,
-            socket: Some(path.display().to_string()),
-        })
-    };
+    let at = |path: &Path| at(path, &hello);
     if let Some(path) = gt_protocol::path::named_socket_path() {
         return at(&path).map_err(launch_error);
     }

@@ -136,6 +136,24 @@ impl Scope {
     }
 }
 
+/// One builder call over several tensors.
+///
+/// # Errors
+/// No tensors at all, tensors of different sessions, the builder's.
+pub fn build_from<T, R>(
+    tensors: &[&Tensor],
+    build: impl FnOnce(&mut dyn Graph, &[Val]) -> OpResult<T>,
+    take: impl FnOnce(&Scope, T) -> R,
+) -> Result<R> {
+    let Some(first) = tensors.first() else {
+        return Err(OpError::runtime("expected a non-empty list of Tensors").into());
+    };
+    let mut scope = Scope::new(&first.session());
+    let vals = tensors.iter().map(|t| scope.add(t)).collect::<Result<Vec<_>>>()?;
+    let outcome = build(&mut scope, &vals);
+    scope.finish(outcome, take)
+}
+
 /// PyTorch's error of a gradient that needs what was replaced.
 fn stale_text(value: &Value, maker: Option<&Node>) -> String {
     let maker = maker.filter(|node| !node.is_leaf());

@@ -14,6 +14,7 @@ pub use gt_protocol::{PlacementInfo, PlacementLayout, WorkerTraffic};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Submitter, fork};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -136,7 +137,19 @@ impl Session {
     /// # Errors
     /// No daemon to be had, or one of another version.
     pub fn open(name: Option<String>) -> Result<Arc<Session>> {
-        let Daemon { connection, private, socket } = crate::launch::connect_any(name)?;
+        Session::with(crate::launch::connect_any(name)?)
+    }
+
+    /// Connects to the daemon whose socket is at `path`.
+    ///
+    /// # Errors
+    /// No daemon there, or one of another version.
+    pub fn open_at(path: &Path, name: Option<String>) -> Result<Arc<Session>> {
+        Session::with(crate::launch::connect_at(path, name)?)
+    }
+
+    fn with(daemon: Daemon) -> Result<Arc<Session>> {
+        let Daemon { connection, private, socket } = daemon;
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
         let checked = crate::launch::check_workers(workers.len(), private.is_some());
         if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {
@@ -275,7 +288,11 @@ impl Session {
         }
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// Whether the session is open, as [`Session::is_open`]; why not, as an error.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`].
+    pub fn check_open(&self) -> Result<()> {
         if self.is_open() { Ok(()) } else { Err(self.disconnected()) }
     }
 

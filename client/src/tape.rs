@@ -35,6 +35,11 @@ pub fn set_origin_hook(hook: OriginHook) {
     let _ = ORIGIN.set(hook);
 }
 
+/// Whether somebody can tell the line.
+pub(crate) fn knows_origins() -> bool {
+    ORIGIN.get().is_some()
+}
+
 pub(crate) fn origin_of_call() -> Option<String> {
     ORIGIN.get().and_then(|hook| hook())
 }

@@ -86,6 +86,29 @@ impl Session {
         }
     }
 
+    /// A block of the arena for the row-major bytes of a tensor of `meta`, to be filled for [`Session::upload_block`].
+    ///
+    /// # Errors
+    /// A full arena, a session that has ended.
+    pub fn block(&self, meta: Meta) -> Result<ArenaBlock> {
+        self.arena_block(meta.bytes())
+    }
+
+    /// A new tensor with the row-major bytes of `block`, which nobody copies before the daemon does.
+    ///
+    /// # Errors
+    /// A session that has ended.
+    ///
+    /// # Panics
+    /// If `block` has not the bytes of `meta`.
+    pub fn upload_block(self: &Arc<Session>, meta: Meta, block: ArenaBlock) -> Result<Arc<Value>> {
+        assert_eq!(block.len(), meta.bytes(), "the source of an upload has the tensor's bytes");
+        let id = self.allocate(meta)?;
+        let value = Value::new(id, meta, self);
+        let _read = self.write(id, 0, block, meta.bytes())?;
+        Ok(value)
+    }
+
     /// The row-major bytes of `value`, in a block of the arena that is the caller's until dropped.
     ///
     /// # Errors

@@ -47,6 +47,14 @@ impl Scalar {
             Scalar::Float(f) => f != 0.0,
         }
     }
+    /// What a tensor made of it alone holds.
+    pub fn natural_dtype(self) -> DType {
+        match self {
+            Scalar::Bool(_) => DType::Bool,
+            Scalar::Int(_) => DType::I64,
+            Scalar::Float(_) => DType::default_float(),
+        }
+    }
     /// 0 bool, 1 int, 2 float, as [`DType::category`].
     pub fn category(self) -> u8 {
         match self {

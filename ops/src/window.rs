@@ -259,7 +259,11 @@ pub struct Window<'a> {
 }
 
 impl Window<'_> {
-    fn spec(&self, input: &[usize], kernel: &[usize]) -> Result<WindowSpec> {
+    /// The windows of sizes `kernel` over an input of sizes `input`, each one entry an axis.
+    ///
+    /// # Errors
+    /// Sizes that are too small, lists of another length.
+    pub fn spec(&self, input: &[usize], kernel: &[usize]) -> Result<WindowSpec> {
         let rank = input.len();
         if !(1..=WINDOW_AXES_MAX).contains(&rank) || kernel.len() != rank {
             return Err(OpError::runtime(format!("windows of sizes {kernel:?} over an input of sizes {input:?}")));

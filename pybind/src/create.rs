@@ -55,14 +55,6 @@ fn scalar(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Scalar> {
     }
 }
 
-fn natural_dtype(scalar: Scalar) -> DType {
-    match scalar {
-        Scalar::Bool(_) => DType::Bool,
-        Scalar::Int(_) => DType::I64,
-        Scalar::Float(_) => DType::default_float(),
-    }
-}
-
 /// Sizes as arguments, or as `size=`.
 fn size_args(args: &Bound<'_, PyTuple>, size: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<i64>> {
     match size {
@@ -188,7 +180,7 @@ fn full(
     let value = scalar(fill_value, "fill_value")?;
     let shape = build::shape_of(&ints(size)?).or_raise()?;
     let options = Options::of("full", options)?;
-    let dtype = options.dtype.unwrap_or(natural_dtype(value));
+    let dtype = options.dtype.unwrap_or(value.natural_dtype());
     make(py, options, |g| build::full(g, shape, value, dtype))
 }
 

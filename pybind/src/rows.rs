@@ -59,11 +59,6 @@ fn class_loss(
         "none" => LossReduction::None,
         other => return Err(PyValueError::new_err(format!("{other} is not a valid value for reduction"))),
     };
-    if !(0.0..=1.0).contains(&label_smoothing) {
-        return Err(PyRuntimeError::new_err(format!(
-            "label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
-        )));
-    }
     if weight.as_ref().is_some_and(|weight| weight.get().read(py).requires_grad()) {
         return Err(PyRuntimeError::new_err("the derivative for 'weight' is not implemented"));
     }

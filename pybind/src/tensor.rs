@@ -2,7 +2,8 @@
 
 use crate::error::OrRaise;
 use crate::gil::GilCell;
-use gt_client::{Result, Scope, Tensor};
+use gt_client::Tensor;
+pub use gt_client::scope::build_from;
 use gt_ops::error::Result as OpResult;
 use gt_ops::{Graph, Val};
 use pyo3::exceptions::PyRuntimeError;
@@ -86,19 +87,4 @@ impl PyTensor {
         drop(self.write(py, |tensor| tensor.rebind(plan)));
         Ok(())
     }
-}
-
-/// One builder call over several tensors.
-pub fn build_from<T, R>(
-    tensors: &[&Tensor],
-    build: impl FnOnce(&mut dyn Graph, &[Val]) -> OpResult<T>,
-    take: impl FnOnce(&Scope, T) -> R,
-) -> Result<R> {
-    let Some(first) = tensors.first() else {
-        return Err(gt_ops::OpError::runtime("expected a non-empty list of Tensors").into());
-    };
-    let mut scope = Scope::new(&first.session());
-    let vals = tensors.iter().map(|t| scope.add(t)).collect::<Result<Vec<_>>>()?;
-    let outcome = build(&mut scope, &vals);
-    scope.finish(outcome, take)
 }

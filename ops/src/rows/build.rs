@@ -37,6 +37,9 @@ pub fn softmax(g: G<'_>, op: Op, v: Val, axis: i64) -> Result<Val> {
 /// # Errors
 /// Sizes that do not belong together, PyTorch's words.
 pub fn class_loss(g: G<'_>, op: Op, input: Val, target: Val, weight: Option<Val>, spec: LossSpec) -> Result<Val> {
+    if !(0.0..=1.0).contains(&spec.smoothing) {
+        return Err(OpError::runtime(format!("label_smoothing must be between 0.0 and 1.0. Got: {}", spec.smoothing)));
+    }
     let (scores, indices) = (g.meta(input), g.meta(target));
     let rank = scores.shape.rank();
     let dims = scores.shape.dims();

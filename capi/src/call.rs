@@ -1,0 +1,281 @@
+//! Any row of the op table on operands and attributes: which builder a row has, and what it reads.
+
+use gt_ops::build::{self, Index};
+use gt_ops::error::Result;
+use gt_ops::instruction::{LossReduction, LossSpec};
+use gt_ops::rows::build as rows;
+use gt_ops::table::Class;
+use gt_ops::window::{Window, WindowSpec};
+use gt_ops::{Arg, Attrs, DType, Graph, Op, OpError, Scalar, Val};
+
+type G<'a> = &'a mut dyn Graph;
+
+/// What is left out of a box: Python's nothing in `a[::2]`.
+pub(crate) const OMIT: i64 = i64::MIN;
+
+/// What a call says besides its operands: all that any row reads.
+#[derive(Default)]
+pub(crate) struct Given<'a> {
+    pub(crate) dtype: Option<DType>,
+    pub(crate) reduction: Option<LossReduction>,
+    pub(crate) axis: i64,
+    pub(crate) keepdim: bool,
+    pub(crate) causal: bool,
+    pub(crate) shape: &'a [i64],
+    pub(crate) axes: &'a [i64],
+    pub(crate) start: &'a [i64],
+    pub(crate) stop: &'a [i64],
+    pub(crate) step: &'a [i64],
+    pub(crate) kernel: &'a [i64],
+    pub(crate) stride: &'a [i64],
+    pub(crate) padding: &'a [i64],
+    pub(crate) padding_end: &'a [i64],
+    pub(crate) dilation: &'a [i64],
+    pub(crate) groups: i64,
+    pub(crate) ignore_index: Option<i64>,
+    pub(crate) label_smoothing: f64,
+    pub(crate) scale: f64,
+}
+
+impl Given<'_> {
+    /// The names of what was said.
+    pub(crate) fn said(&self) -> impl Iterator<Item = &'static str> {
+        let lists = [
+            (self.shape, "shape"),
+            (self.axes, "axes"),
+            (self.start, "start"),
+            (self.stop, "stop"),
+            (self.step, "step"),
+            (self.kernel, "kernel"),
+            (self.stride, "stride"),
+            (self.padding, "padding"),
+            (self.padding_end, "padding_end"),
+            (self.dilation, "dilation"),
+        ];
+        let others = [
+            (self.dtype.is_some(), "dtype"),
+            (self.reduction.is_some(), "reduction"),
+            (self.axis != 0, "axis"),
+            (self.keepdim, "keepdim"),
+            (self.causal, "causal"),
+            (self.groups != 0, "groups"),
+            (self.ignore_index.is_some(), "ignore_index"),
+            (self.label_smoothing != 0.0, "label_smoothing"),
+            (self.scale != 0.0, "scale"),
+        ];
+        let lists = lists.into_iter().map(|(list, name)| (!list.is_empty(), name));
+        lists.chain(others).filter(|(said, _)| *said).map(|(_, name)| name)
+    }
+
+    fn loss(&self) -> LossSpec {
+        LossSpec {
+            reduction: self.reduction.unwrap_or(LossReduction::Mean),
+            // No class has this index.
+            ignore_index: self.ignore_index.unwrap_or(i64::MIN),
+            smoothing: self.label_smoothing,
+        }
+    }
+
+    /// The box that `start`, `stop` and `step` cut out, an entry an axis; axes without are whole.
+    fn parts(&self) -> Vec<Index> {
+        let count = self.start.len().max(self.stop.len()).max(self.step.len());
+        let at = |list: &[i64], i: usize| list.get(i).copied().filter(|i| *i != OMIT);
+        (0..count)
+            .map(|i| Index::Range { start: at(self.start, i), stop: at(self.stop, i), step: at(self.step, i) })
+            .collect()
+    }
+
+    /// How windows lie; what is not said is neutral, but `stride` is `otherwise`.
+    fn window<'a>(&'a self, otherwise: &'a [i64]) -> Window<'a> {
+        fn or<'a>(list: &'a [i64], otherwise: &'a [i64]) -> &'a [i64] {
+            if list.is_empty() { otherwise } else { list }
+        }
+        Window {
+            stride: or(self.stride, otherwise),
+            low: or(self.padding, &[0]),
+            high: or(self.padding_end, or(self.padding, &[0])),
+            dilation: or(self.dilation, &[1]),
+            groups: if self.groups == 0 { 1 } else { self.groups },
+        }
+    }
+}
+
+const WINDOWS: &[&str] = &["stride", "padding", "padding_end", "dilation"];
+
+/// The attributes that a row reads, by name.
+pub(crate) fn reads(op: Op) -> Vec<&'static str> {
+    let windows = |more: &[&'static str]| WINDOWS.iter().chain(more).copied().collect();
+    match (op.row().class, op) {
+        (Class::Reduction | Class::ArgReduction, _) => vec!["axes", "keepdim"],
+        (_, Op::Cast) => vec!["dtype"],
+        (_, Op::Reshape | Op::Expand) => vec!["shape"],
+        (_, Op::Permute) => vec!["axes"],
+        (_, Op::Slice | Op::SliceScatter) => vec!["start", "stop", "step"],
+        (Class::Concatenation | Class::Gather | Class::Scatter | Class::Scan | Class::Sort, _) => vec!["axis"],
+        (_, Op::Softmax | Op::LogSoftmax) => vec!["axis"],
+        (Class::Convolution, Op::ConvolutionInput) => windows(&["groups", "shape"]),
+        (Class::Convolution, Op::ConvolutionWeight) => windows(&["groups", "kernel"]),
+        (Class::Convolution, _) => windows(&["groups"]),
+        (Class::Pooling, Op::SumPoolInput) => windows(&["kernel", "shape"]),
+        (Class::Pooling, _) => windows(&["kernel"]),
+        (Class::Creation | Class::Random, _) => vec!["shape", "dtype"],
+        (_, Op::CrossEntropy | Op::CrossEntropyBackward) => vec!["reduction", "ignore_index", "label_smoothing"],
+        (_, Op::NllLoss | Op::NllLossBackward) => vec!["reduction", "ignore_index"],
+        (_, Op::Attention | Op::AttentionBackward) => vec!["causal", "scale"],
+        _ => Vec::new(),
+    }
+}
+
+/// Operands that are all tensors.
+fn tensors(op: Op, operands: &[Arg]) -> Result<Vec<Val>> {
+    let tensor = |(i, arg): (usize, &Arg)| match arg {
+        Arg::Val(v) => Ok(*v),
+        Arg::Scalar(_) => Err(OpError::type_(format!("{}: operand {i} must be a tensor", op.name()))),
+    };
+    operands.iter().enumerate().map(tensor).collect()
+}
+
+fn numbers(op: Op, operands: &[Arg]) -> Result<Vec<Scalar>> {
+    let number = |(i, arg): (usize, &Arg)| match arg {
+        Arg::Scalar(s) => Ok(*s),
+        Arg::Val(_) => Err(OpError::type_(format!("{}: operand {i} must be a number", op.name()))),
+    };
+    operands.iter().enumerate().map(number).collect()
+}
+
+/// What `op` makes of `operands`: promoted, broadcast and with negative axes, as PyTorch does.
+///
+/// # Errors
+/// Operands or attributes that the row does not take, and whatever its builder refuses.
+pub(crate) fn call(g: G<'_>, op: Op, operands: &[Arg], given: &Given<'_>) -> Result<Val> {
+    let row = op.row();
+    let reads = reads(op);
+    if let Some(name) = given.said().find(|name| !reads.contains(name)) {
+        return Err(OpError::type_(format!("{}: takes no attribute {name}", row.name)));
+    }
+    // The last operand of a loss over classes, its weights, may be left out too.
+    let loss = matches!(op, Op::CrossEntropy | Op::NllLoss);
+    let (least, most) = match op {
+        Op::Cat => (1, usize::MAX),
+        _ if loss => (2, 3),
+        _ => (row.operands as usize, (row.operands + row.optional) as usize),
+    };
+    if operands.len() < least || operands.len() > most {
+        return Err(OpError::type_(format!("{}: takes {least} operands, but {} were given", row.name, operands.len())));
+    }
+    match row.class {
+        Class::Elementwise => build::elementwise(g, op, operands),
+        Class::Select => match operands {
+            [Arg::Val(condition), yes, no] => build::where_(g, *condition, *yes, *no),
+            _ => Err(OpError::type_(format!("{}: the condition must be a tensor", row.name))),
+        },
+        Class::Creation | Class::Random => create(g, op, &numbers(op, operands)?, given),
+        Class::SliceScatter => match operands {
+            [Arg::Val(base), source] => build::set_index(g, *base, &given.parts(), *source),
+            _ => Err(OpError::type_(format!("{}: operand 0 must be a tensor", row.name))),
+        },
+        Class::Rows if !loss && !matches!(op, Op::Softmax | Op::LogSoftmax | Op::Attention) => {
+            let attrs = raw_rows(g, op, operands, given);
+            g.emit(op, operands, attrs)
+        }
+        _ => of_tensors(g, op, &tensors(op, operands)?, given),
+    }
+}
+
+/// A row of which every operand is a tensor.
+fn of_tensors(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
+    let axes = Some(given.axes).filter(|axes| !axes.is_empty());
+    match (op.row().class, op) {
+        (Class::Cast, _) => match given.dtype {
+            Some(dtype) => build::cast(g, v[0], dtype),
+            None => Err(OpError::type_("cast: needs the attribute dtype")),
+        },
+        (Class::Reduction, _) => build::reduce(g, op, v[0], axes, given.keepdim),
+        (Class::ArgReduction, _) => match given.axes {
+            [] => build::arg_reduce(g, op, v[0], None, given.keepdim),
+            [axis] => build::arg_reduce(g, op, v[0], Some(*axis), given.keepdim),
+            _ => Err(OpError::value(format!("{}: reduces one axis, or all", op.name()))),
+        },
+        (_, Op::Reshape) => build::reshape(g, v[0], given.shape),
+        (_, Op::Expand) => build::expand(g, v[0], given.shape),
+        (_, Op::Permute) => build::permute(g, v[0], given.axes),
+        (_, Op::Slice) => build::index(g, v[0], &given.parts()),
+        (_, Op::Cat) => build::cat(g, v, given.axis),
+        (_, Op::Matmul) => build::matmul(g, v[0], v[1]),
+        (Class::Convolution | Class::Pooling, _) => windows(g, op, v, given),
+        (Class::Gather | Class::Scatter | Class::Scan | Class::Sort, _) => build::along(g, op, given.axis, v),
+        (_, Op::Softmax | Op::LogSoftmax) => rows::softmax(g, op, v[0], given.axis),
+        (_, Op::CrossEntropy | Op::NllLoss) => rows::class_loss(g, op, v[0], v[1], v.get(2).copied(), given.loss()),
+        (_, Op::Attention) => {
+            let scale = Some(given.scale).filter(|scale| *scale != 0.0);
+            rows::attention(g, [v[0], v[1], v[2]], v.get(3).copied(), given.causal, scale)
+        }
+        _ => {
+            let operands: Vec<Arg> = v.iter().map(|v| Arg::Val(*v)).collect();
+            g.emit(op, &operands, Attrs::None)
+        }
+    }
+}
+
+fn create(g: G<'_>, op: Op, numbers: &[Scalar], given: &Given<'_>) -> Result<Val> {
+    let shape = build::shape_of(given.shape)?;
+    let operands: Vec<Arg> = numbers.iter().map(|number| Arg::Scalar(*number)).collect();
+    // The widest of the numbers.
+    let natural = numbers.iter().copied().max_by_key(|number| number.category()).map(Scalar::natural_dtype);
+    match op {
+        Op::Rand | Op::Randn | Op::Randint => {
+            let dtype = given.dtype.or(natural).unwrap_or_else(DType::default_float);
+            build::random(g, op, &operands, shape, dtype)
+        }
+        _ => {
+            let dtype = given.dtype.or(natural).unwrap_or_else(DType::default_float);
+            g.emit(op, &operands, Attrs::Create { shape, dtype })
+        }
+    }
+}
+
+/// The sizes of axes from the third on.
+fn sizes(g: G<'_>, v: Val) -> Vec<usize> {
+    g.meta(v).shape.dims().iter().skip(2).copied().collect()
+}
+
+fn given_sizes(op: Op, name: &str, list: &[i64]) -> Result<Vec<usize>> {
+    let wrong = |_| OpError::value(format!("{}: {name} {list:?} has a negative size", op.name()));
+    list.iter().map(|size| usize::try_from(*size).map_err(wrong)).collect()
+}
+
+fn windows(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
+    let each = given.window(&[1]);
+    // A pool's windows lie side by side unless something else is said.
+    let apart = given.window(given.kernel);
+    let kernel = || given_sizes(op, "kernel", given.kernel);
+    if op.row().class == Class::Pooling && given.kernel.is_empty() {
+        return Err(OpError::type_(format!("{}: needs the attribute kernel", op.name())));
+    }
+    let spec: WindowSpec = match op {
+        Op::Convolution => return gt_ops::window::build_convolution(g, v[0], v[1], v.get(2).copied(), &each),
+        Op::ConvolutionInput => return gt_ops::window::build_transposed(g, v[0], v[1], given.shape, &each),
+        Op::ConvolutionWeight => each.spec(&sizes(g, v[0]), &kernel()?)?,
+        Op::MaxPoolInput => apart.spec(&sizes(g, v[1]), &kernel()?)?,
+        Op::SumPoolInput => apart.spec(&given_sizes(op, "shape", given.shape)?, &kernel()?)?,
+        _ => return gt_ops::window::build_pool(g, op, v[0], given.kernel, &apart),
+    };
+    let operands: Vec<Arg> = v.iter().map(|v| Arg::Val(*v)).collect();
+    g.emit(op, &operands, Attrs::Window(Box::new(spec)))
+}
+
+/// The attributes of a row on rows whose operands are taken as they are.
+fn raw_rows(g: G<'_>, op: Op, operands: &[Arg], given: &Given<'_>) -> Attrs {
+    match op {
+        Op::CrossEntropyBackward | Op::NllLossBackward => Attrs::Loss(given.loss()),
+        Op::AttentionBackward => {
+            let features = match operands.get(1) {
+                Some(Arg::Val(query)) => g.meta(*query).shape.dims().last().copied().unwrap_or(1),
+                _ => 1,
+            };
+            let scale = if given.scale == 0.0 { 1.0 / (features as f64).sqrt() } else { given.scale };
+            Attrs::Attention { causal: given.causal, scale }
+        }
+        _ => Attrs::None,
+    }
+}

@@ -1,0 +1,284 @@
+//! Tensors: made from bytes, asked about, read and replaced.
+
+use crate::dtype::{self, gt_dtype};
+use crate::session::{gt_session, inner};
+use crate::status::{Failure, Result, gt_status, guard, reading, result_at, slice_at, value_or};
+use gt_client::Tensor;
+use gt_client::transfer::Source;
+use gt_ops::{DType, Meta, OpError, build};
+use std::ffi::c_void;
+use std::sync::{PoisonError, RwLock};
+
+/// A tensor in the daemon.
+///
+/// Elements belong to one tensor alone: what an operation returns shares them with no other, so there are no views, and
+/// only gt_tensor_assign() changes a tensor that exists. Threads may use one tensor at a time as they like; freeing it
+/// is for the last of them.
+pub struct gt_tensor {
+    handle: RwLock<Tensor>,
+}
+
+impl gt_tensor {
+    pub(crate) fn wrap(tensor: Tensor) -> *mut gt_tensor {
+        Box::into_raw(Box::new(gt_tensor { handle: RwLock::new(tensor) }))
+    }
+
+    /// Looks at the handle. Nothing that waits happens in `look`.
+    pub(crate) fn read<R>(&self, look: impl FnOnce(&Tensor) -> R) -> R {
+        look(&self.handle.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the handle. Nothing that waits happens in `change`; what it returns is dropped outside the lock.
+    pub(crate) fn write<R>(&self, change: impl FnOnce(&mut Tensor) -> R) -> R {
+        change(&mut self.handle.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its present value and place on the tape.
+    pub(crate) fn snapshot(&self) -> Result<Tensor> {
+        Ok(self.read(Tensor::snapshot)?)
+    }
+}
+
+/// A tensor's present value and place on the tape.
+///
+/// # Safety
+/// `tensor` is NULL or a tensor that is not freed meanwhile.
+pub(crate) unsafe fn snapshot(tensor: *const gt_tensor, name: &str) -> Result<Tensor> {
+    // SAFETY: as the caller promises.
+    unsafe { reading(tensor, name) }?.snapshot()
+}
+
+/// The shape and dtype that a caller asks for.
+///
+/// # Safety
+/// `shape` is NULL or points to `ndim` numbers.
+pub(crate) unsafe fn meta_of(dtype: gt_dtype, shape: *const i64, ndim: usize) -> Result<Meta> {
+    // SAFETY: as the caller promises.
+    let sizes = unsafe { slice_at(shape, ndim, "shape") }?;
+    Ok(Meta::new(build::shape_of(sizes)?, dtype::given(dtype)?))
+}
+
+fn wrong_size(name: &str, got: usize, meta: &Meta) -> Failure {
+    Failure::argument(format!(
+        "{name} has {got} bytes, but {} elements of {} in shape {} have {}",
+        meta.shape.numel(),
+        meta.dtype,
+        meta.shape,
+        meta.bytes()
+    ))
+}
+
+/// Makes a tensor of the elements at `data`, which lie in row-major order without gaps.
+///
+/// `bytes` is what is there to read, and must be what the shape and dtype take: that is checked. GT_BOOL elements are
+/// bytes 0 and 1, GT_FLOAT16 and GT_BFLOAT16 their bits. `shape` may be NULL where `ndim` is 0: a tensor of one element
+/// without axes. The elements were copied when the call returns. The tensor is the caller's, to be freed with
+/// gt_tensor_free().
+///
+/// Errors: GT_ERROR_ARGUMENT, GT_ERROR_VALUE for an impossible shape, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_from_data(
+    session: *const gt_session,
+    dtype: gt_dtype,
+    shape: *const i64,
+    ndim: usize,
+    data: *const c_void,
+    bytes: usize,
+    tensor: *mut *mut gt_tensor,
+) -> gt_status {
+    guard(|| {
+        // SAFETY: the caller's pointers, as the header asks for them.
+        let (out, session, meta, data) = unsafe {
+            (
+                result_at(tensor, std::ptr::null_mut(), "tensor")?,
+                inner(session)?,
+                meta_of(dtype, shape, ndim)?,
+                slice_at(data.cast::<u8>(), bytes, "data")?,
+            )
+        };
+        if bytes != meta.bytes() {
+            return Err(wrong_size("data", bytes, &meta));
+        }
+        if meta.dtype == DType::Bool && data.iter().any(|byte| *byte > 1) {
+            return Err(Failure::argument("an element of GT_BOOL is neither 0 nor 1"));
+        }
+        let value = session.upload(meta, Source::from(data))?;
+        *out = gt_tensor::wrap(Tensor::new(value, None));
+        Ok(())
+    })
+}
+
+/// Frees a handle; NULL is no error. The daemon frees the tensor when nothing needs it any more: no other handle, and
+/// no gradient that is still to be computed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_free(tensor: *mut gt_tensor) {
+    guard(|| {
+        if !tensor.is_null() {
+            // SAFETY: made by `gt_tensor::wrap`, and not used again, as the header asks.
+            drop(unsafe { Box::from_raw(tensor) });
+        }
+        Ok(())
+    });
+}
+
+/// The number of axes; 0 of NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_ndim(tensor: *const gt_tensor) -> usize {
+    // SAFETY: the caller's tensor, or NULL.
+    value_or(0, || unsafe { meta(tensor) }.map(|meta| meta.shape.rank()))
+}
+
+/// The size of an axis, a negative one counting from the last; -1 of NULL or an axis that is not there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_size(tensor: *const gt_tensor, axis: i64) -> i64 {
+    value_or(-1, || {
+        // SAFETY: the caller's tensor, or NULL.
+        let shape = unsafe { meta(tensor) }?.shape;
+        let size = shape.dims().get(shape.axis(axis)?).copied();
+        size.map(|size| size as i64).ok_or_else(|| OpError::index("the tensor has no axes").into())
+    })
+}
+
+/// Writes the sizes of the axes to `shape`, which has room for GT_NDIM_MAX, and returns how many there are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_shape(tensor: *const gt_tensor, shape: *mut i64) -> usize {
+    value_or(0, || {
+        // SAFETY: the caller's tensor, or NULL.
+        let sizes = unsafe { meta(tensor) }?.shape;
+        for (i, size) in sizes.dims().iter().enumerate() {
+            // SAFETY: the caller's room for as many as a tensor can have, as the header asks.
+            *unsafe { result_at(shape.wrapping_add(i), 0, "shape") }? = *size as i64;
+        }
+        Ok(sizes.rank())
+    })
+}
+
+/// The number of elements; 0 of NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_numel(tensor: *const gt_tensor) -> usize {
+    // SAFETY: the caller's tensor, or NULL.
+    value_or(0, || unsafe { meta(tensor) }.map(|meta| meta.shape.numel()))
+}
+
+/// The bytes of all elements; 0 of NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_bytes(tensor: *const gt_tensor) -> usize {
+    // SAFETY: the caller's tensor, or NULL.
+    value_or(0, || unsafe { meta(tensor) }.map(|meta| meta.bytes()))
+}
+
+/// The type of the elements; 0 of NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_dtype(tensor: *const gt_tensor) -> gt_dtype {
+    // SAFETY: the caller's tensor, or NULL.
+    value_or(0, || unsafe { meta(tensor) }.map(|meta| dtype::constant(meta.dtype)))
+}
+
+/// The shape and dtype of a tensor.
+///
+/// # Safety
+/// `tensor` is NULL or a tensor that is not freed meanwhile.
+unsafe fn meta(tensor: *const gt_tensor) -> Result<Meta> {
+    // SAFETY: as the caller promises.
+    Ok(unsafe { reading(tensor, "tensor") }?.read(Tensor::meta))
+}
+
+/// Waits for the elements and copies them to `data`, in row-major order without gaps. `bytes` must be those of
+/// gt_tensor_bytes(). gt_tensor_fetch() does without the copy.
+///
+/// Errors: what went wrong in computing the tensor, as GT_ERROR_INDEX for an index that was out of range;
+/// GT_ERROR_ARGUMENT, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_read(tensor: *const gt_tensor, data: *mut c_void, bytes: usize) -> gt_status {
+    guard(|| {
+        // SAFETY: the caller's tensor.
+        let value = unsafe { snapshot(tensor, "tensor") }?.value()?;
+        if bytes != value.meta().bytes() {
+            return Err(wrong_size("data", bytes, value.meta()));
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's room for so many bytes.
+        let _first = unsafe { result_at(data.cast::<u8>(), 0, "data") }?;
+        let block = value.session().download(&value)?;
+        // SAFETY: the block has the tensor's bytes and the daemon is done with it; the caller's room has as many.
+        unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), data.cast::<u8>(), bytes) };
+        Ok(())
+    })
+}
+
+/// Waits for the only element of a tensor and converts it to a double.
+///
+/// Errors: as gt_tensor_read(); GT_ERROR_RUNTIME for a tensor of more elements, or of none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_item(tensor: *const gt_tensor, number: *mut f64) -> gt_status {
+    guard(|| {
+        // SAFETY: the caller's tensor and room for a number.
+        let (tensor, out) = unsafe { (snapshot(tensor, "tensor")?, result_at(number, 0.0, "number")?) };
+        *out = f64::from_le_bytes(one_element(&tensor, DType::F64)?);
+        Ok(())
+    })
+}
+
+/// Waits for the only element of a tensor and converts it to an integer; fractions are cut off.
+///
+/// Errors: as gt_tensor_item().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_item_int(tensor: *const gt_tensor, number: *mut i64) -> gt_status {
+    guard(|| {
+        // SAFETY: the caller's tensor and room for a number.
+        let (tensor, out) = unsafe { (snapshot(tensor, "tensor")?, result_at(number, 0, "number")?) };
+        *out = i64::from_le_bytes(one_element(&tensor, DType::I64)?);
+        Ok(())
+    })
+}
+
+/// The bytes of the only element, as `dtype`, which has eight.
+pub(crate) fn one_element(tensor: &Tensor, dtype: DType) -> Result<[u8; 8]> {
+    let count = tensor.meta().shape.numel();
+    if count != 1 {
+        return Err(OpError::runtime(format!("a Tensor with {count} elements cannot be converted to Scalar")).into());
+    }
+    let value = tensor.at(None)?.apply(|g, v| build::cast(g, v, dtype))?.value()?;
+    let mut bytes = [0; 8];
+    value.session().download(&value)?.read(&mut bytes);
+    Ok(bytes)
+}
+
+/// Replaces the elements of `tensor` by those of `source`, converted to its dtype and repeated to its shape.
+///
+/// This is PyTorch's `tensor.copy_(source)`, and how parameters are trained: with recording off (see
+/// gt_set_grad_enabled()), compute the new value and assign it. `source` is not changed.
+///
+/// Errors: GT_ERROR_RUNTIME for shapes that do not fit, and for a leaf that requires a gradient while recording is on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const gt_tensor) -> gt_status {
+    guard(|| {
+        // SAFETY: the caller's tensors.
+        let (tensor, source) = unsafe { (reading(tensor, "tensor")?, snapshot(source, "source")?) };
+        tensor.read(Tensor::check_in_place)?;
+        let meta = tensor.read(Tensor::meta);
+        let sizes: Vec<i64> = meta.shape.dims().iter().map(|size| *size as i64).collect();
+        let new = source.apply(|g, v| {
+            let v = build::cast(g, v, meta.dtype)?;
+            if g.meta(v).shape == meta.shape { Ok(v) } else { build::expand(g, v, &sizes) }
+        })?;
+        let plan = tensor.read(|tensor| tensor.plan_rebind(new, None))?;
+        drop(tensor.write(|tensor| tensor.rebind(plan)));
+        Ok(())
+    })
+}
+
+/// Another tensor with the same elements, through which gradients flow. Nothing is copied: only handles differ.
+///
+/// Errors: GT_ERROR_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_tensor_clone(tensor: *const gt_tensor, clone: *mut *mut gt_tensor) -> gt_status {
+    guard(|| {
+        // SAFETY: the caller's tensor and room for a handle.
+        let (out, tensor) = unsafe { (result_at(clone, std::ptr::null_mut(), "clone")?, snapshot(tensor, "tensor")?) };
+        *out = gt_tensor::wrap(tensor.copied()?);
+        Ok(())
+    })
+}
