@@ -79,7 +79,7 @@ def _methods() -> str:
     lines = []
     methods = {method.__name__ for method in (*_composites.TENSOR_METHODS, *_placement.TENSOR_METHODS)}
     for name in sorted({*gt._functions, *methods}):
-        if not hasattr(gt.Tensor, name):
+        if not callable(getattr(gt.Tensor, name, None)):
             continue
         if name in _ops.ALIASES:
             target = _ops.ALIASES[name]

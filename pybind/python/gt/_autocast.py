@@ -158,4 +158,25 @@ def is_autocast_cpu_enabled() -> bool:
     return is_autocast_enabled("cpu")
 
 
-FUNCTIONS = (is_autocast_enabled, is_autocast_cpu_enabled, get_autocast_dtype)
+def get_autocast_cpu_dtype() -> _gt.dtype:
+    """`get_autocast_dtype("cpu")`."""
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype() -> _gt.dtype:
+    """`get_autocast_dtype("cuda")`."""
+    return get_autocast_dtype("cuda")
+
+
+def clear_autocast_cache() -> None:
+    """Nothing to do: what was cast is not kept."""
+
+
+FUNCTIONS = (
+    is_autocast_enabled,
+    is_autocast_cpu_enabled,
+    get_autocast_dtype,
+    get_autocast_cpu_dtype,
+    get_autocast_gpu_dtype,
+    clear_autocast_cache,
+)

@@ -19,16 +19,16 @@ OUT = frozenset(
     bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil cholesky
     cholesky_inverse cholesky_solve clamp clamp_max clamp_min clip column_stack concat concatenate conj_physical
     copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack eq erf erfc
-    erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather gcd ge geqrf greater
+    erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather gcd ge geqrf ger greater
     greater_equal gt heaviside histc histogram hstack hypot i0 igamma igammac index_add index_copy index_reduce
     index_select inner inverse isin isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log log10
     log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit
     logsumexp lt lu lu_solve lu_unpack masked_select matmul matrix_power max maximum mean min minimum mm mode msort mul
     multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow_copy ne neg negative
-    nextafter nonzero nonzero_static norm normal not_equal ormqr outer polygamma pow prod qr quantile rad2deg randperm
-    reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce searchsorted sgn sigmoid sign
-    signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square stack std sub subtract sum svd take
-    take_along_dim tan tanh tensordot topk triangular_solve tril triu true_divide trunc var vdot vstack where xlogy
+    nextafter nonzero nonzero_static norm normal not_equal orgqr ormqr outer polygamma pow prod qr quantile rad2deg
+    randperm reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce searchsorted sgn
+    sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square stack std sub subtract sum svd
+    take take_along_dim tan tanh tensordot topk triangular_solve tril triu true_divide trunc var vdot vstack where xlogy
     """.split()
 )
 # Those whose `out` has the dtype of the result.

@@ -43,6 +43,7 @@ ALIASES = {
     "row_stack": "vstack",
     "igamma": "gammainc",
     "igammac": "gammaincc",
+    "ger": "outer",
 }
 
 # Methods that are functions too.

@@ -143,8 +143,31 @@ def is_nonzero(input: Tensor) -> bool:
     return bool(input)
 
 
-METHODS = (is_complex, is_conj, is_neg, is_inference, is_signed, is_same_size, is_nonzero)
+def is_distributed(input: Tensor) -> bool:
+    """Whether it is a part of something that several processes hold: never."""
+    return False
+
+
+def to_dense(self: Tensor, dtype: _gt.dtype | None = None, *, masked_grad: bool = True) -> Tensor:
+    """The tensor itself, as all are dense, in a dtype."""
+    return self if dtype is None else self.to(dtype)
+
+
+def sparse_dim(self: Tensor) -> int:
+    """How many axes are sparse: none."""
+    return 0
+
+
+def dense_dim(self: Tensor) -> int:
+    """How many axes are dense: all."""
+    return self.ndim
+
+
+METHODS = (is_distributed, is_complex, is_conj, is_neg, is_inference, is_signed, is_same_size, is_nonzero)
 TENSOR_METHODS = (
+    to_dense,
+    sparse_dim,
+    dense_dim,
     __dlpack__,
     __dlpack_device__,
     __array_namespace__,
@@ -174,6 +197,7 @@ PROPERTIES = {
     "is_quantized": False,
     "is_mkldnn": False,
     "is_nested": False,
+    "name": None,
     "layout": _layouts.strided,
 }
 
@@ -237,7 +261,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     return _gt.from_numpy(np.from_dlpack(ext_tensor))
 
 
-FUNCTIONS = (from_dlpack, asarray, scalar_tensor, frombuffer, is_storage, typename)
+FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_storage, typename)
 
 
 class _TypedTensor(type):

@@ -17,6 +17,7 @@ _settings: dict[str, Any] = {
     "deterministic": False,
     "warn_only": False,
     "precision": "highest",
+    "warn_always": False,
 }
 
 
@@ -94,6 +95,68 @@ def set_flush_denormal(mode: bool) -> bool:
     return False
 
 
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """`use_deterministic_algorithms` by a number or name: 0 "default", 1 "warn", 2 "error"."""
+    names = {"default": 0, "warn": 1, "error": 2}
+    if isinstance(debug_mode, str):
+        if debug_mode not in names:
+            raise RuntimeError(
+                f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}"
+            )
+        debug_mode = names[debug_mode]
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    use_deterministic_algorithms(debug_mode > 0, warn_only=debug_mode == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    """Which of them was set."""
+    return 0 if not _settings["deterministic"] else 1 if _settings["warn_only"] else 2
+
+
+def set_warn_always(b: bool) -> None:
+    """Asks for warnings each time, which Python's filters decide."""
+    _settings["warn_always"] = bool(b)
+
+
+def is_warn_always_enabled() -> bool:
+    """Whether that was asked for."""
+    return _settings["warn_always"]
+
+
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """`autograd.set_detect_anomaly` under another name."""
+    _gt.set_anomaly(bool(mode), bool(check_nan))
+
+
+def _anomaly() -> tuple[bool, bool]:
+    found = _gt.set_anomaly(False, True)
+    _gt.set_anomaly(*found)
+    return found
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether operations remember the line that recorded them, and `backward()` names it."""
+    return _anomaly()[0]
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether such a `backward()` raises where a gradient is not a number."""
+    return _anomaly()[1]
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """`set_default_dtype` by a type of tensors, as `gt.DoubleTensor`, or its name."""
+    from gt._placement import TYPED
+
+    name = t if isinstance(t, str) else getattr(t, "__name__", "")
+    typed = TYPED.get(name.removeprefix("torch.").removeprefix("gt."))
+    if typed is None or not typed.dtype.is_floating_point:
+        what = "invalid type object: " if typed is None else ""
+        raise TypeError(f"{what}only floating-point types are supported as the default type")
+    _gt.set_default_dtype(typed.dtype)
+
+
 FUNCTIONS = (
     set_default_device,
     get_default_device,
@@ -107,4 +170,12 @@ FUNCTIONS = (
     set_float32_matmul_precision,
     get_float32_matmul_precision,
     set_flush_denormal,
+    set_deterministic_debug_mode,
+    get_deterministic_debug_mode,
+    set_warn_always,
+    is_warn_always_enabled,
+    set_anomaly_enabled,
+    is_anomaly_enabled,
+    is_anomaly_check_nan_enabled,
+    set_default_tensor_type,
 )

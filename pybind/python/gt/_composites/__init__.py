@@ -12,6 +12,7 @@ from gt._composites import (
     counting,
     creation,
     distances,
+    each,
     kinds,
     masks,
     matrices,
@@ -26,6 +27,7 @@ from gt._composites import (
     sorting,
     special,
     sums,
+    windows,
 )
 
 _MODULES = (
@@ -48,6 +50,8 @@ _MODULES = (
     counting,
     special,
     random,
+    windows,
+    each,
 )
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)
 TENSOR_METHODS = tuple(function for module in _MODULES for function in getattr(module, "TENSOR_METHODS", ()))

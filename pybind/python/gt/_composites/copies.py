@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import gt
 from gt import _gt
+from gt._composites import kinds
 from gt._composites.common import check_rank
 from gt._forms import write
 from gt._gt import Tensor
@@ -108,8 +109,13 @@ def _h(self: Tensor) -> Tensor:
     return self.mT if self.ndim else self
 
 
+def _imag(self: Tensor) -> NoReturn:  # noqa: ARG001
+    """Raises: there are no complex numbers."""
+    raise TypeError("imag is not implemented for tensors with non-complex dtypes.")
+
+
 METHODS = (split_with_sizes, unsafe_split, unsafe_split_with_sizes, unsafe_chunk, narrow_copy, adjoint)
 TENSOR_METHODS = (reshape_as, *map(_becomes, _BECOMES))
 IN_PLACE = ()
 FUNCTIONS = (fill, alias_copy, unravel_index, *map(_copy_of, _VIEWS))
-PROPERTIES = {"H": _h, "mH": adjoint}
+PROPERTIES = {"H": _h, "mH": adjoint, "real": kinds.real, "imag": _imag}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from gt import _gt
 from gt._composites.common import check_rank
 from gt._forms import write
 from gt._gt import Tensor
+from gt._types import Size
 
 
 def logspace(
@@ -24,6 +27,26 @@ def logspace(
     powers = _gt.full((), base, dtype=_gt.float64) ** exponents
     made = _gt.tensor(powers, dtype=dtype, **options)
     return made if out is None else write("logspace", out, made)
+
+
+def range(start: float, end: float, step: float = 1, *, out: Tensor | None = None, **options: Any) -> Tensor:
+    """The numbers from `start` to `end`, one of them if the steps lead there; floats unless a dtype is given."""
+    warnings.warn(
+        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
+        "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
+        UserWarning,
+        stacklevel=2,
+    )
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    dtype = options.pop("dtype", None) or (_gt.get_default_dtype() if out is None else out.dtype)
+    if not dtype.is_floating_point:
+        start, step = int(start), int(step)
+    places = _gt.arange(math.floor((end - start) / step) + 1)
+    made = _gt.tensor((places.double() if dtype.is_floating_point else places) * step + start, dtype=dtype, **options)
+    return made if out is None else write("range", out, made)
 
 
 def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
@@ -114,7 +137,14 @@ def new_full(self: Tensor, size: Sequence[int], fill_value: complex, **options: 
     return _gt.full(size, fill_value, **_like(self, options))
 
 
+def new(self: Tensor, *data: Any, device: Any = None) -> Tensor:
+    """A tensor of this one's dtype, of a size or of data; `new_empty` and `new_tensor` say which."""
+    sizes = len(data) != 1 or isinstance(data[0], int | Size)
+    made = Tensor(*data, device=device) if sizes else _gt.tensor(data[0], device=device)
+    return made.to(self.dtype)
+
+
 METHODS = ()
-TENSOR_METHODS = (new_tensor, new_empty, new_empty_strided, new_zeros, new_ones, new_full)
+TENSOR_METHODS = (new, new_tensor, new_empty, new_empty_strided, new_zeros, new_ones, new_full)
 IN_PLACE = ()
-FUNCTIONS = (logspace, empty_strided, empty_permuted, randint_like, tril_indices, triu_indices, vander)
+FUNCTIONS = (logspace, range, empty_strided, empty_permuted, randint_like, tril_indices, triu_indices, vander)

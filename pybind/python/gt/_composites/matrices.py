@@ -95,6 +95,11 @@ def triangular_solve(
     return gt.linalg.factored.triangular_solve(b, A, upper, transpose, unitriangular)
 
 
+def orgqr(input: Tensor, input2: Tensor) -> Tensor:
+    """`linalg.householder_product` under its older name."""
+    return gt.linalg.householder_product(input, input2)
+
+
 def geqrf(input: Tensor) -> tuple[Tensor, Tensor]:
     """Matrices as reflections and upper triangles, packed as LAPACK does; `linalg.householder_product` gives Q."""
     return gt.linalg.factored.geqrf(input)
@@ -157,6 +162,7 @@ METHODS = (
     lu,
     lu_solve,
     geqrf,
+    orgqr,
     ormqr,
     triangular_solve,
 )

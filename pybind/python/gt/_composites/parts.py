@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -212,6 +213,24 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
     return resize_(self, the_template.shape, memory_format=memory_format)
 
 
+def resize(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+    """`reshape`, under a name that PyTorch warns of."""
+    warnings.warn("non-inplace resize is deprecated", stacklevel=2)
+    shape = list(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else list(sizes)
+    if math.prod(shape) != self.numel():
+        raise RuntimeError(
+            f"requested resize to {'x'.join(map(str, shape))} ({math.prod(shape)} elements in total), but the given "
+            f"tensor has a size of {'x'.join(map(str, self.shape))} ({self.numel()} elements). autograd's resize can "
+            "only change the shape of a given tensor, while preserving the number of elements. "
+        )
+    return self.reshape(shape)
+
+
+def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
+    """`resize` to the shape of another tensor."""
+    return resize(self, tensor.shape)
+
+
 def set_(self: Tensor, source: Tensor | None = None, *args: Any) -> NoReturn:
     """Not there: GT shows no memory that two tensors could be told to share."""
     raise NotImplementedError(
@@ -248,6 +267,24 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """The matrix with all elements as its diagonal."""
     return diag_embed(input.reshape(-1), offset)
+
+
+def fill_diagonal_(self: Tensor, fill_value: Tensor | complex, wrap: bool = False) -> Tensor:
+    """One number along the main diagonal; with `wrap`, again below it in a matrix that is taller than wide.
+
+    Raises:
+        RuntimeError: There are more than two axes, of different lengths, or fewer.
+    """
+    if self.ndim < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    if self.ndim > 2 and len(set(self.shape)) > 1:
+        raise RuntimeError("all dimensions of input must be of equal length")
+    apart = sum(math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
+    end = self.numel() if wrap or self.ndim > 2 else self.shape[1] * min(self.shape)
+    places = _gt.arange(self.numel()).reshape(self.shape)
+    if not isinstance(fill_value, Tensor) and not self.is_floating_point():
+        fill_value = int(fill_value)
+    return self.masked_fill_((places % apart == 0) & (places < end), fill_value)
 
 
 def trace(input: Tensor) -> Tensor:
@@ -327,7 +364,7 @@ METHODS = (
     slice_scatter,
     as_strided_scatter,
 )
-TENSOR_METHODS = (unfold, resize_, resize_as_, set_)
+TENSOR_METHODS = (unfold, fill_diagonal_, resize, resize_as, resize_, resize_as_, set_)
 IN_PLACE = ()
 FUNCTIONS = (
     atleast_1d,

@@ -61,6 +61,23 @@ def root(total: Tensor, p: float) -> Tensor:
     return _gt.where(zero, 0.0, filled.sqrt() if p == 2 else filled ** (1 / p))
 
 
+def frobenius_norm(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
+    """The root of the sum of squares along axes."""
+    return norm(input, 2.0, dim, keepdim)
+
+
+def nuclear_norm(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """The sum of the singular values of matrices."""
+    return norm(input, "nuc", dim, keepdim)
+
+
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norm along all axes but one, which keep their places; -1 for all axes."""
+    if dim == -1:
+        return norm(v, float(pow))
+    return norm(v, float(pow), [axis for axis in range(v.ndim) if axis != dim % v.ndim], True)
+
+
 def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """How many elements are not 0, as int64: of all, or along axes."""
     return (input != 0).sum(dim)
@@ -183,4 +200,7 @@ IN_PLACE = ()
 FUNCTIONS = (
     var_mean,
     std_mean,
+    frobenius_norm,
+    nuclear_norm,
+    norm_except_dim,
 )

@@ -8,6 +8,7 @@ from gt.optim import lr_scheduler
 from gt.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from gt.optim.adaptive import Adadelta, Adagrad, RMSprop
 from gt.optim.batch import ASGD, LBFGS, Rprop
+from gt.optim.matrices import Adafactor, Muon
 from gt.optim.optimizer import Optimizer
 from gt.optim.sgd import SGD
 
@@ -16,10 +17,12 @@ __all__ = [
     "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",

@@ -1,0 +1,44 @@
+"""Functions of Python's called for each element: slow, and recorded by no tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gt import _gt
+from gt._gt import Tensor
+
+Function = Callable[..., Any]
+
+
+def _each(self: Tensor, name: str, function: Function, others: dict[str, Tensor]) -> Tensor:
+    if self.requires_grad:
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+    for word, other in others.items():
+        if other.dtype != self.dtype:
+            raise TypeError(f"{name}: expected {self.type()} for '{word}' (got {other.type()})")
+    kind: type = bool if self.dtype == _gt.bool else float if self.is_floating_point() else int
+    columns = [t.expand(self.shape).reshape(-1).tolist() for t in (self, *(t.detach() for t in others.values()))]
+    values = [kind(function(*row)) for row in zip(*columns, strict=True)]
+    return self.copy_(_gt.tensor(values, dtype=self.dtype).reshape(self.shape))
+
+
+def apply_(self: Tensor, callable: Function) -> Tensor:
+    """Each element becomes what a function makes of it."""
+    return _each(self, "apply_", callable, {})
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Function) -> Tensor:
+    """Each element becomes what a function makes of it and of that of another tensor."""
+    return _each(self, "map_", callable, {"other": tensor})
+
+
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Function) -> Tensor:
+    """Each element becomes what a function makes of it and of those of two other tensors."""
+    return _each(self, "map2_", callable, {"x": x, "y": y})
+
+
+METHODS = ()
+TENSOR_METHODS = (apply_, map_, map2_)
+IN_PLACE = ()
+FUNCTIONS = ()
