@@ -19,13 +19,16 @@ CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
 LOOM_TARGET := $(CARGO_TARGET)/loom
 
-CRATES := ops shm protocol backends collectives client daemon ctl pybind/src
+CRATES := ops shm protocol config backends collectives client daemon ctl pybind/src
 # What an installed copy is made from. The Python files are not here: the install is editable.
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
 	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cu' -o -type d -name src)
 
-# libgt: where it is built, and where `make install-libgt` puts it (below DESTDIR, if that is set).
+# Where `make install` and `make install-libgt` put things: below DESTDIR, if that is set.
 PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+RELEASE := $(CARGO_TARGET)/release
+# libgt: where it is built, and where it goes.
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -38,7 +41,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-loom test-miri test-python parity bench lint fmt header libgt install-libgt clean tools lint-tools
+.PHONY: help demo build install deb test-systemd test test-rust test-loom test-miri test-python parity bench lint fmt \
+	header libgt install-libgt clean tools lint-tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -46,6 +50,45 @@ help: ## this list
 
 demo: $(VENV)/.stamp-examples ## build, install into .venv, and train on the handwritten digits
 	$(VENV)/bin/python examples/digits.py
+
+build: $(RELEASE)/.stamp-programs ## the programs gtd and gtctl, in target/release
+
+$(RELEASE)/.stamp-programs: $(INSTALL_INPUTS)
+	@scripts/check-tools build
+	cargo build --release --bins --package gtd --package gtctl --package gt-python
+	@touch $@
+
+install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manual and completions, under PREFIX [/usr/local]
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man8
+	install $(RELEASE)/gtd $(RELEASE)/gtctl $(DESTDIR)$(PREFIX)/bin
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
+	install -m 644 systemd/gtd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/gtd.socket
+	sed 's|/usr/bin/|$(PREFIX)/bin/|; s|/etc/gt/|$(SYSCONFDIR)/gt/|' systemd/gtd.service \
+	    | install -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/gtd.service
+	install -m 644 systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/gt.conf
+	install -m 644 systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gt.conf
+	install -d $(DESTDIR)$(SYSCONFDIR)/gt
+	test -e $(DESTDIR)$(SYSCONFDIR)/gt/gtd.yaml || install -m 644 systemd/gtd.yaml $(DESTDIR)$(SYSCONFDIR)/gt
+	$(RELEASE)/gtd manual >$(DESTDIR)$(PREFIX)/share/man/man8/gtd.8
+	$(RELEASE)/gtctl manual $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	for program in gtd gtctl; do \
+	    $(RELEASE)/$$program completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$program && \
+	    $(RELEASE)/$$program completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$program && \
+	    $(RELEASE)/$$program completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$program.fish || exit 1; \
+	done
+	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
+	    systemd-sysusers && systemd-tmpfiles --create gt.conf && systemctl daemon-reload; \
+	    echo "gt: installed; start it with: systemctl enable --now gtd.socket gtd"; \
+	fi
+
+deb: $(RELEASE)/.stamp-programs ## a Debian package of the same, in target/debian
+	rm -rf $(CARGO_TARGET)/debian
+	$(MAKE) --no-print-directory install DESTDIR=$(CARGO_TARGET)/debian/stage PREFIX=/usr SYSCONFDIR=/etc
+	scripts/make-deb $(CARGO_TARGET)/debian/stage $(CARGO_TARGET)/debian
+
+test-systemd: $(VENV)/.stamp-test ## the units and the package, in a systemd that is booted for it where root runs this
+	$(VENV)/bin/python -m pytest tests/service $(PYTEST)
 
 test: test-rust test-loom test-miri lint test-python ## every test, Rust and Python, and the linters
 

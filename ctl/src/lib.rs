@@ -1,53 +1,61 @@
 //! The command line of the GT daemon: asks over its control socket and prints the answers.
 //!
-//! It must not know the daemon's insides, only what [`gt_protocol`] says. Start at [`main`]; [`table`] lays text out in
-//! columns, [`status`] is the command of that name.
+//! It must not know the daemon's insides, only what [`gt_protocol`] says, and what [`gt_config`] reads. Start at
+//! [`main`]. [`arguments`] is the command line, [`failure`] what went wrong and how the program ends then, [`answer`]
+//! what is printed; [`status`], [`limits`] and [`doctor`] are the commands of those names, [`table`] lays text out in
+//! columns.
 
+pub mod answer;
+pub mod arguments;
+pub mod doctor;
+pub mod failure;
+pub mod limits;
 pub mod status;
 pub mod table;
 
-use clap::{Parser, Subcommand};
-use gt_protocol::{Connection, Error, Hello, Role};
+use answer::Answer;
+use arguments::{Arguments, Command, ConfigCommand, LimitsCommand};
+use clap::{CommandFactory, Parser};
+use failure::{Exit, Failure};
+use gt_protocol::{Connection, Hello, Role};
+use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Asks and commands the GT daemon.
-#[derive(Debug, Parser)]
-#[command(name = "gtctl", version, disable_help_subcommand = true)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Shows the daemon, its workers and its sessions.
-    Status {
-        /// Where the daemon listens [default: $GT_SOCKET or /run/gt/gtd.sock].
-        #[arg(long, value_name = "PATH")]
-        socket: Option<PathBuf>,
-        /// Prints one JSON document, for programs.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
 /// Runs the program `gtctl`; the binary does nothing else.
 pub fn main() -> ExitCode {
-    let Command::Status { socket, json } = Arguments::parse().command;
-    let socket = socket.unwrap_or_else(gt_protocol::path::socket_path);
-    match ask(&socket, json) {
-        // A reader that has seen enough, as `head`, is no failure.
-        Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-            _ => ExitCode::SUCCESS,
-        },
-        Err(message) => {
-            complain(&message);
-            ExitCode::FAILURE
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // Help and the version are no failures; whoever wants JSON wants it of failures too.
+        Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
+            return finish(Err(Failure::usage(&error)), true);
         }
+        Err(error) => error.exit(),
+    };
+    let result = run(&arguments);
+    finish(result, arguments.json)
+}
+
+fn finish(result: Result<Answer, Failure>, as_json: bool) -> ExitCode {
+    let (text, exit) = match (result, as_json) {
+        (Ok(answer), true) => (pretty(&answer.json), answer.exit),
+        (Ok(answer), false) => (answer.text, answer.exit),
+        (Err(failure), true) => (pretty(&failure.json()), failure.exit),
+        (Err(failure), false) => {
+            complain(&failure.to_string());
+            return failure.exit.into();
+        }
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // A reader that has seen enough, as `head`, is no failure.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Exit::Failed.into(),
+        _ => exit.into(),
     }
+}
+
+fn pretty(json: &serde_json::Value) -> String {
+    format!("{json:#}\n")
 }
 
 #[expect(clippy::print_stderr, reason = "a command line says what went wrong")]
@@ -55,24 +63,89 @@ fn complain(message: &str) {
     eprintln!("gtctl: {message}");
 }
 
-fn ask(socket: &Path, json: bool) -> Result<String, String> {
-    let status = connect(socket).and_then(|connection| gt_protocol::ask_status(&connection.socket));
-    let status = status.map_err(|error| advice(&error))?;
-    if !json {
-        return Ok(status::text(&status, status::now()));
+fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let path = arguments.socket.clone().unwrap_or_else(gt_protocol::path::socket_path);
+    let ask = |asked: &dyn Fn(&Connection) -> gt_protocol::Result<Answer>| {
+        connect(&path).and_then(|daemon| asked(&daemon)).map_err(|error| Failure::of(&error))
+    };
+    match &arguments.command {
+        Command::Status => ask(&|daemon| {
+            let status = gt_protocol::ask_status(&daemon.socket)?;
+            Ok(Answer::new(status::text(&status, status::now()), &status))
+        }),
+        Command::Sessions => ask(&|daemon| {
+            let sessions = gt_protocol::ask_status(&daemon.socket)?.sessions;
+            Ok(Answer::new(status::sessions(&sessions, status::now()), &sessions))
+        }),
+        Command::Session { id } => ask(&|daemon| {
+            let detail = gt_protocol::ask_session(&daemon.socket, *id)?;
+            Ok(Answer::new(status::session(&detail, status::now()), &detail))
+        }),
+        Command::Kill { id } => ask(&|daemon| {
+            let killed = gt_protocol::ask_kill(&daemon.socket, *id)?;
+            let (user, pid) = (status::user(killed.uid, killed.user.clone()), killed.pid);
+            Ok(Answer::new(format!("session {id} of {user}, process {pid}, was ended\n"), &killed))
+        }),
+        Command::Limits { command: None } => ask(&|daemon| {
+            let all = gt_protocol::ask_limits(&daemon.socket)?;
+            Ok(Answer::new(limits::text(&all), &all))
+        }),
+        Command::Limits { command: Some(LimitsCommand::Set(set)) } => {
+            let uid = set.user.as_deref().map(gt_config::settings::user).transpose();
+            let uid =
+                uid.map_err(|text| Failure::new(Exit::Usage, text, "name a user of this machine, or a number"))?;
+            ask(&|daemon| {
+                let all = gt_protocol::ask_set_limits(&daemon.socket, uid, set.change())?;
+                Ok(Answer::new(limits::text(&all), &all))
+            })
+        }
+        Command::Drain { undo } => ask(&|daemon| {
+            let sessions = gt_protocol::ask_drain(&daemon.socket, !undo)?;
+            let text = match undo {
+                true => "sessions may begin again\n".into(),
+                false => {
+                    format!("no session begins any more; the daemon ends when the {sessions} there are have gone\n")
+                }
+            };
+            Ok(Answer::new(text, &json!({"draining": !undo, "sessions": sessions})))
+        }),
+        Command::Reload => ask(&|daemon| {
+            let (file, changed, restart) = gt_protocol::ask_reload(&daemon.socket)?;
+            let listed = |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
+            let mut text = format!("{file} was read again; changed: {}\n", listed(&changed));
+            if !restart.is_empty() {
+                text.push_str(&format!("{} will change only when the daemon is started again\n", restart.join(", ")));
+            }
+            Ok(Answer::new(text, &json!({"file": file, "changed": changed, "restart": restart})))
+        }),
+        Command::Doctor => Ok(doctor::answer(&path)),
+        Command::Config { command: ConfigCommand::Check { path } } => check(path),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "gtctl", &mut text);
+            Ok(Answer::text_alone(String::from_utf8_lossy(&text).into_owned()))
+        }
+        Command::Manual { folder } => clap_mangen::generate_to(Arguments::command(), folder)
+            .map(|()| Answer::text_alone(String::new()))
+            .map_err(|error| {
+                let text = format!("the manual could not be written to {}: {error}", folder.display());
+                Failure::new(Exit::Failed, text, "name a folder that can be written")
+            }),
     }
-    let mut text = serde_json::to_string_pretty(&status).map_err(|error| error.to_string())?;
-    text.push('\n');
-    Ok(text)
 }
 
-fn connect(socket: &Path) -> Result<Connection, Error> {
+fn connect(socket: &Path) -> gt_protocol::Result<Connection> {
     gt_protocol::connect(socket, &Hello::new(Role::Control, Some("gtctl".into())))
 }
 
-fn advice(error: &Error) -> String {
-    match error {
-        Error::Connect { .. } => format!("{error}\nStart gtd, or name its socket with --socket or GT_SOCKET."),
-        error => error.to_string(),
+fn check(path: &PathBuf) -> Result<Answer, Failure> {
+    match gt_config::read(path) {
+        Ok(_) => {
+            let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n", path.display());
+            Ok(Answer::new(text, &json!({"file": path, "good": true})))
+        }
+        Err(error) => {
+            Err(Failure::new(Exit::Config, error.to_string(), "docs/administration.md and gtd(8) list the keys"))
+        }
     }
 }

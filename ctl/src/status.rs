@@ -1,7 +1,7 @@
-//! `gtctl status`: the status document as tables.
+//! `gtctl status`, `sessions` and `session`: how the daemon stands, as tables.
 
-use crate::table::{Table, bytes, seconds};
-use gt_protocol::{SessionStatus, StatusDocument, WorkerInfo, WorkerState};
+use crate::table::{Table, bytes, or_none, seconds};
+use gt_protocol::{SessionDetail, SessionStatus, StatusDocument, WorkerInfo, WorkerState};
 use nix::unistd::{Uid, User};
 use std::time::SystemTime;
 
@@ -10,13 +10,17 @@ pub fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What a person is shown at the time `now`.
+/// What a person is shown of everything at the time `now`.
 pub fn text(status: &StatusDocument, now: f64) -> String {
-    let StatusDocument { daemon_version, pid, uptime_s, workers, sessions, .. } = status;
-    let mut text = format!("gtd {daemon_version}, process {pid}, up {}\n\n", seconds(*uptime_s));
+    let StatusDocument { daemon_version, pid, uptime_s, workers, draining, .. } = status;
+    let mut text = format!("gtd {daemon_version}, process {pid}, up {}\n", seconds(*uptime_s));
+    if *draining {
+        text.push_str("draining: no session begins, and the daemon ends with the last (gtctl drain --undo)\n");
+    }
+    text.push('\n');
     let mut table = Table::new(&[
         ("WORKER", false),
-        ("PROCESS", true),
+        ("PID", true),
         ("THREADS", true),
         ("MEMORY", true),
         ("LIMIT", true),
@@ -24,46 +28,82 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     ]);
     for worker in workers {
         let WorkerInfo { name, process, threads, memory_bytes, memory_bytes_limit, .. } = worker;
-        let limit = if *memory_bytes_limit == 0 { "none".into() } else { bytes(*memory_bytes_limit) };
         let process = process.map_or_else(|| "-".into(), |process| process.to_string());
+        let limit = or_none(*memory_bytes_limit, bytes);
         table.row(vec![name.clone(), process, threads.to_string(), bytes(*memory_bytes), limit, state(worker)]);
     }
     text.push_str(&table.text());
     text.push('\n');
+    text.push_str(&sessions(&status.sessions, now));
+    text
+}
+
+/// What a person is shown of sessions.
+pub fn sessions(sessions: &[SessionStatus], now: f64) -> String {
     if sessions.is_empty() {
-        text.push_str("no sessions\n");
-        return text;
+        return "no sessions\n".into();
     }
     let mut table = Table::new(&[
         ("SESSION", true),
         ("USER", false),
-        ("PROCESS", true),
+        ("PID", true),
         ("NAME", false),
         ("TENSORS", true),
-        ("BYTES", true),
-        ("ARENAS", true),
-        ("INSTRUCTIONS", true),
-        ("QUEUED", true),
-        ("FOR", true),
+        ("MEMORY", true),
+        ("QUEUE", true),
+        ("SHARE", true),
+        ("SINCE", true),
     ]);
     for session in sessions {
-        let SessionStatus { id, name, pid, tensors, tensor_bytes, arena_bytes, instructions, queued, since, .. } =
-            session;
         table.row(vec![
-            id.to_string(),
-            user(session),
-            pid.to_string(),
-            name.clone().unwrap_or_else(|| "-".into()),
-            tensors.to_string(),
-            bytes(*tensor_bytes),
-            bytes(*arena_bytes),
-            instructions.to_string(),
-            queued.to_string(),
-            seconds(now - since),
+            session.id.to_string(),
+            user(session.uid, session.user.clone()),
+            session.pid.to_string(),
+            session.name.clone().unwrap_or_else(|| "-".into()),
+            session.tensors.to_string(),
+            of_limit(session.memory_bytes, session.memory_bytes_limit, bytes),
+            of_limit(session.queued, session.queued_limit, |queued| queued.to_string()),
+            format!("{:.0} %", session.share * 100.0),
+            since(session, now),
         ]);
     }
-    text.push_str(&table.text());
-    text
+    table.text()
+}
+
+fn since(session: &SessionStatus, now: f64) -> String {
+    format!("{} ago", seconds(now - session.since))
+}
+
+fn of_limit(held: u64, limit: u64, text: impl Fn(u64) -> String) -> String {
+    if limit == 0 { text(held) } else { format!("{} / {}", text(held), text(limit)) }
+}
+
+/// What a person is shown of one session.
+pub fn session(detail: &SessionDetail, now: f64) -> String {
+    let SessionDetail { session, user: owner, workers, out_of_memory, idle_s, .. } = detail;
+    let times = |n: u64| if n == 1 { "once".into() } else { format!("{n} times") };
+    let name = session.name.as_deref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
+    let mut lines = vec![
+        format!("session {}{name} of {}, process {}", session.id, user(session.uid, session.user.clone()), session.pid),
+        format!("since      {}, idle for {}", since(session, now), seconds(*idle_s)),
+        format!("tensors    {}, {} in them", session.tensors, bytes(session.tensor_bytes)),
+        format!("memory     {}", of_limit(session.memory_bytes, session.memory_bytes_limit, bytes)),
+    ];
+    lines.extend(workers.iter().map(|worker| format!("  {:<8} {}", worker.name, bytes(worker.memory_bytes))));
+    lines.extend([
+        format!("arenas     {}", of_limit(session.arena_bytes, session.arena_bytes_limit, bytes)),
+        format!("queue      {}", of_limit(session.queued, session.queued_limit, |queued| queued.to_string())),
+        format!("done       {} instructions, {:.1} s of the devices' time", session.instructions, session.device_s),
+        format!("share      {:.0} % lately, weight {}", session.share * 100.0, session.weight),
+        format!("no memory  {}", if *out_of_memory == 0 { "never".into() } else { times(*out_of_memory) }),
+        format!(
+            "its user   {} sessions of {}, memory {}",
+            owner.sessions,
+            owner.allowed.sessions,
+            of_limit(owner.memory_bytes, owner.allowed.memory_bytes, bytes)
+        ),
+    ]);
+    lines.join("\n") + "\n"
 }
 
 /// How a worker stands, and what became of it before.
@@ -85,11 +125,10 @@ fn times(count: u32) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
-/// The user's name. Looked up here: that can take long, and the daemon has no time.
-fn user(session: &SessionStatus) -> String {
-    let known = session.user.clone();
-    let looked_up = || User::from_uid(Uid::from_raw(session.uid)).ok().flatten().map(|user| user.name);
-    known.or_else(looked_up).unwrap_or_else(|| session.uid.to_string())
+/// A user's name. Looked up here: that can take long, and the daemon has no time.
+pub fn user(uid: u32, known: Option<String>) -> String {
+    let looked_up = || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    known.or_else(looked_up).unwrap_or_else(|| uid.to_string())
 }
 
 #[cfg(test)]
@@ -112,9 +151,10 @@ mod tests {
             user: Some("ada".into()),
             pid: 77,
             tensors: 12,
-            tensor_bytes: 4096,
-            arena_bytes: 1 << 20,
-            instructions: 100,
+            memory_bytes: 4096,
+            memory_bytes_limit: 1 << 30,
+            queued: 7,
+            share: 0.25,
             since: 1000.0,
             ..SessionStatus::default()
         };
@@ -126,13 +166,13 @@ mod tests {
             ..StatusDocument::default()
         };
         let head = "gtd 0.1.0, process 42, up 1 min 15 s\n\n\
-                    WORKER  PROCESS  THREADS    MEMORY    LIMIT  STATE\n\
-                    cpu:0         -        2  12.0 MiB  8.0 GiB  running\n\n";
+                    WORKER  PID  THREADS    MEMORY    LIMIT  STATE\n\
+                    cpu:0     -        2  12.0 MiB  8.0 GiB  running\n\n";
         assert_eq!(text(&status, 1060.0), format!("{head}no sessions\n"));
         status.sessions.push(session);
         let sessions = [
-            "SESSION  USER  PROCESS  NAME    TENSORS    BYTES   ARENAS  INSTRUCTIONS  QUEUED        FOR\n",
-            "      3  ada        77  digits       12  4.0 KiB  1.0 MiB           100       0  1 min 0 s\n",
+            "SESSION  USER  PID  NAME    TENSORS             MEMORY  QUEUE  SHARE          SINCE\n",
+            "      3  ada    77  digits       12  4.0 KiB / 1.0 GiB      7   25 %  1 min 0 s ago\n",
         ];
         assert_eq!(text(&status, 1060.0), format!("{head}{}", sessions.concat()));
     }

@@ -59,6 +59,11 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A limit, of which 0 is none.
+pub fn or_none(limit: u64, text: impl FnOnce(u64) -> String) -> String {
+    if limit == 0 { "none".into() } else { text(limit) }
+}
+
 /// A time in its two largest units.
 pub fn seconds(seconds: f64) -> String {
     let s = seconds.max(0.0) as u64;

@@ -1,21 +1,26 @@
-//! The command line of `gtd`.
+//! The command line of `gtd`, and how it is filled in from the file that it names.
 
+use crate::journal;
 use clap::{Parser, Subcommand};
+use gt_config::{Bytes, Level, Settings, WorkerKind, Workers};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// The GT daemon: owns this machine's devices and computes for any process that connects.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "gtd", version, disable_help_subcommand = true)]
 pub struct Config {
     /// What to be other than a daemon.
     #[command(subcommand)]
     pub role: Option<Role>,
 
+    /// Reads what is not said here or by the environment from this file; /etc/gt/gtd.yaml is the system's.
+    #[arg(long, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+
     /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own; a list,
-    /// as in cpu:1,proc-cpu:2, is all of them.
-    #[arg(long, default_value = "cpu:1", value_name = "KIND:N,…", env = "GT_WORKERS")]
-    pub workers: Workers,
+    /// as in cpu:1,proc-cpu:2, is all of them [default: cpu:1].
+    #[arg(long, value_name = "KIND:N,…", env = "GT_WORKERS")]
+    pub workers: Option<Workers>,
 
     /// Threads that compute, all workers together; each has one at least [default: one a core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -25,18 +30,22 @@ pub struct Config {
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
 
-    /// Whether large tensors are spread over several workers where no signal says where they go.
-    #[arg(long, default_value = "on", value_name = "on|off", env = "GT_AUTO_SHARD", action = clap::ArgAction::Set)]
+    /// Whether large tensors are spread over several workers where no signal says where they go [default: on].
+    #[arg(long, value_name = "on|off", env = "GT_AUTO_SHARD", action = clap::ArgAction::Set)]
     #[arg(value_parser = clap::builder::BoolishValueParser::new())]
-    pub auto_shard: bool,
+    pub auto_shard: Option<bool>,
 
-    /// Tensors from this size on are spread over several workers; with 0, whatever can be divided is.
-    #[arg(long, value_name = "BYTES", default_value = "4M", env = "GT_SHARD_BYTES_MIN")]
-    pub shard_bytes_min: Bytes,
+    /// Tensors from this size on are spread over several workers; with 0, whatever can be divided is [default: 4M].
+    #[arg(long, value_name = "BYTES", env = "GT_SHARD_BYTES_MIN")]
+    pub shard_bytes_min: Option<Bytes>,
 
     /// Where clients connect; a name that starts with @ is abstract [default: $GT_SOCKET or /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+
+    /// How much to say on standard error: error, warn, info, debug or trace [default: warn].
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<Level>,
 
     /// Writes a line an event to this new file.
     #[arg(long, value_name = "PATH", env = "GT_INSTRUCTION_LOG")]
@@ -57,7 +66,7 @@ pub struct Config {
 }
 
 /// What the program can be besides a daemon.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Role {
     /// A worker of a daemon, which starts it.
     #[command(hide = true)]
@@ -69,91 +78,62 @@ pub enum Role {
         #[arg(long)]
         name: String,
     },
+    /// Prints the manual page.
+    #[command(hide = true)]
+    Manual,
+    /// Prints completions for a shell.
+    #[command(hide = true)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// From which size on tensors are spread over several workers, unless something else is asked for.
+const SHARD_BYTES_MIN: Bytes = Bytes(4 << 20);
+
+impl Config {
+    /// With what is open still taken from a file: the command line and the environment are stronger.
+    #[must_use]
+    pub fn or(self, file: &Settings) -> Config {
+        let named = gt_protocol::path::named_socket_path;
+        Config {
+            workers: self.workers.or_else(|| file.workers.clone()),
+            threads: self.threads.or(file.threads),
+            memory: self.memory.or(file.memory),
+            auto_shard: self.auto_shard.or(file.auto_shard),
+            shard_bytes_min: self.shard_bytes_min.or(file.shard_bytes_min),
+            socket: self.socket.or_else(named).or_else(|| file.socket.clone()),
+            log: self.log.or_else(journal::level_of_environment).or(file.log),
+            ..self
+        }
+    }
+
+    /// The kinds of the workers to run.
+    pub fn workers(&self) -> Vec<WorkerKind> {
+        self.workers.as_ref().map_or_else(|| vec![WorkerKind::Cpu], |Workers(kinds)| kinds.clone())
+    }
+
+    /// From which size on tensors are spread over several workers by themselves; none if they are not.
+    pub fn shard_bytes_min(&self) -> Option<u64> {
+        self.auto_shard.unwrap_or(true).then_some(self.shard_bytes_min.unwrap_or(SHARD_BYTES_MIN).0)
+    }
+
+    /// The names of what differs in `other` and can only be had by starting anew.
+    pub fn fixed_differences(&self, other: &Config) -> Vec<String> {
+        let differ = [
+            ("workers", self.workers() != other.workers()),
+            ("threads", self.threads != other.threads),
+            ("memory", self.memory != other.memory),
+            ("auto_shard or shard_bytes_min", self.shard_bytes_min() != other.shard_bytes_min()),
+            ("socket", self.socket != other.socket),
+        ];
+        differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.into()).collect()
+    }
 }
 
 fn abstract_name(text: &str) -> Result<PathBuf, String> {
     if text.starts_with("@gt-") { Ok(text.into()) } else { Err("an abstract name starts with @gt-".into()) }
-}
-
-/// Where a worker runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerKind {
-    /// On the processor, in a thread of the daemon.
-    Cpu,
-    /// On the processor, in a process of its own.
-    ProcCpu,
-}
-
-impl WorkerKind {
-    const ALL: [WorkerKind; 2] = [WorkerKind::Cpu, WorkerKind::ProcCpu];
-
-    /// As users write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            WorkerKind::Cpu => "cpu",
-            WorkerKind::ProcCpu => "proc-cpu",
-        }
-    }
-}
-
-/// Which workers: the kind of each, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workers(pub Vec<WorkerKind>);
-
-/// Workers of all kinds, at most.
-const WORKERS_MAX: usize = 64;
-
-impl FromStr for Workers {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Workers, String> {
-        let mut workers = Vec::new();
-        for part in text.split(',') {
-            let (name, count) = part.split_once(':').unwrap_or((part, "1"));
-            let kind = WorkerKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-                format!("`{name}` is no kind of worker: write cpu or proc-cpu, as in cpu:2 or cpu:1,proc-cpu:1")
-            })?;
-            let count: usize =
-                count.parse().map_err(|_| format!("`{count}` is no number of workers: write {name}:1 or {name}:2"))?;
-            if count == 0 || count > WORKERS_MAX - workers.len() {
-                return Err(format!(
-                    "`{text}` asks for {count} workers of {name}; 1 to {WORKERS_MAX} in all are possible"
-                ));
-            }
-            workers.extend(std::iter::repeat_n(kind, count));
-        }
-        Ok(Workers(workers))
-    }
-}
-
-/// A number of bytes, written with a suffix K, M, G or T (of 1024) or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bytes(pub u64);
-
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl FromStr for Bytes {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Bytes, String> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
-            "" => 0,
-            "K" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
-            _ => return Err(format!("`{text}` is no number of bytes: write 512M or 8G")),
-        };
-        let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no number of bytes: write 512M or 8G"))?;
-        number
-            .checked_shl(shift)
-            .filter(|bytes| bytes >> shift == number)
-            .map(Bytes)
-            .ok_or_else(|| format!("`{text}` is more than any machine has"))
-    }
 }
 
 #[cfg(test)]
@@ -161,41 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_suffixes() {
-        for (text, bytes) in [("512", 512), ("3K", 3 << 10), ("512M", 512 << 20), ("8G", 8 << 30), ("1GiB", 1 << 30)] {
-            assert_eq!(text.parse(), Ok(Bytes(bytes)));
-        }
-        for text in ["", "G", "1X", "-1", "99999999T", "1.5G"] {
-            assert!(text.parse::<Bytes>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn workers_name_their_kind() {
-        use WorkerKind::{Cpu, ProcCpu};
-        for (text, kinds) in [
-            ("cpu", vec![Cpu]),
-            ("cpu:2", vec![Cpu; 2]),
-            ("proc-cpu", vec![ProcCpu]),
-            ("cpu:1,proc-cpu:2,cpu", vec![Cpu, ProcCpu, ProcCpu, Cpu]),
-            ("cpu:64", vec![Cpu; 64]),
-        ] {
-            assert_eq!(text.parse(), Ok(Workers(kinds)), "{text}");
-        }
-        for (text, why) in [
-            ("", "is no kind of worker"),
-            ("tpu:1", "`tpu` is no kind of worker"),
-            ("cpu,", "`` is no kind of worker"),
-            ("cpu:x", "`x` is no number of workers"),
-            ("cpu:", "is no number of workers"),
-            ("cpu:-1", "is no number of workers"),
-            ("cpu:0", "1 to 64 in all are possible"),
-            ("cpu:65", "1 to 64 in all are possible"),
-            ("cpu:60,proc-cpu:5", "1 to 64 in all are possible"),
-        ] {
-            let error = text.parse::<Workers>().unwrap_err();
-            assert!(error.contains(why), "{text}: {error}");
-        }
+    fn the_command_line_is_stronger_than_the_file() {
+        let config = Config::try_parse_from(["gtd", "--threads", "2", "--log", "debug"]).unwrap();
+        let file = gt_config::parse("threads: 8\nmemory: 1G\nlog: info\nworkers: cpu:2", "x".as_ref()).unwrap();
+        let both = config.or(&file);
+        assert_eq!((both.threads, both.memory, both.log), (Some(2), Some(Bytes(1 << 30)), Some(Level::Debug)));
+        assert_eq!(both.workers(), [WorkerKind::Cpu; 2]);
+        let later = both.clone().or(&Settings::default());
+        assert!(both.fixed_differences(&later).is_empty());
+        let other = Config { memory: None, ..later };
+        assert_eq!(both.fixed_differences(&other), ["memory"]);
     }
 
     #[test]

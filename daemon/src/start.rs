@@ -1,16 +1,19 @@
 //! From the command line to a running dispatcher, and back to a clean end.
 
-use crate::config::{Config, Role, WorkerKind};
+use crate::config::{Config, Role};
 use crate::dispatcher::{Dispatcher, Parts};
-use crate::limits::LimitsTable;
+use crate::journal::{self, Volume};
 use crate::listen;
 use crate::log::InstructionLog;
 use crate::modifiers::{self, Costs};
+use crate::reload::{self, Reload};
+use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
 use crate::worker::WorkerLink;
 use crate::worker::process::{self, ProcessLink};
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use gt_config::{Settings, WorkerKind};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::Workers;
 use gt_protocol::WorkerInfo;
@@ -19,11 +22,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::error::Error;
-use std::io::IsTerminal;
+use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Instant;
-use tracing_subscriber::EnvFilter;
 
 /// What a thread of the processor is estimated to do: gigaflops,
 const CPU_GFLOPS_PER_THREAD: f64 = 40.0;
@@ -37,13 +39,27 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 const COPIED_BYTES: usize = 8 << 20;
 const COPIES: usize = 3;
 
+/// How the program ends if its configuration is wrong: `EX_CONFIG`, after which systemd does not try again.
+const EXIT_CONFIG: u8 = 78;
+
 /// Runs the program `gtd`; the binary does nothing else.
 pub fn main() -> ExitCode {
-    let config = Config::parse();
-    start_tracing();
-    let (who, result) = match &config.role {
+    let arguments = Config::parse();
+    let file = match arguments.config.as_deref().map(gt_config::read).transpose() {
+        Ok(file) => file,
+        Err(error) => {
+            complain(&format!("gtd: {error}\ngtd: it does not start with that; see gtctl config check"));
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    let volume = journal::start(match &file {
+        Some(file) => arguments.clone().or(file).log,
+        None => arguments.log.or_else(journal::level_of_environment),
+    });
+    let (who, result) = match &arguments.role {
         Some(Role::Worker { fd, name }) => (format!("gtd: worker {name}"), work(*fd)),
-        None => ("gtd".into(), run(&config)),
+        Some(role @ (Role::Manual | Role::Completions { .. })) => ("gtd".into(), describe(role).map_err(Into::into)),
+        None => ("gtd".into(), run(arguments, file, volume)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,38 +72,27 @@ pub fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "a program that cannot start says why")]
 fn complain(text: &str) {
-    eprintln!("{text}");
-}
-
-/// `GT_VERBOSE=1` says what happens, `GT_DEBUG_DISPATCHER=1` and `GT_DEBUG_WORKER=1` all about one part, `RUST_LOG`
-/// what it always says. Without them only what is wrong is said.
-fn start_tracing() {
-    let is_set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0");
-    let mut directives = String::from(if is_set("GT_VERBOSE") { "info" } else { "warn" });
-    for (name, target) in [("GT_DEBUG_DISPATCHER", "gtd::dispatcher"), ("GT_DEBUG_WORKER", "gtd::worker")] {
-        if is_set(name) {
-            directives.push_str(&format!(",{target}=debug"));
-        }
+    for line in text.lines() {
+        eprintln!("{}{line}", if journal::is_journal() { "<3>" } else { "" });
     }
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(directives))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    std::panic::set_hook(Box::new(|panic| tracing::error!(target: "gtd::worker", "panic: {panic}")));
 }
 
-/// Serves until the end.
+/// Serves until the end: as the command line says, and what the file says that it names.
 ///
 /// # Errors
 /// Whatever keeps the daemon from starting, for the user to read.
-pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
+pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<(), Box<dyn Error>> {
+    let config = &match &file {
+        Some(file) => arguments.clone().or(file),
+        None => arguments.clone(),
+    };
     let client = match config.client_fd {
         // Before anything else is opened.
         Some(fd) => Some(take_socket(fd)?),
         None => None,
     };
-    let signals = take_signals()?;
+    let given = if config.private { None } else { systemd::take_listener()? };
+    let signals = take_signals(config.private)?;
     if config.private {
         // Of its own session, so that Ctrl-C in a terminal reaches the client only. Fails where it has one already.
         let _ = nix::unistd::setsid();
@@ -107,12 +112,14 @@ pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
         (None, None) => Some(gt_protocol::path::socket_path()),
     };
     // The place is given up after the dispatcher has ended.
-    let (listener, _place) = match path {
-        Some(path) => {
+    let (listener, _place) = match (given, path) {
+        // systemd made it, and keeps it.
+        (Some(socket), _) => (Some(socket), None),
+        (None, Some(path)) => {
             let (socket, place) = listen::listen(&path)?;
             (Some(socket), Some(place))
         }
-        None => (None, None),
+        (None, None) => (None, None),
     };
     let links = start_workers(config)?;
     let pipeline = modifiers::standard(Workers::first_of(links.len()), costs(config));
@@ -124,16 +131,29 @@ pub fn run(config: &Config) -> Result<(), Box<dyn Error>> {
         pipeline,
         tape,
         log,
-        limits: LimitsTable::default(),
+        limits: file.as_ref().map(reload::limits).unwrap_or_default(),
+        reload: match (file, config.config.clone()) {
+            (Some(file), Some(path)) => Some(Reload::new(path, arguments, file, volume)?),
+            _ => None,
+        },
+        notifier: if config.private { Notifier::silent() } else { Notifier::new() },
     })?;
     if config.private {
         // A long life must not keep a folder or a mount busy.
         let _ = std::env::set_current_dir("/");
-    } else {
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     }
     dispatcher.run()?;
     Ok(())
+}
+
+/// Prints what is installed beside the program.
+fn describe(role: &Role) -> std::io::Result<()> {
+    let mut text = Vec::new();
+    match role {
+        Role::Completions { shell } => clap_complete::generate(*shell, &mut Config::command(), "gtd", &mut text),
+        _ => clap_mangen::Man::new(Config::command()).section("8").render(&mut text)?,
+    }
+    std::io::stdout().write_all(&text)
 }
 
 fn work(fd: RawFd) -> Result<(), Box<dyn Error>> {
@@ -141,9 +161,11 @@ fn work(fd: RawFd) -> Result<(), Box<dyn Error>> {
     process::child::run(take_socket(fd)?)
 }
 
-/// SIGTERM and SIGINT as a descriptor. Before any thread starts, so that all of them inherit the mask.
-fn take_signals() -> nix::Result<SignalFd> {
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+/// SIGTERM and SIGINT as a descriptor, and SIGHUP, which to a private daemon means nothing of its own. Before any
+/// thread starts, so that all of them inherit the mask.
+fn take_signals(private: bool) -> nix::Result<SignalFd> {
+    let reloads = (!private).then_some(Signal::SIGHUP);
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT].into_iter().chain(reloads));
     signals.thread_block()?;
     SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
@@ -182,9 +204,11 @@ fn raise_descriptor_limit() {
 }
 
 fn costs(config: &Config) -> Costs {
-    let shard_bytes_min = config.auto_shard.then_some(config.shard_bytes_min.0);
-    let several = config.workers.0.len() > 1;
-    Costs { shard_bytes_min, link_bytes_per_ns: if several { measured_bytes_per_ns() } else { f64::INFINITY } }
+    let several = config.workers().len() > 1;
+    Costs {
+        shard_bytes_min: config.shard_bytes_min(),
+        link_bytes_per_ns: if several { measured_bytes_per_ns() } else { f64::INFINITY },
+    }
 }
 
 /// How fast this machine copies what is not in its caches, which is what moves between workers cost at least.
@@ -202,7 +226,7 @@ fn measured_bytes_per_ns() -> f64 {
 
 fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
     let defaults = CpuOptions::default();
-    let kinds = &config.workers.0;
+    let kinds = config.workers();
     let threads = (config.threads.map_or(defaults.threads, |threads| threads as usize) / kinds.len()).max(1);
     let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / kinds.len();
     let inline_ns_max = if kinds.len() == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };

@@ -25,8 +25,8 @@ pub mod path;
 pub use allowance::{Allowance, Limits, LimitsChange, LimitsDocument, Setting, UserStatus};
 pub use error::{Error, Result};
 pub use link::{
-    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_session,
-    ask_set_limits, ask_status, ask_traffic, attach_tape, connect, connect_over, recv_client_message,
+    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_reload,
+    ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, connect, connect_over, recv_client_message,
     recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
 };
 pub use message::{

@@ -359,6 +359,18 @@ pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
     }
 }
 
+/// Has the daemon read its configuration again. Says which file, what is different from now on, and what will be only
+/// when the daemon is started again.
+///
+/// # Errors
+/// [`Error::Refused`] if this user may not or the file is wrong; if the daemon is gone or does not answer.
+pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)> {
+    match ask(socket, &ClientMessage::Reload)? {
+        (DaemonMessage::Reloaded { path, changed, restart }, _) => Ok((path, changed, restart)),
+        (other, _) => Err(unexpected("reloaded", &other)),
+    }
+}
+
 /// Asks for the tape, to observe it from the oldest record it still holds.
 ///
 /// # Errors

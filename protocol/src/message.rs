@@ -69,6 +69,9 @@ pub enum ClientMessage {
         /// Whether to.
         on: bool,
     },
+    /// A wish that the configuration be read again. Administrators may. Answered by `reloaded`, or `refused` if it is
+    /// wrong: then the old one stays in force.
+    Reload,
     /// The last message: the session can be torn down. Not answered.
     Bye,
 }
@@ -116,6 +119,15 @@ pub enum DaemonMessage {
     Killed(Box<SessionStatus>),
     /// The limits in force.
     Limits(LimitsDocument),
+    /// The configuration was read again.
+    Reloaded {
+        /// The file.
+        path: String,
+        /// The names of what is different from now on.
+        changed: Vec<String>,
+        /// The names of what will be different only when the daemon is started again.
+        restart: Vec<String>,
+    },
     /// Whether the daemon ends when its last session has gone.
     Draining {
         /// Whether it does.
@@ -305,6 +317,8 @@ pub enum RefusalCode {
     NoSession,
     /// Said unasked to a client whose session somebody ends.
     Killed,
+    /// The configuration is wrong.
+    Config,
     /// A reason that this version does not know.
     #[serde(other)]
     Other,

@@ -3,6 +3,7 @@
 use super::Dispatcher;
 use crate::connection::Connection;
 use crate::limits::LimitsTable;
+use crate::reload::Outcome;
 use gt_protocol::{
     DaemonMessage, LimitsChange, LimitsDocument, RefusalCode, Refused, SessionDetail, SessionStatus, UserStatus,
     WorkerMemory,
@@ -178,4 +179,64 @@ impl Dispatcher {
         let sessions = self.connections.iter().flatten().filter(|c| c.session.is_some()).count() as u32;
         Ok(DaemonMessage::Draining { on, sessions })
     }
+
+    /// Begins to read the configuration again, for an administrator, who hears of it when it is done.
+    pub(super) fn reload_for(&mut self, place: usize) -> Result<(), Refused> {
+        if !self.peer(place).is_some_and(|(_, administrator)| administrator) {
+            let text = "only administrators may have the configuration read again: root, the daemon's user, and members \
+                        of the group gt-admin";
+            return Err(not_permitted(text.into()));
+        }
+        if self.reload.is_none() {
+            let text = "this daemon was started without a configuration file: start it with gtd --config PATH";
+            return Err(Refused::new(RefusalCode::Other, text));
+        }
+        let serial = self.connections.get(place).and_then(Option::as_ref).map(|connection| connection.serial);
+        self.begin_reload(serial);
+        Ok(())
+    }
+
+    pub(super) fn begin_reload(&mut self, asker: Option<u64>) {
+        if let Some(reload) = &mut self.reload {
+            self.notifier.reloading();
+            reload.begin(asker);
+        }
+    }
+
+    /// The configuration was read: puts it in force, or keeps the old one, and says so to the log and to who asked.
+    pub(super) fn reloaded(&mut self) {
+        let Some(reload) = &mut self.reload else { return };
+        let Some(Outcome { result, askers }) = reload.outcome() else { return };
+        let path = reload.path().display().to_string();
+        let answer = match result {
+            Ok((limits, changed, restart)) => {
+                tracing::info!(target: "gtd::dispatcher", "{path} was read again; changed: {}", listed(&changed));
+                if !restart.is_empty() {
+                    let restart = restart.join(", ");
+                    tracing::warn!(
+                        target: "gtd::dispatcher",
+                        "{path} changes {restart}, which a running daemon cannot: restart it to have that too"
+                    );
+                }
+                self.configure_limits(limits);
+                self.notifier.ready("Serving");
+                DaemonMessage::Reloaded { path, changed, restart }
+            }
+            Err(error) => {
+                tracing::error!(target: "gtd::dispatcher", "{error}; the old configuration stays in force");
+                self.notifier.ready("Serving with an old configuration: the new one is wrong");
+                let text = format!("{error}; the old configuration stays in force");
+                DaemonMessage::Refused(Refused::new(RefusalCode::Config, text))
+            }
+        };
+        for serial in askers {
+            if let Some(place) = self.places.get(&serial) {
+                self.answer(*place, &answer, &[]);
+            }
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "nothing".into() } else { names.join(", ") }
 }

@@ -285,6 +285,11 @@ impl Dispatcher {
                 let answer = self.drain(place, on);
                 self.answer_or_refuse(place, answer);
             }
+            ClientMessage::Reload => {
+                if let Err(refused) = self.reload_for(place) {
+                    self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                }
+            }
             ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
             ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
         }

@@ -15,8 +15,10 @@ use crate::janitor::Janitor;
 use crate::limits::{LimitsTable, Rules};
 use crate::log::InstructionLog;
 use crate::modifiers::Pipeline;
+use crate::reload::Reload;
 use crate::session::Session;
 use crate::spin::Spin;
+use crate::systemd::Notifier;
 use crate::tape::Tape;
 use crate::worker::WorkerLink;
 use crate::worker::groups::Groups;
@@ -50,6 +52,7 @@ const DUE_EVERY_NS: u64 = 20_000_000;
 enum Source {
     Listener,
     Signal,
+    Reload,
     Worker(usize),
     Socket(u64),
     Process(u64),
@@ -61,6 +64,7 @@ impl Source {
         epoll::EventData::new_u64(match self {
             Source::Listener => 0,
             Source::Signal => 1,
+            Source::Reload => 6,
             Source::Worker(index) => 2 | (index as u64) << 3,
             Source::Socket(serial) => 3 | serial << 3,
             Source::Process(serial) => 4 | serial << 3,
@@ -76,6 +80,7 @@ impl Source {
             2 => Source::Worker(number as usize),
             3 => Source::Socket(number),
             4 => Source::Process(number),
+            6 => Source::Reload,
             _ => Source::Doorbell(number),
         }
     }
@@ -87,7 +92,7 @@ pub struct Parts {
     pub listener: Option<Socket>,
     /// A client that is connected already: the daemon is its, and ends with its last client.
     pub client: Option<Socket>,
-    /// SIGTERM and SIGINT.
+    /// SIGTERM and SIGINT, and SIGHUP, which asks for the configuration to be read again.
     pub signals: SignalFd,
     /// The workers.
     pub links: Vec<Box<dyn WorkerLink>>,
@@ -99,6 +104,10 @@ pub struct Parts {
     pub log: Option<InstructionLog>,
     /// What users may have.
     pub limits: LimitsTable,
+    /// What reads the configuration again; none if there is no file.
+    pub reload: Option<Reload>,
+    /// Who tells systemd how the daemon is.
+    pub notifier: Notifier,
 }
 
 /// The daemon's one thread that serves clients.
@@ -137,6 +146,8 @@ pub struct Dispatcher {
     next_due_ns: u64,
     trimmed: bool,
     start: Instant,
+    reload: Option<Reload>,
+    notifier: Notifier,
 }
 
 impl Dispatcher {
@@ -145,7 +156,7 @@ impl Dispatcher {
     /// # Errors
     /// If the kernel refuses a descriptor.
     pub fn new(parts: Parts) -> std::io::Result<Dispatcher> {
-        let Parts { listener, client, signals, links, pipeline, tape, log, limits } = parts;
+        let Parts { listener, client, signals, links, pipeline, tape, log, limits, reload, notifier } = parts;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut dispatcher = Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -175,12 +186,17 @@ impl Dispatcher {
             next_due_ns: 0,
             trimmed: true,
             start: Instant::now(),
+            reload,
+            notifier,
         };
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
             dispatcher.watch(listener.as_fd(), Source::Listener)?;
         }
         dispatcher.watch(dispatcher.signals.as_fd(), Source::Signal)?;
+        if let Some(reload) = &dispatcher.reload {
+            dispatcher.watch(reload.bell(), Source::Reload)?;
+        }
         for (index, link) in dispatcher.links.iter().enumerate() {
             dispatcher.watch(link.bell(), Source::Worker(index))?;
         }
@@ -204,6 +220,7 @@ impl Dispatcher {
     /// # Errors
     /// If the kernel refuses to wait.
     pub fn run(mut self) -> std::io::Result<()> {
+        self.notifier.ready("Serving");
         loop {
             let now_ns = self.tape.tick();
             let worked = self.take_reports() | self.serve(now_ns);
@@ -289,6 +306,7 @@ impl Dispatcher {
         let least = Duration::from_nanos(DUE_EVERY_NS);
         greetings
             .chain(self.ending)
+            .chain(self.notifier.due())
             .chain(trim)
             .chain(crowded)
             .min()
@@ -315,6 +333,7 @@ impl Dispatcher {
         match source {
             Source::Listener => self.accept(),
             Source::Signal => self.signalled(),
+            Source::Reload => self.reloaded(),
             Source::Worker(_) => {}
             Source::Doorbell(serial) => self.rung(serial),
             Source::Process(serial) => {
@@ -350,6 +369,7 @@ impl Dispatcher {
         }
         self.next_due_ns = now_ns + DUE_EVERY_NS;
         let now = Instant::now();
+        self.notifier.alive(now);
         let late = |c: &Connection| c.deadline().is_some_and(|deadline| deadline <= now);
         let places: Vec<usize> = self.connections.iter().flatten().filter(|c| late(c)).map(|c| c.place).collect();
         for place in places {
@@ -372,8 +392,13 @@ impl Dispatcher {
 
     fn signalled(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == libc::SIGHUP as u32 && self.reload.is_some() {
+                self.begin_reload(None);
+                continue;
+            }
             tracing::info!(target: "gtd::dispatcher", signal = signal.ssi_signo, "ending");
             if self.ending.is_none() {
+                self.notifier.stopping();
                 self.ending = Some(Instant::now() + DRAIN_DEADLINE);
                 self.stop_listening();
                 for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {

@@ -13,4 +13,5 @@ mod instructions;
 mod lifecycle;
 mod log;
 mod pipeline;
+mod service;
 mod sharing;

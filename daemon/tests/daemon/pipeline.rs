@@ -79,6 +79,8 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             tape: Tape::new().unwrap(),
             log: None,
             limits: gtd::limits::LimitsTable::default(),
+            reload: None,
+            notifier: gtd::systemd::Notifier::silent(),
         };
         Dispatcher::new(parts).unwrap().run().unwrap();
     });

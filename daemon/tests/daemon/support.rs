@@ -70,7 +70,11 @@ impl Gtd {
     }
 
     pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Gtd {
-        let folder = Folder::new();
+        Gtd::start_in(Folder::new(), arguments, environment)
+    }
+
+    /// In a folder that may hold something already.
+    pub fn start_in(folder: Folder, arguments: &[&str], environment: &[(&str, &str)]) -> Gtd {
         let child = Gtd::spawn(&folder, arguments, environment);
         let mut gtd = Gtd { child, folder, control: RefCell::default() };
         gtd.wait_listening();

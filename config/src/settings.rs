@@ -1,0 +1,204 @@
+//! What the file may say.
+
+use crate::values::{Bytes, Level, Workers};
+use crate::yaml::{self, Error, Key, Value};
+use gt_protocol::Limits;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// What the file says. What it does not say is left to the environment and to defaults.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Workers to run.
+    pub workers: Option<Workers>,
+    /// Threads that compute.
+    pub threads: Option<u32>,
+    /// Bytes that tensors may take.
+    pub memory: Option<Bytes>,
+    /// Whether large tensors are spread over workers by themselves.
+    pub auto_shard: Option<bool>,
+    /// From which size on.
+    pub shard_bytes_min: Option<Bytes>,
+    /// Where clients connect.
+    pub socket: Option<PathBuf>,
+    /// How much the daemon says.
+    pub log: Option<Level>,
+    /// What users may have.
+    pub limits: Limits,
+    /// What some users may have, by number.
+    pub users: BTreeMap<u32, Limits>,
+}
+
+/// The keys of a file.
+const KEYS: &[Key<Settings>] = &[
+    Key { name: "workers", set: |to, value| value.word(&mut to.workers) },
+    Key { name: "threads", set: |to, value| value.with(&mut to.threads, threads) },
+    Key { name: "memory", set: |to, value| value.word(&mut to.memory) },
+    Key { name: "auto_shard", set: |to, value| value.with(&mut to.auto_shard, switch) },
+    Key { name: "shard_bytes_min", set: |to, value| value.word(&mut to.shard_bytes_min) },
+    Key { name: "socket", set: |to, value| value.with(&mut to.socket, socket) },
+    Key { name: "log", set: |to, value| value.word(&mut to.log) },
+    Key { name: "limits", set: |to, value| limits(&mut to.limits, value) },
+    Key { name: "users", set: |to, value| users(&mut to.users, value) },
+];
+
+/// The keys of limits.
+const LIMITS: &[Key<Limits>] = &[
+    Key { name: "memory", set: |to, value| value.with(&mut to.memory_bytes, bytes) },
+    Key { name: "session_memory", set: |to, value| value.with(&mut to.session_memory_bytes, bytes) },
+    Key { name: "sessions", set: |to, value| value.with(&mut to.sessions, number) },
+    Key { name: "arena", set: |to, value| value.with(&mut to.arena_bytes, bytes) },
+    Key { name: "queued", set: |to, value| value.with(&mut to.queued, number) },
+    Key { name: "weight", set: |to, value| value.with(&mut to.weight, number) },
+];
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// The first thing that is wrong with it, with its line and key.
+pub fn read(path: &Path) -> Result<Settings, Error> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Error::File { path: path.into(), text: error.to_string() })?;
+    parse(&text, path)
+}
+
+/// Reads a text; `path` is what errors say it is.
+///
+/// # Errors
+/// As for [`read`].
+pub fn parse(text: &str, path: &Path) -> Result<Settings, Error> {
+    yaml::read(text, path, KEYS)
+}
+
+fn limits(to: &mut Limits, value: &Value<'_>) -> Result<(), Error> {
+    value.keys(to, LIMITS)?;
+    to.complaint().map_or(Ok(()), |text| Err(value.wrong(text)))
+}
+
+fn users(to: &mut BTreeMap<u32, Limits>, value: &Value<'_>) -> Result<(), Error> {
+    for (name, value) in value.entries()? {
+        let uid = user(&name).map_err(|text| value.wrong(text))?;
+        if to.contains_key(&uid) {
+            return Err(value.wrong(format!("user {uid} is here twice")));
+        }
+        limits(to.entry(uid).or_default(), &value)?;
+    }
+    Ok(())
+}
+
+/// A user's number, by name or by number.
+///
+/// # Errors
+/// If the system knows no user of that name.
+pub fn user(name: &str) -> Result<u32, String> {
+    if let Ok(uid) = name.parse() {
+        return Ok(uid);
+    }
+    match nix::unistd::User::from_name(name) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err(format!("the system knows no user `{name}`: `getent passwd` lists them")),
+        Err(errno) => Err(format!("the system could not look the user up: {errno}; write the number")),
+    }
+}
+
+fn threads(text: &str) -> Result<u32, String> {
+    let threads = text.parse().ok().filter(|threads| (1..=4096).contains(threads));
+    threads.ok_or_else(|| format!("`{text}` is no number of threads: write one from 1 to 4096"))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "yes" => Ok(true),
+        "off" | "no" => Ok(false),
+        _ => Err(format!("`{text}` is neither on nor off")),
+    }
+}
+
+fn socket(text: &str) -> Result<PathBuf, String> {
+    let known = text.starts_with(['/', '@']);
+    if known {
+        Ok(text.into())
+    } else {
+        Err(format!("`{text}` is no socket: write a path from / on, or a name with @"))
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map(|Bytes(bytes)| bytes)
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is no such number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WorkerKind;
+
+    fn settings(text: &str) -> Result<Settings, String> {
+        parse(text, Path::new("gtd.yaml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_says_what_is_written_there() {
+        let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
+                    limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
+        let expected = Settings {
+            workers: Some(Workers(vec![WorkerKind::Cpu; 2])),
+            threads: Some(4),
+            memory: Some(Bytes(8 << 30)),
+            auto_shard: Some(false),
+            shard_bytes_min: None,
+            socket: Some("/run/x.sock".into()),
+            log: Some(Level::Info),
+            limits: Limits { memory_bytes: Some(2 << 30), weight: Some(1.5), ..Limits::default() },
+            users: BTreeMap::from([
+                (0, Limits { sessions: Some(3), ..Limits::default() }),
+                (1234, Limits { queued: Some(9), ..Limits::default() }),
+            ]),
+        };
+        assert_eq!(settings(text), Ok(expected));
+    }
+
+    #[test]
+    fn a_file_may_say_nothing() {
+        for text in ["", "# all of it\n", "limits:\nusers:\nmemory:\n", "--- {}\n"] {
+            assert_eq!(settings(text), Ok(Settings::default()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_line_and_a_key() {
+        for (text, error) in [
+            ("\nmemroy: 8G", "gtd.yaml:2: memroy: there is no such key; did you mean `memory`?"),
+            ("limits:\n  wait: 1", "gtd.yaml:2: limits.wait: there is no such key; did you mean `weight`?"),
+            ("tea_with_milk: 1", "gtd.yaml:1: tea_with_milk: there is no such key; known are workers, threads,"),
+            ("memory: lots", "gtd.yaml:1: memory: `lots` is no number of bytes: write 512M or 8G"),
+            ("threads: 0", "gtd.yaml:1: threads: `0` is no number of threads"),
+            ("workers: [cpu]", "gtd.yaml:1: workers: one value is expected, not a list"),
+            ("limits: 3", "gtd.yaml:1: limits: keys with values are expected"),
+            ("log: loud", "gtd.yaml:1: log: `loud` is no level"),
+            ("auto_shard: maybe", "gtd.yaml:1: auto_shard: `maybe` is neither on nor off"),
+            ("socket: run/x", "gtd.yaml:1: socket: `run/x` is no socket"),
+            ("users:\n  nobody-knows:\n    weight: 1", "gtd.yaml:2: users.nobody-knows: the system knows no user"),
+            ("users:\n  0: {}\n  root: {}", "gtd.yaml:3: users.root: user 0 is here twice"),
+            ("users:\n  root:\n    weight: 0", "gtd.yaml:2: users.root: a weight is a number from"),
+            ("limits:\n  memory: -1", "gtd.yaml:2: limits.memory: `-1` is no number of bytes"),
+            ("memory: 1\nmemory: 2", "gtd.yaml:2: "),
+            ("a: [", "gtd.yaml:"),
+            ("a: 1\n---\nb: 2", "gtd.yaml:"),
+            ("- 1", "gtd.yaml:1: keys with values are expected"),
+        ] {
+            let said = settings(text).unwrap_err();
+            assert!(said.starts_with(error), "{text:?}\n{said}\n{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = read(Path::new("/nowhere/gtd.yaml")).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/gtd.yaml: No such file"), "{error}");
+    }
+}

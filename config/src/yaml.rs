@@ -1,0 +1,148 @@
+//! YAML read by tables of keys: each value is known by its line and its key, and what no table names is refused.
+
+use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A key that differs from a known one by so much or less is taken for a slip of the finger.
+const SLIPS_MAX: usize = 3;
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("{}: {text}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said, and what to do.
+        text: String,
+    },
+    /// Something in it is wrong.
+    #[error("{}:{line}: {}{text}", path.display(), prefix(key))]
+    Place {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The key, as `limits.memory`; empty if the text is no YAML.
+        key: String,
+        /// What is wrong, and what to write.
+        text: String,
+    },
+}
+
+fn prefix(key: &str) -> String {
+    if key.is_empty() { String::new() } else { format!("{key}: ") }
+}
+
+/// Something in a file: a value, its key and its place.
+pub struct Value<'a> {
+    path: &'a Path,
+    key: String,
+    line: usize,
+    node: &'a MarkedYaml<'a>,
+}
+
+/// A key, and how its value is taken in.
+pub struct Key<T> {
+    /// Its name.
+    pub name: &'static str,
+    /// Takes the value in.
+    pub set: fn(&mut T, &Value<'_>) -> Result<(), Error>,
+}
+
+/// Reads a text that is a map with the keys of a table. A text without anything says nothing.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn read<T: Default>(text: &str, path: &Path, keys: &[Key<T>]) -> Result<T, Error> {
+    let place = |line, text: &str| Error::Place { path: path.into(), line, key: String::new(), text: text.into() };
+    let documents = MarkedYaml::load_from_str(text).map_err(|error| place(error.marker().line(), error.info()))?;
+    let mut into = T::default();
+    match documents.as_slice() {
+        [] => {}
+        [document] => {
+            let value = Value { path, key: String::new(), line: document.span.start.line(), node: document };
+            value.keys(&mut into, keys)?;
+        }
+        [_, second, ..] => return Err(place(second.span.start.line(), "a second document; write one")),
+    }
+    Ok(into)
+}
+
+impl<'a> Value<'a> {
+    /// An error about this value.
+    pub fn wrong(&self, text: impl Into<String>) -> Error {
+        Error::Place { path: self.path.into(), line: self.line, key: self.key.clone(), text: text.into() }
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(self.node.data, YamlData::Value(Scalar::Null))
+    }
+
+    /// A number, word or switch as it is written.
+    fn text(&self) -> Result<String, Error> {
+        match &self.node.data {
+            YamlData::Value(Scalar::Boolean(b)) => Ok(if *b { "on" } else { "off" }.into()),
+            YamlData::Value(Scalar::Integer(n)) => Ok(n.to_string()),
+            YamlData::Value(Scalar::FloatingPoint(x)) => Ok(x.to_string()),
+            YamlData::Value(Scalar::String(text)) => Ok(text.to_string()),
+            YamlData::Sequence(_) => Err(self.wrong("one value is expected, not a list")),
+            YamlData::Mapping(_) => Err(self.wrong("one value is expected, not keys with values")),
+            _ => Err(self.wrong("a tag or a value that is not understood")),
+        }
+    }
+
+    /// Takes in a value that is written in one word. A key without a value says nothing.
+    pub fn word<T: FromStr<Err = String>>(&self, into: &mut Option<T>) -> Result<(), Error> {
+        self.with(into, |text| text.parse())
+    }
+
+    /// Takes in what `read` makes of a value that is written in one word.
+    pub fn with<T>(&self, into: &mut Option<T>, read: impl Fn(&str) -> Result<T, String>) -> Result<(), Error> {
+        if !self.is_nothing() {
+            *into = Some(read(&self.text()?).map_err(|text| self.wrong(text))?);
+        }
+        Ok(())
+    }
+
+    /// The keys of a map, with their values.
+    pub fn entries(&self) -> Result<Vec<(String, Value<'a>)>, Error> {
+        let pairs = match &self.node.data {
+            YamlData::Value(Scalar::Null) => return Ok(Vec::new()),
+            YamlData::Mapping(pairs) => pairs,
+            _ => return Err(self.wrong("keys with values are expected, as in `key: value`")),
+        };
+        pairs
+            .iter()
+            .map(|(key, node)| {
+                let line = key.span.start.line();
+                let name = Value { path: self.path, key: self.key.clone(), line, node: key }.text()?;
+                let dot = if self.key.is_empty() { "" } else { "." };
+                let value = Value { path: self.path, key: format!("{}{dot}{name}", self.key), line, node };
+                Ok((name, value))
+            })
+            .collect()
+    }
+
+    /// Takes in a map with the keys of a table.
+    pub fn keys<T>(&self, into: &mut T, keys: &[Key<T>]) -> Result<(), Error> {
+        for (name, value) in self.entries()? {
+            let Some(key) = keys.iter().find(|key| key.name == name) else {
+                return Err(value.wrong(unknown(&name, keys.iter().map(|key| key.name))));
+            };
+            (key.set)(into, &value)?;
+        }
+        Ok(())
+    }
+}
+
+fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let distance = |other: &&&str| strsim::damerau_levenshtein(name, other);
+    match known.iter().min_by_key(distance).filter(|near| distance(near) <= SLIPS_MAX) {
+        Some(near) => format!("there is no such key; did you mean `{near}`?"),
+        None => format!("there is no such key; known are {}", known.join(", ")),
+    }
+}

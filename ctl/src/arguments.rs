@@ -1,0 +1,183 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use gt_config::{Bytes, SYSTEM_FILE};
+use gt_protocol::{LimitsChange, Setting};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+const EXITS: &str = "Exit status: 0 done; 1 failed, or doctor found something wrong; 2 a wrong command line; 3 no daemon \
+                     listens; 4 not permitted; 5 the daemon is of another version; 6 there is no such session; 7 the \
+                     configuration is wrong.";
+
+/// Asks and commands the GT daemon.
+#[derive(Debug, Parser)]
+#[command(name = "gtctl", version, disable_help_subcommand = true, after_help = EXITS)]
+pub struct Arguments {
+    /// Where the daemon listens [default: $GT_SOCKET or /run/gt/gtd.sock].
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Prints one JSON document, for programs; errors too.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Shows the daemon, its workers and its sessions.
+    Status,
+    /// Shows the sessions.
+    Sessions,
+    /// Shows all about one session.
+    Session {
+        /// Its number, as `gtctl sessions` shows it.
+        id: u64,
+    },
+    /// Ends a session: your own, or anybody's if you are an administrator.
+    Kill {
+        /// Its number, as `gtctl sessions` shows it.
+        id: u64,
+    },
+    /// Shows what users may have, or changes it.
+    Limits {
+        /// What to do with them, other than to show them.
+        #[command(subcommand)]
+        command: Option<LimitsCommand>,
+    },
+    /// Lets no more sessions begin; the daemon ends when the last has gone.
+    Drain {
+        /// Lets sessions begin again.
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Has the daemon read its configuration again; sessions go on.
+    Reload,
+    /// Looks for what keeps programs from using the daemon, and says how to mend it.
+    Doctor,
+    /// About the daemon's configuration file.
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Prints completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Writes the manual pages.
+    #[command(hide = true)]
+    Manual {
+        /// Where to.
+        folder: PathBuf,
+    },
+}
+
+/// What to do with limits.
+#[derive(Debug, Subcommand)]
+pub enum LimitsCommand {
+    /// Changes limits until the daemon ends; the configuration file is for good. `default` undoes a change.
+    Set(LimitsSet),
+}
+
+/// Which limits to change, and for whom.
+#[derive(Debug, Args)]
+pub struct LimitsSet {
+    /// Whose, by name or number; without it, of all users who have none of their own.
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    #[command(flatten)]
+    change: Change,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Change {
+    /// Memory of the tensors of all of the user's sessions, as in 512M or 8G; 0 for no limit.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    memory: Option<Setting<u64>>,
+    /// The same of each session.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    session_memory: Option<Setting<u64>>,
+    /// Sessions at a time.
+    #[arg(long, value_name = "N", value_parser = number::<u32>)]
+    sessions: Option<Setting<u32>>,
+    /// What each session may share with the daemon for data on its way in or out.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    arena: Option<Setting<u64>>,
+    /// Instructions of each session that are taken in and not done yet; 0 for no limit.
+    #[arg(long, value_name = "N", value_parser = number::<u32>)]
+    queued: Option<Setting<u32>>,
+    /// Part of the devices' time, beside other users' weights.
+    #[arg(long, value_name = "NUMBER", value_parser = number::<f64>)]
+    weight: Option<Setting<f64>>,
+}
+
+impl LimitsSet {
+    /// The change.
+    pub fn change(&self) -> LimitsChange {
+        let Change { memory, session_memory, sessions, arena, queued, weight } = self.change;
+        LimitsChange {
+            memory_bytes: memory,
+            session_memory_bytes: session_memory,
+            sessions,
+            arena_bytes: arena,
+            queued,
+            weight,
+        }
+    }
+}
+
+fn setting<T>(text: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Setting<T>, String> {
+    if text == "default" { Ok(Setting::Default) } else { read(text).map(Setting::To) }
+}
+
+fn bytes(text: &str) -> Result<Setting<u64>, String> {
+    setting(text, |text| text.parse().map(|Bytes(bytes)| bytes))
+}
+
+fn number<T: FromStr>(text: &str) -> Result<Setting<T>, String> {
+    setting(text, |text| text.parse().map_err(|_| format!("`{text}` is no such number, nor `default`")))
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Says whether a file is good, or what is wrong with it and where.
+    Check {
+        /// The file.
+        #[arg(default_value = SYSTEM_FILE)]
+        path: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn limits_are_set_or_set_back() {
+        let line = ["gtctl", "limits", "set", "--user", "ana", "--memory", "8G", "--weight", "default"];
+        let Command::Limits { command: Some(LimitsCommand::Set(set)) } = Arguments::parse_from(line).command else {
+            panic!("other arguments");
+        };
+        let expected = LimitsChange {
+            memory_bytes: Some(Setting::To(8 << 30)),
+            weight: Some(Setting::Default),
+            ..LimitsChange::default()
+        };
+        assert_eq!((set.user.as_deref(), set.change()), (Some("ana"), expected));
+        assert!(Arguments::try_parse_from(["gtctl", "limits", "set", "--user", "ana"]).is_err());
+        assert!(Arguments::try_parse_from(["gtctl", "limits", "set", "--sessions", "many"]).is_err());
+    }
+}
