@@ -20,6 +20,7 @@ from benches import (
     kernels,
     memory,
     round_trip,
+    sharing,
     startup,
     training,
     transfer,
@@ -41,6 +42,7 @@ GROUPS = {
     "transfer": transfer.rows,
     "startup": startup.rows,
     "idle": idle.rows,
+    "sharing": sharing.rows,
 }
 # The table is wide; without a terminal rich would fold it at 80 columns.
 COLUMNS = 150

@@ -20,6 +20,7 @@
 pub mod config;
 pub mod connection;
 pub mod dispatcher;
+pub mod fair;
 pub mod janitor;
 pub mod journal;
 pub mod limits;

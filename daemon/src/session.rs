@@ -3,6 +3,7 @@
 //! Nothing here waits. Whatever a client may not do ends its session with a [`Violation`]; what goes wrong while
 //! computing is no violation but a failure, which travels with the tensors.
 
+use crate::fair::{Pace, QUANTUM_NS, Standing};
 use crate::modifiers::signals::Signals;
 use crate::modifiers::{MODIFIER_IDS, Pipeline};
 use crate::table::{Content, TensorTable, WorkerTensor};
@@ -36,8 +37,12 @@ const TRANSFER_BYTES_PER_NS: u64 = 8;
 const STEP_NS_MAX: u64 = 1_000_000_000;
 /// After a step of this estimate the clock is read again, nanoseconds.
 const TICK_COST_NS: u64 = 2_000;
-/// The cost of a command in a session's share, nanoseconds: even a command that computes nothing takes time to read.
+/// What a command takes of a turn besides, nanoseconds: even one that computes nothing takes time to read.
 const COMMAND_NS: i64 = 50;
+/// The clock is read after so many commands of a turn, lest many short ones that were estimated wrong make it long.
+const TICK_COMMANDS: u64 = 64;
+/// No turn is longer while others have work, nanoseconds, unless a single step is.
+const TURN_NS_MAX: u64 = 2 * QUANTUM_NS;
 
 /// What a client must not do.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +134,18 @@ pub struct Context<'a> {
     pub tape: &'a mut Tape,
     /// Room for the shapes of operands.
     pub metas: &'a mut Vec<InputMeta>,
+    /// Expected time of what workers may have queued, nanoseconds.
+    pub queued_ns_max: u64,
+}
+
+/// What a visit is to be charged for besides the time it took, and what is to be learned from that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bill {
+    /// Expected time of what was queued, a part of all workers' time, nanoseconds.
+    pub queued_ns: f64,
+    /// Estimated time of what was done at once, nanoseconds.
+    done_ns: u64,
+    commands: u64,
 }
 
 /// Slots that were copied from the ring and not yet taken in. A command may straddle two copies.
@@ -168,15 +185,21 @@ pub struct Session {
     completions_in_flight: u32,
     arena_bytes: Vec<u64>,
     arena_bytes_total: u64,
-    /// What is left of the session's share of the worker, estimated nanoseconds. Negative after a long step.
-    pub deficit_ns: i64,
+    /// What it had of the devices, beside others.
+    pub standing: Standing,
+    /// How long its steps take beside what is estimated.
+    pace: Pace,
+    /// What is left of its turn, expected nanoseconds. Negative after a long step.
+    budget_ns: i64,
+    bill: Bill,
     /// When something was last submitted, in the tape's time.
     pub last_work_ns: u64,
     /// True while the doorbell is asked for.
     pub asleep: bool,
-    /// True if the last visit ended because the worker has enough to do.
+    /// True if the last visit ended because the worker has enough to do, or because as much is queued for this session
+    /// as may be.
     pub blocked: bool,
-    /// True if the last visit ended because the session's share of the round was used up.
+    /// True if the last visit ended because the turn was over.
     pub spent: bool,
     /// Room for what modifiers make of a step.
     rewritten: Vec<Step>,
@@ -194,6 +217,7 @@ impl Session {
         worker: u16,
         port: DaemonPort,
         allowed: Allowance,
+        standing: Standing,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
         for link in links {
@@ -214,7 +238,10 @@ impl Session {
             completions_in_flight: 0,
             arena_bytes: Vec::new(),
             arena_bytes_total: 0,
-            deficit_ns: 0,
+            standing,
+            pace: Pace::default(),
+            budget_ns: 0,
+            bill: Bill::default(),
             last_work_ns: 0,
             asleep: false,
             blocked: false,
@@ -265,14 +292,26 @@ impl Session {
     /// # Errors
     /// What the client must not do: the session is over.
     pub fn visit(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
+        self.budget_ns = QUANTUM_NS as i64;
+        self.bill = Bill::default();
         let served = self.take_all(cx)?;
         self.submit_group(cx)?;
         Ok(served)
     }
 
+    /// What the last visit is to be charged for, after it took so long.
+    pub fn bill(&mut self, took_ns: u64) -> f64 {
+        let Bill { queued_ns, done_ns, commands } = self.bill;
+        if done_ns > 0 {
+            self.pace.learn(done_ns, took_ns.saturating_sub(commands * COMMAND_NS as u64));
+        }
+        queued_ns + took_ns as f64
+    }
+
     fn take_all(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
         (self.blocked, self.spent) = (false, false);
         let mut served = false;
+        let begun_ns = cx.tape.now_ns();
         loop {
             if !self.fill()? {
                 return Ok(served);
@@ -284,11 +323,12 @@ impl Session {
                 if needed > self.pending.len() {
                     break;
                 }
-                if cx.links.iter_mut().any(|link| link.is_full()) {
+                let queue_is_long = self.allowed.queued > 0 && self.queued >= self.allowed.queued.into();
+                if queue_is_long || cx.links.iter_mut().any(|link| link.is_full(cx.queued_ns_max)) {
                     self.blocked = true;
                     return Ok(served);
                 }
-                if self.deficit_ns <= 0 {
+                if self.budget_ns <= 0 || cx.tape.now_ns() - begun_ns >= TURN_NS_MAX {
                     self.spent = true;
                     return Ok(served);
                 }
@@ -319,7 +359,11 @@ impl Session {
     fn take_in(&mut self, command: Command, slots: usize, cx: &mut Context<'_>) -> Result<(), Violation> {
         tracing::debug!(target: "gtd::dispatcher", session = self.stream.session, ?command, "received");
         self.instructions += 1;
-        self.deficit_ns -= COMMAND_NS;
+        self.budget_ns -= COMMAND_NS;
+        self.bill.commands += 1;
+        if self.bill.commands.is_multiple_of(TICK_COMMANDS) {
+            cx.tape.tick();
+        }
         let wire_bytes = slots as u64 * 64;
         match command {
             Command::Op(instruction) => self.op(instruction, wire_bytes, cx),
@@ -535,6 +579,7 @@ impl Session {
             out: None,
             fused_ns: None,
             cost_ns,
+            expected_ns: cost_ns,
             bytes,
         }
     }
@@ -563,7 +608,7 @@ impl Session {
 
     /// Sends a step to the worker, or keeps it until the next that does not go with it, or until the visit ends.
     #[inline]
-    fn submit(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+    fn submit(&mut self, mut step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         if !self.group.is_empty() {
             if self.goes_with_group(&step) {
                 let cost_ns = step.fused_ns.unwrap_or(step.cost_ns);
@@ -576,7 +621,7 @@ impl Session {
             self.group.push(step);
             return Ok(());
         }
-        self.submit_alone(&step, cx)
+        self.submit_alone(&mut step, cx)
     }
 
     /// Frees do: they say what need not be kept. So does an instruction that shares a tensor with those of the group,
@@ -602,8 +647,9 @@ impl Session {
     }
 
     #[inline]
-    fn submit_alone(&mut self, step: &Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+    fn submit_alone(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         self.sent(step, cx);
+        let step = &*step;
         if let Command::Relocate(relocation) = &step.command {
             cx.groups.form(step.workers, cx.links);
             for worker in step.workers.iter() {
@@ -617,8 +663,9 @@ impl Session {
         for worker in step.workers.iter() {
             let Some(link) = cx.links.get_mut(worker) else { continue };
             match link.submit(step) {
-                Outcome::Queued => self.queued += 1,
+                Outcome::Queued => self.was_queued(step, cx.links.len()),
                 Outcome::Done(result) => {
+                    self.bill.done_ns += step.cost_ns;
                     if step.cost_ns >= TICK_COST_NS {
                         cx.tape.tick();
                     }
@@ -632,10 +679,10 @@ impl Session {
     /// Sends what is kept to the worker.
     fn submit_group(&mut self, cx: &mut Context<'_>) -> Result<(), Violation> {
         if self.group.len() < 2 {
-            return self.group.pop().map_or(Ok(()), |step| self.submit_alone(&step, cx));
+            return self.group.pop().map_or(Ok(()), |mut step| self.submit_alone(&mut step, cx));
         }
         let mut group = std::mem::take(&mut self.group);
-        for step in &group {
+        for step in &mut group {
             self.sent(step, cx);
         }
         let workers = group.first().map_or(Workers::NONE, |step| step.workers);
@@ -644,11 +691,13 @@ impl Session {
             let mut reports = Vec::new();
             if link.submit_all(&group, &mut |step, result| reports.push(step.report(result))) {
                 cx.tape.tick();
+                self.bill.done_ns += group.iter().map(|step| step.cost_ns).sum::<u64>();
                 for report in reports {
                     self.finished(&report, worker as u16, cx.tape)?;
                 }
             } else {
-                self.queued += group.len() as u64;
+                let workers = cx.links.len();
+                group.iter().for_each(|step| self.was_queued(step, workers));
             }
         }
         group.clear();
@@ -658,9 +707,10 @@ impl Session {
 
     /// Accounts for a step that goes to the worker now.
     #[inline]
-    fn sent(&mut self, step: &Step, cx: &mut Context<'_>) {
+    fn sent(&mut self, step: &mut Step, cx: &mut Context<'_>) {
+        step.expected_ns = self.pace.expect(step.cost_ns);
         // A session's share is one of all workers.
-        self.deficit_ns -= step.cost_ns as i64 * step.workers.len() as i64 / cx.links.len() as i64;
+        self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.links.len() as i64;
         let subject = subject(&step.command);
         // A free is on the tape already, once for each tensor.
         if subject != Subject::Free {
@@ -670,6 +720,20 @@ impl Session {
                 self.event(cx, EventKind::WorkerSend, worker as u16, subject, step.bytes, about);
             }
         }
+    }
+
+    #[inline]
+    fn was_queued(&mut self, step: &Step, workers: usize) {
+        self.queued += 1;
+        self.bill.queued_ns += step.expected_ns as f64 / workers as f64;
+    }
+
+    /// How much more of one worker's time a step took than it was charged for, nanoseconds.
+    pub fn correction(&mut self, report: &Report) -> f64 {
+        if report.result.is_ok() {
+            self.pace.learn(report.cost_ns, report.took_ns);
+        }
+        report.took_ns as f64 - report.expected_ns as f64
     }
 
     /// A step queued at `worker` has ended.
@@ -866,6 +930,8 @@ impl Session {
             arena_bytes: self.arena_bytes_total,
             instructions: self.instructions,
             queued: self.queued,
+            share: self.standing.share(),
+            device_s: self.standing.device_s(),
             since: since.as_secs_f64(),
             ..SessionStatus::default()
         }

@@ -63,6 +63,7 @@ fn sync(token: u64) -> Step {
         out: None,
         fused_ns: None,
         cost_ns: 200,
+        expected_ns: 200,
         bytes: 64,
     }
 }

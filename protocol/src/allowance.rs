@@ -5,8 +5,8 @@ use crate::limits::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What a user may have. In what is not set, the default for all users holds, and where that is not set either, what the
-/// daemon was made with ([`Allowance::default`]).
+/// What a user may have. In what is not set, the default for all users holds, and where that is not set either, what
+/// the daemon was made with ([`Allowance::default`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {

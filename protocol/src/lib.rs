@@ -4,8 +4,8 @@
 //! message is one JSON document in one datagram, descriptors beside it. This crate must not know
 //! what an instruction is, nor how either side is written.
 //!
-//! Where to start reading: [`message`] for what is said, [`allowance`] for what users may have, [`mod@link`] for how it is sent and awaited,
-//! [`limits`] for how much of anything there may be, [`path`] for where the socket is.
+//! Where to start reading: [`message`] for what is said, [`allowance`] for what users may have, [`mod@link`] for how
+//! it is sent and awaited, [`limits`] for how much of anything there may be, [`path`] for where the socket is.
 //!
 //! ```no_run
 //! use gt_protocol::{Hello, Role, connect};

@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 /// Members of this group of the system may do what root may.
 const ADMINISTRATORS: &str = "gt-admin";
 
+/// What sessions had is added up again for whoever asks, unless it was so short a while ago, nanoseconds.
+const SHARES_FRESH_NS: u64 = 50_000_000;
+
 /// The number of the group of administrators, if the system has one.
 pub(super) fn administrators() -> Option<u32> {
     nix::unistd::Group::from_name(ADMINISTRATORS).ok().flatten().map(|group| group.gid.as_raw())
@@ -45,8 +48,17 @@ impl Dispatcher {
             arena_bytes_limit: allowed.arena_bytes,
             queued_limit: allowed.queued.into(),
             weight: allowed.weight,
+            usage_s: self.shares.usage_s(connection.peer.uid),
             ..status
         })
+    }
+
+    /// Adds up what sessions had, so that what is said of it is true now.
+    pub(super) fn add_up_now(&mut self) {
+        let now_ns = self.tape.tick();
+        if now_ns - self.shares_ns >= SHARES_FRESH_NS {
+            self.add_up(now_ns);
+        }
     }
 
     fn user_status(&self, uid: u32) -> UserStatus {
@@ -60,7 +72,7 @@ impl Dispatcher {
                 .filter_map(|c| c.session.as_ref())
                 .map(|session| session.status().memory_bytes)
                 .sum(),
-            usage_s: 0.0,
+            usage_s: self.shares.usage_s(uid),
         }
     }
 
@@ -77,6 +89,7 @@ impl Dispatcher {
 
     /// All about a session.
     pub(super) fn session_detail(&mut self, id: u64) -> Result<DaemonMessage, Refused> {
+        self.add_up_now();
         let names = super::doors::names(&mut self.links);
         let connection = self.session_at(id)?;
         let (Some(status), Some(session)) = (self.session_status(connection), connection.session.as_ref()) else {
@@ -162,6 +175,7 @@ impl Dispatcher {
         for connection in self.connections.iter_mut().flatten() {
             let allowed = self.rules.allowed(connection.peer.uid);
             if let Some(session) = &mut connection.session {
+                self.shares.set_weight(connection.peer.uid, allowed.weight);
                 session.allow(allowed);
             }
         }

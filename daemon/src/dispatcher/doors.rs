@@ -141,7 +141,8 @@ impl Dispatcher {
         if let Err(error) = self.watch(port.doorbell().as_fd(), Source::Doorbell(serial)) {
             return self.disconnect(place, &format!("its doorbell cannot be watched: {error}"));
         }
-        let allowed = self.connections[place].as_ref().map(|c| self.rules.allowed(c.peer.uid)).unwrap_or_default();
+        let Some(uid) = self.connections[place].as_ref().map(|connection| connection.peer.uid) else { return };
+        let allowed = self.rules.allowed(uid);
         welcome.session = Some(SessionGrant {
             session_id: serial,
             sq_slots: SQ_SLOTS,
@@ -150,7 +151,8 @@ impl Dispatcher {
         });
         let worker = self.least_used_worker();
         let stream = Stream { session: serial, place: place as u32 };
-        let mut session = Session::new(stream, worker, port, allowed, &mut self.links);
+        let standing = self.shares.open(uid, allowed.weight);
+        let mut session = Session::new(stream, worker, port, allowed, standing, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
             tracing::info!(
@@ -296,6 +298,7 @@ impl Dispatcher {
     }
 
     fn status(&mut self) -> StatusDocument {
+        self.add_up_now();
         StatusDocument {
             daemon_version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -329,6 +332,7 @@ impl Dispatcher {
             tracing::info!(target: "gtd::dispatcher", session = serial, why, "disconnected");
             self.unwatch(session.port().doorbell().as_fd());
             session.set_state(SessionState::Closed);
+            self.shares.close(&mut session.standing);
             self.hot.retain(|hot| *hot != place);
             for link in &mut self.links {
                 link.close(session.stream());

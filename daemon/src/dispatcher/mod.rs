@@ -11,6 +11,7 @@ mod doors;
 mod turns;
 
 use crate::connection::Connection;
+use crate::fair::Shares;
 use crate::janitor::Janitor;
 use crate::limits::{LimitsTable, Rules};
 use crate::log::InstructionLog;
@@ -20,8 +21,8 @@ use crate::session::Session;
 use crate::spin::Spin;
 use crate::systemd::Notifier;
 use crate::tape::Tape;
-use crate::worker::WorkerLink;
 use crate::worker::groups::Groups;
+use crate::worker::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX, WorkerLink};
 use gt_ops::infer::InputMeta;
 use gt_shm::{SessionState, Socket};
 use nix::sys::signalfd::SignalFd;
@@ -44,6 +45,10 @@ const EVENTS_MAX: usize = 64;
 
 /// Where connections crowd, those of the user with most of them may take so long to say hello.
 const HURRY_AFTER: Duration = Duration::from_millis(100);
+/// A session that submitted something so long ago may soon submit more, nanoseconds.
+const COMPANY_NS: u64 = 10_000_000_000;
+/// How often what sessions had is added up, nanoseconds.
+const SHARES_EVERY_NS: u64 = 1_000_000_000;
 /// How often the deadlines of greetings and the like are looked at, nanoseconds.
 const DUE_EVERY_NS: u64 = 20_000_000;
 
@@ -134,6 +139,11 @@ pub struct Dispatcher {
     /// Takes no more sessions, and ends with the last.
     draining: bool,
     rules: Rules,
+    shares: Shares,
+    /// When shares last followed the time.
+    shares_ns: u64,
+    /// Expected time of what workers may have queued, nanoseconds.
+    queued_ns_max: u64,
     /// The group whose members may command what concerns others.
     administrators: Option<u32>,
     /// Set by a signal: nothing new is taken in, and when everything queued is done, or by then, the daemon ends.
@@ -177,6 +187,9 @@ impl Dispatcher {
             private: client.is_some(),
             draining: false,
             rules: Rules::new(limits),
+            shares: Shares::default(),
+            shares_ns: 0,
+            queued_ns_max: QUEUED_NS_MAX,
             administrators: admin::administrators(),
             ending: None,
             spin: Spin::new(cores),
@@ -263,13 +276,14 @@ impl Dispatcher {
     fn sleep(&mut self) -> std::io::Result<()> {
         let connections = &mut self.connections;
         let ending = self.ending.is_some();
+        // What waits for a full worker is looked at again after the worker's next report.
+        let full = self.links.iter_mut().any(|link| link.is_full(self.queued_ns_max));
         let mut ready = false;
         self.hot.retain(|place| {
             let Some(Some(Connection { session: Some(session), .. })) = connections.get_mut(*place) else {
                 return false;
             };
-            // What waits for a full worker is looked at again after the worker's next report.
-            if session.blocked || ending {
+            if full || session.blocked || ending {
                 return true;
             }
             session.asleep = session.port().prepare_sleep();
@@ -378,6 +392,12 @@ impl Dispatcher {
         if self.listening_paused {
             self.hurry(now);
         }
+        let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
+        let company = sessions.filter(|session| now_ns.saturating_sub(session.last_work_ns) < COMPANY_NS).count();
+        self.queued_ns_max = if company > 1 { QUEUED_SHARED_NS_MAX } else { QUEUED_NS_MAX };
+        if now_ns - self.shares_ns >= SHARES_EVERY_NS {
+            self.add_up(now_ns);
+        }
         let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
         if !self.trimmed && idle >= TRIM_AFTER {
             self.trimmed = true;
@@ -387,6 +407,15 @@ impl Dispatcher {
             for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
                 session.trim();
             }
+        }
+    }
+
+    /// Lets shares follow the time.
+    fn add_up(&mut self, now_ns: u64) {
+        let elapsed = Duration::from_nanos(now_ns - std::mem::replace(&mut self.shares_ns, now_ns));
+        self.shares.tick(elapsed);
+        for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
+            session.standing.tick(elapsed);
         }
     }
 

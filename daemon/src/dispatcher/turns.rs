@@ -1,11 +1,10 @@
-//! Whose turn it is: deficit round robin over the hot sessions, and what workers report.
+//! Turns of the hot sessions, in the order that [`crate::fair`] says, and what workers report.
 
 use super::Dispatcher;
 use crate::connection::Connection;
 use crate::session::Context;
+use crate::worker::WorkerLink;
 
-/// A session's share of a round, estimated nanoseconds.
-const QUANTUM_NS: i64 = 50_000;
 /// A session without work for so long goes cold even while others are busy, nanoseconds.
 const HOT_NS_MAX: u64 = 2_000_000;
 
@@ -16,7 +15,8 @@ impl Dispatcher {
         if self.links.len() > 1 {
             self.groups.look_after(&self.links);
         }
-        for index in 0..self.links.len() {
+        let workers = self.links.len();
+        for index in 0..workers {
             if !self.links[index].is_busy() {
                 continue;
             }
@@ -28,6 +28,8 @@ impl Dispatcher {
                     continue;
                 }
                 let Some(session) = &mut connection.session else { continue };
+                let more_ns = session.correction(&report) / workers as f64;
+                self.shares.charge(&mut session.standing, more_ns);
                 let ended = session.reported(&report, index as u16, &mut self.tape);
                 if let Err(violation) = ended {
                     self.violated(place, &violation);
@@ -37,41 +39,45 @@ impl Dispatcher {
         any
     }
 
-    /// One round over the hot sessions. True if any of them had something.
+    /// Some turns of hot sessions, at most one for each on average. True if any of them had something.
     pub(super) fn serve(&mut self, now_ns: u64) -> bool {
-        if self.ending.is_some() {
+        let full = |links: &mut [Box<dyn WorkerLink>], most| links.iter_mut().any(|link| link.is_full(most));
+        if self.ending.is_some() || full(&mut self.links, self.queued_ns_max) {
             return false;
         }
-        let mut any = false;
-        let mut starved = false;
-        let mut index = 0;
-        while index < self.hot.len() {
-            let place = self.hot[index];
-            index += 1;
-            let Some(Some(connection)) = self.connections.get_mut(place) else { continue };
-            let Some(session) = &mut connection.session else { continue };
-            if !session.has_work() {
-                // An idle session saves nothing up.
-                session.deficit_ns = session.deficit_ns.min(0);
-                continue;
+        for place in &self.hot {
+            if let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(*place) {
+                session.blocked = false;
             }
-            session.deficit_ns = (session.deficit_ns + QUANTUM_NS).min(QUANTUM_NS);
+        }
+        let mut any = false;
+        let mut begun_ns = now_ns;
+        for _ in 0..self.hot.len() {
+            let Some(place) = self.next_turn() else { break };
+            let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(place) else { break };
+            self.shares.serve(&session.standing);
             let mut context = Context {
                 links: &mut self.links,
                 groups: &mut self.groups,
                 pipeline: &mut self.pipeline,
                 tape: &mut self.tape,
                 metas: &mut self.metas,
+                queued_ns_max: self.queued_ns_max,
             };
-            match session.visit(&mut context) {
-                Ok(served) => {
-                    any |= served | session.spent;
-                    starved |= session.spent;
-                }
+            let visited = session.visit(&mut context);
+            let ended_ns = self.tape.tick();
+            let bill_ns = session.bill(ended_ns - begun_ns);
+            begun_ns = ended_ns;
+            self.shares.charge(&mut session.standing, bill_ns);
+            match visited {
+                Ok(served) => any |= served | session.spent,
                 Err(violation) => {
                     any = true;
                     self.violated(place, &violation);
                 }
+            }
+            if full(&mut self.links, self.queued_ns_max) {
+                break;
             }
         }
         if any {
@@ -79,30 +85,33 @@ impl Dispatcher {
                 link.flush();
             }
         }
-        if starved {
-            self.forgive();
-        }
         if any || now_ns.saturating_sub(self.last_poll_ns) >= HOT_NS_MAX {
             self.cool(now_ns);
         }
         any
     }
 
-    /// Where every session with work is in debt, all debts shrink at once by as many rounds as the smallest needs.
-    fn forgive(&mut self) {
-        let debts = self.hot.iter().filter_map(|place| {
-            let session = self.connections.get(*place)?.as_ref()?.session.as_ref()?;
-            (session.has_work() && !session.blocked).then_some(-session.deficit_ns)
-        });
-        let Some(least) = debts.min().filter(|least| *least > 0) else { return };
+    /// Of the hot sessions with work, the one that is most behind.
+    fn next_turn(&mut self) -> Option<usize> {
+        let mut next: Option<(usize, (f64, f64))> = None;
         for place in &self.hot {
-            if let Some(Some(connection)) = self.connections.get_mut(*place)
-                && let Some(session) = &mut connection.session
-                && session.deficit_ns < 0
-            {
-                session.deficit_ns += least.min(-session.deficit_ns);
+            let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(*place) else {
+                continue;
+            };
+            if session.blocked {
+                continue;
+            }
+            if !session.has_work() {
+                self.shares.rest(&mut session.standing);
+                continue;
+            }
+            self.shares.begin(&mut session.standing);
+            let order = self.shares.order(&session.standing);
+            if next.is_none_or(|(_, least)| order < least) {
+                next = Some((*place, order));
             }
         }
+        next.map(|(place, _)| place)
     }
 
     /// Sessions that have long been without work go cold.

@@ -134,6 +134,7 @@ pub fn follow(step: &Step, workers: Workers, command: Command, whole: Option<Met
         out: whole,
         fused_ns: None,
         cost_ns: STEP_NS,
+        expected_ns: STEP_NS,
         bytes: 0,
         ..step.clone()
     }

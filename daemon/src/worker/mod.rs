@@ -18,6 +18,7 @@ pub mod thread;
 
 pub use self::ahead::{AHEAD_BYTES_MIN, Job, STAGES_MAX};
 pub use self::core::Core;
+pub use self::queue::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX};
 pub use self::relocate::traffic;
 
 use gt_collectives::local::LocalCommunicator;
@@ -66,6 +67,8 @@ pub struct Step {
     pub fused_ns: Option<u64>,
     /// How long it may take, nanoseconds.
     pub cost_ns: u64,
+    /// The same by how long the session's steps took so far; known when it goes to the worker.
+    pub expected_ns: u64,
     /// Bytes of the command on the wire, or of the data it moves.
     pub bytes: u64,
 }
@@ -74,8 +77,18 @@ impl Step {
     /// What is told of its end.
     #[inline]
     pub fn report(&self, result: Result<(), Failure>) -> Report {
-        let Step { stream, origin, token, bytes, .. } = *self;
-        Report { stream, subject: subject(&self.command), origin, token, bytes, result }
+        let Step { stream, origin, token, bytes, cost_ns, expected_ns, .. } = *self;
+        Report {
+            stream,
+            subject: subject(&self.command),
+            origin,
+            token,
+            bytes,
+            cost_ns,
+            expected_ns,
+            took_ns: 0,
+            result,
+        }
     }
 }
 
@@ -101,6 +114,13 @@ pub struct Report {
     pub token: u64,
     /// See [`Step::bytes`].
     pub bytes: u64,
+    /// See [`Step::cost_ns`].
+    pub cost_ns: u64,
+    /// See [`Step::expected_ns`].
+    pub expected_ns: u64,
+    /// How long it took, or all the steps that were done together with it and are reported after it; nanoseconds. Not
+    /// known of what was done at once.
+    pub took_ns: u64,
     /// How it ended.
     pub result: Result<(), Failure>,
 }
@@ -132,8 +152,9 @@ pub trait WorkerLink {
     /// a place it leaves the group.
     fn join(&mut self, workers: Workers, place: Option<Place>);
 
-    /// True while the worker has as much to do as it should have at one time: submit nothing now.
-    fn is_full(&mut self) -> bool;
+    /// True while the worker has as much to do as it should have at one time, which is at most `queued_ns_max` expected
+    /// nanoseconds: submit nothing now.
+    fn is_full(&mut self, queued_ns_max: u64) -> bool;
 
     /// Does a step, or queues it. Never waits for one that is queued.
     fn submit(&mut self, step: &Step) -> Outcome;

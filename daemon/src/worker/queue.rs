@@ -9,8 +9,10 @@ use gt_ops::text::Subject;
 use gt_ops::wire::{Completion, Encoder, Failure, Fault, SLOTS_MAX, Slot};
 use std::collections::VecDeque;
 
-/// Estimated time of what is queued at once, nanoseconds: how long a light session may wait behind a heavy one.
+/// Expected time of what is queued at once, nanoseconds,
 pub const QUEUED_NS_MAX: u64 = 2_000_000;
+/// and where several sessions are at work: how long a light one may wait behind heavy ones.
+pub const QUEUED_SHARED_NS_MAX: u64 = 500_000;
 /// Slots of steps on their way.
 pub const WORK_SLOTS: u32 = 4096;
 /// Steps on their way.
@@ -36,6 +38,14 @@ pub mod kind {
     pub const LEAVE: u64 = 8;
 }
 
+/// The worker holds reports back for at most this part of what may be queued.
+const REPORTS_HELD_SHARE: u64 = 4;
+/// The word of a report whose upper bits say how long the step took, nanoseconds,
+pub const REPORT_TOOK_WORD: usize = 1;
+/// and where they begin; the rest is the completion's.
+pub const REPORT_TOOK_SHIFT: u32 = 16;
+/// A step is not believed to have taken longer, nanoseconds: an hour.
+const TOOK_NS_MAX: u64 = 3600 * 1_000_000_000;
 /// The word of a report that says how many bytes the worker's tensors take.
 pub const REPORT_MEMORY_WORD: usize = 7;
 
@@ -66,6 +76,8 @@ pub struct Queue<W> {
     /// What is queued or running, oldest first: as the reports will come.
     in_flight: VecDeque<InFlight>,
     queued_ns: u64,
+    /// As last asked about.
+    queued_ns_max: u64,
     memory_bytes: u64,
     /// Taken while it is used: it is larger than what it mostly holds.
     encoder: Option<Box<Encoder>>,
@@ -79,12 +91,14 @@ struct InFlight {
     token: u64,
     bytes: u64,
     cost_ns: u64,
+    expected_ns: u64,
 }
 
 impl InFlight {
-    fn report(self, result: Result<(), Failure>) -> Option<Report> {
-        let InFlight { stream, origin, token, bytes, .. } = self;
-        self.subject.map(|subject| Report { stream, subject, origin, token, bytes, result })
+    fn report(self, took_ns: u64, result: Result<(), Failure>) -> Option<Report> {
+        let InFlight { stream, subject, origin, token, bytes, cost_ns, expected_ns } = self;
+        let subject = subject?;
+        Some(Report { stream, subject, origin, token, bytes, cost_ns, expected_ns, took_ns, result })
     }
 }
 
@@ -100,6 +114,7 @@ impl<W: Wire> Queue<W> {
             backlog: VecDeque::new(),
             in_flight: VecDeque::new(),
             queued_ns: 0,
+            queued_ns_max: QUEUED_NS_MAX,
             memory_bytes: 0,
             encoder: None,
         }
@@ -113,11 +128,12 @@ impl<W: Wire> Queue<W> {
 
     /// True while as much is queued as should be at one time.
     #[inline]
-    pub fn is_full(&mut self) -> bool {
+    pub fn is_full(&mut self, queued_ns_max: u64) -> bool {
         if self.in_flight.is_empty() {
             return false;
         }
-        self.queued_ns >= QUEUED_NS_MAX
+        self.queued_ns_max = queued_ns_max;
+        self.queued_ns >= queued_ns_max
             || self.in_flight.len() >= STEPS_MAX / 2
             || !self.backlog.is_empty()
             || self.wire.free_slots() as usize <= 2 * SLOTS_MAX
@@ -129,7 +145,7 @@ impl<W: Wire> Queue<W> {
     }
 
     fn push(&mut self, head: Slot, rest: &[Slot], in_flight: InFlight) {
-        self.queued_ns += in_flight.cost_ns;
+        self.queued_ns += in_flight.expected_ns;
         self.in_flight.push_back(in_flight);
         if self.backlog.is_empty() && self.wire.free_slots() as usize > rest.len() {
             self.wire.push(&[head]);
@@ -144,7 +160,8 @@ impl<W: Wire> Queue<W> {
     pub fn control(&mut self, what: u64, stream: Stream, detail: [u64; 3]) {
         let [a, b, c] = detail;
         let head = [what, stream.place as u64, stream.session, 0, 0, a, b, c];
-        self.push(head, &[], InFlight { stream, subject: None, origin: 0, token: 0, bytes: 0, cost_ns: 0 });
+        let (subject, origin, token, bytes) = (None, 0, 0, 0);
+        self.push(head, &[], InFlight { stream, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0 });
         self.flush();
     }
 
@@ -155,7 +172,9 @@ impl<W: Wire> Queue<W> {
         let slots = encoder.encode(&step.command);
         let Stream { place, session } = step.stream;
         let what = kind::RUN | (slots.len() as u64) << 32;
-        let head = [what, place as u64, session, step.origin, step.cost_ns, 0, 0, 0];
+        // The worker reports after a part of what is queued, lest it be idle until more comes.
+        let held_ns_max = self.queued_ns_max / REPORTS_HELD_SHARE;
+        let head = [what, place as u64, session, step.origin, step.expected_ns, held_ns_max, 0, 0];
         let in_flight = InFlight {
             stream: step.stream,
             subject: Some(subject(&step.command)),
@@ -163,6 +182,7 @@ impl<W: Wire> Queue<W> {
             token: step.token,
             bytes: step.bytes,
             cost_ns: step.cost_ns,
+            expected_ns: step.expected_ns,
         };
         self.push(head, slots, in_flight);
         self.encoder = Some(encoder);
@@ -190,15 +210,17 @@ impl<W: Wire> Queue<W> {
     #[inline]
     pub fn next_report(&mut self) -> Result<Option<Report>, Nonsense> {
         while let Some(oldest) = self.in_flight.front() {
-            let Some(slot) = self.wire.pop()? else { return Ok(None) };
+            let Some(mut slot) = self.wire.pop()? else { return Ok(None) };
+            let took_ns = (slot[REPORT_TOOK_WORD] >> REPORT_TOOK_SHIFT).min(TOOK_NS_MAX);
+            slot[REPORT_TOOK_WORD] &= (1 << REPORT_TOOK_SHIFT) - 1;
             let Completion { token, result } = Completion::decode(&slot);
             if token != oldest.origin {
                 return Err(Nonsense);
             }
             self.memory_bytes = slot[REPORT_MEMORY_WORD];
             let Some(ended) = self.in_flight.pop_front() else { break };
-            self.queued_ns -= ended.cost_ns;
-            if let Some(report) = ended.report(result) {
+            self.queued_ns -= ended.expected_ns;
+            if let Some(report) = ended.report(took_ns, result) {
                 return Ok(Some(report));
             }
         }
@@ -217,7 +239,7 @@ impl<W: Wire> Queue<W> {
         std::mem::take(&mut self.in_flight).into_iter().filter_map(move |lost| {
             let op = if let Some(Subject::Op(op)) = lost.subject { Some(op) } else { None };
             let failure = Failure { fault, instruction: lost.origin, op };
-            lost.report(Err(failure))
+            lost.report(0, Err(failure))
         })
     }
 

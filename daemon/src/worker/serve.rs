@@ -1,20 +1,18 @@
 //! What a worker does with its queue: takes steps, does them in order and reports, whoever carries them.
 
 use super::core::{Core, StreamShared};
-use super::queue::{QUEUED_NS_MAX, REPORT_MEMORY_WORD, kind};
+use super::queue::{REPORT_MEMORY_WORD, REPORT_TOOK_SHIFT, REPORT_TOOK_WORD, kind};
 use super::{Job, STAGES_MAX, completes, subject};
 use gt_backend::Backend;
 use gt_collectives::Communicator;
+use gt_ops::Workers;
 use gt_ops::wire::{Command, Completion, Failure, SLOTS_MAX, Slot, decode};
-use gt_ops::{TensorId, Workers};
 use gt_shm::Full;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Reports are published after so many at most,
+/// Reports are published after so many at most, and after as much expected time as a step's head says.
 const REPORTS_HELD_MAX: u32 = 64;
-/// and after so much estimated time, nanoseconds.
-const REPORTS_HELD_NS_MAX: u64 = QUEUED_NS_MAX / 4;
 /// Slots that the worker looks at together: so many instructions with a free and an extension each, or any one step.
 const AHEAD_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
 /// How long to wait for the dispatcher to read reports that find no room.
@@ -66,7 +64,7 @@ pub fn whole_step(slots: &[Slot]) -> Option<usize> {
 pub struct Worker<B: Backend, T: Transport> {
     core: Arc<Mutex<Core<B>>>,
     transport: T,
-    /// Estimated time of the steps whose reports are held back.
+    /// Expected time of the steps whose reports are held back.
     held_ns: u64,
 }
 
@@ -117,11 +115,14 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     /// Does the step in the `len` slots from `start` on, and perhaps some after it. Returns how many slots they took;
     /// nothing at the end.
     fn step(&mut self, slots: &mut [Slot], start: usize, end: &mut usize, len: usize) -> Option<usize> {
-        let [what, place, session, origin, cost_ns, ..] = slots[start];
+        let head = slots[start];
+        let [what, place, session, ..] = head;
+        let origin = head[3];
         let place = place as u32;
         let shared_core = self.core.clone();
         let mut core = shared_core.lock().unwrap_or_else(PoisonError::into_inner);
         let mut awaited = false;
+        let begun = Instant::now();
         let result = match what & 0xffff_ffff {
             kind::RUN => match decode(&slots[start + 1..start + len]) {
                 Ok(command) => {
@@ -169,7 +170,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         };
         let used_bytes = core.backend().memory().used_bytes as u64;
         drop(core);
-        self.report(origin, result, used_bytes, cost_ns, awaited);
+        self.report(&head, result, used_bytes, begun.elapsed(), awaited);
         Some(len)
     }
 
@@ -187,26 +188,34 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             ends.push(at);
         }
         let mut results = Vec::with_capacity(jobs.len());
+        let begun = Instant::now();
         let count = core.run_ahead(&jobs, |result| results.push(result));
         let used_bytes = core.backend().memory().used_bytes as u64;
         drop(core);
+        // What was done together took its time together.
+        let mut took = begun.elapsed();
         let mut head = 0;
-        for ((job, end), result) in jobs.iter().zip(&ends).zip(results) {
-            self.report(job.origin, result, used_bytes, slots[head][4], false);
+        for (end, result) in ends.iter().zip(results) {
+            self.report(&slots[head], result, used_bytes, std::mem::take(&mut took), false);
             head = *end;
         }
         ends[count - 1]
     }
 
-    fn report(&mut self, origin: TensorId, result: Result<(), Failure>, used_bytes: u64, cost_ns: u64, awaited: bool) {
+    /// Says how the step behind `head` ended.
+    fn report(&mut self, head: &Slot, result: Result<(), Failure>, used_bytes: u64, took: Duration, awaited: bool) {
+        let [_, _, _, origin, expected_ns, held_ns_max, ..] = *head;
         let mut report = Completion { token: origin, result }.encode();
+        report[REPORT_TOOK_WORD] |= (took.as_nanos() as u64) << REPORT_TOOK_SHIFT;
         report[REPORT_MEMORY_WORD] = used_bytes;
         while self.transport.push(report).is_err() {
             self.publish();
             std::thread::sleep(REPORTS_FULL_NAP);
         }
-        self.held_ns += cost_ns;
-        if awaited || self.held_ns >= REPORTS_HELD_NS_MAX || self.transport.unpublished_slots() >= REPORTS_HELD_MAX {
+        self.held_ns += expected_ns;
+        // What is no step has no such limit in its head, and is seldom.
+        let long = head[0] & 0xffff_ffff == kind::RUN && self.held_ns >= held_ns_max;
+        if awaited || long || self.transport.unpublished_slots() >= REPORTS_HELD_MAX {
             self.publish();
         }
     }

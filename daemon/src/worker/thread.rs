@@ -195,8 +195,8 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     #[inline]
-    fn is_full(&mut self) -> bool {
-        self.queue.is_full()
+    fn is_full(&mut self, queued_ns_max: u64) -> bool {
+        self.queue.is_full(queued_ns_max)
     }
 
     #[inline]

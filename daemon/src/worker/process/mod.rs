@@ -344,9 +344,9 @@ impl WorkerLink for ProcessLink {
     }
 
     #[inline]
-    fn is_full(&mut self) -> bool {
+    fn is_full(&mut self, queued_ns_max: u64) -> bool {
         match self.info.state {
-            WorkerState::Running => self.queue.is_full() || !self.lost.is_empty(),
+            WorkerState::Running => self.queue.is_full(queued_ns_max) || !self.lost.is_empty(),
             WorkerState::Down => !self.lost.is_empty(),
             _ => true,
         }

@@ -1,0 +1,212 @@
+"""What becomes of many clients at one daemon: their throughput together, their shares, and who waits for whom."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from benches.harness import Row, Target
+
+WINDOW_S = 3.0
+START_DEADLINE_S = 60.0
+# Together the clients do at least this part of what one does alone.
+THROUGHPUT_MIN = 0.95
+# What is missing to 1 in Jain's index of the shares of clients that all want more, percent.
+UNFAIRNESS_PERCENT_MAX = 1.0
+# A round trip beside clients that flood takes at most so much longer, or at most so long.
+LATENCY_FACTOR = 5
+LATENCY_MAX_S = 2e-3
+FLOODS = 8
+PROBES = 1000
+
+# A client computes from "go" on until the time is over and says how much it did: once every line it is sent.
+CLIENT = """
+import sys, time
+import gt
+a, b = gt.rand(SIZE, SIZE), gt.rand(SIZE, SIZE)
+def step():
+    c = a
+    for _ in range(8):
+        c = (c @ b).tanh()
+    c.sum().item()
+step()
+print("ready", flush=True)
+for line in sys.stdin:
+    end, count = time.monotonic() + float(line), 0
+    while time.monotonic() < end:
+        step()
+        count += 1
+    print(count, flush=True)
+"""
+
+# A client that never waits for what it asks for, unless the daemon makes it.
+FLOOD = """
+import sys, time
+import gt
+a, b = gt.rand(SIZE, SIZE), gt.rand(SIZE, SIZE)
+gt.synchronize()
+print("ready", flush=True)
+for line in sys.stdin:
+    end = time.monotonic() + float(line)
+    while time.monotonic() < end:
+        for _ in range(16):
+            c = a @ b
+    print(0, flush=True)
+    gt.synchronize()
+"""
+
+# Says the 99th percentile of the times of many round trips.
+PROBE = f"""
+import sys, time
+import gt
+x = gt.ones(1)
+(x + x).item()
+print("ready", flush=True)
+for line in sys.stdin:
+    times = []
+    for _ in range({PROBES}):
+        start = time.perf_counter()
+        (x + x).item()
+        times.append(time.perf_counter() - start)
+        time.sleep(1e-3)
+    print(sorted(times)[-{PROBES} // 100], flush=True)
+"""
+
+
+class Clients:
+    """Processes that do what they are told at the same time."""
+
+    def __init__(self, socket: Path, programs: list[str]) -> None:
+        """Starts one process for each program."""
+        environment = {**os.environ, "GT_SOCKET": str(socket)}
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", program],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
+            for program in programs
+        ]
+        for process in self.processes:
+            assert self._output(process).readline() == "ready\n", "a client did not start"
+
+    @staticmethod
+    def _output(process: subprocess.Popen[str]) -> IO[str]:
+        assert process.stdout is not None
+        return process.stdout
+
+    def tell(self, line: str) -> None:
+        """Lets all of them begin."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(line + "\n")
+
+    def answers(self) -> list[float]:
+        """What each says when it is done."""
+        return [float(self._output(process).readline()) for process in self.processes]
+
+    def close(self) -> None:
+        """Lets them end."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self.processes:
+            process.wait(START_DEADLINE_S)
+
+
+@contextmanager
+def daemon() -> Iterator[tuple[Path, int]]:
+    """The socket and the process of a daemon with one worker."""
+    with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
+        socket = Path(folder) / "gtd.sock"
+        gtd = os.environ.get("GT_DAEMON") or Path(sys.executable).with_name("gtd")
+        process = subprocess.Popen([gtd, "--socket", socket, "--workers", "cpu:1"])
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not socket.exists():
+            assert process.poll() is None, f"gtd ended with {process.returncode}"
+            assert time.monotonic() < deadline, "gtd made no socket"
+            time.sleep(0.01)
+        try:
+            yield socket, process.pid
+        finally:
+            process.terminate()
+            process.wait(START_DEADLINE_S)
+
+
+@contextmanager
+def clients(socket: Path, programs: list[str]) -> Iterator[Clients]:
+    """Client processes, which end afterwards."""
+    started = Clients(socket, programs)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def _step_s(some: Clients) -> float:
+    """The time of a step of whichever of the clients."""
+    some.tell(str(WINDOW_S))
+    return WINDOW_S / sum(some.answers())
+
+
+def unfairness_percent(done: list[float]) -> float:
+    """What is missing to 1 in Jain's index of how much each did."""
+    return 100 * (1 - sum(done) ** 2 / (len(done) * sum(amount**2 for amount in done)))
+
+
+def rows() -> Iterator[Row]:
+    """Throughput, fairness, latency."""
+    program = CLIENT.replace("SIZE", "256")
+    for count in (2, 8, 32):
+        with daemon() as (socket, _), clients(socket, [program]) as one, clients(socket, [program] * count) as many:
+            yield Row(
+                f"a step with {count} clients at work; bare: with one",
+                {"GT": lambda many=many: _step_s(many), "bare": lambda one=one: _step_s(one)},
+                (Target(THROUGHPUT_MIN, "bare", speed=True),),
+                rounds=3,
+            )
+    # Half of them do much at a time, half little.
+    uneven = [CLIENT.replace("SIZE", "256"), CLIENT.replace("SIZE", "64")] * (FLOODS // 2)
+    with daemon() as (socket, _), clients(socket, uneven) as many:
+
+        def unfairness() -> float:
+            many.tell(str(WINDOW_S))
+            done = many.answers()
+            # Each kind by itself: what the one does in its time is not what the other does.
+            return max(unfairness_percent(done[::2]), unfairness_percent(done[1::2]))
+
+        yield Row(
+            f"1 - Jain's index of what {FLOODS} equal clients get",
+            {"GT": unfairness},
+            (Target(UNFAIRNESS_PERCENT_MAX),),
+            unit="%",
+            rounds=3,
+        )
+    with daemon() as (socket, _), clients(socket, [PROBE]) as probe:
+        probe.tell("go")
+        idle_s = probe.answers()[0]
+        with clients(socket, [FLOOD.replace("SIZE", "128")] * FLOODS) as floods:
+
+            def beside_floods() -> float:
+                floods.tell(str(WINDOW_S))
+                probe.tell("go")
+                answer = probe.answers()[0]
+                floods.answers()
+                return answer
+
+            yield Row(
+                f"99th percentile of a round trip beside {FLOODS} clients that flood",
+                {"GT": beside_floods},
+                (Target(max(LATENCY_MAX_S, LATENCY_FACTOR * idle_s)),),
+                rounds=3,
+            )
