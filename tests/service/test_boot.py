@@ -87,10 +87,9 @@ def test_a_wrong_configuration_is_not_taken_up(machine: Machine) -> None:
     before = machine.property("gtd.service", "MainPID")
     machine.write(CONFIGURATION, "log: info\nlimits:\n  memroy: 8G\n")
     wrong = "/etc/gt/gtd.yaml:3: limits.memroy: there is no such key; did you mean `memory`?"
-    assert machine.fails("gtctl", "config", "check") == (
-        7,
-        f"gtctl: {wrong}\ndocs/administration.md and gtd(8) list the keys\n",
-    )
+    status, said = machine.fails("gtctl", "config", "check")
+    assert status == 7
+    assert said.startswith(f"gtctl: {wrong}\n")
     assert machine.fails("systemctl", "reload", "gtd.service")[0] != 0
     assert machine.said(wrong)
     machine.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", "gtd.service")

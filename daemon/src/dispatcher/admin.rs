@@ -191,7 +191,8 @@ impl Dispatcher {
                 "only administrators may drain the daemon: root, its own user, and members of the group gt-admin";
             return Err(not_permitted(text.into()));
         }
-        let what = if on { "no session begins any more, and the daemon ends with the last" } else { "sessions may begin" };
+        let what =
+            if on { "no session begins any more, and the daemon ends with the last" } else { "sessions may begin" };
         tracing::info!(target: "gtd::dispatcher", "{what}, as an administrator asks");
         self.draining = on;
         let sessions = self.connections.iter().flatten().filter(|c| c.session.is_some()).count() as u32;
