@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -153,6 +154,7 @@ def booted(folder: Path) -> Iterator[Machine]:
         unshare.wait()
 
 
+@functools.cache
 def package() -> Path:
     """The Debian package of this checkout."""
     if not all(shutil.which(tool) for tool in ("cargo", "dpkg-deb", "dpkg-shlibdeps")):

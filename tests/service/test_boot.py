@@ -106,7 +106,7 @@ def test_a_wrong_configuration_is_not_taken_up(machine: Machine) -> None:
 
 
 def test_a_daemon_that_hangs_is_started_again(machine: Machine) -> None:
-    machine.write("/run/systemd/system/gtd.service.d/soon.conf", "[Service]\nWatchdogSec=1\n")
+    machine.write("/run/systemd/system/gtd.service.d/soon.conf", "[Service]\nWatchdogSec=5\n")
     machine.run("systemctl", "daemon-reload")
     machine.compute("ana")
     before = machine.property("gtd.service", "MainPID")
