@@ -295,6 +295,7 @@ impl Dispatcher {
                     self.answer(place, &DaemonMessage::Refused(refused), &[]);
                 }
             }
+            ClientMessage::Name { name } => connection.rename(name),
             ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
             ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
         }
