@@ -1,5 +1,6 @@
 //! The tensors of one session: from the client's ids to places that are reused.
 
+use crate::modifiers::families::{Families, Kin};
 use gt_ops::{Meta, Placement, TensorId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,6 +33,9 @@ impl WorkerTensor {
 /// A place is not taken more often, so that counting on stays possible.
 const GENERATIONS_MAX: u64 = u32::MAX as u64 - 1;
 
+/// So many families may be kept whose tensors are gone, beside two for each tensor.
+const FAMILIES_KEPT: usize = 64;
+
 /// How much of a tensor is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -58,6 +62,8 @@ pub struct Tensor {
     pub placement: Placement,
     /// The same tensor lying elsewhere as well, under a modifier's id; 0 if it does not.
     pub copy: TensorId,
+    /// What it has to do with others.
+    pub kin: Kin,
 }
 
 /// The tensors of one session.
@@ -71,6 +77,8 @@ pub struct TensorTable {
     vacant: Vec<u32>,
     /// How often places were taken that have been given back to the system: new ones count on from there.
     taken: u32,
+    /// Which tensors were computed from each other.
+    families: Families,
     /// Wide, as views of enormous shapes cost nothing to make.
     bytes: u128,
 }
@@ -85,6 +93,7 @@ impl TensorTable {
             tensors: Vec::new(),
             vacant: Vec::new(),
             taken: 0,
+            families: Families::default(),
             bytes: 0,
         }
     }
@@ -112,12 +121,30 @@ impl TensorTable {
         self.tensors.get_mut(at.place()).filter(|tensor| tensor.at == at)
     }
 
+    /// A tensor and its copies: all that lies somewhere.
+    pub fn lying<'a>(&'a self, tensor: &'a Tensor) -> impl Iterator<Item = &'a Tensor> {
+        std::iter::successors(Some(tensor), |tensor| self.get(tensor.copy))
+    }
+
     /// Notes where the tensor is that workers call `at`.
     pub fn place(&mut self, at: WorkerTensor, placement: Placement) {
         self.spread |= placement.workers().len() > 1;
         if let Some(tensor) = self.get_at_mut(at) {
             tensor.placement = placement;
         }
+    }
+
+    /// The families of its tensors.
+    pub fn families(&mut self) -> &mut Families {
+        &mut self.families
+    }
+
+    /// A new family.
+    pub fn begin_family(&mut self, home: Option<usize>) -> u32 {
+        if self.families.len() >= 2 * self.tensors.len() + FAMILIES_KEPT {
+            self.families.renumber(self.tensors.iter_mut().map(|tensor| &mut tensor.kin));
+        }
+        self.families.begin(home)
     }
 
     /// Whether any tensor was ever on more than one worker.
@@ -132,8 +159,12 @@ impl TensorTable {
         self.places.insert(other, first);
         self.tensors[first as usize].id = other;
         self.tensors[second as usize].id = id;
-        let copy = self.tensors[first as usize].copy;
-        self.tensors[first as usize].copy = std::mem::replace(&mut self.tensors[second as usize].copy, copy);
+        let Tensor { copy, kin, .. } = self.tensors[first as usize];
+        let second = &mut self.tensors[second as usize];
+        let copy = std::mem::replace(&mut second.copy, copy);
+        let kin = std::mem::replace(&mut second.kin, kin);
+        let first = &mut self.tensors[first as usize];
+        (first.copy, first.kin) = (copy, kin);
     }
 
     /// A tensor that the client calls `id`, which it has never used before.
@@ -145,13 +176,22 @@ impl TensorTable {
             Some(place) => {
                 let tensor = &mut self.tensors[place as usize];
                 let at = WorkerTensor::new(place, (tensor.at.id() >> 32) as u32 + 1);
-                *tensor = Tensor { meta, bytes, id, content, at, placement: self.home, copy: 0 };
+                *tensor = Tensor { meta, bytes, id, content, at, placement: self.home, copy: 0, kin: Kin::None };
                 (place, at)
             }
             None => {
                 let place = self.tensors.len() as u32;
                 let at = WorkerTensor::new(place, self.taken + 1);
-                self.tensors.push(Tensor { meta, bytes, id, content, at, placement: self.home, copy: 0 });
+                self.tensors.push(Tensor {
+                    meta,
+                    bytes,
+                    id,
+                    content,
+                    at,
+                    placement: self.home,
+                    copy: 0,
+                    kin: Kin::None,
+                });
                 (place, at)
             }
         };

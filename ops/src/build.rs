@@ -743,7 +743,7 @@ pub fn eye(g: G<'_>, rows: i64, columns: i64, dtype: DType) -> Result<Val> {
 /// A dtype the op does not make, bounds in the wrong order.
 pub fn random(g: G<'_>, op: Op, bounds: &[Arg], shape: Shape, dtype: DType) -> Result<Val> {
     let (seed, stream) = g.next_random();
-    g.emit(op, bounds, Attrs::Random { shape, dtype, seed, stream })
+    g.emit(op, bounds, Attrs::Random { shape, dtype, seed, stream, first: 0 })
 }
 
 /// An op with an axis: a gather, a scatter, a scan or a sort. Scalars count as vectors of one element.

@@ -19,6 +19,9 @@ pub enum InputMeta {
     Scalar(Scalar),
 }
 
+/// Numbers of one random instruction: what a stretch of a tensor begins at stays countable.
+const RANDOM_NUMBERS_MAX: u64 = 1 << 60;
+
 impl InputMeta {
     /// What is known of the tensor, if it is one.
     pub fn tensor(&self) -> Option<&Meta> {
@@ -195,6 +198,11 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
                 return Err(OpError::type_(format!("{name}: takes numbers, not tensors")));
             }
             accept(row, *dtype)?;
+            if let Attrs::Random { first, .. } = attrs
+                && first.checked_add(shape.numel() as u64).is_none_or(|end| end > RANDOM_NUMBERS_MAX)
+            {
+                return Err(OpError::value(format!("{name}: has no number {first} and so many after it")));
+            }
             if row.op == Op::Arange && shape.rank() != 1 {
                 return Err(OpError::value(format!("{name}: makes one dimension, not shape {shape}")));
             }

@@ -218,6 +218,8 @@ pub enum Attrs {
         seed: u64,
         /// Which random instruction since the seed was set: the upper half of the counter.
         stream: u64,
+        /// Which of the instruction's numbers is the first element: 0, but for a stretch of a tensor.
+        first: u64,
     },
     /// A loss over classes.
     Loss(LossSpec),

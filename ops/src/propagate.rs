@@ -20,6 +20,8 @@ use std::ops::Range;
 pub enum Need {
     /// All of it; also what a number is.
     All,
+    /// A tensor of which the operand is all workers' joined.
+    Part(Join),
     /// A stretch of an axis.
     Stretch {
         /// The axis.
@@ -50,7 +52,7 @@ pub struct Split {
     pub needs: Vec<Need>,
     /// What each worker has of the result.
     pub gives: Gives,
-    /// How many equal pieces there are to divide.
+    /// How many equal pieces there are to divide; 1 where each worker does all of it to a part.
     pub units: usize,
     /// Every worker must have a unit: the op is not defined on nothing.
     pub nonempty: bool,
@@ -116,7 +118,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
         }
         Class::Gather | Class::Scatter => {
             if let Attrs::Axis(along) = attrs {
-                indexings(row.class, *along as usize, [dims(0), dims(1), dims(2)], &mut ways);
+                indexings(op, *along as usize, [dims(0), dims(1), dims(2)], &mut ways);
             }
         }
         Class::Scan | Class::Sort => {
@@ -142,11 +144,17 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
                 ways.push(Split::along(vec![Need::All; inputs.len()], axis, size));
             }
         }
+        // A number is made from its place in the tensor: a stretch of one axis has to be one of the tensor's memory.
+        Class::Random => {
+            if let Some(axis) = result.iter().position(|size| *size > 1) {
+                ways.push(Split::along(vec![Need::All; inputs.len()], axis, result[axis]));
+            }
+        }
         // Where a number is decides what it is: each worker makes all and keeps its stretch.
-        Class::Creation | Class::Random | Class::Positions => {}
+        Class::Creation | Class::Positions => {}
         Class::Rows => rows(op, inputs, attrs, &mut ways),
     }
-    ways.retain(|way| way.units > 1);
+    ways.retain(|way| way.units > 1 || way.needs.iter().any(|need| matches!(need, Need::Part(_))));
     ways
 }
 
@@ -326,13 +334,21 @@ fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Spli
     }
 }
 
-fn indexings(class: Class, along: usize, [of, index, source]: [&[usize]; 3], ways: &mut Vec<Split>) {
+fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mut Vec<Split>) {
+    if op == Op::ScatterAdd {
+        let part = Need::Part(Join::Sum);
+        ways.push(Split::joined(vec![part, Need::All, part], Join::Sum, 1));
+    }
     for (axis, &size) in index.iter().enumerate() {
-        match class {
+        match op.row().class {
             Class::Gather if axis == along => ways.push(Split::along(vec![Need::All, cut(axis)], axis, size)),
             Class::Gather if of[axis] == size => ways.push(Split::along(vec![cut(axis); 2], axis, size)),
             Class::Scatter if axis != along && of[axis] == size && source[axis] == size => {
                 ways.push(Split::along(vec![cut(axis); 3], axis, size));
+            }
+            // Each worker adds what it has to its part: the gradient of an embedding whose samples are cut.
+            Class::Scatter if axis == along && source[axis] == size && op == Op::ScatterAdd => {
+                ways.push(Split::joined(vec![Need::Part(Join::Sum), cut(axis), cut(axis)], Join::Sum, size));
             }
             _ => {}
         }
@@ -387,6 +403,12 @@ pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, loca
     match (op, attrs) {
         (Op::Reshape | Op::Expand, Attrs::Shape(_)) => Some(Attrs::Shape(*local)),
         (Op::Full, Attrs::Create { dtype, .. }) => Some(Attrs::Create { shape: *local, dtype: *dtype }),
+        (_, Attrs::Random { dtype, seed, stream, first, .. }) => {
+            let Gives::Stretch { axis, .. } = split.gives else { return None };
+            let behind: usize = local.dims()[axis as usize + 1..].iter().product();
+            let first = first + (units.start * behind) as u64;
+            Some(Attrs::Random { shape: *local, dtype: *dtype, seed: *seed, stream: *stream, first })
+        }
         (Op::Slice | Op::SliceScatter, Attrs::Slice(spec)) => {
             let Gives::Stretch { axis, .. } = split.gives else { return None };
             let axis = axis as usize;
@@ -529,10 +551,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_added_along_a_cut_axis_gives_parts() {
+        let mut inputs = tensors(&[&[7, 3], &[8, 3], &[8, 3]]);
+        inputs[1] = InputMeta::Tensor(Meta::new(Shape::new(&[8, 3]).unwrap(), DType::I64));
+        let ways = check(Op::ScatterAdd, &inputs, &Attrs::Axis(0), 2);
+        let part = Need::Part(Join::Sum);
+        assert_eq!(ways[0].needs, [part, Need::All, part]);
+        assert_eq!(ways[1].needs, [part, cut(0), cut(0)]);
+        assert!(ways[..2].iter().all(|way| way.gives == Gives::Part(Join::Sum)));
+        assert_eq!(ways[2].gives, stretch_of(1));
+    }
+
+    #[test]
+    fn random_numbers_are_drawn_from_where_a_stretch_begins() {
+        let random = |dims: &[usize], first| {
+            let shape = Shape::new(dims).unwrap();
+            Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2, first }
+        };
+        let ways = check(Op::Rand, &[], &random(&[1, 6, 5], 0), 4);
+        assert_eq!(ways.iter().map(|way| way.gives).collect::<Vec<_>>(), [stretch_of(1)]);
+        let local = Shape::new(&[1, 2, 5]).unwrap();
+        let found = localize(Op::Rand, &random(&[1, 6, 5], 100), &ways[0], &(3..5), &local);
+        assert_eq!(found, Some(random(&[1, 2, 5], 115)));
+    }
+
+    #[test]
     fn what_depends_on_where_it_is_cannot_be_divided() {
-        let shape = Shape::new(&[6]).unwrap();
-        let random = Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2 };
-        assert!(splits(Op::Rand, &[], &random, &meta(&[6])).is_empty());
         assert!(check(Op::Cumsum, &tensors(&[&[6]]), &Attrs::Axis(0), 2).is_empty());
     }
 

@@ -156,13 +156,6 @@ pub fn slots_of(header: &Slot) -> Result<usize, WireError> {
     if slots > SLOTS_MAX { Err(WireError::TooManySlots(slots)) } else { Ok(slots) }
 }
 
-/// Whether the command that starts with `header` moves bytes of an arena: a [`Command::Fetch`] or [`Command::Write`], if
-/// it is one.
-#[inline]
-pub fn is_transfer(header: &Slot) -> bool {
-    matches!(header[0] as u16, FETCH | WRITE)
-}
-
 /// A fixed buffer that commands are encoded into, so that sending one does not allocate.
 #[derive(Clone, Debug)]
 pub struct Encoder {
@@ -240,7 +233,7 @@ impl Encoder {
         let inputs = instruction.inputs.as_slice();
         assert!(inputs.len() <= INPUTS_MAX);
         let (mut ext, mut dtype, mut flags) = (0usize, 0u64, 0u64);
-        let (mut w6, mut w7) = (0, 0);
+        let (mut w5, mut w6, mut w7) = (0, 0, 0);
         let mut shape_slot = |slots: &mut [Slot; SLOTS_MAX], flags: &mut u64, shape: &Shape| {
             *flags |= (shape.rank() as u64) << 4;
             slots[1] = dims_slot(shape);
@@ -273,8 +266,9 @@ impl Encoder {
                 dtype = *d as u64;
                 shape_slot(&mut self.slots, &mut flags, shape);
             }
-            Attrs::Random { shape, dtype: d, seed, stream } => {
+            Attrs::Random { shape, dtype: d, seed, stream, first } => {
                 dtype = *d as u64;
+                w5 = *first;
                 (w6, w7) = (*seed, *stream);
                 shape_slot(&mut self.slots, &mut flags, shape);
             }
@@ -287,7 +281,7 @@ impl Encoder {
                 w6 = scale.to_bits();
             }
         }
-        let mut header = [0, instruction.out, 0, 0, 0, 0, w6, w7];
+        let mut header = [0, instruction.out, 0, 0, 0, w5, w6, w7];
         let mut kinds = 0u64;
         for (i, operand) in inputs.iter().enumerate() {
             let (kind, bits) = match operand {
@@ -461,7 +455,8 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
         AttrKind::Window => Attrs::Window(Box::new(window_from(&slots[1..4], rank, header[6])?)),
         AttrKind::Create => Attrs::Create { shape: shape_from(&slots[1], rank)?, dtype: dtype()? },
         AttrKind::Random => {
-            Attrs::Random { shape: shape_from(&slots[1], rank)?, dtype: dtype()?, seed: header[6], stream: header[7] }
+            let (shape, [first, seed, stream]) = (shape_from(&slots[1], rank)?, [header[5], header[6], header[7]]);
+            Attrs::Random { shape, dtype: dtype()?, seed, stream, first }
         }
         AttrKind::Loss => Attrs::Loss(LossSpec {
             reduction: LossReduction::from_code(flags as u8 & 15).ok_or(WireError::Malformed("reduction"))?,
@@ -611,8 +606,8 @@ mod tests {
                 })
                 .boxed(),
             AttrKind::Create => (shape(), dtype()).prop_map(|(shape, dtype)| Attrs::Create { shape, dtype }).boxed(),
-            AttrKind::Random => (shape(), dtype(), any::<u64>(), any::<u64>())
-                .prop_map(|(shape, dtype, seed, stream)| Attrs::Random { shape, dtype, seed, stream })
+            AttrKind::Random => (shape(), dtype(), any::<[u64; 3]>())
+                .prop_map(|(shape, dtype, [seed, stream, first])| Attrs::Random { shape, dtype, seed, stream, first })
                 .boxed(),
             AttrKind::Loss => (0u8..3, any::<i64>(), 0f64..1.0)
                 .prop_map(|(code, ignore_index, smoothing)| {

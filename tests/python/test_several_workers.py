@@ -67,6 +67,51 @@ print(json.dumps([moved(step), bound]))
     assert found == {f"cpu:{worker}": {"all_reduce": [4, bound]} for worker in range(4)}
 
 
+def test_a_data_parallel_transformer_moves_its_gradients_and_three_numbers() -> None:
+    """Attention has no collective of its own, nor have embeddings; a mean of losses has to know how many count."""
+    program = """
+from gt import nn
+
+class Block(nn.Module):
+    def __init__(self, wide, heads):
+        super().__init__()
+        self.before, self.attend, self.project = nn.LayerNorm(wide), Linear(wide, 3 * wide), Linear(wide, wide)
+        self.after, self.up, self.down = nn.LayerNorm(wide), Linear(wide, 4 * wide), Linear(4 * wide, wide)
+        self.heads = heads
+
+    def forward(self, x):
+        parts = self.attend(self.before(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.project(seen.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.after(x))))
+
+tokens, places, head = nn.Embedding(20, 32), nn.Embedding(16, 32), Linear(32, 20)
+blocks = Sequential(Block(32, 4), Block(32, 4))
+parameters = [p for part in (tokens, places, head, blocks) for p in part.parameters()]
+for p in parameters:
+    p.data = tensor(p.data, name="copies")
+x, y = (tensor(gt.randint(0, 20, (8, 16)), name="rows") for _ in range(2))
+
+def step():
+    hidden = blocks(tokens(x) + places(gt.arange(16)))
+    loss = F.cross_entropy(head(hidden).flatten(0, 1), y.flatten())
+    for p in parameters:
+        p.grad = None
+    loss.backward()
+    with gt.no_grad():
+        for p in parameters:
+            p -= 0.1 * p.grad
+
+step()
+print(json.dumps([moved(step), len(parameters), sum(p.numel() for p in parameters)]))
+"""
+    found, parameters, numbers = result_of(MOVED + program)
+    # What the losses add up to together with how many count, and that again where their gradient begins.
+    bound = 2 * 3 * (numbers + 2 + 1) * 4 // 4
+    assert found == {f"cpu:{worker}": {"all_reduce": [parameters + 2, bound]} for worker in range(4)}
+
+
 def test_two_layers_cut_by_rows_and_then_columns_need_one_all_reduce_each_way() -> None:
     program = """
 up, down = Linear(64, 256), Linear(256, 64)
@@ -111,6 +156,62 @@ print(json.dumps([*(str(gt.debug.placement(t)) for t in (x, rows, second, left, 
     assert (rows, columns) == (f"sharded along axis 0 {cut}", f"sharded along axis 1 {cut}")
     assert (x, second, left) == ("on cpu:0", "on cpu:2", "on cpu:0")
     assert same
+
+
+# Without a signal ---------------------------------------------------------------------------------------------------
+
+CHAINS = """
+import gt, json
+gt.manual_seed(5)
+def start():
+    return gt.randn(96, 96) / 96, gt.randn(96, 96) / 10
+def where(*tensors):
+    return [str(gt.debug.placement(x)) for x in tensors]
+def sent():
+    return sum(of["bytes"] for told in gt.debug.comm_stats().values() for of in told.values())
+(a, v), (b, w) = start(), start()
+"""
+
+
+def test_independent_work_goes_to_different_workers() -> None:
+    """Two programs in one, of which neither is worth dividing: each gets a worker, and then nothing moves any more."""
+    program = """
+places = []
+for turn in range(4):
+    before = sent()
+    for _ in range(400):
+        a, b = gt.tanh(a @ v), gt.tanh(b @ w)
+    places.append([*where(a, b), sent() - before])
+print(json.dumps([places, (a + b).sum().item()]))
+"""
+    places, total = result_of(CHAINS + program, GT_WORKERS="cpu:2")
+    assert places[-1] == ["on cpu:0", "on cpu:1", 0] or places[-1] == ["on cpu:1", "on cpu:0", 0]
+    assert sum(moved for *_, moved in places) <= 4 * 96 * 96 * 4
+    assert total == pytest.approx(result_of(CHAINS + program, GT_WORKERS="cpu:1")[1], rel=1e-5)
+
+
+def test_what_belongs_together_stays_together() -> None:
+    """One chain alone, two that meet, and work that is left to signals."""
+    program = """
+for _ in range(400):
+    a = gt.tanh(a @ v)
+alone = where(a)
+for _ in range(400):
+    a, b = gt.tanh(a @ v + b / 96), gt.tanh(b @ w + a / 96)
+print(json.dumps([alone, where(a, b, v, w), sent()]))
+"""
+    assert result_of(CHAINS + program, GT_WORKERS="cpu:2") == [["on cpu:0"], ["on cpu:0"] * 4, 0]
+
+
+def test_what_a_signal_placed_is_left_there() -> None:
+    program = """
+gt.register_config("second", gt.SignalConfig(shard=gt.ShardConfig(axis=0, workers=[1])))
+v, w = (gt.signal.tensor(x, name="second") for x in (v, w))
+for _ in range(400):
+    a, b = gt.tanh(a @ v), gt.tanh(b @ w)
+print(json.dumps([where(v, w), len({*where(a, b)})]))
+"""
+    assert result_of(CHAINS + program, GT_WORKERS="cpu:2") == [["on cpu:1"] * 2, 1]
 
 
 # What a program of any kind gives -----------------------------------------------------------------------------------
@@ -193,7 +294,9 @@ def test_random_numbers_are_the_same_on_any_number_of_workers(workers: str) -> N
     program = """
 import gt, json
 gt.manual_seed(3)
-drawn = gt.rand(7, 5), gt.randn(9), gt.randint(0, 100, (4, 4)), gt.randperm(9)
+drawn = [gt.rand(7, 5), gt.randn(9), gt.randint(0, 100, (4, 4)), gt.randperm(9), gt.rand(1, 11, 3)]
+drawn += [gt.rand(5, 3, dtype=dtype) for dtype in (gt.float64, gt.float16, gt.bfloat16)]
+drawn += [gt.randn(5, 3, dtype=dtype) for dtype in (gt.float64, gt.float16)]
 print(json.dumps([numbers.tolist() for numbers in drawn]))
 """
     assert result_of(program, GT_WORKERS=workers, **DIVIDED) == result_of(program, GT_WORKERS="cpu:1")

@@ -33,7 +33,7 @@ impl Bench {
 
     fn random(&mut self, dims: &[usize], dtype: DType) -> Result<Tensor, ExecError> {
         let shape = Shape::new(dims).map_err(|e| ExecError::internal(e.to_string()))?;
-        let wide = Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2 };
+        let wide = Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2, first: 0 };
         let tensor = self.execute(Op::Rand, &[], &wide, 0)?;
         self.execute(Op::Cast, &[Input::Tensor(&tensor)], &Attrs::DType(dtype), 0)
     }
@@ -142,7 +142,12 @@ fn main() -> Result<(), ExecError> {
             &[Input::Scalar(Scalar::Int(1))],
             Attrs::Create { shape: shape(&[1]), dtype: DType::F32 },
         ),
-        ("tiny randn", Op::Randn, &[], Attrs::Random { shape: shape(&[1]), dtype: DType::F32, seed: 1, stream: 1 }),
+        (
+            "tiny randn",
+            Op::Randn,
+            &[],
+            Attrs::Random { shape: shape(&[1]), dtype: DType::F32, seed: 1, stream: 1, first: 0 },
+        ),
     ] {
         if let Some(s) = b.time(name, op, inputs, &attrs)? {
             println!("{name:<28} {:8.1} ns", s * 1e9);
@@ -225,7 +230,11 @@ fn main() -> Result<(), ExecError> {
 
     let create = |op: Op, dtype: DType| {
         let shape = Shape::new(&[1_000_000]).unwrap_or(Shape::SCALAR);
-        if op == Op::Full { Attrs::Create { shape, dtype } } else { Attrs::Random { shape, dtype, seed: 1, stream: 1 } }
+        if op == Op::Full {
+            Attrs::Create { shape, dtype }
+        } else {
+            Attrs::Random { shape, dtype, seed: 1, stream: 1, first: 0 }
+        }
     };
     for (op, inputs) in [
         (Op::Full, &[Input::Scalar(Scalar::Int(1))][..]),

@@ -71,11 +71,19 @@ pub struct Route {
 /// Makes numbers `first..first + n` of a [`Fill`], `first` and `n` being multiples of 4.
 type Maker = unsafe fn(fill: Fill, first: usize, n: usize, out: *mut u8);
 
-/// Writes elements `first..last` of a tensor that starts at `out`; `first` is a multiple of [`TILE`].
+/// Writes elements `first..last` of a tensor that starts at `out` with the numbers of `fill` from `begin` on.
 ///
 /// # Safety
 /// `out` is writable for them, of `size` bytes each; the route leads from where the fill is made to the dtype.
-pub unsafe fn fill(level: Level, fill: Fill, route: Route, out: *mut u8, size: usize, first: usize, last: usize) {
+pub unsafe fn fill(
+    level: Level,
+    (fill, begin): (Fill, usize),
+    route: Route,
+    out: *mut u8,
+    size: usize,
+    first: usize,
+    last: usize,
+) {
     let maker: Maker = match level {
         Level::Baseline => baseline::make,
         #[cfg(target_arch = "x86_64")]
@@ -92,15 +100,18 @@ pub unsafe fn fill(level: Level, fill: Fill, route: Route, out: *mut u8, size: u
             return;
         }
         while at < last {
-            let n = TILE.min(last - at);
+            // Numbers are made four at a time, from a multiple of four on.
+            let place = begin + at;
+            let before = place % 4;
+            let n = (TILE - before).min(last - at);
             let mut from = made.start();
-            maker(fill, at, n.next_multiple_of(4), from);
+            maker(fill, place - before, (before + n).next_multiple_of(4), from);
             for kernel in [route.cast, route.narrow].into_iter().flatten() {
                 let to = if from == made.start() { computed.start() } else { made.start() };
-                kernel(to, [from.cast_const(); 3], 0, n);
+                kernel(to, [from.cast_const(); 3], 0, before + n);
                 from = to;
             }
-            out.add(at * size).copy_from_nonoverlapping(from, n * size);
+            out.add(at * size).copy_from_nonoverlapping(from.add(before * size), n * size);
             at += n;
         }
     }

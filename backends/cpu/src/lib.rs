@@ -553,9 +553,9 @@ impl CpuBackend {
             Some(Input::Scalar(scalar)) => Ok(*scalar),
             _ => Err(ExecError::internal(format!("{} of no number", op.name()))),
         };
-        let (seed, stream) = match attrs {
-            Attrs::Random { seed, stream, .. } => (*seed, *stream),
-            _ => (0, 0),
+        let (seed, stream, begin) = match attrs {
+            Attrs::Random { seed, stream, first, .. } => (*seed, *stream, *first as usize),
+            _ => (0, 0, 0),
         };
         let dtype = out.dtype;
         let how = match op {
@@ -591,7 +591,9 @@ impl CpuBackend {
         let level = self.level;
         self.pool.run(elements.div_ceil(chunk), &|i| {
             // SAFETY: the result is new; chunks are disjoint and start at whole tiles.
-            unsafe { fill(level, how, route, to.get(), dtype.size(), i * chunk, ((i + 1) * chunk).min(elements)) };
+            unsafe {
+                fill(level, (how, begin), route, to.get(), dtype.size(), i * chunk, ((i + 1) * chunk).min(elements))
+            };
         })?;
         Ok(result)
     }
@@ -937,7 +939,7 @@ mod tests {
                     Class::Elementwise => Attrs::None,
                     Class::Reduction | Class::ArgReduction => Attrs::Axes { mask: 1, keepdim: false },
                     Class::Random => {
-                        Attrs::Random { shape: Shape::new(&[elements]).unwrap(), dtype, seed: 3, stream: 4 }
+                        Attrs::Random { shape: Shape::new(&[elements]).unwrap(), dtype, seed: 3, stream: 4, first: 0 }
                     }
                     _ => continue,
                 };

@@ -1,12 +1,12 @@
 //! How a tensor comes to lie elsewhere: what its workers are told, and what that costs.
 
 use super::Output;
-use crate::table::{Tensor, WorkerTensor};
+use crate::table::{Tensor, TensorTable, WorkerTensor};
 use crate::worker::Step;
 use gt_ops::placement::Join;
 use gt_ops::propagate::slice_of;
 use gt_ops::wire::{Command, Relocation};
-use gt_ops::{Attrs, Inputs, Instruction, Meta, Op, Operand, Placement, TensorId, Workers};
+use gt_ops::{Attrs, Inputs, Instruction, Meta, Op, Operand, Placement, Scalar, TensorId, Workers};
 
 /// The estimated time in which workers meet, nanoseconds.
 const MEETING_NS: f64 = 20_000.0;
@@ -15,6 +15,11 @@ const MEETING_NS: f64 = 20_000.0;
 /// between two workers.
 pub fn move_ns(from: &Placement, to: &Placement, bytes: u64, bytes_per_ns: f64) -> f64 {
     if is_there(from, to) || is_cut(from, to) {
+        return 0.0;
+    }
+    if let (Placement::Replicated { workers }, Placement::Partial { workers: among, .. }) = (from, to)
+        && workers.and(*among) == *among
+    {
         return 0.0;
     }
     let bytes = bytes as f64;
@@ -57,24 +62,29 @@ fn is_cut(from: &Placement, to: &Placement) -> bool {
     }
 }
 
-/// The name under which `tensor` lies as `to` says, which may be replicated or sharded; what must be done for that is
+/// Of a tensor and its copies the one that lies as `to` says soonest, and how long that takes, nanoseconds.
+pub fn nearest(tensor: &Tensor, to: &Placement, bytes_per_ns: f64, tensors: &TensorTable) -> (Tensor, f64) {
+    let time = |tensor: &Tensor| move_ns(&tensor.placement, to, tensor.bytes, bytes_per_ns);
+    let mut found = (*tensor, time(tensor));
+    for copy in tensors.lying(tensor).skip(1) {
+        let time = time(copy);
+        if time < found.1 || is_there(&copy.placement, to) {
+            found = (*copy, time);
+        }
+    }
+    found
+}
+
+/// The name under which `tensor` lies as `to` says, of what is partial only as a sum; what must be done for that is
 /// pushed. `step` is the one it is needed for.
 ///
 /// What was moved is kept beside the tensor, for the next that needs it, until the tensor is freed. Where all that the
 /// old place had is in the new one too, the new one takes its place.
 pub fn bring(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) -> WorkerTensor {
-    let mut next = tensor.id;
-    let mut nearest = *tensor;
-    while let Some(copy) = out.tensors().get(next).copied() {
-        if is_there(&copy.placement, to) {
-            return copy.at;
-        }
-        if is_cut(&copy.placement, to) {
-            nearest = copy;
-        }
-        next = copy.copy;
+    let (mut source, _) = nearest(tensor, to, 1.0, out.tensors());
+    if is_there(&source.placement, to) {
+        return source.at;
     }
-    let mut source = nearest;
     if let Placement::Partial { workers, .. } = source.placement
         && to.workers() != workers
     {
@@ -84,6 +94,13 @@ pub fn bring(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>)
         source = joined;
         if is_there(&source.placement, to) {
             return source.at;
+        }
+    }
+    if let (Placement::Partial { .. }, Some(first)) = (to, to.workers().first()) {
+        let whole = matches!(source.placement, Placement::Replicated { workers } if workers.contains(first));
+        if !whole {
+            let at = bring(tensor, &Placement::on(first), step, out);
+            source = out.tensors().get_at(at).copied().unwrap_or(source);
         }
     }
     let at = relocate(&source, to, step, out);
@@ -112,6 +129,20 @@ pub fn replace(id: TensorId, other: TensorId, step: &Step, out: &mut Output<'_>)
     out.tensors().swap(id, other);
     if let Some(old) = out.tensors().get(other).copied() {
         free(&old, step, out);
+    }
+}
+
+/// Lets the tensor called `id` be its copy that workers call `at`, and frees all others.
+pub fn settle(id: TensorId, at: WorkerTensor, step: &Step, out: &mut Output<'_>) {
+    let Some(main) = out.tensors().get(id).copied().filter(|main| main.at != at) else { return };
+    let lying: Vec<Tensor> = out.tensors().lying(&main).copied().collect();
+    for tensor in &lying {
+        if let Some(tensor) = out.tensors().get_at_mut(tensor.at) {
+            tensor.copy = 0;
+        }
+    }
+    for copy in lying.iter().skip(1) {
+        if copy.at == at { replace(id, copy.id, step, out) } else { free(copy, step, out) }
     }
 }
 
@@ -154,6 +185,19 @@ fn relocate(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) 
             let attrs = slice_of(&meta.shape, *axis as usize, &range);
             let command = instruction(Op::Slice, at, &[Operand::Tensor(tensor.at.id())], attrs);
             out.push(follow(step, Workers::one(worker), command, Some(to.local(&meta, worker))));
+        }
+        return at;
+    }
+    if let Placement::Partial { workers, .. } = to {
+        // One has all of it, the others nothing to add.
+        for worker in workers.iter() {
+            let command = if Some(worker) == workers.first() {
+                instruction(Op::Reshape, at, &[Operand::Tensor(tensor.at.id())], Attrs::Shape(meta.shape))
+            } else {
+                let attrs = Attrs::Create { shape: meta.shape, dtype: meta.dtype };
+                instruction(Op::Full, at, &[Operand::Scalar(Scalar::Int(0))], attrs)
+            };
+            out.push(follow(step, Workers::one(worker), command, Some(meta)));
         }
         return at;
     }

@@ -5,8 +5,11 @@
 //! modifier a step goes straight to its worker.
 
 pub mod collectives;
+pub mod families;
+mod losses;
 pub mod sharding;
 pub mod signals;
+mod transfers;
 
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::worker::Step;

@@ -5,19 +5,24 @@
 //! ([`gt_ops::propagate`]), the one is taken that is estimated to be done first, moves included. Where nothing can be
 //! divided, the operands are brought together and the whole is done in one place: any instruction can be done.
 
-use super::collectives::{bring, follow, free, instruction, is_there, move_ns, parts, replace};
+use super::collectives::{bring, follow, free, instruction, is_there, move_ns, nearest, parts, settle};
+use super::families::{Kin, Loads, Work};
+use super::transfers::{fetch, write};
 use super::{ModifierStats, Output, StreamModifier};
-use crate::table::{Content, Tensor, WorkerTensor};
+use crate::table::{Tensor, TensorTable, WorkerTensor};
 use crate::worker::Step;
 use gt_ops::infer::InputMeta;
-use gt_ops::instruction::{LossReduction, LossSpec};
 use gt_ops::placement::{Join, stretch};
 use gt_ops::propagate::{Gives, Need, Split, localize, share, splits};
-use gt_ops::wire::{ArenaRange, Command};
-use gt_ops::{Attrs, Class, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, TensorId, Workers};
+use gt_ops::wire::Command;
+use gt_ops::{Attrs, Class, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
 
 /// An instruction on one worker's tensors is divided only if it is estimated to take longer, nanoseconds.
 const DIVIDE_NS_MIN: u64 = 200_000;
+
+/// Where there are tensors on several workers, new ones of so many bytes are made by each: that takes less time than to
+/// tell the others.
+const MADE_EVERYWHERE_BYTES_MAX: u64 = 16 << 10;
 
 /// What placing is estimated with.
 #[derive(Clone, Copy, Debug)]
@@ -31,16 +36,27 @@ pub struct Costs {
 
 /// The modifier.
 pub struct Sharding {
-    all: Workers,
+    pub(super) all: Workers,
     costs: Costs,
+    loads: Loads,
     stats: ModifierStats,
 }
 
 /// An operand of the instruction in hand.
 #[derive(Clone, Copy)]
-enum Given {
+pub(super) enum Given {
     Number,
     Tensor(Tensor),
+}
+
+impl Given {
+    fn tensor(&self) -> Option<&Tensor> {
+        if let Given::Tensor(tensor) = self { Some(tensor) } else { None }
+    }
+
+    fn is_there(&self, to: &Placement) -> bool {
+        self.tensor().is_none_or(|tensor| is_there(&tensor.placement, to))
+    }
 }
 
 /// How an instruction will be done.
@@ -75,10 +91,11 @@ impl StreamModifier for Sharding {
 impl Sharding {
     /// Of a daemon with the workers `all`.
     pub fn new(all: Workers, costs: Costs) -> Sharding {
-        Sharding { all, costs, stats: ModifierStats::default() }
+        Sharding { all, costs, loads: Loads::new(all), stats: ModifierStats::default() }
     }
 
-    fn op(&mut self, step: Step, out: &mut Output<'_>) {
+    /// Pushes what an instruction becomes.
+    pub(super) fn op(&mut self, step: Step, out: &mut Output<'_>) {
         let (Command::Op(asked), Some(meta)) = (&step.command, step.out) else { return out.push(step) };
         let mut given = Vec::with_capacity(4);
         for operand in asked.inputs.as_slice() {
@@ -91,10 +108,18 @@ impl Sharding {
             });
         }
         let target = self.target(asked, &step, &meta, &given, out.tensors().is_spread());
+        let made = WorkerTensor::from_id(asked.out);
+        let home = self.home(asked, &given, target.is_some(), &step, out.tensors());
+        if let Some(home) = home
+            && !given.iter().all(|given| given.is_there(&Placement::on(home)))
+        {
+            self.stats.changed += 1;
+            return self.at_home(&asked.clone(), &given, &meta, home, &step, out);
+        }
         if target.is_none()
             && let Some(placement) = self.as_they_lie(asked, &given, &meta, &step)
         {
-            out.tensors().place(WorkerTensor::from_id(asked.out), placement);
+            out.tensors().place(made, placement);
             let divided = matches!(placement, Placement::Sharded { .. });
             let ways = if divided { placement.workers().len() as u64 } else { 1 };
             let (cost_ns, fused_ns) = (step.cost_ns / ways, step.fused_ns.map(|ns| ns / ways));
@@ -105,8 +130,88 @@ impl Sharding {
         }
         self.stats.changed += 1;
         let asked = asked.clone();
-        let plan = self.plan(&asked, &given, &meta, target.as_ref(), &step);
+        let plan = self.plan(&asked, &given, &meta, target.as_ref(), &step, out.tensors());
         self.carry_out(&asked, &given, &meta, &plan, target.as_ref(), &step, out);
+        // It was worth dividing: so is perhaps what is computed from it.
+        if let (Some(_), Some(result)) = (home, out.tensors().get_at(made).copied())
+            && result.placement.sole() != home
+            && let Kin::Member(family) = result.kin
+        {
+            out.tensors().families().scatter(family);
+        }
+    }
+
+    /// Where an instruction's family is at home: all of what it is computed from is to be there, and so is the result.
+    fn home(
+        &mut self,
+        asked: &Instruction,
+        given: &[Given],
+        is_placed: bool,
+        step: &Step,
+        tensors: &mut TensorTable,
+    ) -> Option<usize> {
+        if matches!(self.costs.shard_bytes_min, None | Some(0)) {
+            return None;
+        }
+        let made = WorkerTensor::from_id(asked.out);
+        let mut work = Work { cost_ns: step.cost_ns, operands: 0, operand_bytes: 0 };
+        let mut family = None;
+        let mut common = None;
+        let mut placed = is_placed;
+        // Single numbers are for everybody.
+        for tensor in given.iter().filter_map(Given::tensor).filter(|tensor| tensor.meta.shape.numel() > 1) {
+            if let Kin::Member(own) = tensor.kin {
+                let families = tensors.families();
+                family = Some(families.join(family.unwrap_or(own), own));
+            }
+            placed |= tensor.kin == Kin::Placed || tensor.placement.sole().is_none();
+            common = if work.operands == 0 { tensor.placement.sole() } else { common };
+            common = common.filter(|_| common == tensor.placement.sole());
+            work.operands += 1;
+            work.operand_bytes += tensor.bytes;
+        }
+        if placed {
+            family.into_iter().for_each(|family| tensors.families().scatter(family));
+            tensors.get_at_mut(made)?.kin = Kin::Placed;
+            return None;
+        }
+        if work.operands == 0 || family.is_none() && asked.op.row().class == Class::Movement {
+            return None;
+        }
+        let family = family.unwrap_or_else(|| tensors.begin_family(common));
+        for given in given.iter().filter_map(Given::tensor).filter(|tensor| tensor.meta.shape.numel() > 1) {
+            let Some(Tensor { kin, bytes, .. }) = tensors.get_at(given.at).copied() else { continue };
+            let kin = match kin {
+                Kin::None => Kin::User(family),
+                Kin::User(other) if tensors.families().root(other) != family => Kin::Users,
+                _ => continue,
+            };
+            tensors.families().uses(family, bytes);
+            tensors.get_at_mut(given.at)?.kin = kin;
+        }
+        tensors.get_at_mut(made)?.kin = Kin::Member(family);
+        tensors.families().works(family, work, self.costs.link_bytes_per_ns, &mut self.loads)
+    }
+
+    /// Pushes an instruction of a family with what it lacks at home: what nobody else uses moves there.
+    fn at_home(
+        &mut self,
+        asked: &Instruction,
+        given: &[Given],
+        meta: &Meta,
+        home: usize,
+        step: &Step,
+        out: &mut Output<'_>,
+    ) {
+        for tensor in given.iter().filter_map(Given::tensor) {
+            let Some(tensor) = out.tensors().get(tensor.id).copied() else { continue };
+            if tensor.meta.shape.numel() > 1 && matches!(tensor.kin, Kin::Member(_) | Kin::User(_)) {
+                let at = bring(&tensor, &Placement::on(home), step, out);
+                settle(tensor.id, at, step, out);
+            }
+        }
+        let plan = Plan { workers: Workers::one(home), split: None };
+        self.carry_out(asked, given, meta, &plan, None, step, out);
     }
 
     /// Where the result is asked to be, by a signal or by its size.
@@ -126,8 +231,10 @@ impl Sharding {
                 return wish.placement(&meta.shape, self.all);
             }
         }
-        if spread && asked.op == Op::Full && meta.shape.numel() == 1 {
-            // A number is sooner made than moved: the seed of a backward pass, which meets tensors everywhere.
+        // Sooner made than moved: the seed of a backward pass, positions, what gradients are added to.
+        let small = meta.shape.numel() == 1
+            || meta.bytes() as u64 <= MADE_EVERYWHERE_BYTES_MAX && self.costs.shard_bytes_min != Some(0);
+        if spread && class == Class::Creation && small {
             return Some(Placement::Replicated { workers: self.all });
         }
         let made = matches!(class, Class::Creation | Class::Random);
@@ -135,7 +242,7 @@ impl Sharding {
     }
 
     /// Where a new tensor goes by its size.
-    fn by_size(&self, meta: &Meta) -> Option<Placement> {
+    pub(super) fn by_size(&self, meta: &Meta) -> Option<Placement> {
         let least = self.costs.shard_bytes_min?;
         let dims = meta.shape.dims();
         let wide = dims.iter().position(|size| *size >= self.all.len());
@@ -147,9 +254,7 @@ impl Sharding {
     fn as_they_lie(&self, asked: &Instruction, given: &[Given], meta: &Meta, step: &Step) -> Option<Placement> {
         let mut common: Option<&Tensor> = None;
         let mut same_shape = true;
-        for tensor in
-            given.iter().filter_map(|given| if let Given::Tensor(tensor) = given { Some(tensor) } else { None })
-        {
+        for tensor in given.iter().filter_map(Given::tensor) {
             if common.is_some_and(|other| other.placement != tensor.placement) {
                 return None;
             }
@@ -180,7 +285,15 @@ impl Sharding {
     }
 
     /// The way in which an instruction is estimated to be done first.
-    fn plan(&self, asked: &Instruction, given: &[Given], meta: &Meta, target: Option<&Placement>, step: &Step) -> Plan {
+    fn plan(
+        &self,
+        asked: &Instruction,
+        given: &[Given],
+        meta: &Meta,
+        target: Option<&Placement>,
+        step: &Step,
+        tensors: &TensorTable,
+    ) -> Plan {
         let metas: Vec<InputMeta> = given
             .iter()
             .zip(asked.inputs.as_slice())
@@ -194,7 +307,7 @@ impl Sharding {
         // Where everything is to be divided that can be, what cannot is done whole.
         let forced = self.costs.shard_bytes_min == Some(0)
             && meta.shape.rank() > 0
-            && ways.iter().any(|way| !way.nonempty || way.units >= self.all.len());
+            && ways.iter().any(|way| way.units > 1 && !way.nonempty || way.units >= self.all.len());
         let mut groups: Vec<Workers> = Vec::new();
         let mut add = |workers: Workers| {
             if !workers.is_empty() && !groups.contains(&workers) {
@@ -206,7 +319,7 @@ impl Sharding {
         }
         for given in given {
             if let Given::Tensor(tensor) = given {
-                add(tensor.placement.workers());
+                tensors.lying(tensor).for_each(|tensor| add(tensor.placement.workers()));
             }
         }
         if forced || target.is_none() && self.may_divide(step, meta) {
@@ -230,7 +343,7 @@ impl Sharding {
                 let granule = granule(way, given, workers);
                 let mut time = compute / n.min(way.units) as f64;
                 for (i, given) in given.iter().enumerate() {
-                    time += self.bring_ns(given, &needed(way, i, workers, granule, given));
+                    time += self.bring_ns(given, &needed(way, i, workers, granule, given), tensors);
                 }
                 let result = given_place(way, workers, granule, &meta.shape);
                 time += match (target, way.gives) {
@@ -249,7 +362,7 @@ impl Sharding {
             let whole = Placement::Replicated { workers };
             let mut time = compute;
             for given in given {
-                time += self.bring_ns(given, &whole);
+                time += self.bring_ns(given, &whole, tensors);
             }
             if let Some(target) = target {
                 time += move_ns(&whole, target, meta.bytes() as u64, self.costs.link_bytes_per_ns);
@@ -259,10 +372,10 @@ impl Sharding {
         best.map_or(Plan { workers: step.workers, split: None }, |(_, plan)| plan)
     }
 
-    fn bring_ns(&self, given: &Given, to: &Placement) -> f64 {
+    fn bring_ns(&self, given: &Given, to: &Placement, tensors: &TensorTable) -> f64 {
         match given {
             Given::Number => 0.0,
-            Given::Tensor(tensor) => move_ns(&tensor.placement, to, tensor.bytes, self.costs.link_bytes_per_ns),
+            Given::Tensor(tensor) => nearest(tensor, to, self.costs.link_bytes_per_ns, tensors).1,
         }
     }
 
@@ -313,83 +426,7 @@ impl Sharding {
         {
             let at = bring(&tensor, target, step, out);
             // What was made on the way is not wanted.
-            if let Some(moved) = out.tensors().get_at(at).copied()
-                && moved.id != tensor.id
-            {
-                if let Some(main) = out.tensors().get(tensor.id).map(|main| main.at)
-                    && let Some(main) = out.tensors().get_at_mut(main)
-                {
-                    main.copy = moved.copy;
-                }
-                if let Some(moved) = out.tensors().get_at_mut(at) {
-                    moved.copy = 0;
-                }
-                unchain(tensor.id, moved.id, step, out);
-            }
-        }
-    }
-
-    /// A mean of losses over samples that are divided: what they add up to, over how many count.
-    fn mean_of_losses(
-        &mut self,
-        asked: &Instruction,
-        step: &Step,
-        given: &[Given],
-        target: Option<&Placement>,
-        out: &mut Output<'_>,
-    ) -> Option<()> {
-        let Attrs::Loss(spec @ LossSpec { reduction: LossReduction::Mean, .. }) = asked.attrs else { return None };
-        let (scores, classes) = match asked.op {
-            Op::CrossEntropy | Op::NllLoss => (0, 1),
-            Op::CrossEntropyBackward | Op::NllLossBackward => (1, 2),
-            _ => return None,
-        };
-        let (Given::Tensor(tensor), Some(target_operand)) = (given[scores], asked.inputs.as_slice().get(classes))
-        else {
-            return None;
-        };
-        let cut = matches!(tensor.placement, Placement::Sharded { axis: 0, .. })
-            || matches!(target, Some(Placement::Sharded { axis: 0, .. }));
-        // A sum of many halves can be more than they hold; those are brought together.
-        if !cut || !matches!(tensor.meta.dtype, DType::F32 | DType::F64) {
-            return None;
-        }
-        let mut lower = Lower { sharding: self, step, out, made: Vec::new() };
-        let counted = lower.count(*target_operand, asked.inputs.as_slice()[classes + 1], &spec, &tensor.meta);
-        let sums = Attrs::Loss(LossSpec { reduction: LossReduction::Sum, ..spec });
-        let mut operands = asked.inputs.as_slice().to_vec();
-        if scores == 0 {
-            let sum = lower.emit(asked.op, &operands, sums, Meta::new(Shape::SCALAR, tensor.meta.dtype));
-            lower.emit_into(asked.out, Op::Div, &[sum, counted], Attrs::None);
-        } else {
-            operands[0] =
-                lower.emit(Op::Div, &[operands[0], counted], Attrs::None, Meta::new(Shape::SCALAR, tensor.meta.dtype));
-            lower.emit_into(asked.out, asked.op, &operands, sums);
-        }
-        lower.finish();
-        Some(())
-    }
-
-    fn allocate(&mut self, step: Step, out: &mut Output<'_>) {
-        let Command::Allocate { out: id, meta } = step.command else { return };
-        let wish = step.wish.and_then(|wish| wish.placement(&meta.shape, self.all));
-        let home = step.workers.first().map_or(Placement::on(0), Placement::on);
-        // Bytes arrive in row-major order: only stretches of the first axis can be written as they come.
-        let fits = |placement: &Placement| match placement {
-            Placement::Sharded { axis, .. } => *axis == 0,
-            Placement::Replicated { .. } => true,
-            Placement::Partial { .. } => false,
-        };
-        let placement = wish.or_else(|| self.by_size(&meta)).filter(fits).unwrap_or(home);
-        out.tensors().place(WorkerTensor::from_id(id), placement);
-        if let Placement::Sharded { workers, .. } = placement {
-            for worker in workers.iter() {
-                let local = placement.local(&meta, worker);
-                let command = Command::Allocate { out: id, meta: local };
-                out.push(Step { workers: Workers::one(worker), divided: true, command, ..step.clone() });
-            }
-        } else {
-            out.push(Step { workers: placement.workers(), ..step });
+            settle(tensor.id, at, step, out);
         }
     }
 }
@@ -398,7 +435,7 @@ impl Sharding {
 fn keeps_parts(asked: &Instruction, given: &[Given], join: Join, meta: &Meta) -> bool {
     let parts = given.iter().filter(|given| matches!(given, Given::Tensor(_))).count();
     match (asked.op, given) {
-        _ if asked.op.row().class == Class::Movement => true,
+        _ if matches!(asked.op.row().class, Class::Movement | Class::Concatenation) => true,
         _ if join != Join::Sum || !meta.dtype.is_float() => false,
         (Op::Neg, _) => true,
         (Op::Add | Op::Sub, [_, _]) => parts == 2,
@@ -411,7 +448,8 @@ fn keeps_parts(asked: &Instruction, given: &[Given], join: Join, meta: &Meta) ->
 /// Where a result of the shape of operands is expected that are all there on several workers, or parts on them, and
 /// nowhere cut: a parameter that is updated stays where it was, and parts are joined where they are.
 fn expected(asked: &Instruction, given: &[Given], meta: &Meta) -> Option<Placement> {
-    let alike = matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast | Class::Rows);
+    let alike =
+        matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast | Class::Rows | Class::Scatter);
     // A single number is on every worker because it was made there; that says nothing of where others should be.
     if !alike || meta.shape.numel() == 1 {
         return None;
@@ -434,27 +472,13 @@ fn expected(asked: &Instruction, given: &[Given], meta: &Meta) -> Option<Placeme
     widest.map(|workers| Placement::Replicated { workers })
 }
 
-/// Lets the tensor called `id` be its copy called `other`, and frees the rest of the chain.
-fn unchain(id: TensorId, other: TensorId, step: &Step, out: &mut Output<'_>) {
-    let mut rest = out.tensors().get(id).map_or(0, |main| main.copy);
-    if let Some(main) = out.tensors().get(id).map(|main| main.at)
-        && let Some(main) = out.tensors().get_at_mut(main)
-    {
-        main.copy = 0;
-    }
-    replace(id, other, step, out);
-    while let Some(copy) = out.tensors().get(rest).copied() {
-        rest = copy.copy;
-        free(&copy, step, out);
-    }
-}
-
 /// What operand `i` must lie like for a way of dividing.
 fn needed(split: &Split, i: usize, workers: Workers, granule: usize, given: &Given) -> Placement {
     match (split.needs.get(i), given) {
         (Some(Need::Stretch { axis, scale }), Given::Tensor(tensor)) => {
             Placement::sharded(workers, *axis as usize, granule * scale, &tensor.meta.shape)
         }
+        (Some(Need::Part(join)), Given::Tensor(_)) => parts(workers, *join),
         _ => Placement::Replicated { workers },
     }
 }
@@ -529,133 +553,5 @@ fn divide(
     out.tensors().place(at, Placement::Replicated { workers });
     if let Some(tensor) = out.tensors().get(id).copied() {
         free(&tensor, step, out);
-    }
-}
-
-/// Instructions that stand for one of the client's.
-struct Lower<'a, 'b> {
-    sharding: &'a mut Sharding,
-    step: &'a Step,
-    out: &'a mut Output<'b>,
-    made: Vec<TensorId>,
-}
-
-impl Lower<'_, '_> {
-    fn emit(&mut self, op: Op, operands: &[Operand], attrs: Attrs, meta: Meta) -> Operand {
-        let (id, at) = self.out.allocate(meta);
-        self.made.push(id);
-        let command = instruction(op, at, operands, attrs);
-        self.sharding.op(Step { command, out: Some(meta), wish: None, ..self.step.clone() }, self.out);
-        // Wherever it went, the client's name leads there.
-        let at = self.out.tensors().get(id).map_or(at, |tensor| tensor.at);
-        Operand::Tensor(at.id())
-    }
-
-    fn emit_into(&mut self, made: TensorId, op: Op, operands: &[Operand], attrs: Attrs) {
-        let command = instruction(op, WorkerTensor::from_id(made), operands, attrs);
-        self.sharding.op(Step { command, ..self.step.clone() }, self.out);
-    }
-
-    /// How much the samples count together.
-    fn count(&mut self, classes: Operand, weight: Operand, spec: &LossSpec, scores: &Meta) -> Operand {
-        let (rows, number) = (scores.shape.dims()[0], |n: i64| Operand::Scalar(Scalar::Int(n)));
-        let of = |dtype| Meta::new(scores.shape, dtype);
-        let samples = |dtype| Meta::new(Shape::SCALAR, dtype);
-        let column = |dtype| Meta::new(Shape::new(&[rows]).unwrap_or(of(dtype).shape), dtype);
-        let counts = self.emit(Op::Ne, &[classes, number(spec.ignore_index)], Attrs::None, column(DType::Bool));
-        let dtype = scores.dtype;
-        let each = match weight {
-            Operand::Scalar(_) => self.emit(Op::Cast, &[counts], Attrs::DType(dtype), column(dtype)),
-            Operand::Tensor(_) => {
-                let known = [counts, classes, number(0)];
-                let known = self.emit(Op::Where, &known, Attrs::DType(DType::I64), column(DType::I64));
-                let weights = self.emit(Op::Gather, &[weight, known], Attrs::Axis(0), column(dtype));
-                let choices = [counts, weights, Operand::Scalar(Scalar::Float(0.0))];
-                self.emit(Op::Where, &choices, Attrs::DType(dtype), column(dtype))
-            }
-        };
-        self.emit(Op::Sum, &[each], Attrs::Axes { mask: 1, keepdim: false }, samples(dtype))
-    }
-
-    fn finish(self) {
-        for id in self.made {
-            let mut next = id;
-            while let Some(tensor) = self.out.tensors().get(next).copied() {
-                next = tensor.copy;
-                free(&tensor, self.step, self.out);
-            }
-        }
-    }
-}
-
-/// The bytes `from..to` of a tensor's row-major form that `worker` has, and where among its own they begin.
-fn overlap(tensor: &Tensor, worker: usize, from: u64, to: u64) -> Option<(u64, u64, u64)> {
-    let stretch = tensor.placement.stretch_of(&tensor.meta.shape, worker)?;
-    let size = tensor.meta.shape.dims()[0].max(1) as u64;
-    let row = tensor.bytes / size;
-    let (first, last) = (stretch.start as u64 * row, stretch.end as u64 * row);
-    let (start, end) = (from.max(first), to.min(last));
-    (start < end).then(|| (start, end, start - first))
-}
-
-fn part_of(range: &ArenaRange, skip: u64, len_bytes: u64) -> ArenaRange {
-    ArenaRange { segment: range.segment, offset_bytes: range.offset_bytes + skip, len_bytes }
-}
-
-fn write(step: Step, out: &mut Output<'_>) {
-    let Command::Write { token, id, offset_bytes, from } = step.command else { return };
-    let Some(tensor) = out.tensors().get_at(WorkerTensor::from_id(id)).copied() else { return out.push(step) };
-    if !matches!(tensor.placement, Placement::Sharded { .. }) {
-        return out.push(Step { workers: tensor.placement.workers(), ..step });
-    }
-    let mut any = false;
-    for worker in tensor.placement.workers().iter() {
-        let Some((start, end, own)) = overlap(&tensor, worker, offset_bytes, offset_bytes + from.len_bytes) else {
-            continue;
-        };
-        any = true;
-        let from = part_of(&from, start - offset_bytes, end - start);
-        let command = Command::Write { token, id, offset_bytes: own, from };
-        out.push(Step { workers: Workers::one(worker), command, bytes: end - start, ..step.clone() });
-    }
-    if !any {
-        // Nothing of a tensor of nothing: somebody says that it is there.
-        let first = tensor.placement.workers().first().unwrap_or_default();
-        out.push(Step { workers: Workers::one(first), ..step });
-    }
-}
-
-fn fetch(step: Step, out: &mut Output<'_>) {
-    let Command::Fetch { token, id, offset_bytes, to } = step.command else { return };
-    let Some(tensor) = out.tensors().get_at(WorkerTensor::from_id(id)).copied() else { return out.push(step) };
-    debug_assert!(tensor.content == Content::Defined);
-    let workers = tensor.placement.workers();
-    let first = workers.first().unwrap_or_default();
-    match tensor.placement {
-        Placement::Replicated { .. } => out.push(Step { workers: Workers::one(first), ..step }),
-        Placement::Sharded { .. } if to.len_bytes == 0 => {
-            let command = Command::Fetch { token, id, offset_bytes: 0, to };
-            out.push(Step { workers: Workers::one(first), command, ..step });
-        }
-        Placement::Sharded { axis: 0, .. } => {
-            for worker in workers.iter() {
-                let Some((start, end, own)) = overlap(&tensor, worker, offset_bytes, offset_bytes + to.len_bytes)
-                else {
-                    continue;
-                };
-                let to = part_of(&to, start - offset_bytes, end - start);
-                let command = Command::Fetch { token, id, offset_bytes: own, to };
-                out.push(Step { workers: Workers::one(worker), command, bytes: end - start, ..step.clone() });
-            }
-        }
-        _ => {
-            let whole = match tensor.placement {
-                Placement::Partial { .. } => Placement::Replicated { workers },
-                _ => Placement::on(first),
-            };
-            let id = bring(&tensor, &whole, &step, out).id();
-            let command = Command::Fetch { token, id, offset_bytes, to };
-            out.push(Step { workers: Workers::one(first), command, ..step });
-        }
     }
 }

@@ -353,7 +353,7 @@ fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
         }
         AttrKind::Create => (shape(), dtype()).prop_map(|(shape, dtype)| Attrs::Create { shape, dtype }).boxed(),
         AttrKind::Random => (shape(), dtype(), any::<(u64, u64)>())
-            .prop_map(|(shape, dtype, (seed, stream))| Attrs::Random { shape, dtype, seed, stream })
+            .prop_map(|(shape, dtype, (seed, stream))| Attrs::Random { shape, dtype, seed, stream, first: seed })
             .boxed(),
         AttrKind::Loss => (0u8..3, -2i64..3, any::<f64>())
             .prop_map(|(code, ignore_index, smoothing)| {

@@ -948,14 +948,14 @@ pub fn creations<B: Backend>(backend: &mut B) {
 pub fn randoms<B: Backend>(backend: &mut B) {
     for row in rows(Class::Random) {
         for dtype in row.accepts.iter() {
-            for n in [0, 1, 2, 3, 5, 100_003] {
+            for (n, first) in [(0, 0), (1, 0), (2, 5), (3, 6), (5, 1_000_003), (100_003, 0)] {
                 for (low, high) in [(0, 10), (-5, 100), (i64::MIN, i64::MAX), (3, 4)] {
                     if row.operands == 0 && low != 0 {
                         continue;
                     }
                     let bounds = [Operand::Scalar(Scalar::Int(low)), Operand::Scalar(Scalar::Int(high))];
-                    let attrs =
-                        Attrs::Random { shape: shape(&[n]), dtype, seed: 0x1234_5678_9abc, stream: 1 << 40 | 3 };
+                    let (seed, stream) = (0x1234_5678_9abc, 1 << 40 | 3);
+                    let attrs = Attrs::Random { shape: shape(&[n]), dtype, seed, stream, first };
                     // Of Box-Muller's radius, which is 8.6 at most for f64.
                     let absolute = if row.op == Op::Randn { 32.0 * compute_epsilon(dtype) } else { 0.0 };
                     let own = if row.op == Op::Randn { 1.0 } else { 0.0 };
@@ -966,7 +966,7 @@ pub fn randoms<B: Backend>(backend: &mut B) {
         }
         if row.op == Op::Rand {
             for dtype in row.accepts.iter() {
-                let attrs = Attrs::Random { shape: shape(&[200_000]), dtype, seed: 1, stream: 0 };
+                let attrs = Attrs::Random { shape: shape(&[200_000]), dtype, seed: 1, stream: 0, first: 0 };
                 let got = run(backend, row.op, &[], &attrs, &[Layout::Plain], 0).expect("random numbers");
                 assert!((0..got.len()).all(|i| (0.0..1.0).contains(&got.float(i))), "rand of {dtype} left [0, 1)");
             }

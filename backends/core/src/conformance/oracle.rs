@@ -293,7 +293,9 @@ pub fn interpret(op: Op, inputs: &[Operand], attrs: &Attrs, out: &Meta) -> Resul
             }
             _ => panic!("teach the interpreter to {}", row.name),
         }),
-        (Class::Random, Attrs::Random { seed, stream, .. }) => Ok(random(op, inputs, *seed, *stream, out)),
+        (Class::Random, Attrs::Random { seed, stream, first, .. }) => {
+            Ok(random(op, inputs, [*seed, *stream, *first], out))
+        }
         _ => panic!("{} with attributes {attrs:?}", row.name),
     }
 }
@@ -514,8 +516,8 @@ fn looked_up(of: &Host, axis: usize, at: i64, mut index: Vec<usize>) -> Result<u
     Ok(position_of(&of.meta.shape, &index))
 }
 
-fn random(op: Op, inputs: &[Operand], seed: u64, stream: u64, out: &Meta) -> Host {
-    let all = 0..out.shape.numel() as u64;
+fn random(op: Op, inputs: &[Operand], [seed, stream, first]: [u64; 3], out: &Meta) -> Host {
+    let all = first..first + out.shape.numel() as u64;
     let word = |i: u64| philox::block(seed, stream, i / 4)[i as usize % 4];
     let pair = |i: u64| (word(2 * i), word(2 * i + 1));
     match op {
