@@ -71,6 +71,8 @@ install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manua
 	test -e $(DESTDIR)$(SYSCONFDIR)/gt/gtd.yaml || install -m 644 systemd/gtd.yaml $(DESTDIR)$(SYSCONFDIR)/gt
 	$(RELEASE)/gtd manual >$(DESTDIR)$(PREFIX)/share/man/man8/gtd.8
 	$(RELEASE)/gtctl manual $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/doc/gtd
+	install -m 644 docs/administration.md systemd/gtd.yaml LICENSE $(DESTDIR)$(PREFIX)/share/doc/gtd
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	for program in gtd gtctl; do \
 	    $(RELEASE)/$$program completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$program && \

@@ -236,9 +236,10 @@ const char *gt_version(void);
 /**
  * Connects to a daemon.
  *
- * `address` is the path of a daemon's socket, as "/run/gt/gtd.sock". NULL finds one as a Python program does: the
- * daemon that the environment's GT_SOCKET names; otherwise that of this machine; otherwise a private one, which is
- * started and ends with its last client. The program for it, gtd, is looked for in GT_DAEMON and on PATH.
+ * `address` is where a daemon is, as "unix:/run/gt/gtd.sock" (or just the path), or "private". NULL finds one as a
+ * Python program does: the daemon that the environment's GT_CONNECT or GT_SOCKET names; otherwise that of this machine;
+ * otherwise a private one, which is started and ends with its last client. The program for it, gtd, is looked for in
+ * GT_DAEMON and on PATH.
  *
  * `name` is what `gtctl status` calls the session, or NULL.
  *
@@ -853,8 +854,8 @@ enum {
     /** softmax(a @ b.T * scale + d) @ c over the last two axes, without keeping the scores; d may be
      *  left out. */
     GT_OP_ATTENTION = 240,
-    /** The gradients of attention for its first three operands, one after the other, from that of its
-     *  result and its operands. */
+    /** The gradients of attention for its first three operands, from that of its result and its
+     *  operands: a row for each batch, with the three one after the other. */
     GT_OP_ATTENTION_BACKWARD = 241,
     /** A tensor of one number. */
     GT_OP_FULL = 192,
@@ -2123,8 +2124,8 @@ gt_attention(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const g
     return gt_op(NULL, GT_OP_ATTENTION, operands, 4, &attrs, result);
 }
 
-/** The gradients of attention for its first three operands, one after the other, from that of its
- *  result and its operands. */
+/** The gradients of attention for its first three operands, from that of its result and its operands:
+ *  a row for each batch, with the three one after the other. */
 static inline gt_status
 gt_attention_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, gt_operand e, bool causal, double scale, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();

@@ -2,8 +2,8 @@
 
 use crate::status::{Failure, Result, gt_status, guard, reading, result_at, text_at};
 use gt_client::Session;
+use gt_client::launch::{Choice, parse_address};
 use std::ffi::c_char;
-use std::path::Path;
 use std::sync::Arc;
 
 /// A connection to a daemon, in which tensors live.
@@ -13,9 +13,10 @@ pub struct gt_session {
 
 /// Connects to a daemon.
 ///
-/// `address` is the path of a daemon's socket, as "/run/gt/gtd.sock". NULL finds one as a Python program does: the
-/// daemon that the environment's GT_SOCKET names; otherwise that of this machine; otherwise a private one, which is
-/// started and ends with its last client. The program for it, gtd, is looked for in GT_DAEMON and on PATH.
+/// `address` is where a daemon is, as "unix:/run/gt/gtd.sock" (or just the path), or "private". NULL finds one as a
+/// Python program does: the daemon that the environment's GT_CONNECT or GT_SOCKET names; otherwise that of this machine;
+/// otherwise a private one, which is started and ends with its last client. The program for it, gtd, is looked for in
+/// GT_DAEMON and on PATH.
 ///
 /// `name` is what `gtctl status` calls the session, or NULL.
 ///
@@ -31,14 +32,11 @@ pub unsafe extern "C" fn gt_session_open(
 ) -> gt_status {
     guard(|| {
         // SAFETY: the caller's pointers, as the header asks for them.
-        let (out, path, name) = unsafe {
+        let (out, address, name) = unsafe {
             (result_at(session, std::ptr::null_mut(), "session")?, text_at(address, "address")?, text_at(name, "name")?)
         };
-        let name = name.map(str::to_owned);
-        let inner = match path {
-            Some(path) => Session::open_at(Path::new(path), name)?,
-            None => Session::open(name)?,
-        };
+        let address = address.map(parse_address).transpose()?;
+        let inner = Session::connect(&Choice { address, token: None, name: name.map(str::to_owned) })?;
         *out = Box::into_raw(Box::new(gt_session { inner }));
         Ok(())
     })

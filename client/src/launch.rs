@@ -1,24 +1,27 @@
 //! Finding a daemon, or starting one of our own.
 //!
-//! `GT_SOCKET` names a daemon and nothing else will do. Otherwise the box's daemon is used if its socket is there, and
-//! if not, a private `gtd` is started that lives as long as its clients: this process and the children it forks, which
-//! join it by its abstract name.
+//! A daemon that the program names ([`choose`]), or `GT_CONNECT` or `GT_SOCKET` does, is the one: nothing else will do.
+//! Otherwise the box's daemon is used if its socket is there, and if not, a private `gtd` is started that lives as long
+//! as its clients: this process and the children it forks, which join it by its abstract name.
 
 use crate::error::{Error, Result};
-use gt_ops::OpError;
+use gt_ops::{ErrorKind, OpError};
+pub use gt_protocol::Address;
+use gt_protocol::address::{CONNECT_ENV, NoAddress, named_address};
+use gt_protocol::path::SYSTEM_SOCKET;
 use gt_protocol::{Connection, Error as ProtocolError, Hello, Role, connect, connect_over};
 use gt_shm::Socket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A daemon that has welcomed us.
 pub(crate) struct Daemon {
     pub connection: Connection,
     pub private: Option<PrivateDaemon>,
-    pub socket: Option<String>,
+    pub address: Address,
 }
 
 /// The process of a private daemon. Dropping it leaves the process alone: it ends with its last client.
@@ -44,11 +47,56 @@ static BESIDE: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// The name of the private daemon this process, or the one it was forked from, has started.
 static PRIVATE_NAME: Mutex<Option<String>> = Mutex::new(None);
 
+/// The daemon that a program wants.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Where it is; none leaves that to the environment.
+    pub address: Option<Address>,
+    /// What lets one in by TCP; none leaves that to the environment, too.
+    pub token: Option<String>,
+    /// What the session is called; [`check_name`] says what is a name.
+    pub name: Option<String>,
+}
+
+/// What the program wants where it does not say so at once.
+static CHOICE: Mutex<Choice> = Mutex::new(Choice { address: None, token: None, name: None });
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says what the sessions opened from now on are like.
+pub fn choose(choice: Choice) {
+    *lock(&CHOICE) = choice;
+}
+
+/// What was chosen.
+pub fn choice() -> Choice {
+    lock(&CHOICE).clone()
+}
+
+/// The address that `text` is, as in `unix:/run/gt/gtd.sock`.
+///
+/// # Errors
+/// If it is none.
+pub fn parse_address(text: &str) -> Result<Address> {
+    text.parse().map_err(|error: NoAddress| OpError::value(error.to_string()).into())
+}
+
+/// Whether a session can be called `name`.
+///
+/// # Errors
+/// If it is too long, or cannot be shown.
+pub fn check_name(name: Option<&str>) -> Result<()> {
+    gt_protocol::check_name(name).map_err(|error| match error {
+        ProtocolError::Malformed(why) => OpError::value(why).into(),
+        error => launch_error(error),
+    })
+}
+
 /// Tells where to look for `gtd` first, as `sysconfig.get_path("scripts")`.
 pub fn set_scripts_folder(folder: PathBuf) {
-    if let Ok(mut beside) = BESIDE.lock() {
-        *beside = Some(folder);
-    }
+    *lock(&BESIDE) = Some(folder);
 }
 
 fn find_gtd() -> Result<PathBuf> {
@@ -62,7 +110,7 @@ fn find_gtd() -> Result<PathBuf> {
             path.display()
         )));
     }
-    let beside = BESIDE.lock().ok().and_then(|b| b.clone());
+    let beside = lock(&BESIDE).clone();
     let path = std::env::var_os("PATH").unwrap_or_default();
     beside
         .into_iter()
@@ -113,35 +161,42 @@ pub(crate) fn launch_error(error: ProtocolError) -> Error {
     Error::Launch(error.to_string())
 }
 
-fn at(path: &Path, hello: &Hello) -> gt_protocol::Result<Daemon> {
-    let connection = connect(path, hello)?;
-    Ok(Daemon { connection, private: None, socket: Some(path.display().to_string()) })
+/// Connects to the daemon that `choice` names, or the environment, the box's, or a private one.
+pub(crate) fn connect_any(choice: &Choice) -> Result<Daemon> {
+    check_name(choice.name.as_deref())?;
+    let hello = Hello::new(Role::Client, choice.name.clone());
+    let address = match &choice.address {
+        Some(address) => Some(address.clone()),
+        None => named_address().map_err(|error| Error::Launch(format!("{CONNECT_ENV}: {error}")))?,
+    };
+    match address {
+        Some(Address::Unix(path)) => at(path, &hello).map_err(launch_error),
+        Some(Address::Tcp { .. }) => Err(OpError::new(ErrorKind::NotImplemented, "connecting by TCP").into()),
+        Some(Address::Private) => join_private(&hello).map_or_else(|| start_private(&hello), Ok),
+        None => match join_private(&hello) {
+            Some(daemon) => Ok(daemon),
+            None => at(SYSTEM_SOCKET.into(), &hello).or_else(|error| match error {
+                // Rather than a private daemon without being asked: it would not have the box's devices.
+                error if error.is_forbidden() => Err(Error::Launch(format!(
+                    "{error}. {CONNECT_ENV}=private, or gt.connect('private'), starts a daemon of your own"
+                ))),
+                ProtocolError::Connect { .. } => start_private(&hello),
+                error => Err(launch_error(error)),
+            }),
+        },
+    }
 }
 
-/// Connects to the daemon at `path`, and to no other.
-pub(crate) fn connect_at(path: &Path, name: Option<String>) -> Result<Daemon> {
-    at(path, &Hello::new(Role::Client, name)).map_err(launch_error)
+fn at(path: PathBuf, hello: &Hello) -> gt_protocol::Result<Daemon> {
+    let connection = connect(&path, hello)?;
+    Ok(Daemon { connection, private: None, address: Address::Unix(path) })
 }
 
-/// Connects to the daemon the environment names, the box's, or a private one.
-pub(crate) fn connect_any(name: Option<String>) -> Result<Daemon> {
-    let hello = Hello::new(Role::Client, name);
-    let at = |path: &Path| at(path, &hello);
-    if let Some(path) = gt_protocol::path::named_socket_path() {
-        return at(&path).map_err(launch_error);
-    }
-    let inherited = PRIVATE_NAME.lock().ok().and_then(|n| n.clone());
-    if let Some(private) = inherited
-        && let Ok(daemon) = at(Path::new(&private))
-    {
-        return Ok(daemon);
-    }
-    match at(&gt_protocol::path::socket_path()) {
-        Ok(daemon) => Ok(daemon),
-        // No daemon of the box: one of our own.
-        Err(ProtocolError::Connect { .. }) => start_private(&hello),
-        Err(error) => Err(launch_error(error)),
-    }
+/// The private daemon that this process, or the one it was forked from, has started, if it is still there.
+fn join_private(hello: &Hello) -> Option<Daemon> {
+    let name = lock(&PRIVATE_NAME).clone()?;
+    let connection = connect(Path::new(&name), hello).ok()?;
+    Some(Daemon { connection, private: None, address: Address::Private })
 }
 
 fn start_private(hello: &Hello) -> Result<Daemon> {
@@ -179,8 +234,6 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
             env!("CARGO_PKG_VERSION")
         )));
     }
-    if let Ok(mut known) = PRIVATE_NAME.lock() {
-        *known = Some(name);
-    }
-    Ok(Daemon { connection, private: Some(private), socket: None })
+    *lock(&PRIVATE_NAME) = Some(name);
+    Ok(Daemon { connection, private: Some(private), address: Address::Private })
 }

@@ -3,18 +3,17 @@
 use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{Error, Result, bytes_text};
 use crate::history::History;
-use crate::launch::{Daemon, PrivateDaemon};
+use crate::launch::{Choice, Daemon, PrivateDaemon};
 use crate::lock::{BriefGuard, BriefLock};
 use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
-use gt_protocol::{Error as ProtocolError, RefusalCode};
+use gt_protocol::{Address, ClientMessage, Error as ProtocolError, RefusalCode};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, WorkerTraffic};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Submitter, fork};
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -68,9 +67,9 @@ pub struct SessionInfo {
     pub daemon_pid: u32,
     /// The daemon's version.
     pub daemon_version: String,
-    /// Where it listens; none for a private daemon reached by inheritance.
-    pub socket: Option<String>,
-    /// Whether `import gt` started it.
+    /// Where it is.
+    pub address: Address,
+    /// Whether it is this process's own, or that of the one it was forked from.
     pub private: bool,
     /// The most bytes of arena this session may have.
     pub arena_bytes_max: u64,
@@ -132,24 +131,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Connects to the daemon that [`crate::launch`] finds, or starts.
+    /// Connects to the daemon that [`crate::launch`] finds, or starts, as [`crate::launch::choose`] was told.
     ///
     /// # Errors
     /// No daemon to be had, or one of another version.
-    pub fn open(name: Option<String>) -> Result<Arc<Session>> {
-        Session::with(crate::launch::connect_any(name)?)
+    pub fn open() -> Result<Arc<Session>> {
+        Self::with(crate::launch::connect_any(&crate::launch::choice())?)
     }
 
-    /// Connects to the daemon whose socket is at `path`.
+    /// Connects to the daemon of `choice`.
     ///
     /// # Errors
-    /// No daemon there, or one of another version.
-    pub fn open_at(path: &Path, name: Option<String>) -> Result<Arc<Session>> {
-        Session::with(crate::launch::connect_at(path, name)?)
+    /// As for [`open`](Self::open).
+    pub fn connect(choice: &Choice) -> Result<Arc<Session>> {
+        Self::with(crate::launch::connect_any(choice)?)
     }
 
-    fn with(daemon: Daemon) -> Result<Arc<Session>> {
-        let Daemon { connection, private, socket } = daemon;
+    fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<Session>> {
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
         let checked = crate::launch::check_workers(workers.len(), private.is_some());
         if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {
@@ -167,7 +165,7 @@ impl Session {
             session = grant.session_id,
             daemon_pid = welcome.daemon_pid,
             private = private.is_some(),
-            socket = socket.as_deref(),
+            %address,
             "connected"
         );
         let traceback = std::env::var("GT_TRACEBACK").is_ok_and(|v| v != "0" && !v.is_empty());
@@ -203,8 +201,8 @@ impl Session {
                 session_id: grant.session_id,
                 daemon_pid: welcome.daemon_pid,
                 daemon_version: welcome.daemon_version,
-                socket,
-                private: private.is_some(),
+                private: address == Address::Private,
+                address,
                 arena_bytes_max: grant.arena_bytes_max,
                 workers,
             },
@@ -271,7 +269,31 @@ impl Session {
         self.generation != fork::generation()
     }
 
-    /// Ends the session: its tensors are gone, and a private daemon without other clients ends.
+    /// What to call the session from now on; [`launch::check_name`](crate::launch::check_name) has seen it.
+    pub fn rename(&self, name: Option<String>) {
+        if self.is_open() {
+            let _asking = lock(&self.asking);
+            // A daemon that does not listen any more knows it by no name.
+            let _ = gt_protocol::send_client_message(&self.socket, &ClientMessage::Name { name }, Duration::ZERO);
+        }
+    }
+
+    /// Waits until everything issued so far has been done, and ends the session.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]: the session has ended all the same.
+    pub fn finish(&self) -> Result<()> {
+        let done = if self.is_open() { self.synchronize() } else { Ok(()) };
+        blocking_quietly(|| self.close())?;
+        match done {
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            // A session that is over need not be ended.
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the session, whatever of it is still to be done: its tensors are gone, and a private daemon without other
+    /// clients ends.
     pub fn close(&self) {
         if self.is_inherited() {
             return;
@@ -280,7 +302,7 @@ impl Session {
         if !self.closed.swap(true, Relaxed) {
             tracing::info!(target: "gt_client", session = self.info.session_id, "disconnecting");
             // A daemon that does not listen any more needs no goodbye.
-            let _ = gt_protocol::send_client_message(&self.socket, &gt_protocol::ClientMessage::Bye, Duration::ZERO);
+            let _ = gt_protocol::send_client_message(&self.socket, &ClientMessage::Bye, Duration::ZERO);
             self.socket.shut_down();
         }
         if let Some(private) = lock(&self.private).take() {

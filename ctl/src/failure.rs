@@ -69,8 +69,12 @@ impl Failure {
     /// Of a command line.
     pub fn usage(error: &clap::Error) -> Failure {
         let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        Failure::new(Exit::Usage, first, "gtctl --help says what can be written")
+        let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+        Failure::new(
+            Exit::Usage,
+            lines.join(" ").trim_start_matches("error: "),
+            "gtctl --help says what can be written.",
+        )
     }
 
     /// Of asking the daemon.

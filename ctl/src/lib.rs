@@ -93,7 +93,7 @@ fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         Command::Limits { command: Some(LimitsCommand::Set(set)) } => {
             let uid = set.user.as_deref().map(gt_config::settings::user).transpose();
             let uid =
-                uid.map_err(|text| Failure::new(Exit::Usage, text, "name a user of this machine, or a number"))?;
+                uid.map_err(|text| Failure::new(Exit::Usage, text, "Name a user of this machine, or a number."))?;
             ask(&|daemon| {
                 let all = gt_protocol::ask_set_limits(&daemon.socket, uid, set.change())?;
                 Ok(Answer::new(limits::text(&all), &all))
@@ -129,7 +129,7 @@ fn run(arguments: &Arguments) -> Result<Answer, Failure> {
             .map(|()| Answer::text_alone(String::new()))
             .map_err(|error| {
                 let text = format!("the manual could not be written to {}: {error}", folder.display());
-                Failure::new(Exit::Failed, text, "name a folder that can be written")
+                Failure::new(Exit::Failed, text, "Name a folder that can be written.")
             }),
     }
 }
@@ -144,8 +144,10 @@ fn check(path: &PathBuf) -> Result<Answer, Failure> {
             let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n", path.display());
             Ok(Answer::new(text, &json!({"file": path, "good": true})))
         }
-        Err(error) => {
-            Err(Failure::new(Exit::Config, error.to_string(), "docs/administration.md and gtd(8) list the keys"))
-        }
+        Err(error) => Err(Failure::new(
+            Exit::Config,
+            error.to_string(),
+            "Its keys are in administration.md, in the folder share/doc/gtd of the installation.",
+        )),
     }
 }

@@ -83,6 +83,11 @@ impl Connection {
         }
     }
 
+    /// Calls its session something else.
+    pub fn rename(&mut self, name: Option<String>) {
+        self.name = name;
+    }
+
     /// How its session stands, if it has one.
     pub fn status(&self) -> Option<SessionStatus> {
         let status = self.session.as_ref()?.status();

@@ -1,5 +1,7 @@
 use crate::{PROTOCOL_VERSION, Refused};
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What can go wrong on the control socket.
@@ -7,7 +9,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// Nobody listens, or this user may not connect.
-    #[error("cannot connect to the daemon at {}: {source}", path.display())]
+    #[error("cannot connect to the daemon at {}: {}", path.display(), why_not(path, source))]
     Connect {
         /// The socket tried.
         path: PathBuf,
@@ -59,5 +61,45 @@ impl From<gt_shm::Error> for Error {
             gt_shm::Error::TimedOut(after) => Self::TimedOut(after),
             other => Self::Shm(other),
         }
+    }
+}
+
+impl Error {
+    /// Whether there is a daemon's socket that this user may not use.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Error::Connect { source, .. } if kind(source) == Some(ErrorKind::PermissionDenied))
+    }
+}
+
+fn kind(error: &gt_shm::Error) -> Option<ErrorKind> {
+    match error {
+        gt_shm::Error::Os { source, .. } => Some(source.kind()),
+        _ => None,
+    }
+}
+
+/// The group of the box's daemon, whose members may connect to it.
+const DAEMON_GROUP: &str = "gt";
+/// In a file's mode: the group may write.
+const GROUP_WRITES: u32 = 0o020;
+
+/// Why nobody answers at `path`, and what to do about it.
+fn why_not(path: &Path, error: &gt_shm::Error) -> String {
+    match kind(error) {
+        Some(ErrorKind::NotFound) => "there is no such socket: start gtd there, or correct the path".into(),
+        Some(ErrorKind::ConnectionRefused) => {
+            "nobody listens there: the daemon that did has ended; start it again".into()
+        }
+        Some(ErrorKind::PermissionDenied) => {
+            let mode = std::fs::metadata(path).map(|file| file.mode());
+            if mode.is_ok_and(|mode| mode & GROUP_WRITES == 0) {
+                return "permission denied: it is its owner's alone".into();
+            }
+            format!(
+                "permission denied: it is for members of the group {DAEMON_GROUP}; sudo usermod -aG {DAEMON_GROUP} \
+                 $USER makes you one, from your next login"
+            )
+        }
+        _ => error.to_string(),
     }
 }

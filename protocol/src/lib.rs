@@ -4,8 +4,9 @@
 //! message is one JSON document in one datagram, descriptors beside it. This crate must not know
 //! what an instruction is, nor how either side is written.
 //!
-//! Where to start reading: [`message`] for what is said, [`allowance`] for what users may have, [`mod@link`] for how
-//! it is sent and awaited, [`limits`] for how much of anything there may be, [`path`] for where the socket is.
+//! Where to start reading: [`message`] for what is said, [`allowance`] for what users may have, [`mod@link`] for how it
+//! is sent and awaited, [`limits`] for how much of anything there may be, [`path`] for where the socket is, [`address`]
+//! for how people say where a daemon is.
 //!
 //! ```no_run
 //! use gt_protocol::{Hello, Role, connect};
@@ -15,6 +16,7 @@
 //! # Ok::<(), gt_protocol::Error>(())
 //! ```
 
+pub mod address;
 pub mod allowance;
 mod error;
 pub mod limits;
@@ -22,12 +24,14 @@ pub mod link;
 pub mod message;
 pub mod path;
 
+pub use address::Address;
 pub use allowance::{Allowance, Limits, LimitsChange, LimitsDocument, Setting, UserStatus};
 pub use error::{Error, Result};
 pub use link::{
     Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_reload,
-    ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, connect, connect_over, recv_client_message,
-    recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
+    ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, check_grant, check_name, connect, connect_over,
+    recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
+    version_in,
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, Hello, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,

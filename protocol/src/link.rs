@@ -76,7 +76,11 @@ pub fn send_daemon_message(
 /// # Errors
 /// If the client is gone, says nothing for `timeout` (zero: does not wait) or says nonsense.
 pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientMessage> {
-    Ok(recv(socket, 0, timeout)?.0)
+    let message = recv(socket, 0, timeout)?.0;
+    if let ClientMessage::Name { name } = &message {
+        check_name(name.as_deref())?;
+    }
+    Ok(message)
 }
 
 /// Receives what the daemon says.
@@ -101,23 +105,29 @@ pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
         return Err(Error::ClientVersion { client });
     }
     match parse(&bytes)? {
-        ClientMessage::Hello(hello) => match &hello.name {
-            Some(name) if name.len() > NAME_BYTES_MAX => Err(Error::Malformed(format!(
-                "a session's name has {} bytes; {NAME_BYTES_MAX} are allowed",
-                name.len()
-            ))),
-            // It will be shown on terminals.
-            Some(name) if name.chars().any(char::is_control) => {
-                Err(Error::Malformed("a session's name has control characters; use letters".into()))
-            }
-            _ => Ok(hello),
-        },
+        ClientMessage::Hello(hello) => check_name(hello.name.as_deref()).map(|()| hello),
         other => Err(Error::Malformed(format!("a connection starts with hello, not {other:?}"))),
     }
 }
 
+/// Whether a session can be called `name`: it will be shown on terminals.
+///
+/// # Errors
+/// [`Error::Malformed`] with what is wrong about it.
+pub fn check_name(name: Option<&str>) -> Result<()> {
+    match name {
+        Some(name) if name.len() > NAME_BYTES_MAX => {
+            Err(Error::Malformed(format!("a session's name has {} bytes; {NAME_BYTES_MAX} are allowed", name.len())))
+        }
+        Some(name) if name.chars().any(char::is_control) => {
+            Err(Error::Malformed("a session's name has control characters; use letters".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The protocol version that a hello, a welcome or a refusal of any version names.
-fn version_in(bytes: &[u8]) -> Option<u32> {
+pub fn version_in(bytes: &[u8]) -> Option<u32> {
     let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     u32::try_from(value.get("protocol_version")?.as_u64()?).ok()
 }
@@ -189,12 +199,21 @@ fn open_port(grant: &SessionGrant, fds: Vec<OwnedFd>) -> Result<ClientPort> {
     let fds: [OwnedFd; 3] = fds
         .try_into()
         .map_err(|fds: Vec<_>| Error::Malformed(format!("a welcome with {} of 3 descriptors", fds.len())))?;
+    check_grant(grant)?;
+    Ok(ClientPort::connect(PortFds::from_array(fds), grant.sq_slots, grant.cq_slots)?)
+}
+
+/// Whether rings can be as the daemon says.
+///
+/// # Errors
+/// [`Error::Malformed`] with what is wrong.
+pub fn check_grant(grant: &SessionGrant) -> Result<()> {
     for slots in [grant.sq_slots, grant.cq_slots] {
         if !slots.is_power_of_two() || slots > RING_SLOTS_MAX {
             return Err(Error::Malformed(format!("a ring of {slots} slots")));
         }
     }
-    Ok(ClientPort::connect(PortFds::from_array(fds), grant.sq_slots, grant.cq_slots)?)
+    Ok(())
 }
 
 fn unexpected(wanted: &str, found: &DaemonMessage) -> Error {

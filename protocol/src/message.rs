@@ -72,6 +72,11 @@ pub enum ClientMessage {
     /// A wish that the configuration be read again. Administrators may. Answered by `reloaded`, or `refused` if it is
     /// wrong: then the old one stays in force.
     Reload,
+    /// What to call the session from now on. Not answered.
+    Name {
+        /// As in [`Hello::name`].
+        name: Option<String>,
+    },
     /// The last message: the session can be torn down. Not answered.
     Bye,
 }
@@ -161,12 +166,32 @@ pub struct Hello {
     pub name: Option<String>,
     /// What the connection is for.
     pub role: Role,
+    /// For whom, if not for the process that says it. Only the daemon's own process is believed.
+    #[serde(default)]
+    pub on_behalf: Option<OnBehalf>,
+}
+
+/// A client that the daemon speaks for itself: one that came by TCP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnBehalf {
+    /// Its user's number.
+    pub uid: u32,
+    /// Its process, as it says itself.
+    pub pid: u32,
+    /// Where it is.
+    pub from: String,
 }
 
 impl Hello {
     /// A greeting in this version.
     pub fn new(role: Role, name: Option<String>) -> Self {
-        Self { protocol_version: PROTOCOL_VERSION, client_version: env!("CARGO_PKG_VERSION").into(), name, role }
+        Self {
+            protocol_version: PROTOCOL_VERSION,
+            client_version: env!("CARGO_PKG_VERSION").into(),
+            name,
+            role,
+            on_behalf: None,
+        }
     }
 }
 

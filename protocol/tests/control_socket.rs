@@ -341,7 +341,7 @@ fn a_daemon_that_is_not_there_is_named_with_its_socket() {
     let path = PathBuf::from("/nonexistent/gtd.sock");
     let error = connect(&path, &Hello::new(Role::Control, None)).err().unwrap();
     let text = error.to_string();
-    assert!(text.contains("/nonexistent/gtd.sock") && text.contains("No such file"), "{text}");
+    assert!(text.contains("/nonexistent/gtd.sock") && text.contains("there is no such socket"), "{text}");
 }
 
 #[test]
@@ -349,6 +349,8 @@ fn every_message_survives_the_journey() {
     let client = [
         ClientMessage::Hello(Hello::new(Role::Observer, Some("näme".into()))),
         ClientMessage::GrowArena { bytes: u64::MAX },
+        ClientMessage::Name { name: Some("näme".into()) },
+        ClientMessage::Name { name: None },
         ClientMessage::TapeAttach,
         ClientMessage::Status { after: 3 },
         ClientMessage::ErrorDetail { error: 9 },

@@ -3,28 +3,34 @@
 use crate::error::OrRaise;
 use crate::tensor::PyTensor;
 use gt_client::Session;
+use gt_client::launch::{self, Address, Choice};
 use gt_client::session::PlacementLayout;
+use gt_ops::OpError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
 
+fn lock() -> MutexGuard<'static, Option<Arc<Session>>> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The process's session: opened when first asked for, and again after it has ended or in a forked child.
 pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
-    let known = CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let known = lock().clone();
     // A daemon that died without a word is noticed here, rather than by the first fetch of what is made now.
     if let Some(session) = known
         && session.is_alive()
     {
         return Ok(session);
     }
-    let opened = py.detach(|| {
-        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let opened = py.detach(|| -> gt_client::Result<_> {
+        let mut current = lock();
         match &*current {
             // Another thread was faster.
             Some(session) if session.is_alive() => Ok((session.clone(), None)),
-            _ => Session::open(None).map(|session| (session.clone(), current.replace(session))),
+            _ => Session::open().map(|session| (session.clone(), current.replace(session))),
         }
     });
     // What is dropped here may hold tensors' last owners: not under the lock.
@@ -34,7 +40,7 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
 
 /// The process's session, if it is open.
 pub fn open() -> Option<Arc<Session>> {
-    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|session| session.is_open())
+    lock().clone().filter(|session| session.is_open())
 }
 
 /// Waits until everything issued so far has been done.
@@ -46,20 +52,58 @@ fn synchronize(py: Python<'_>) -> PyResult<()> {
 /// Sends everything that is held back; instructions issued so far then run whether or not anybody waits.
 #[pyfunction]
 fn flush() {
-    if let Some(session) = CURRENT.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+    if let Some(session) = lock().as_ref() {
         session.flush();
     }
 }
 
-/// Ends the session: its tensors are gone. The next operation opens another.
+/// Begins a session with the daemon at `address`, or the one that the first operation would find.
 #[pyfunction]
-fn disconnect(py: Python<'_>) {
-    py.detach(|| {
-        let session = CURRENT.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(session) = session {
-            session.close();
+#[pyo3(signature = (address=None, token=None))]
+fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyResult<()> {
+    let address = address.map(launch::parse_address).transpose().or_raise()?;
+    let choice = Choice { address, token, ..launch::choice() };
+    let opened = py.detach(|| -> gt_client::Result<_> {
+        let mut current = lock();
+        if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
+            let now = &session.info().address;
+            return match choice.address {
+                Some(wanted) if wanted != *now => Err(OpError::runtime(format!(
+                    "connect({wanted}) comes too late: this process has a session with {}; connect before the first \
+                     operation, or after gt.disconnect(), which ends that session and its tensors",
+                    if *now == Address::Private { "a private daemon".to_owned() } else { now.to_string() }
+                ))
+                .into()),
+                _ => Ok(None),
+            };
         }
+        let session = Session::connect(&choice)?;
+        launch::choose(choice);
+        Ok(current.replace(session))
     });
+    // What is dropped here may hold tensors' last owners: not under the lock.
+    opened.or_raise().map(drop)
+}
+
+/// Ends the session, when what was issued is done: its tensors are gone. The next operation opens another.
+#[pyfunction]
+fn disconnect(py: Python<'_>) -> PyResult<()> {
+    let session = py.detach(|| lock().take());
+    launch::choose(Choice { name: launch::choice().name, ..Choice::default() });
+    session.map_or(Ok(()), |session| session.finish().or_raise())
+}
+
+/// What sessions are called, this one and those to come; returns what they were called.
+#[pyfunction]
+#[pyo3(signature = (name))]
+fn set_session_name(py: Python<'_>, name: Option<String>) -> PyResult<Option<String>> {
+    launch::check_name(name.as_deref()).or_raise()?;
+    let before = launch::choice();
+    launch::choose(Choice { name: name.clone(), ..before.clone() });
+    if let Some(session) = open() {
+        py.detach(|| session.rename(name));
+    }
+    Ok(before.name)
 }
 
 /// Whether a session is open.
@@ -77,7 +121,7 @@ fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("session_id", info.session_id)?;
     dict.set_item("daemon_pid", info.daemon_pid)?;
     dict.set_item("daemon_version", &info.daemon_version)?;
-    dict.set_item("socket", &info.socket)?;
+    dict.set_item("address", info.address.to_string())?;
     dict.set_item("private", info.private)?;
     dict.set_item("workers", &info.workers)?;
     dict.set_item("arena_bytes_max", info.arena_bytes_max)?;
@@ -119,14 +163,16 @@ fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Tells where the package's programs were installed.
 #[pyfunction]
 fn set_scripts_folder(folder: std::path::PathBuf) {
-    gt_client::launch::set_scripts_folder(folder);
+    launch::set_scripts_folder(folder);
 }
 
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(synchronize, module)?)?;
     module.add_function(wrap_pyfunction!(flush, module)?)?;
+    module.add_function(wrap_pyfunction!(connect, module)?)?;
     module.add_function(wrap_pyfunction!(disconnect, module)?)?;
+    module.add_function(wrap_pyfunction!(set_session_name, module)?)?;
     module.add_function(wrap_pyfunction!(is_connected, module)?)?;
     module.add_function(wrap_pyfunction!(session_info, module)?)?;
     module.add_function(wrap_pyfunction!(placement, module)?)?;

@@ -2,7 +2,7 @@
 //! of them would corrupt the parent's session.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -22,4 +22,28 @@ pub fn generation() -> u32 {
 
 unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Relaxed);
+    for place in &CLOSED {
+        let fd = place.swap(NONE, Relaxed);
+        if fd != NONE {
+            // SAFETY: a system call. Whoever owned the number was a thread, which the child has not got.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// No descriptor.
+const NONE: i32 = -1;
+/// What children close; more than so many are left open in them.
+static CLOSED: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
+
+/// Has forked children close `fd`, which only threads that they have not got use: the other end then sees the end of this
+/// process, whatever children it has.
+pub fn close_in_child(fd: i32) {
+    generation();
+    let _ = CLOSED.iter().any(|place| place.compare_exchange(NONE, fd, Relaxed, Relaxed).is_ok());
+}
+
+/// Undoes [`close_in_child`], before `fd` is closed.
+pub fn keep_in_child(fd: i32) {
+    let _ = CLOSED.iter().any(|place| place.compare_exchange(fd, NONE, Relaxed, Relaxed).is_ok());
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -195,3 +197,30 @@ def line_of(process: subprocess.Popen[str]) -> str:
     line = process.stdout.readline()
     assert line, process.stderr.read()
     return line.strip()
+
+
+def gtd() -> Path:
+    """The daemon that `import gt` would start."""
+    found = Path(sysconfig.get_path("scripts"), "gtd")
+    return found if found.is_file() else Path(shutil.which("gtd") or "gtd")
+
+
+def sockets() -> set[str]:
+    """The names of GT's Unix sockets, abstract ones included."""
+    return {
+        line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@gt-" in line or "gtd" in line
+    }
+
+
+@contextmanager
+def daemon(socket: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A daemon started by hand, ready to serve."""
+    process = subprocess.Popen(
+        [gtd(), "--socket", str(socket), *options], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        eventually(lambda: str(socket) in sockets() or process.poll() is not None, "the daemon's socket")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import alive, environment, eventually, gone, line_of, output_of, python, started, state
+from support import (
+    alive,
+    daemon,
+    environment,
+    eventually,
+    gone,
+    gtd,
+    line_of,
+    output_of,
+    python,
+    sockets,
+    started,
+    state,
+)
 
 import gt
 
@@ -27,39 +36,12 @@ for word in sys.stdin:
 """
 
 
-def gtd() -> Path:
-    """The daemon that `import gt` would start."""
-    found = Path(sysconfig.get_path("scripts"), "gtd")
-    return found if found.is_file() else Path(shutil.which("gtd") or "gtd")
-
-
 def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def shared_memory() -> set[str]:
     return set(os.listdir("/dev/shm"))
-
-
-def sockets() -> set[str]:
-    """The names of GT's Unix sockets, abstract ones included."""
-    return {
-        line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@gt-" in line or "gtd" in line
-    }
-
-
-@contextmanager
-def daemon(socket: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A daemon started by hand, ready to serve."""
-    process = subprocess.Popen(
-        [gtd(), "--socket", str(socket), *options], env=environment(), stderr=subprocess.PIPE, text=True
-    )
-    try:
-        eventually(lambda: str(socket) in sockets() or process.poll() is not None, "the daemon's socket")
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 # The private daemon -----------------------------------------------------------------------------------------------
@@ -305,8 +287,8 @@ def test_multiprocessing_by_fork_and_by_spawn(tmp_path: Path) -> None:
 def test_gt_socket_names_the_daemon(tmp_path: Path) -> None:
     socket = tmp_path / "gtd.sock"
     with daemon(socket) as server:
-        program = "import gt; i = gt._gt.session_info(); print(i['daemon_pid'], i['private'], i['socket'])"
-        assert output_of(program, GT_SOCKET=str(socket)).split() == [str(server.pid), "False", str(socket)]
+        program = "import gt; i = gt._gt.session_info(); print(i['daemon_pid'], i['private'], i['address'])"
+        assert output_of(program, GT_SOCKET=str(socket)).split() == [str(server.pid), "False", f"unix:{socket}"]
         # It stays when its clients go, and ends when it is told to.
         assert alive(server.pid)
         server.send_signal(signal.SIGTERM)

@@ -117,7 +117,8 @@ impl Dispatcher {
         }
         let Some(status) = self.session_status(connection) else { return Err(Self::no_such(id)) };
         let killed = connection.place;
-        tracing::warn!(target: "gtd::dispatcher", session = id, by = uid, "killed");
+        let owner = connection.peer.uid;
+        tracing::warn!(target: "gtd::dispatcher", "user {uid} ends session {id} of user {owner}");
         let text = format!("session {id} was ended by user {uid} (gtctl kill): its tensors are gone; create new ones");
         self.answer(killed, &DaemonMessage::Refused(Refused::new(RefusalCode::Killed, text)), &[]);
         self.disconnect(killed, "it was killed");
@@ -158,7 +159,9 @@ impl Dispatcher {
                     .into(),
             });
         }
-        tracing::info!(target: "gtd::dispatcher", ?uid, by = asker, ?change, "limits changed");
+        let whose = uid.map_or_else(|| "all users without their own".into(), |uid| format!("user {uid}"));
+        let change = serde_json::to_string(change).unwrap_or_default();
+        tracing::info!(target: "gtd::dispatcher", "user {asker} changes the limits of {whose}: {change}");
         self.apply_limits();
         let users = uid.into_iter().map(|uid| self.user_status(uid)).collect();
         Ok(DaemonMessage::Limits(LimitsDocument { default: self.rules.allowed_by_default(), users, more: false }))
@@ -188,7 +191,9 @@ impl Dispatcher {
                 "only administrators may drain the daemon: root, its own user, and members of the group gt-admin";
             return Err(not_permitted(text.into()));
         }
-        tracing::info!(target: "gtd::dispatcher", on, "draining");
+        let what =
+            if on { "no session begins any more, and the daemon ends with the last" } else { "sessions may begin" };
+        tracing::info!(target: "gtd::dispatcher", "{what}, as an administrator asks");
         self.draining = on;
         let sessions = self.connections.iter().flatten().filter(|c| c.session.is_some()).count() as u32;
         Ok(DaemonMessage::Draining { on, sessions })

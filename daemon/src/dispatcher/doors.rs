@@ -116,6 +116,10 @@ impl Dispatcher {
             return self.disconnect(place, "the daemon takes no more sessions");
         }
         if let Some(refused) = self.limit_reached(place, hello.role) {
+            if let Some(Some(Connection { peer, .. })) = self.connections.get(place) {
+                let (uid, pid) = (peer.uid, peer.pid);
+                tracing::warn!(target: "gtd::dispatcher", "user {uid}, process {pid}, was refused: {refused}");
+            }
             self.answer(place, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(place, "as many connections as may be are there");
         }
@@ -155,10 +159,9 @@ impl Dispatcher {
         let mut session = Session::new(stream, worker, port, allowed, standing, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
-            tracing::info!(
-                target: "gtd::dispatcher",
-                session = serial, pid = connection.peer.pid, uid = connection.peer.uid, name = ?hello.name, "connected"
-            );
+            let (uid, pid) = (connection.peer.uid, connection.peer.pid);
+            let name = hello.name.as_ref().map(|name| format!(" ({name:?})")).unwrap_or_default();
+            tracing::info!(target: "gtd::dispatcher", "session {serial}{name} of user {uid}, process {pid}, began");
             connection.session = Some(session);
         }
         self.tape_connection(serial, EventKind::Connect);
@@ -292,6 +295,7 @@ impl Dispatcher {
                     self.answer(place, &DaemonMessage::Refused(refused), &[]);
                 }
             }
+            ClientMessage::Name { name } => connection.rename(name),
             ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
             ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
         }
@@ -313,7 +317,10 @@ impl Dispatcher {
     pub(super) fn violated(&mut self, place: usize, violation: &Violation) {
         if let Some(Some(connection)) = self.connections.get(place) {
             let (session, pid, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
-            tracing::warn!(target: "gtd::dispatcher", session, pid, uid, "a client was disconnected: {violation}");
+            tracing::warn!(
+                target: "gtd::dispatcher",
+                "session {session} of user {uid}, process {pid}, broke the rules and is ended: {violation}"
+            );
         }
         self.disconnect(place, "it broke the rules");
     }
@@ -329,7 +336,8 @@ impl Dispatcher {
             self.unwatch(pidfd.as_fd());
         }
         if let Some(mut session) = connection.session.take() {
-            tracing::info!(target: "gtd::dispatcher", session = serial, why, "disconnected");
+            let uid = connection.peer.uid;
+            tracing::info!(target: "gtd::dispatcher", "session {serial} of user {uid} ended: {why}");
             self.unwatch(session.port().doorbell().as_fd());
             session.set_state(SessionState::Closed);
             self.shares.close(&mut session.standing);

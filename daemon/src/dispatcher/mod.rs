@@ -425,7 +425,7 @@ impl Dispatcher {
                 self.begin_reload(None);
                 continue;
             }
-            tracing::info!(target: "gtd::dispatcher", signal = signal.ssi_signo, "ending");
+            tracing::info!(target: "gtd::dispatcher", "signal {}: the daemon ends", signal.ssi_signo);
             if self.ending.is_none() {
                 self.notifier.stopping();
                 self.ending = Some(Instant::now() + DRAIN_DEADLINE);

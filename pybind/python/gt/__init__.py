@@ -13,6 +13,7 @@ import sysconfig as _sysconfig
 
 from gt import _absent, _gt, _ops, _pickle, _placement, _repr, _sharding
 from gt._autograd import enable_grad, inference_mode, is_inference_mode_enabled, no_grad, set_grad_enabled
+from gt._connection import connect, disconnect, session
 from gt._dtypes import can_cast, finfo, iinfo
 from gt._gt import (
     DisconnectedError,
@@ -27,7 +28,6 @@ from gt._gt import (
     cat,
     default_generator,
     device,
-    disconnect,
     double,
     dtype,
     empty,

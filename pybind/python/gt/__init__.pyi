@@ -36,6 +36,9 @@ from gt._autograd import inference_mode as inference_mode
 from gt._autograd import is_inference_mode_enabled as is_inference_mode_enabled
 from gt._autograd import no_grad as no_grad
 from gt._autograd import set_grad_enabled as set_grad_enabled
+from gt._connection import connect as connect
+from gt._connection import disconnect as disconnect
+from gt._connection import session as session
 from gt._dtypes import can_cast as can_cast
 from gt._dtypes import finfo as finfo
 from gt._dtypes import iinfo as iinfo
@@ -52,7 +55,6 @@ from gt._gt import bool as bool
 from gt._gt import cat as cat
 from gt._gt import default_generator as default_generator
 from gt._gt import device as device
-from gt._gt import disconnect as disconnect
 from gt._gt import double as double
 from gt._gt import dtype as dtype
 from gt._gt import empty as empty

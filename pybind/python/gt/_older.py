@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def older(message: str) -> Callable[[F], F]:
+def older(message: str, kind: type[Warning] = FutureWarning) -> Callable[[F], F]:
     """A decorator: calling the function warns, in PyTorch's words, and then does what it does."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def warns(*args: Any, **kwargs: Any) -> Any:
-            warnings.warn(message, FutureWarning, stacklevel=2)
+            warnings.warn(message, kind, stacklevel=2)
             return function(*args, **kwargs)
 
         return warns  # type: ignore[return-value]

@@ -1,10 +1,14 @@
-"""What parameters and values of distributions must satisfy: a name to print, and a check of each element."""
+"""What parameters and values of distributions must satisfy: a check of each element, or of each event.
+
+`positive` and its like are constraints, `greater_than` and its like make some; a program's own is a `Constraint` too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import gt
 from gt import _absent
 from gt._gt import Tensor
 
@@ -14,92 +18,321 @@ __getattr__ = _absent.getter(__name__)
 class Constraint:
     """A condition; `event_dim` axes on the right are one thing that satisfies it or does not."""
 
-    def __init__(
-        self, name: str, check: Callable[[Tensor], Tensor], event_dim: int = 0, discrete: bool = False
-    ) -> None:
-        self._name = name
-        self.check = check
-        self.event_dim = event_dim
-        self.is_discrete = discrete
+    is_discrete: Any = False
+    event_dim: Any = 0
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether each thing in a tensor satisfies it."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
-        return self._name
+        bounds = ", ".join(f"{name}={value}" for name, value in vars(self).items() if name.endswith("_bound"))
+        return f"{type(self).__name__[1:]}({bounds})"
 
 
-real = Constraint("Real()", lambda x: x == x)  # not NaN
-real_vector = Constraint("IndependentConstraint(Real(), 1)", lambda x: (x == x).all(-1), 1)
-boolean = Constraint("Boolean()", lambda x: (x == 0) | (x == 1), discrete=True)
-nonnegative_integer = Constraint("IntegerGreaterThan(lower_bound=0)", lambda x: (x >= 0) & (x % 1 == 0), discrete=True)
-unit_interval = Constraint("Interval(lower_bound=0.0, upper_bound=1.0)", lambda x: (x >= 0) & (x <= 1))
-simplex = Constraint("Simplex()", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), 1)
-one_hot = Constraint("OneHot()", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), 1, discrete=True)
-lower_cholesky = Constraint(
-    "LowerCholesky()",
-    lambda x: (x.tril() == x).flatten(-2).all(-1) & (x.diagonal(dim1=-2, dim2=-1) > 0).all(-1),
-    2,
-)
+class _Dependent(Constraint):
+    """What only a distribution with parameters can say; as a function, with what is known of it."""
+
+    def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
+        self._is_discrete, self._event_dim = is_discrete, event_dim
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        """Whether what satisfies it is counted."""
+        if self._is_discrete is NotImplemented:
+            raise NotImplementedError(".is_discrete cannot be determined statically")
+        return self._is_discrete
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        """How many axes are one thing."""
+        if self._event_dim is NotImplemented:
+            raise NotImplementedError(".event_dim cannot be determined statically")
+        return self._event_dim
+
+    def __call__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> _Dependent:
+        discrete = self._is_discrete if is_discrete is NotImplemented else is_discrete
+        return _Dependent(is_discrete=discrete, event_dim=self._event_dim if event_dim is NotImplemented else event_dim)
+
+    def check(self, value: Tensor) -> Tensor:  # noqa: ARG002
+        """Not known here."""
+        raise ValueError("Cannot determine validity of dependent constraint")
 
 
-def independent(base: Constraint, axes: int) -> Constraint:
+class dependent_property(property, _Dependent):  # noqa: N801 (PyTorch's name)
+    """A property that is a constraint: `@constraints.dependent_property(is_discrete=False, event_dim=0)`."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        *,
+        is_discrete: Any = NotImplemented,
+        event_dim: Any = NotImplemented,
+    ) -> None:
+        super().__init__(fn)
+        self._is_discrete, self._event_dim = is_discrete, event_dim
+
+    def __call__(self, fn: Callable[..., Any]) -> dependent_property:  # type: ignore[override]
+        """The property of a function, as a decorator with arguments makes it."""
+        return dependent_property(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
+
+
+def is_dependent(constraint: Constraint) -> bool:
+    """Whether only a distribution with parameters can say what it is."""
+    return isinstance(constraint, _Dependent)
+
+
+# Of numbers -------------------------------------------------------------------------------------------------------
+
+
+class _Real(Constraint):
+    def check(self, value: Tensor) -> Tensor:
+        return value == value  # not NaN
+
+
+class _Boolean(Constraint):
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value == 0) | (value == 1)
+
+
+class _Above(Constraint):
+    def __init__(self, lower_bound: Any) -> None:
+        self.lower_bound = lower_bound
+
+
+class _GreaterThan(_Above):
+    def check(self, value: Tensor) -> Tensor:
+        return value > self.lower_bound
+
+
+class _GreaterThanEq(_Above):
+    def check(self, value: Tensor) -> Tensor:
+        return value >= self.lower_bound
+
+
+class _IntegerGreaterThan(_Above):
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value % 1 == 0) & (value >= self.lower_bound)
+
+
+class _LessThan(Constraint):
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Tensor) -> Tensor:
+        return value < self.upper_bound
+
+
+class _Between(Constraint):
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
+
+
+class _Interval(_Between):
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= self.lower_bound) & (value <= self.upper_bound)
+
+
+class _HalfOpenInterval(_Between):
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= self.lower_bound) & (value < self.upper_bound)
+
+
+class _IntegerInterval(_Between):
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value % 1 == 0) & (value >= self.lower_bound) & (value <= self.upper_bound)
+
+
+# Of vectors -------------------------------------------------------------------------------------------------------
+
+
+class _Simplex(Constraint):
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6)
+
+
+class _OneHot(Constraint):
+    is_discrete = True
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)
+
+
+class _Multinomial(Constraint):
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
+
+    def __repr__(self) -> str:
+        return "Multinomial()"
+
+
+# Of matrices ------------------------------------------------------------------------------------------------------
+
+
+class _LowerTriangular(Constraint):
+    event_dim = 2
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value.tril() == value).flatten(-2).all(-1)
+
+
+class _LowerCholesky(_LowerTriangular):
+    def check(self, value: Tensor) -> Tensor:
+        return super().check(value) & (value.diagonal(dim1=-2, dim2=-1) > 0).all(-1)
+
+
+class _CorrCholesky(_LowerCholesky):
+    def check(self, value: Tensor) -> Tensor:
+        tolerance = gt.finfo(value.dtype).eps * value.shape[-1] * 10
+        lengths = value.detach().norm(2, dim=-1)
+        return super().check(value) & ((lengths - 1).abs() <= tolerance).all(-1)
+
+
+class _Square(Constraint):
+    event_dim = 2
+
+    def check(self, value: Tensor) -> Tensor:
+        return gt.full(tuple(value.shape[:-2]), value.shape[-2] == value.shape[-1], dtype=gt.bool)
+
+
+class _Symmetric(_Square):
+    def check(self, value: Tensor) -> Tensor:
+        square = super().check(value)
+        return gt.isclose(value, value.mT, atol=1e-6).all(-2).all(-1) if bool(square.all()) else square
+
+
+class _PositiveSemidefinite(_Symmetric):
+    def check(self, value: Tensor) -> Tensor:
+        symmetric = super().check(value)
+        return (gt.linalg.eigvalsh(value) >= 0).all(-1) if bool(symmetric.all()) else symmetric
+
+
+class _PositiveDefinite(_Symmetric):
+    def check(self, value: Tensor) -> Tensor:
+        symmetric = super().check(value)
+        return gt.linalg.cholesky_ex(value).info == 0 if bool(symmetric.all()) else symmetric
+
+
+# Of several -------------------------------------------------------------------------------------------------------
+
+
+class _IndependentConstraint(Constraint):
     """A condition on each element, for all of the last axes together."""
-    return Constraint(
-        f"IndependentConstraint({base!r}, {axes})",
-        lambda x: base.check(x).all(tuple(range(-axes, 0))) if axes else base.check(x),
-        base.event_dim + axes,
-        base.is_discrete,
-    )
+
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
+        self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        """As the base."""
+        return self.base_constraint.is_discrete
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        """More than the base."""
+        return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
+
+    def check(self, value: Tensor) -> Tensor:
+        found = self.base_constraint.check(value)
+        axes = self.reinterpreted_batch_ndims
+        if found.ndim < axes:
+            raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.ndim}")
+        return found.all(tuple(range(-axes, 0))) if axes else found
+
+    def __repr__(self) -> str:
+        return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
 
 
-def less_than(bound: Any) -> Constraint:
-    """Below a number."""
-    return Constraint(f"LessThan(upper_bound={bound})", lambda x: x < bound)
+class _Several(Constraint):
+    """One condition for each of several parts along an axis."""
+
+    dim: int
+
+    def __init__(self, cseq: Sequence[Constraint]) -> None:
+        if not all(isinstance(c, Constraint) for c in cseq):
+            raise AssertionError("All elements of cseq must be instances of Constraint")
+        self.cseq = list(cseq)
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        """Whether one of them is."""
+        return any(c.is_discrete for c in self.cseq)
 
 
-def greater_than(bound: Any) -> Constraint:
-    """Above a number."""
-    return Constraint(f"GreaterThan(lower_bound={bound})", lambda x: x > bound)
+class _Cat(_Several):
+    """One condition for each of several stretches of an axis."""
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None) -> None:
+        super().__init__(cseq)
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        if len(self.lengths) != len(self.cseq):
+            raise AssertionError(f"lengths length {len(self.lengths)} must match cseq length {len(self.cseq)}")
+        self.dim = dim
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        """The most of theirs."""
+        return max(c.event_dim for c in self.cseq)
+
+    def check(self, value: Tensor) -> Tensor:
+        parts = value.split(self.lengths, self.dim)
+        return gt.cat([c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim)
 
 
-def greater_than_eq(bound: Any) -> Constraint:
-    """A number, or above."""
-    return Constraint(f"GreaterThanEq(lower_bound={bound})", lambda x: x >= bound)
+class _Stack(_Several):
+    """One condition for each place of an axis."""
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
+        super().__init__(cseq)
+        self.dim = dim
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        """The most of theirs, and one more where the axis is among those."""
+        most = max(c.event_dim for c in self.cseq)
+        return most + 1 if self.dim + most < 0 else most
+
+    def check(self, value: Tensor) -> Tensor:
+        parts = value.unbind(self.dim)
+        return gt.stack([c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim)
 
 
-def interval(low: Any, high: Any) -> Constraint:
-    """Between numbers, both included."""
-    return Constraint(f"Interval(lower_bound={low}, upper_bound={high})", lambda x: (x >= low) & (x <= high))
+cat, stack = _Cat, _Stack
+independent = _IndependentConstraint
+less_than, greater_than, greater_than_eq = _LessThan, _GreaterThan, _GreaterThanEq
+interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _IntegerInterval
+multinomial = _Multinomial
 
-
-def half_open_interval(low: Any, high: Any) -> Constraint:
-    """From a number up to but without another."""
-    return Constraint(f"HalfOpenInterval(lower_bound={low}, upper_bound={high})", lambda x: (x >= low) & (x < high))
-
-
-def multinomial(total: int) -> Constraint:
-    """Counts that add up to a number."""
-    return Constraint("Multinomial()", lambda x: (x >= 0).all(-1) & (x.sum(-1) <= total), 1, discrete=True)
-
-
-def integer_interval(low: Any, high: Any) -> Constraint:
-    """An integer between numbers, both included."""
-    return Constraint(
-        f"IntegerInterval(lower_bound={low}, upper_bound={high})",
-        lambda x: (x >= low) & (x <= high) & (x % 1 == 0),
-        discrete=True,
-    )
-
-
-def _is_positive_definite(x: Tensor) -> Tensor:
-    symmetric = ((x - x.mT).abs() <= 1e-6 * x.abs().amax()).flatten(-2).all(-1)
-    return symmetric & (_gt_eigenvalues(x) > 0).all(-1)
-
-
-def _gt_eigenvalues(x: Tensor) -> Tensor:
-    from gt import linalg
-
-    return linalg.eigvalsh(x.detach())
-
-
-positive_definite = Constraint("PositiveDefinite()", _is_positive_definite, 2)
+dependent = _Dependent()
+real = _Real()
+real_vector = independent(real, 1)
+boolean = _Boolean()
+nonnegative_integer = _IntegerGreaterThan(0)
+positive_integer = _IntegerGreaterThan(1)
 positive = greater_than(0.0)
 nonnegative = greater_than_eq(0.0)
+unit_interval = interval(0.0, 1.0)
+simplex = _Simplex()
+one_hot = _OneHot()
+lower_triangular = _LowerTriangular()
+lower_cholesky = _LowerCholesky()
+corr_cholesky = _CorrCholesky()
+square = _Square()
+symmetric = _Symmetric()
+positive_semidefinite = _PositiveSemidefinite()
+positive_definite = _PositiveDefinite()

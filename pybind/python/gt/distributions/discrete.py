@@ -34,7 +34,7 @@ class OfScores(Distribution):
 
     def __repr__(self) -> str:
         name, value = self._given
-        return f"{type(self).__name__}({name}: {value.item() if value.numel() == 1 else value.shape})"
+        return f"{type(self).__name__}({name}: {value if value.numel() == 1 else value.shape})"
 
 
 class Categorical(OfScores):
@@ -186,8 +186,11 @@ class OneHotCategorical(Distribution):
         """Of the probabilities."""
         return self._categorical.entropy()
 
-    def __repr__(self) -> str:
-        return repr(self._categorical).replace("Categorical", "OneHotCategorical", 1)
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        made = self._expanded(batch_shape)
+        made._categorical = self._categorical.expand(batch_shape)
+        return made
 
 
 class OfOdds(OfScores):

@@ -8,16 +8,11 @@ from typing import Any, ClassVar
 import gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
+from gt._older import older
 from gt.distributions.constraints import Constraint
+from gt.distributions.utils import broadcast_all
 
 NO_SHAPE = gt.Size()
-
-
-def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
-    """Numbers and tensors as tensors of one shape; numbers take the dtype of the first floating tensor."""
-    dtype = next((v.dtype for v in values if isinstance(v, Tensor) and v.dtype.is_floating_point), None)
-    tensors = [v if isinstance(v, Tensor) else gt.tensor(float(v), dtype=dtype) for v in values]
-    return tuple(gt.broadcast_tensors(*tensors))
 
 
 class Distribution:
@@ -114,6 +109,11 @@ class Distribution:
         """As `sample`, as a differentiable function of the parameters."""
         raise NotImplementedError
 
+    @older("sample_n will be deprecated. Use .sample((n,)) instead", UserWarning)
+    def sample_n(self, n: int) -> Tensor:
+        """`n` things, or batches of them."""
+        return self.sample((n,))
+
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability, or of its density, of values."""
         raise NotImplementedError
@@ -166,7 +166,7 @@ class Distribution:
         for name in self.arg_constraints:
             value = self.__dict__.get(name)
             if isinstance(value, Tensor):
-                parts.append(f"{name}: {value.item() if value.numel() == 1 else value.shape}")
+                parts.append(f"{name}: {value if value.numel() == 1 else value.shape}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

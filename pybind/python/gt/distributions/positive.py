@@ -56,9 +56,9 @@ class HalfNormal(ElementwiseDistribution):
         self._validate_sample(value)
         return (value / self.scale * math.sqrt(0.5)).erf()
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def icdf(self, prob: Tensor) -> Tensor:
         """Of shares."""
-        return self.scale * (value.erfinv() * math.sqrt(2))
+        return self.scale * (prob.erfinv() * math.sqrt(2))
 
     def entropy(self) -> Tensor:
         """Of the scale."""
@@ -106,9 +106,9 @@ class HalfCauchy(ElementwiseDistribution):
         self._validate_sample(value)
         return (value / self.scale).atan() * (2 / math.pi)
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def icdf(self, prob: Tensor) -> Tensor:
         """Of shares."""
-        return self.scale * (value * (math.pi / 2)).tan()
+        return self.scale * (prob * (math.pi / 2)).tan()
 
     def entropy(self) -> Tensor:
         """Of the scale."""

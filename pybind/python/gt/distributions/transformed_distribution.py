@@ -101,6 +101,3 @@ class TransformedDistribution(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         """The base's, transformed."""
         return self._transformed(self.base_dist.icdf(self._monotonized(value)))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"

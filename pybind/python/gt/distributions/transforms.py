@@ -18,9 +18,10 @@ from gt.distributions.constraints import Constraint
 from gt.nn import functional
 
 __all__ = [
-    "AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform", "IndependentTransform", "PowerTransform",
-    "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StickBreakingTransform", "TanhTransform", "Transform",
-    "identity_transform",
+    "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
+    "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform", "LowerCholeskyTransform",
+    "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
+    "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
 ]  # fmt: skip
 
 __getattr__ = _absent.getter(__name__)
@@ -358,6 +359,14 @@ class AffineTransform(Transform):
             return self.scale.sign()
         return 1 if self.scale > 0 else -1 if self.scale < 0 else 0
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AffineTransform):
+            return False
+        ends = ((self.loc, other.loc), (self.scale, other.scale))
+        return all(bool(gt.as_tensor(a == b).all()) for a, b in ends)
+
+    __hash__ = Transform.__hash__
+
     def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
@@ -416,3 +425,17 @@ class StickBreakingTransform(Transform):
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """One less."""
         return (*shape[:-1], shape[-1] - 1)
+
+
+# They come last: they are made of what is above.
+from gt.distributions.joined_transforms import (  # noqa: E402
+    CatTransform,
+    CumulativeDistributionTransform,
+    ReshapeTransform,
+    StackTransform,
+)
+from gt.distributions.matrix_transforms import (  # noqa: E402
+    CorrCholeskyTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+)

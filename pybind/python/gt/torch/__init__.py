@@ -43,7 +43,8 @@ MOVED = {
         f"torch.distributions.{name}": "gt.distributions"
         for name in """bernoulli beta binomial categorical cauchy chi2 dirichlet exponential fishersnedecor geometric
         gumbel half_cauchy half_normal independent inverse_gamma laplace log_normal multinomial negative_binomial normal
-        one_hot_categorical pareto poisson studentT uniform von_mises weibull""".split()
+        one_hot_categorical pareto poisson studentT uniform von_mises weibull continuous_bernoulli kumaraswamy
+        logistic_normal lkj_cholesky wishart relaxed_bernoulli relaxed_categorical""".split()
     },
 }
 

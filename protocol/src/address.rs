@@ -1,0 +1,140 @@
+//! What people write to say where a daemon is.
+
+use crate::path::named_socket_path;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The environment variable that says which daemon a client uses, as [`Address`] is written.
+pub const CONNECT_ENV: &str = "GT_CONNECT";
+
+/// Where a daemon is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// One of the process's own.
+    Private,
+    /// At a Unix socket; a path that starts with `@` is an abstract name.
+    Unix(PathBuf),
+    /// At a TCP port.
+    Tcp {
+        /// A name, or a number; `localhost`.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// Text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no address of a daemon: write unix:/run/gt/gtd.sock, localhost:12345, or private for one of your own"
+)]
+pub struct NoAddress(String);
+
+impl FromStr for Address {
+    type Err = NoAddress;
+
+    fn from_str(text: &str) -> Result<Address, NoAddress> {
+        let no_address = || NoAddress(text.to_owned());
+        if text == "private" {
+            return Ok(Address::Private);
+        }
+        let path = text.strip_prefix("unix:");
+        let is_path = path.is_some() || text.starts_with('@') || text.contains('/') && !text.starts_with("tcp:");
+        if is_path {
+            let path = path.unwrap_or(text);
+            // `unix:///run/…`, as URLs have it, is the path after the two slashes.
+            let path = path.strip_prefix("//").unwrap_or(path);
+            let named = !path.is_empty() && path != "@" && !path.contains('\0');
+            return named.then(|| Address::Unix(path.into())).ok_or_else(no_address);
+        }
+        let place = text.strip_prefix("tcp://").or(text.strip_prefix("tcp:")).unwrap_or(text);
+        let (host, port) = place.rsplit_once(':').ok_or_else(no_address)?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port = port.parse().ok().filter(|port| *port != 0);
+        let host_named = !host.is_empty() && !host.contains(['/', '[', ']', ' ']);
+        match port {
+            Some(port) if host_named => Ok(Address::Tcp { host: host.to_owned(), port }),
+            _ => Err(no_address()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Private => f.write_str("private"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// Where the environment says that the daemon is: [`CONNECT_ENV`], else [`SOCKET_ENV`](crate::path::SOCKET_ENV); none
+/// if it does not.
+///
+/// # Errors
+/// A [`CONNECT_ENV`] that is no address.
+pub fn named_address() -> Result<Option<Address>, NoAddress> {
+    match std::env::var_os(CONNECT_ENV).filter(|value| !value.is_empty()) {
+        Some(value) => text_of(&value).parse().map(Some),
+        None => Ok(named_socket_path().map(Address::Unix)),
+    }
+}
+
+fn text_of(value: &OsStr) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(value.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unix(path: &str) -> Address {
+        Address::Unix(path.into())
+    }
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp { host: host.into(), port }
+    }
+
+    #[test]
+    fn addresses_are_paths_ports_or_private() {
+        for (text, address) in [
+            ("private", Address::Private),
+            ("unix:/run/gt/gtd.sock", unix("/run/gt/gtd.sock")),
+            ("unix:///run/gt/gtd.sock", unix("/run/gt/gtd.sock")),
+            ("unix:gtd.sock", unix("gtd.sock")),
+            ("/run/gt/gtd.sock", unix("/run/gt/gtd.sock")),
+            ("./a:1", unix("./a:1")),
+            ("@gt-mine", unix("@gt-mine")),
+            ("unix:@gt-mine", unix("@gt-mine")),
+            ("localhost:12345", tcp("localhost", 12345)),
+            ("127.0.0.1:1", tcp("127.0.0.1", 1)),
+            ("[::1]:65535", tcp("::1", 65535)),
+            ("::1:12345", tcp("::1", 12345)),
+            ("tcp:box:12345", tcp("box", 12345)),
+            ("tcp://box:12345", tcp("box", 12345)),
+        ] {
+            assert_eq!(text.parse(), Ok(address), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_reads_as_it_is_written() {
+        for text in ["private", "unix:/run/gt/gtd.sock", "unix:@gt-mine", "localhost:12345", "[::1]:12345"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in ["", "localhost", "localhost:", ":12345", "localhost:0", "localhost:65536", "a b:1", "unix:", "@"] {
+            let told = text.parse::<Address>().unwrap_err().to_string();
+            assert!(told.starts_with(&format!("`{text}` is no address")), "{told}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+"""Distributions of classes with gradients through what is drawn: softened by a temperature, or straight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gt
+from gt._gt import Tensor
+from gt.distributions import constraints
+from gt.distributions.constraints import Constraint
+from gt.distributions.discrete import Categorical, OfOdds, OneHotCategorical
+from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
+from gt.distributions.transformed_distribution import TransformedDistribution
+from gt.distributions.transforms import ExpTransform, SigmoidTransform
+from gt.distributions.utils import clamp_probs
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """`OneHotCategorical` whose gradient is that of the probabilities."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Vectors, with the gradient of the probabilities."""
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class LogitRelaxedBernoulli(OfOdds):
+    """The logarithm of the odds of what `RelaxedBernoulli` draws."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    has_rsample = True
+    support = constraints.real
+
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.temperature = temperature
+        self._check_one(probs, logits)
+        self._is_of_probs = probs is not None
+        (given,) = broadcast_all(logits if probs is None else probs)
+        if probs is None:
+            self._logits = given
+        else:
+            self._probs = given
+        Distribution.__init__(self, given.shape, validate_args=validate_args)
+        self._check_parameter(self._given[0], given)
+
+    @property
+    def param_shape(self) -> gt.Size:
+        """The shape of the probabilities."""
+        return self._given[1].shape
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        return self._expanded(batch_shape, _probs=0, _logits=0)
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """Those of the probabilities and of uniform variables, over the temperature."""
+        shape = self._extended_shape(sample_shape)
+        probs = clamp_probs(self.probs.expand(shape))
+        u = clamp_probs(gt.rand(shape, dtype=probs.dtype))
+        return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        self._validate_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        apart = logits - value * self.temperature
+        return gt.as_tensor(self.temperature).log() + apart - 2 * apart.exp().log1p()
+
+
+class _Relaxed(TransformedDistribution):
+    """What is drawn by way of a base that has its parameters."""
+
+    has_rsample = True
+    arg_constraints: ClassVar[dict[str, Constraint]] = LogitRelaxedBernoulli.arg_constraints
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        made = self._expanded(batch_shape)
+        made.base_dist = self.base_dist.expand(batch_shape)
+        return made
+
+    @property
+    def temperature(self) -> Tensor:
+        """How far from a class what is drawn may be."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Tensor:
+        """The scores."""
+        return self.base_dist.logits
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        return self.base_dist.probs
+
+
+class RelaxedBernoulli(_Relaxed):
+    """Numbers between 0 and 1, the closer to either the lower the temperature is (Maddison et al. 2017)."""
+
+    support = constraints.unit_interval
+
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args)
+
+
+class ExpRelaxedCategorical(Distribution):
+    """The logarithms of what `RelaxedOneHotCategorical` draws."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
+    has_rsample = True
+    # They are those of shares of 1, which PyTorch leaves unchecked too.
+    support = constraints.real_vector
+
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._categorical = Categorical(probs, logits)
+        self.temperature = temperature
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """Repeated to another batch shape."""
+        made = self._expanded(batch_shape)
+        made._categorical = self._categorical.expand(batch_shape)
+        return made
+
+    @property
+    def param_shape(self) -> gt.Size:
+        """The shape of the probabilities."""
+        return self._categorical.param_shape
+
+    @property
+    def logits(self) -> Tensor:
+        """The scores."""
+        return self._categorical.logits
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        return self._categorical.probs
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """The logarithm of a softmax of scores, each moved by a draw of the Gumbel distribution."""
+        u = clamp_probs(gt.rand(self._extended_shape(sample_shape), dtype=self.logits.dtype))
+        scores = (self.logits - (-u.log()).log()) / self.temperature
+        return scores - scores.logsumexp(-1, keepdim=True)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        size = self._categorical._num_events
+        self._validate_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        temperature = gt.as_tensor(self.temperature)
+        scale = gt.full_like(temperature, float(size)).lgamma() + temperature.log() * (size - 1)
+        scores = logits - value * temperature
+        return (scores - scores.logsumexp(-1, keepdim=True)).sum(-1) + scale
+
+
+class RelaxedOneHotCategorical(_Relaxed):
+    """Shares of classes, the closer to one of them the lower the temperature is (Jang et al. 2017)."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
+    support = constraints.simplex
+
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
+        super().__init__(base, ExpTransform(), validate_args=validate_args)

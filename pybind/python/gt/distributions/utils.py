@@ -1,0 +1,102 @@
+"""What distributions are made with, under PyTorch's path: parameters of one shape, probabilities as scores and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any
+
+import gt
+from gt import _absent
+from gt._autograd import enable_grad
+from gt._gt import Tensor
+
+__all__ = [
+    "broadcast_all",
+    "clamp_probs",
+    "lazy_property",
+    "logits_to_probs",
+    "probs_to_logits",
+    "tril_matrix_to_vec",
+    "vec_to_tril_matrix",
+]
+
+__getattr__ = _absent.getter(__name__)
+
+
+def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
+    """Numbers and tensors as tensors of one shape; numbers take the dtype of the first floating tensor."""
+    if not all(isinstance(v, Tensor | int | float) for v in values):
+        raise ValueError(
+            "Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__."
+        )
+    dtype = next((v.dtype for v in values if isinstance(v, Tensor) and v.dtype.is_floating_point), None)
+    tensors = [v if isinstance(v, Tensor) else gt.tensor(float(v), dtype=dtype) for v in values]
+    return tuple(gt.broadcast_tensors(*tensors))
+
+
+def _standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
+    return gt.randn(tuple(shape), dtype=dtype, device=device)
+
+
+def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
+    """The sum over the last axes."""
+    return value.sum(tuple(range(-dim, 0))) if dim else value
+
+
+def clamp_probs(probs: Tensor) -> Tensor:
+    """Probabilities that are neither 0 nor 1, by the least that a dtype tells apart from 1."""
+    eps = gt.finfo(probs.dtype).eps
+    return probs.clamp(eps, 1 - eps)
+
+
+def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
+    """Logarithms of probabilities; `is_binary`, of odds."""
+    clamped = clamp_probs(probs)
+    return clamped.log() - (-clamped).log1p() if is_binary else clamped.log()
+
+
+def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
+    """Probabilities of scores along the last axis; `is_binary`, of logarithms of odds."""
+    return logits.sigmoid() if is_binary else logits.softmax(-1)
+
+
+class lazy_property:  # noqa: N801 (PyTorch's name)
+    """A property that is computed once, when it is asked for."""
+
+    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+        self.wrapped = wrapped
+        update_wrapper(self, wrapped)  # type: ignore[arg-type]
+
+    def __get__(self, instance: Any, obj_type: Any = None) -> Any:
+        if instance is None:
+            return self
+        with enable_grad():
+            value = self.wrapped(instance)
+        setattr(instance, self.wrapped.__name__, value)
+        return value
+
+
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
+    """What matrices have on and below a diagonal, row by row, as vectors."""
+    size = mat.shape[-1]
+    if not -size <= diag < size:
+        raise ValueError(f"diag ({diag}) provided is outside [{-size}, {size - 1}].")
+    rows, columns = gt.tril_indices(size, size, diag)
+    return mat[..., rows, columns]
+
+
+def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
+    """Matrices with the elements of vectors on and below a diagonal, row by row, and zeros above."""
+    count = vec.shape[-1]
+    size = (-(1 + 2 * diag) + ((1 + 2 * diag) ** 2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
+    if not round(size) - size == 0:
+        raise ValueError(
+            f"The size of last dimension is {count} which cannot be expressed as the lower triangular part of a "
+            "square D x D matrix."
+        )
+    n = int(size)
+    rows, columns = gt.tril_indices(n, n, diag)
+    mat = gt.zeros(*vec.shape[:-1], n, n, dtype=vec.dtype)
+    mat[..., rows, columns] = vec
+    return mat

@@ -1,0 +1,154 @@
+"""A machine is booted, the package installed, and the daemon lives through what an administrator does with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from machine import DEADLINE_S, Machine, booted, eventually, package, why_no_boot
+
+pytestmark = pytest.mark.timeout(900)
+CONFIGURATION = "/etc/gt/gtd.yaml"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine with the package, a user who may compute and one who may not."""
+    if why := why_no_boot():
+        pytest.skip(why)
+    deb = package()
+    with booted(tmp_path_factory.mktemp("machine")) as machine:
+        machine.run("dpkg", "--install", deb)
+        machine.run("useradd", "--groups", "gt", "ana")
+        machine.run("useradd", "mallory")
+        yield machine
+
+
+@pytest.fixture(autouse=True)
+def _as_installed(machine: Machine) -> Iterator[None]:
+    """Each test finds the socket listening, no daemon, and the configuration as it was."""
+    before = machine.run("cat", CONFIGURATION)
+    machine.run("systemctl", "reset-failed", "gtd.socket", "gtd.service")
+    machine.run("systemctl", "start", "gtd.socket")
+    machine.run("systemctl", "stop", "gtd.service")
+    yield
+    machine.write(CONFIGURATION, before)
+
+
+def test_who_connects_first_starts_the_daemon(machine: Machine) -> None:
+    assert machine.property("gtd.socket", "ActiveState") == "active"
+    assert machine.property("gtd.service", "ActiveState") == "inactive"
+    machine.compute("ana")
+    assert machine.property("gtd.service", "ActiveState") == "active"
+    assert machine.property("gtd.service", "User") == "gt"
+    assert "member" not in machine.run("gtctl", "status", user="ana")
+    assert machine.run("stat", "--format=%U:%G %a", "/run/gt/gtd.sock").strip() == "gt:gt 660"
+
+
+def test_the_daemon_can_do_nothing_but_its_work(machine: Machine) -> None:
+    machine.compute("ana")
+    status = machine.run("cat", f"/proc/{machine.property('gtd.service', 'MainPID')}/status")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert int(fields["CapBnd"], 16) == 0
+    assert fields["NoNewPrivs"] == "1"
+    assert fields["Seccomp"].strip() == "2"
+
+
+def test_who_is_not_in_the_group_is_told_so(machine: Machine) -> None:
+    status, said = machine.fails("gtctl", "status", user="mallory")
+    assert status == 4
+    assert "usermod -aG gt" in said
+    status, said = machine.fails("gtctl", "--json", "status", user="mallory")
+    assert json.loads(said)["error"]["code"] == "not_permitted"
+    status, said = machine.fails("gtctl", "doctor", user="mallory")
+    assert status == 1
+    assert "you are not in gt" in said
+
+
+def test_a_session_lives_through_a_reload_and_sees_the_new_limits(machine: Machine) -> None:
+    program = "a = gt.ones(4)\nprint(a.sum().item(), flush=True)\nsys.stdin.readline()\nprint((a + 1).sum().item())"
+    client = machine.client(program, "ana")
+    assert client.stdout is not None
+    assert client.stdout.readline().strip() == "4.0"
+    machine.write(CONFIGURATION, "log: info\nthreads: 1\nusers:\n  ana:\n    memory: 1G\n    weight: 2\n")
+    assert "is good" in machine.run("gtctl", "config", "check")
+    machine.run("systemctl", "reload", "gtd.service")
+    users = json.loads(machine.run("gtctl", "limits", "--json"))["users"]
+    assert [(user["allowed"]["memory_bytes"], user["allowed"]["weight"]) for user in users] == [(1 << 30, 2.0)]
+    assert machine.said("gtd.yaml changes threads, which a running daemon cannot")
+    sessions = json.loads(machine.run("gtctl", "sessions", "--json", user="ana"))
+    assert [session["memory_bytes_limit"] for session in sessions] == [0]
+    assert client.communicate("go on\n", timeout=DEADLINE_S)[0].strip() == "8.0"
+
+
+def test_a_wrong_configuration_is_not_taken_up(machine: Machine) -> None:
+    machine.compute("ana")
+    before = machine.property("gtd.service", "MainPID")
+    machine.write(CONFIGURATION, "log: info\nlimits:\n  memroy: 8G\n")
+    wrong = "/etc/gt/gtd.yaml:3: limits.memroy: there is no such key; did you mean `memory`?"
+    status, said = machine.fails("gtctl", "config", "check")
+    assert status == 7
+    assert said.startswith(f"gtctl: {wrong}\n")
+    assert machine.fails("systemctl", "reload", "gtd.service")[0] != 0
+    assert machine.said(wrong)
+    machine.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", "gtd.service")
+    eventually(
+        "systemd shows that the old one is in force",
+        lambda: "old configuration" in machine.property("gtd.service", "StatusText"),
+    )
+    assert machine.property("gtd.service", "MainPID") == before
+    machine.compute("ana")
+    # A new start with it fails, once, and says why.
+    machine.fails("systemctl", "restart", "gtd.service")
+    assert machine.property("gtd.service", "ExecMainStatus") == "78"
+    assert machine.property("gtd.service", "ActiveState") == "failed"
+
+
+def test_a_daemon_that_hangs_is_started_again(machine: Machine) -> None:
+    machine.write("/run/systemd/system/gtd.service.d/soon.conf", "[Service]\nWatchdogSec=5\n")
+    machine.run("systemctl", "daemon-reload")
+    machine.compute("ana")
+    before = machine.property("gtd.service", "MainPID")
+    machine.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "gtd.service")
+    eventually("another daemon", lambda: machine.property("gtd.service", "MainPID") not in {before, "0"})
+    machine.compute("ana")
+    entries = machine.run("journalctl", "--no-pager", "--unit=gtd.service")
+    assert "Watchdog timeout" in entries
+    machine.run("rm", "/run/systemd/system/gtd.service.d/soon.conf")
+    machine.run("systemctl", "daemon-reload")
+
+
+def test_a_daemon_that_was_stopped_comes_back_when_it_is_needed(machine: Machine) -> None:
+    machine.compute("ana")
+    first = machine.property("gtd.service", "MainPID")
+    machine.run("systemctl", "stop", "gtd.service")
+    assert machine.property("gtd.service", "Result") == "success"
+    assert machine.property("gtd.socket", "ActiveState") == "active"
+    machine.compute("ana")
+    assert machine.property("gtd.service", "MainPID") not in {first, "0"}
+
+
+def test_the_journal_says_who_came_and_went(machine: Machine) -> None:
+    machine.compute("ana")
+    uid = machine.run("id", "--user", "ana").strip()
+    machine.run("journalctl", "--sync")
+    entries = [entry for entry in machine.journal() if f"user {uid}" in str(entry["MESSAGE"])]
+    assert any("began" in entry["MESSAGE"] for entry in entries), machine.journal()
+    assert any("ended" in entry["MESSAGE"] for entry in entries), machine.journal()
+    assert {entry["PRIORITY"] for entry in entries} == {"6"}
+
+
+def test_the_doctor_finds_nothing_wrong(machine: Machine) -> None:
+    machine.compute("ana")
+    machine.run("gtctl", "doctor", user="ana")
+
+
+def test_the_package_goes_without_a_trace_but_the_configuration(machine: Machine) -> None:
+    machine.compute("ana")
+    machine.run("dpkg", "--remove", "gtd")
+    assert machine.property("gtd.service", "LoadState") == "not-found"
+    assert machine.fails("pidof", "gtd")[0] == 1
+    machine.run("test", "-e", CONFIGURATION)
+    machine.run("dpkg", "--purge", "gtd")
+    assert machine.fails("test", "-e", CONFIGURATION)[0] == 1

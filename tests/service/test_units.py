@@ -1,0 +1,83 @@
+"""What systemd says of the units, and what is in the Debian package. Needs systemd's tools, not one that runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from machine import ROOT, SYSTEMD, package, run
+
+pytestmark = pytest.mark.timeout(900)
+EXPOSURE_MAX = 2.0
+needs_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze") or not SYSTEMD.exists(), reason="systemd is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder under which everything is installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    run("make", "install", f"DESTDIR={folder}", "PREFIX=/usr", cwd=ROOT)
+    return folder
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong_with_the_units(installed: Path) -> None:
+    units = installed / "usr/lib/systemd/system"
+    # With the programs where the units look for them.
+    for unit in units.iterdir():
+        unit.write_text(unit.read_text().replace("/usr/bin/gt", f"{installed}/usr/bin/gt"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units.iterdir()], capture_output=True, text=True, check=False
+    )
+    own = [line for line in done.stderr.splitlines() if "gtd." in line]
+    assert (done.returncode, own) == (0, []), done.stderr
+
+
+@needs_systemd
+def test_the_service_is_walled_in() -> None:
+    said = run("systemd-analyze", "security", "--offline=true", "--no-pager", ROOT / "systemd" / "gtd.service")
+    found = re.search(r"Overall exposure level for gtd.service: ([0-9.]+)", said)
+    assert found is not None, said
+    assert float(found.group(1)) <= EXPOSURE_MAX
+
+
+def test_the_configuration_that_is_installed_is_good_and_so_are_its_comments(installed: Path, tmp_path: Path) -> None:
+    gtctl = installed / "usr/bin/gtctl"
+    shipped = installed / "etc/gt/gtd.yaml"
+    assert "is good" in run(gtctl, "config", "check", shipped)
+    # Every key that is shown commented out is one: with a user that this machine has.
+    text = re.sub(r"^( *)#(?=[a-z ]+)", r"\1", shipped.read_text(), flags=re.MULTILINE).replace("ana:", "root:")
+    keys = re.sub(r"^(?! *[a-z_]+:( \S*)?$).*$", "", text, flags=re.MULTILINE)
+    everything = tmp_path / "gtd.yaml"
+    everything.write_text(keys)
+    assert keys.count(":") > 12
+    assert "is good" in run(gtctl, "config", "check", everything)
+
+
+def test_the_package_holds_what_an_administrator_needs() -> None:
+    listed = run("dpkg-deb", "--contents", package())
+    for path in (
+        "usr/bin/gtd",
+        "usr/bin/gtctl",
+        "usr/lib/systemd/system/gtd.service",
+        "usr/lib/systemd/system/gtd.socket",
+        "usr/lib/sysusers.d/gt.conf",
+        "usr/lib/tmpfiles.d/gt.conf",
+        "etc/gt/gtd.yaml",
+        "usr/share/man/man8/gtd.8",
+        "usr/share/man/man1/gtctl.1",
+        "usr/share/man/man1/gtctl-limits-set.1",
+        "usr/share/bash-completion/completions/gtctl",
+        "usr/share/zsh/site-functions/_gtctl",
+        "usr/share/fish/vendor_completions.d/gtd.fish",
+    ):
+        assert re.search(rf" \./{path}$", listed, flags=re.MULTILINE), f"{path}\n{listed}"
+    assert not re.search(r"\d (?!root/root)\w+/\w+ ", listed)
+    fields = run("dpkg-deb", "--field", package())
+    assert re.search(r"^Depends: .*libc6 \(>= ", fields, flags=re.MULTILINE), fields
+    assert "/etc/gt/gtd.yaml" in run("dpkg-deb", "--info", package(), "conffiles")
