@@ -255,7 +255,7 @@ fn windows(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
     let spec: WindowSpec = match op {
         Op::Convolution => return gt_ops::window::build_convolution(g, v[0], v[1], v.get(2).copied(), &each),
         Op::ConvolutionInput => return gt_ops::window::build_transposed(g, v[0], v[1], given.shape, &each),
-        Op::ConvolutionWeight => each.spec(&sizes(g, v[0]), &kernel()?)?,
+        Op::ConvolutionWeight => each.spec(&sizes(g, v[1]), &kernel()?)?,
         Op::MaxPoolInput => apart.spec(&sizes(g, v[1]), &kernel()?)?,
         Op::SumPoolInput => apart.spec(&given_sizes(op, "shape", given.shape)?, &kernel()?)?,
         _ => return gt_ops::window::build_pool(g, op, v[0], given.kernel, &apart),

@@ -1,0 +1,248 @@
+/* Trains a small network to read handwritten digits: the model of examples/digits.py, written in C.
+ *
+ *     make demo-c                       exports the images, compiles this and runs it
+ *     digits digits.csv [EPOCHS]        by hand
+ *
+ * Each line of digits.csv is one image: 64 pixels from 0 (paper) to 16 (ink), and the digit it shows.
+ * examples/c/export_digits.py writes it from the 1,797 images that scikit-learn ships.
+ */
+
+#include <gt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PIXELS = 64, HIDDEN = 128, CLASSES = 10, BATCH_SIZE = 64, IMAGES_MAX = 4096, SEED = 7 };
+static const double LEARNING_RATE = 0.1, MOMENTUM = 0.9;
+
+/* Ends the program with what went wrong, if anything did. */
+static void check(gt_status status) {
+    if (status != GT_OK) {
+        fprintf(stderr, "%s: %s\n", gt_status_name(status), gt_last_error());
+        exit(EXIT_FAILURE);
+    }
+}
+
+/* The images, and how many there are. */
+static float pixels[IMAGES_MAX][PIXELS];
+static int64_t labels[IMAGES_MAX];
+static size_t image_count;
+
+static void load(const char *path) {
+    FILE *file = fopen(path, "r");
+    double number;
+    if (!file) {
+        perror(path);
+        exit(EXIT_FAILURE);
+    }
+    for (image_count = 0; image_count < IMAGES_MAX && fscanf(file, "%lf,", &number) == 1; image_count++) {
+        for (size_t i = 0; i <= PIXELS; i++) {
+            if (i > 0 && fscanf(file, "%lf,", &number) != 1) {
+                fprintf(stderr, "%s: image %zu has %zu numbers, not %d\n", path, image_count + 1, i, PIXELS + 1);
+                exit(EXIT_FAILURE);
+            }
+            if (i < PIXELS) {
+                pixels[image_count][i] = (float)(number / 16.0);
+            } else {
+                labels[image_count] = (int64_t)number;
+            }
+        }
+    }
+    fclose(file);
+}
+
+/* Exchanges two images. */
+static void exchange(size_t a, size_t b) {
+    int64_t label = labels[a];
+    labels[a] = labels[b];
+    labels[b] = label;
+    for (size_t i = 0; i < PIXELS; i++) {
+        float pixel = pixels[a][i];
+        pixels[a][i] = pixels[b][i];
+        pixels[b][i] = pixel;
+    }
+}
+
+/* Puts the first `count` images in a random order. */
+static void shuffle(size_t count) {
+    for (size_t i = count; i > 1; i--) {
+        exchange(i - 1, (size_t)rand() % i);
+    }
+}
+
+/* A parameter, and the running sum of its gradients: one step of gradient descent with momentum. */
+typedef struct {
+    gt_tensor *value, *velocity;
+} parameter;
+
+/* Uniform numbers as far from 0 as torch.nn.Linear draws them for so many inputs. */
+static parameter make_parameter(gt_session *session, const int64_t *shape, size_t ndim, double inputs) {
+    const double bound = 1.0 / sqrt(inputs);
+    gt_tensor *uniform, *wide;
+    parameter made;
+    check(gt_rand(session, shape, ndim, GT_FLOAT32, &uniform));
+    check(gt_mul(gt_of(uniform), gt_number(2.0 * bound), &wide));
+    check(gt_sub(gt_of(wide), gt_number(bound), &made.value));
+    check(gt_tensor_set_requires_grad(made.value, true));
+    check(gt_full(session, gt_number(0.0), shape, ndim, GT_FLOAT32, &made.velocity));
+    gt_tensor_free(uniform);
+    gt_tensor_free(wide);
+    return made;
+}
+
+static void step(parameter *p) {
+    gt_tensor *gradient, *slowed, *velocity, *way, *value;
+    bool recording = gt_set_grad_enabled(false);
+    check(gt_tensor_grad(p->value, &gradient));
+    check(gt_mul(gt_of(p->velocity), gt_number(MOMENTUM), &slowed));
+    check(gt_add(gt_of(slowed), gt_of(gradient), &velocity));
+    check(gt_mul(gt_of(velocity), gt_number(LEARNING_RATE), &way));
+    check(gt_sub(gt_of(p->value), gt_of(way), &value));
+    check(gt_tensor_assign(p->value, value));
+    check(gt_tensor_zero_grad(p->value));
+    gt_tensor_free(p->velocity);
+    p->velocity = velocity;
+    gt_tensor_free(gradient);
+    gt_tensor_free(slowed);
+    gt_tensor_free(way);
+    gt_tensor_free(value);
+    gt_set_grad_enabled(recording);
+}
+
+/* 64 pixels in, one score for each of the ten digits out. */
+typedef struct {
+    parameter weight1, bias1, weight2, bias2;
+} model;
+
+/* x @ weight + bias */
+static gt_tensor *linear(const gt_tensor *x, const parameter *weight, const parameter *bias) {
+    gt_tensor *product, *sum;
+    check(gt_matmul(x, weight->value, &product));
+    check(gt_add(gt_of(product), gt_of(bias->value), &sum));
+    gt_tensor_free(product);
+    return sum;
+}
+
+static gt_tensor *scores_of(const model *m, const gt_tensor *images) {
+    gt_tensor *before, *hidden, *scores;
+    before = linear(images, &m->weight1, &m->bias1);
+    check(gt_relu(before, &hidden));
+    scores = linear(hidden, &m->weight2, &m->bias2);
+    gt_tensor_free(before);
+    gt_tensor_free(hidden);
+    return scores;
+}
+
+/* The images from `first` on, and their labels, as tensors. */
+static void upload(gt_session *session, size_t first, size_t count, gt_tensor **images, gt_tensor **digits) {
+    const int64_t shape[] = {(int64_t)count, PIXELS};
+    check(gt_tensor_from_data(session, GT_FLOAT32, shape, 2, pixels[first], count * sizeof *pixels, images));
+    check(gt_tensor_from_data(session, GT_INT64, shape, 1, &labels[first], count * sizeof *labels, digits));
+}
+
+/* The share of the images from `first` on for which the highest score is the right digit's. */
+static double accuracy(gt_session *session, const model *m, size_t first, size_t count) {
+    const int64_t classes[] = {1};
+    gt_tensor *images, *digits, *scores, *read, *right, *sum;
+    double total;
+    bool recording = gt_set_grad_enabled(false);
+    upload(session, first, count, &images, &digits);
+    scores = scores_of(m, images);
+    check(gt_argmax(scores, classes, 1, false, &read));
+    check(gt_eq(gt_of(read), gt_of(digits), &right));
+    check(gt_sum(right, NULL, 0, false, &sum));
+    check(gt_tensor_item(sum, &total));
+    gt_tensor_free(images);
+    gt_tensor_free(digits);
+    gt_tensor_free(scores);
+    gt_tensor_free(read);
+    gt_tensor_free(right);
+    gt_tensor_free(sum);
+    gt_set_grad_enabled(recording);
+    return total / (double)count;
+}
+
+/* One pass over `count` images; returns the mean loss of the batches. */
+static double train(gt_session *session, model *m, size_t count) {
+    parameter *parameters[] = {&m->weight1, &m->bias1, &m->weight2, &m->bias2};
+    gt_tensor *total = NULL;
+    double batches = 0.0, sum;
+    shuffle(count);
+    for (size_t first = 0; first < count; first += BATCH_SIZE) {
+        size_t size = count - first < BATCH_SIZE ? count - first : BATCH_SIZE;
+        gt_tensor *images, *digits, *scores, *loss, *detached, *more;
+        upload(session, first, size, &images, &digits);
+        scores = scores_of(m, images);
+        check(gt_cross_entropy(scores, digits, NULL, NULL, &loss));
+        check(gt_tensor_backward(loss, NULL, 0));
+        for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++) {
+            step(parameters[i]);
+        }
+        check(gt_tensor_detach(loss, &detached));
+        if (total) {
+            check(gt_add(gt_of(total), gt_of(detached), &more));
+            gt_tensor_free(total);
+            gt_tensor_free(detached);
+            total = more;
+        } else {
+            total = detached;
+        }
+        batches += 1.0;
+        gt_tensor_free(images);
+        gt_tensor_free(digits);
+        gt_tensor_free(scores);
+        gt_tensor_free(loss);
+    }
+    /* Until here nothing has waited for the daemon: the one value fetched is the pass's loss. */
+    check(gt_tensor_item(total, &sum));
+    gt_tensor_free(total);
+    return sum / batches;
+}
+
+int main(int argc, char **argv) {
+    const int64_t weight1[] = {PIXELS, HIDDEN}, weight2[] = {HIDDEN, CLASSES};
+    gt_session *session;
+    model m;
+    size_t test_count, train_count;
+    int epochs = argc > 2 ? atoi(argv[2]) : 60;
+
+    if (argc < 2 || epochs < 1) {
+        fprintf(stderr, "usage: %s digits.csv [EPOCHS]\n", argv[0]);
+        return 2;
+    }
+    load(argv[1]);
+    if (image_count < CLASSES) {
+        fprintf(stderr, "%s: only %zu images\n", argv[1], image_count);
+        return EXIT_FAILURE;
+    }
+    /* A quarter is kept back for the test. */
+    srand(SEED);
+    shuffle(image_count);
+    test_count = image_count / 4;
+    train_count = image_count - test_count;
+
+    check(gt_session_open(NULL, "digits", &session));
+    gt_manual_seed(SEED);
+    m.weight1 = make_parameter(session, weight1, 2, PIXELS);
+    m.bias1 = make_parameter(session, weight1 + 1, 1, PIXELS);
+    m.weight2 = make_parameter(session, weight2, 2, HIDDEN);
+    m.bias2 = make_parameter(session, weight2 + 1, 1, HIDDEN);
+
+    for (int epoch = 1; epoch <= epochs; epoch++) {
+        double loss = train(session, &m, train_count);
+        if (epoch == 1 || epoch % 10 == 0) {
+            printf("epoch %2d  loss %.4f\n", epoch, loss);
+        }
+    }
+    printf("accuracy on %zu training images: %.1f%%\n", train_count, 100.0 * accuracy(session, &m, 0, train_count));
+    printf("accuracy on %zu unseen images: %.1f%%\n", test_count,
+           100.0 * accuracy(session, &m, train_count, test_count));
+
+    parameter *all[] = {&m.weight1, &m.bias1, &m.weight2, &m.bias2};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        gt_tensor_free(all[i]->value);
+        gt_tensor_free(all[i]->velocity);
+    }
+    gt_session_close(session);
+    return EXIT_SUCCESS;
+}

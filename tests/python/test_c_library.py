@@ -1,0 +1,502 @@
+"""`libgt` through `ctypes`: every row of the op table beside the Python package, bytes, gradients, errors."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from c_library import Failed, Handle, Session, Tensor, check, for_programs, functions, library
+from support import ROOT, as_bfloat16, draw
+
+import gt
+from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
+
+# The library is built if it was not.
+pytestmark = pytest.mark.timeout(1200)
+ROWS = {row["name"]: row for row in gt._gt.op_table()}
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GT_DAEMON", for_programs()["GT_DAEMON"])
+        session = Session()
+        yield session
+        session.close()
+
+
+def same(got: Tensor, wanted: gt.Tensor) -> None:
+    """Shape, dtype and bits are those of the Python package."""
+    assert (got.shape, got.dtype) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("gt."))
+    np.testing.assert_array_equal(got.numpy(), wanted.detach().numpy())
+
+
+# Operations -----------------------------------------------------------------------------------------------------------
+
+X = RNG.standard_normal((3, 4))
+Y = RNG.standard_normal((3, 4))
+INDEX = np.array([[0, 2, 1], [3, 3, 0], [1, 0, 2]])
+IMAGE = RNG.standard_normal((2, 4, 6, 6))
+KERNEL = RNG.standard_normal((6, 2, 3, 3))
+CONVOLVED = RNG.standard_normal((2, 6, 3, 3))
+POOLED = RNG.standard_normal((2, 4, 3, 3))
+CLASSES = np.array([1, 0, 3])
+QUERIES, KEYS, VALUES = (RNG.standard_normal((2, n, k)) for n, k in ((3, 4), (5, 4), (5, 6)))
+WINDOWS: dict[str, Any] = {"stride": [2], "padding": [1], "groups": 2}
+NEXT: dict[str, Any] = {"kernel": [2, 2]}
+
+
+def gradient(call: Callable[..., gt.Tensor], inputs: list[np.ndarray], upstream: np.ndarray, which: int) -> gt.Tensor:
+    """What the Python package's backward pass makes of a result's gradient."""
+    leaves = [gt.tensor(x, requires_grad=x.dtype.kind == "f") for x in inputs]
+    return gt.autograd.grad(call(*leaves), leaves[which], gt.tensor(upstream))[0]
+
+
+def python_convolution(x: gt.Tensor, w: gt.Tensor) -> gt.Tensor:
+    return F.conv2d(x, w, stride=2, padding=1, groups=2)
+
+
+def attention_gradients() -> gt.Tensor:
+    upstream = np.ones((2, 3, 6))
+    each = [gradient(F.scaled_dot_product_attention, [QUERIES, KEYS, VALUES], upstream, i) for i in range(3)]
+    return gt.cat([part.flatten(1) for part in each], 1)
+
+
+def norm_gradients(call: Callable[..., gt.Tensor], weights: int) -> gt.Tensor:
+    return gt.stack([gradient(call, [X, *np.ones((weights, 4))], Y, 1 + i) for i in range(weights)])
+
+
+SOFTMAX = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
+# For each row that is not elementwise: its operands, its attributes, and the same in Python.
+CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
+    "where": ([X > 0, X, 2], {}, lambda: gt.where(gt.tensor(X > 0), gt.tensor(X), 2)),
+    "cast": ([X], {"dtype": 6}, lambda: gt.tensor(X).to(gt.int64)),
+    **{
+        name: ([X], {"axes": [-1], "keepdim": 1}, lambda name=name: getattr(gt.tensor(X), name)(dim=-1, keepdim=True))
+        for name in ("sum", "mean", "prod", "amax", "amin", "any", "all", "argmax", "argmin")
+    },
+    "norm": ([X], {}, lambda: gt.linalg.vector_norm(gt.tensor(X))),
+    "reshape": ([X], {"shape": [2, -1]}, lambda: gt.tensor(X).reshape(2, -1)),
+    "permute": ([X], {"axes": [1, 0]}, lambda: gt.tensor(X).T),
+    "expand": ([X], {"shape": [2, -1, 4]}, lambda: gt.tensor(X).expand(2, -1, 4)),
+    "slice": (
+        [X],
+        {"start": [-(2**63), 3], "stop": [2, -(2**63)], "step": [1, -2]},
+        lambda: gt.tensor(np.ascontiguousarray(X[:2, 3::-2])),
+    ),
+    "slice_scatter": (
+        [X, 7],
+        {"start": [1], "stop": [2]},
+        lambda: gt.tensor(np.concatenate([X[:1], X[:1] * 0 + 7, X[2:]])),
+    ),
+    "cat": ([X, Y, X], {"axis": -1}, lambda: gt.cat([gt.tensor(X), gt.tensor(Y), gt.tensor(X)], -1)),
+    "matmul": ([X, Y.T], {}, lambda: gt.tensor(X) @ gt.tensor(np.ascontiguousarray(Y.T))),
+    "gather": ([X, INDEX], {"axis": 1}, lambda: gt.tensor(X).gather(1, gt.tensor(INDEX))),
+    "scatter": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter(1, gt.tensor(INDEX), gt.tensor(Y))),
+    "scatter_add": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter_add(1, gt.tensor(INDEX), gt.tensor(Y))),
+    **{
+        f"scatter_{name}": (
+            [X, INDEX, Y],
+            {"axis": 1},
+            lambda name=name: gt.tensor(X).scatter_reduce(1, gt.tensor(INDEX), gt.tensor(Y), name),
+        )
+        for name in ("prod", "amax", "amin")
+    },
+    "softmax": ([X], {"axis": 0}, lambda: gt.tensor(X).softmax(0)),
+    "log_softmax": ([X], {"axis": -1}, lambda: gt.tensor(X).log_softmax(-1)),
+    "softmax_backward": ([Y, SOFTMAX], {}, lambda: gt.tensor(SOFTMAX * (Y - (Y * SOFTMAX).sum(-1, keepdims=True)))),
+    "log_softmax_backward": ([Y, np.log(SOFTMAX)], {}, lambda: gt.tensor(Y - SOFTMAX * Y.sum(-1, keepdims=True))),
+    "cross_entropy": (
+        [X, CLASSES],
+        {"ignores": 1, "ignore_index": 3, "label_smoothing": 0.25},
+        lambda: F.cross_entropy(gt.tensor(X), gt.tensor(CLASSES), ignore_index=3, label_smoothing=0.25),
+    ),
+    "nll_loss": (
+        [X, CLASSES],
+        {"reduction": 2},
+        lambda: F.nll_loss(gt.tensor(X), gt.tensor(CLASSES), reduction="none"),
+    ),
+    "cross_entropy_backward": (
+        [np.array(1.0), X, CLASSES, 1.0],
+        {"reduction": 1},
+        lambda: gradient(lambda x, c: F.cross_entropy(x, c, reduction="sum"), [X, CLASSES], np.array(1.0), 0),
+    ),
+    "nll_loss_backward": (
+        [np.array(1.0), X, CLASSES, 1.0],
+        {},
+        lambda: gradient(F.nll_loss, [X, CLASSES], np.array(1.0), 0),
+    ),
+    "layer_norm": ([X, 1.0, Y[0], 1e-5], {}, lambda: F.layer_norm(gt.tensor(X), [4], None, gt.tensor(Y[0]))),
+    "layer_norm_backward": ([Y, X, 1.0, 1e-5], {}, lambda: gradient(lambda x: F.layer_norm(x, [4]), [X], Y, 0)),
+    "layer_norm_weight_backward": (
+        [Y, X, 1e-5],
+        {},
+        lambda: norm_gradients(lambda x, w, b: F.layer_norm(x, [4], w, b), 2),
+    ),
+    "rms_norm": ([X, Y[0], 1e-5], {}, lambda: F.rms_norm(gt.tensor(X), [4], gt.tensor(Y[0]), 1e-5)),
+    "rms_norm_backward": ([Y, X, 1.0, 1e-5], {}, lambda: gradient(lambda x: F.rms_norm(x, [4], eps=1e-5), [X], Y, 0)),
+    "rms_norm_weight_backward": ([Y, X, 1e-5], {}, lambda: norm_gradients(lambda x, w: F.rms_norm(x, [4], w, 1e-5), 1)),
+    "attention": (
+        [QUERIES, KEYS, VALUES],
+        {"causal": 1, "scale": 0.5},
+        lambda: F.scaled_dot_product_attention(*map(gt.tensor, (QUERIES, KEYS, VALUES)), is_causal=True, scale=0.5),
+    ),
+    "attention_backward": ([np.ones((2, 3, 6)), QUERIES, KEYS, VALUES], {}, attention_gradients),
+    "full": ([3], {"shape": [2, 3], "dtype": 9}, lambda: gt.full((2, 3), 3.0)),
+    "arange": ([2, 3], {"shape": [5]}, lambda: gt.arange(2, 17, 3)),
+    "cumsum": ([X], {"axis": 1}, lambda: gt.tensor(X).cumsum(1)),
+    "cumprod": ([X], {"axis": 1}, lambda: gt.tensor(X).cumprod(1)),
+    "logcumsumexp": ([X], {"axis": 0}, lambda: gt.tensor(X).logcumsumexp(0)),
+    "cumargmax": ([X], {"axis": 1}, lambda: gt.tensor(X).cummax(1).indices),
+    "cumargmin": ([X], {"axis": 1}, lambda: gt.tensor(X).cummin(1).indices),
+    "argsort": ([X], {"axis": 1}, lambda: gt.tensor(X).argsort(1)),
+    "argsort_descending": ([X], {"axis": 1}, lambda: gt.tensor(X).argsort(1, descending=True)),
+    "searchsorted": ([np.sort(X[0]), Y], {}, lambda: gt.searchsorted(gt.tensor(np.sort(X[0])), gt.tensor(Y))),
+    "searchsorted_right": (
+        [np.sort(X[0]), Y],
+        {},
+        lambda: gt.searchsorted(gt.tensor(np.sort(X[0])), gt.tensor(Y), right=True),
+    ),
+    "nonzero": ([X > 0], {}, lambda: gt.tensor(X > 0).nonzero()),
+    "convolution": ([IMAGE, KERNEL], WINDOWS, lambda: python_convolution(gt.tensor(IMAGE), gt.tensor(KERNEL))),
+    "convolution_input": (
+        [CONVOLVED, KERNEL],
+        {**WINDOWS, "shape": [6, 6]},
+        lambda: gradient(python_convolution, [IMAGE, KERNEL], CONVOLVED, 0),
+    ),
+    "convolution_weight": (
+        [CONVOLVED, IMAGE],
+        {**WINDOWS, "kernel": [3, 3]},
+        lambda: gradient(python_convolution, [IMAGE, KERNEL], CONVOLVED, 1),
+    ),
+    "max_pool": ([IMAGE], {"kernel": [3], "stride": [2]}, lambda: F.max_pool2d(gt.tensor(IMAGE), 3, 2)),
+    "max_pool_indices": ([IMAGE], NEXT, lambda: F.max_pool2d(gt.tensor(IMAGE), 2, return_indices=True)[1]),
+    "max_pool_input": ([POOLED, IMAGE], NEXT, lambda: gradient(lambda x: F.max_pool2d(x, 2), [IMAGE], POOLED, 0)),
+    "sum_pool": ([IMAGE], NEXT, lambda: F.avg_pool2d(gt.tensor(IMAGE), 2, divisor_override=1)),
+    "sum_pool_input": (
+        [POOLED],
+        {**NEXT, "shape": [6, 6]},
+        lambda: gradient(lambda x: F.avg_pool2d(x, 2, divisor_override=1), [IMAGE], POOLED, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row["class"] == "elementwise"])
+def test_an_elementwise_row_is_the_package_s(session: Session, name: str) -> None:
+    row = ROWS[name]
+    for dtype in ("float64", "int32"):
+        if dtype not in row["accepts"] and row["promotion"] != "float":
+            continue
+        arrays = [
+            draw(RNG, shape, dtype, *(row["domain"][i] if dtype == "float64" else (1, 3)))
+            for i, shape in enumerate(((3, 1), (4,), (3, 4))[: row["operands"]])
+        ]
+        got = session.op(name, *map(session.tensor, arrays))
+        same(got, gt._gt.elementwise(row["wire_id"], *map(gt.tensor, arrays)))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_row_is_the_package_s(session: Session, name: str) -> None:
+    operands, attrs, wanted = CALLS[name]
+    got = session.op(name, *[session.tensor(x) if isinstance(x, np.ndarray) else x for x in operands], **attrs)
+    wanted = wanted().detach()
+    assert (got.shape, got.dtype) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("gt."))
+    np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "operands"), [("rand", []), ("randn", []), ("randint", [-4, 9])])
+def test_random_numbers_are_the_package_s(session: Session, name: str, operands: list[int]) -> None:
+    library().gt_manual_seed(ctypes.c_uint64(11))
+    gt.manual_seed(11)
+    same(session.op(name, *operands, shape=[5, 3]), getattr(gt, name)(*operands, (5, 3)))
+
+
+def test_every_row_is_called_here_and_says_what_it_is() -> None:
+    random = {name for name, row in ROWS.items() if row["class"] == "random"}
+    elementwise = {name for name, row in ROWS.items() if row["class"] == "elementwise"}
+    assert CALLS.keys() | random | elementwise == ROWS.keys()
+    lib = library()
+    opcodes = [lib.gt_op_at(ctypes.c_size_t(i)) for i in range(lib.gt_op_count())]
+    assert {lib.gt_op_name(op).decode(): (op, lib.gt_op_doc(op).decode()) for op in opcodes} == {
+        name: (row["wire_id"], row["doc"]) for name, row in ROWS.items()
+    }
+    assert all(lib.gt_op_by_name(name.encode()) == row["wire_id"] for name, row in ROWS.items())
+    assert lib.gt_op_attrs(ROWS["sum"]["wire_id"]) == b"axes keepdim"
+
+
+def test_numbers_promote_as_python_s_do(session: Session) -> None:
+    small = session.tensor(np.array([1, 2], np.int8))
+    assert [session.op("add", small, n).dtype for n in (True, 2, 2.0)] == ["int8", "int8", "float32"]
+
+
+# Bytes ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["?", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (500, 600)], ids=str)
+def test_bytes_come_back(session: Session, code: str, shape: tuple[int, ...]) -> None:
+    array = RNG.integers(0, 2, shape).astype(code)
+    tensor = session.tensor(array)
+    assert (tensor.shape, tensor.dtype) == (shape, array.dtype.name)
+    np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_bfloat16_comes_and_goes_as_its_bits(session: Session) -> None:
+    array = RNG.standard_normal(100).astype(np.float32)
+    bits = (as_bfloat16(array).view(np.uint32) >> 16).astype(np.uint16)
+    tensor = session.tensor(bits, "bfloat16")
+    assert tensor.dtype == "bfloat16"
+    np.testing.assert_array_equal(tensor.numpy(), bits)
+    np.testing.assert_array_equal(session.op("cast", tensor, dtype=9).numpy(), as_bfloat16(array))
+
+
+def bytes_of(buffer: Handle) -> Any:
+    lib = library()
+    size = lib.gt_buffer_bytes(buffer)
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(lib.gt_buffer_data(buffer)), np.float64)
+
+
+def test_a_buffer_is_fetched_changed_and_sent_without_a_copy(session: Session) -> None:
+    lib, buffer, made = library(), Handle(), Handle()
+    tensor = session.tensor(np.arange(4.0))
+    check(lib.gt_tensor_fetch(tensor, ctypes.byref(buffer)))
+    place = lib.gt_buffer_data(buffer)
+    assert place % 64 == 0
+    bytes_of(buffer)[:] *= 2
+    np.testing.assert_array_equal(tensor.numpy(), np.arange(4.0))  # the buffer is its owner's alone
+    check(lib.gt_tensor_from_buffer(ctypes.byref(buffer), ctypes.byref(made)))
+    assert not buffer
+    np.testing.assert_array_equal(Tensor(made).numpy(), 2 * np.arange(4.0))
+
+
+def test_a_new_buffer_becomes_a_tensor_of_a_hundred_megabytes(session: Session) -> None:
+    lib, buffer, made = library(), Handle(), Handle()
+    shape, count = (ctypes.c_int64 * 2)(3125, 4000), ctypes.c_size_t(2)
+    check(lib.gt_buffer_new(session.handle, 10, shape, count, ctypes.byref(buffer)))
+    bytes_of(buffer)[:] = np.arange(3125 * 4000)
+    check(lib.gt_tensor_from_buffer(ctypes.byref(buffer), ctypes.byref(made)))
+    total = session.op("sum", Tensor(made))
+    assert total.item() == np.arange(3125.0 * 4000).sum()
+
+
+def test_a_buffer_outlives_its_tensor_and_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GT_DAEMON", for_programs()["GT_DAEMON"])
+    lib, buffer, made, own = library(), Handle(), Handle(), Session()
+    tensor = own.tensor(np.arange(4.0))
+    check(lib.gt_tensor_fetch(tensor, ctypes.byref(buffer)))
+    own.close()
+    del tensor
+    gc.collect()
+    np.testing.assert_array_equal(bytes_of(buffer), np.arange(4.0))
+    with pytest.raises(Failed, match="GT_ERROR_DISCONNECTED: the session is closed"):
+        check(lib.gt_tensor_from_buffer(ctypes.byref(buffer), ctypes.byref(made)))
+    assert buffer
+    lib.gt_buffer_release(buffer)
+
+
+# Gradients ------------------------------------------------------------------------------------------------------------
+
+
+def test_gradients_add_up_in_leaves(session: Session) -> None:
+    w = session.tensor(X).requires_grad()
+    for _ in range(2):
+        session.op("sum", session.op("mul", w, session.tensor(Y))).backward()
+    assert w.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), 2 * Y)
+    check(library().gt_tensor_zero_grad(w))
+    assert w.grad is None
+
+
+def test_gradients_of_gradients(session: Session) -> None:
+    lib = library()
+    x = session.tensor(np.array(3.0)).requires_grad()
+    y, found = session.op("pow", x, 3), (Handle * 1)()
+    inputs, one, create = (Handle * 1)(x._as_parameter_), ctypes.c_size_t(1), ctypes.c_uint32(2)
+    check(lib.gt_gradients(y, None, inputs, one, create, found))
+    first = Tensor(Handle(found[0]))
+    assert first.item() == 27.0
+    first.backward()
+    assert x.grad is not None
+    assert x.grad.item() == 18.0
+
+
+def test_a_second_pass_needs_the_graph(session: Session) -> None:
+    x = session.tensor(X).requires_grad()
+    y = session.op("sum", session.op("exp", x))
+    y.backward(flags=1)
+    y.backward()
+    with pytest.raises(Failed, match="GT_ERROR_RUNTIME: Trying to backward through the graph a second time"):
+        y.backward()
+
+
+def test_parameters_are_assigned_to_where_nothing_is_recorded(session: Session) -> None:
+    lib = library()
+    w, zero = session.tensor(X).requires_grad(), session.tensor(np.array(0, np.int32))
+    with pytest.raises(Failed, match="a leaf Variable that requires grad is being used in an in-place operation"):
+        check(lib.gt_tensor_assign(w, zero))
+    assert lib.gt_set_grad_enabled(False) is True
+    try:
+        check(lib.gt_tensor_assign(w, zero))  # converted and repeated
+        assert not lib.gt_tensor_requires_grad(session.op("exp", w))
+    finally:
+        assert lib.gt_set_grad_enabled(True) is False
+    same(w, gt.zeros(3, 4, dtype=gt.float64))
+    assert lib.gt_tensor_requires_grad(w)
+
+
+def test_what_a_gradient_needs_is_not_assigned_to(session: Session) -> None:
+    x, factor = session.tensor(X).requires_grad(), session.tensor(Y)
+    product = session.op("sum", session.op("mul", x, factor))
+    check(library().gt_tensor_assign(factor, session.tensor(X)))
+    with pytest.raises(Failed, match="modified by an inplace operation"):
+        product.backward()
+
+
+# Errors, threads, processes -------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_a_code_and_a_sentence(session: Session) -> None:
+    x, i = session.tensor(X), session.tensor(np.array([1, 0]))
+    cases: list[tuple[str, Callable[[], Any]]] = [
+        (
+            "GT_ERROR_RUNTIME: The size of tensor a .4. must match",
+            lambda: session.op("add", x, session.tensor(X[:, :3])),
+        ),
+        ("GT_ERROR_INDEX: Dimension out of range", lambda: session.op("sum", x, axes=[2])),
+        ("GT_ERROR_TYPE: add: takes 2 operands, but 1 were given", lambda: session.op("add", x)),
+        ("GT_ERROR_TYPE: matmul: operand 1 must be a tensor", lambda: session.op("matmul", x, 2)),
+        ("GT_ERROR_TYPE: add: takes no attribute axes", lambda: session.op("add", x, x, axes=[0])),
+        ("GT_ERROR_TYPE: cast: needs the attribute dtype", lambda: session.op("cast", x)),
+        ("GT_ERROR_VALUE: slice step cannot be zero", lambda: session.op("slice", x, step=[0])),
+        ("GT_ERROR_NOT_IMPLEMENTED: .*not implemented for 'Double'", lambda: session.op("bitwise_and", x, x)),
+        ("GT_ERROR_ARGUMENT: 99 is no dtype", lambda: session.op("cast", x, dtype=99)),
+        ("GT_ERROR_ARGUMENT: there is no operation 0", lambda: session.op("no such thing", x)),
+        (
+            "GT_ERROR_ARGUMENT: attrs.reserved is not zero",
+            lambda: session.op("sum", x, reserved=(ctypes.c_uint8 * 61)(1)),
+        ),
+        ("GT_ERROR_RUNTIME: a Tensor with 12 elements cannot be converted to Scalar", x.item),
+        ("GT_ERROR_RUNTIME: element 0 of tensors does not require grad", x.backward),
+        ("GT_ERROR_RUNTIME: only Tensors of floating point", i.requires_grad),
+    ]
+    for wanted, call in cases:
+        with pytest.raises(Failed, match=wanted):
+            call()
+
+
+def test_what_only_execution_finds_is_an_error_where_it_is_read(session: Session) -> None:
+    taken = session.op("gather", session.tensor(np.arange(3.0)), session.tensor(np.array([7])))
+    with pytest.raises(
+        Failed, match=r"GT_ERROR_INDEX: gather .* index 7 is out of bounds for dimension 0 with size 3$"
+    ):
+        taken.numpy()
+
+
+def test_a_failed_call_leaves_nothing_where_its_result_would_be(session: Session) -> None:
+    result = Handle(1)
+    assert library().gt_op(session.handle, -1, None, ctypes.c_size_t(0), None, ctypes.byref(result)) == 1
+    assert not result
+
+
+def test_sizes_are_checked(session: Session) -> None:
+    lib, handle, shape = library(), Handle(), (ctypes.c_int64 * 1)(3)
+    data = (ctypes.c_double * 3)()
+    for size in (0, 23, 25):
+        status = lib.gt_tensor_from_data(
+            session.handle, 10, shape, ctypes.c_size_t(1), data, ctypes.c_size_t(size), ctypes.byref(handle)
+        )
+        with pytest.raises(Failed, match=rf"data has {size} bytes, but 3 elements of float64 in shape \[3\] have 24"):
+            check(status)
+    shape[0] = -1
+    status = lib.gt_tensor_from_data(
+        session.handle, 10, shape, ctypes.c_size_t(1), data, ctypes.c_size_t(24), ctypes.byref(handle)
+    )
+    with pytest.raises(Failed, match="negative dimension -1"):
+        check(status)
+
+
+def output_of(program: str, **env: str) -> str:
+    """What a fresh process prints."""
+    folders = os.pathsep.join([str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**for_programs(), "PYTHONPATH": folders, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_null_is_an_error_everywhere_and_never_a_crash() -> None:
+    said = output_of("""
+import ctypes
+from c_library import functions, library
+for name, (result, parameters) in functions().items():
+    zeros = [None if "*" in p else ctypes.c_double(0) if "double" in p else ctypes.c_uint64(0) for p in parameters]
+    returned = getattr(library(), name)(*zeros)
+    if result == "gt_status":
+        print(name, library().gt_status_name(returned).decode(), library().gt_last_error().decode())
+""")
+    lines = [line.split(maxsplit=2) for line in said.splitlines()]
+    assert {name for name, _, _ in lines} == {
+        name for name, (result, _) in functions().items() if result == "gt_status"
+    }
+    for name, status, text in lines:
+        assert status == "GT_ERROR_ARGUMENT", name
+        assert "NULL" in text, name
+
+
+def test_no_daemon_is_an_error(tmp_path: Path) -> None:
+    program = (
+        "from c_library import Failed, Session\ntry:\n    Session({})\nexcept Failed as failure:\n    print(failure)"
+    )
+    nobody = str(tmp_path / "nobody.sock")
+    assert re.match(f"GT_ERROR_LAUNCH: .*{nobody}", output_of(program.format(repr(nobody))))
+    said = output_of(program.format(""), GT_DAEMON=nobody)
+    assert re.match(f"GT_ERROR_LAUNCH: GT_DAEMON names {nobody}, where there is no file", said)
+
+
+def test_tensors_of_a_closed_session_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GT_DAEMON", for_programs()["GT_DAEMON"])
+    own = Session()
+    tensor = own.tensor(X)
+    assert library().gt_session_is_alive(own.handle)
+    own.close()
+    for call in (tensor.numpy, lambda: own.op("exp", tensor)):
+        with pytest.raises(Failed, match="GT_ERROR_DISCONNECTED"):
+            call()
+
+
+def test_threads_share_a_session_and_its_tensors(session: Session) -> None:
+    shared, failures = session.tensor(np.ones(1000)), []
+
+    def work(i: int) -> None:
+        try:
+            mine = shared
+            for _ in range(200):
+                mine = session.op("add", session.op("mul", mine, 1.0), shared)
+            np.testing.assert_array_equal(mine.numpy(), np.full(1000, 201.0))
+            with pytest.raises(Failed, match=f"no operation {-i - 1}$"):
+                check(library().gt_op(session.handle, -i - 1, None, ctypes.c_size_t(0), None, ctypes.byref(Handle())))
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
