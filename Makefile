@@ -41,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb test-systemd test test-rust test-loom test-miri test-python parity bench lint fmt \
+.PHONY: help demo demo-c build install deb test-systemd test test-rust test-loom test-miri test-python parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools
 
 help: ## this list
@@ -50,6 +50,13 @@ help: ## this list
 
 demo: $(VENV)/.stamp-examples ## build, install into .venv, and train on the handwritten digits
 	$(VENV)/bin/python examples/digits.py
+
+demo-c: $(VENV)/.stamp-examples $(LIBGT) ## the same digits, by a program in C
+	@mkdir -p $(CARGO_TARGET)/libgt/demo
+	$(VENV)/bin/python examples/c/export_digits.py $(CARGO_TARGET)/libgt/demo/digits.csv
+	$(CC) -std=c99 -O2 -Wall -Wextra -Icapi examples/c/digits.c -L$(CARGO_TARGET)/libgt -lgt -lm \
+		-Wl,-rpath,$(abspath $(CARGO_TARGET)/libgt) -o $(CARGO_TARGET)/libgt/demo/digits
+	PATH=$(VENV)/bin:$$PATH $(CARGO_TARGET)/libgt/demo/digits $(CARGO_TARGET)/libgt/demo/digits.csv
 
 build: $(RELEASE)/.stamp-programs ## the programs gtd and gtctl, in target/release
 

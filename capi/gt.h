@@ -246,7 +246,8 @@ const char *gt_version(void);
  * The session is the caller's, to be closed with gt_session_close(). Threads may share it. A forked child may not use
  * its parent's: it opens its own.
  *
- * Errors: GT_ERROR_LAUNCH, GT_ERROR_DISCONNECTED, GT_ERROR_ARGUMENT for text that is not UTF-8.
+ * Errors: GT_ERROR_LAUNCH, GT_ERROR_DISCONNECTED, GT_ERROR_VALUE for what is no address or no name, GT_ERROR_ARGUMENT
+ * for text that is not UTF-8.
  */
 gt_status gt_session_open(const char *address,
                           const char *name,

@@ -2,7 +2,7 @@
 
 use crate::status::{Failure, Result, gt_status, guard, reading, result_at, text_at};
 use gt_client::Session;
-use gt_client::launch::{Choice, parse_address};
+use gt_client::launch::{Choice, check_name, parse_address};
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -14,16 +14,17 @@ pub struct gt_session {
 /// Connects to a daemon.
 ///
 /// `address` is where a daemon is, as "unix:/run/gt/gtd.sock" (or just the path), or "private". NULL finds one as a
-/// Python program does: the daemon that the environment's GT_CONNECT or GT_SOCKET names; otherwise that of this machine;
-/// otherwise a private one, which is started and ends with its last client. The program for it, gtd, is looked for in
-/// GT_DAEMON and on PATH.
+/// Python program does: the daemon that the environment's GT_CONNECT or GT_SOCKET names; otherwise that of this
+/// machine; otherwise a private one, which is started and ends with its last client. The program for it, gtd, is looked
+/// for in GT_DAEMON and on PATH.
 ///
 /// `name` is what `gtctl status` calls the session, or NULL.
 ///
 /// The session is the caller's, to be closed with gt_session_close(). Threads may share it. A forked child may not use
 /// its parent's: it opens its own.
 ///
-/// Errors: GT_ERROR_LAUNCH, GT_ERROR_DISCONNECTED, GT_ERROR_ARGUMENT for text that is not UTF-8.
+/// Errors: GT_ERROR_LAUNCH, GT_ERROR_DISCONNECTED, GT_ERROR_VALUE for what is no address or no name, GT_ERROR_ARGUMENT
+/// for text that is not UTF-8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_session_open(
     address: *const c_char,
@@ -35,6 +36,7 @@ pub unsafe extern "C" fn gt_session_open(
         let (out, address, name) = unsafe {
             (result_at(session, std::ptr::null_mut(), "session")?, text_at(address, "address")?, text_at(name, "name")?)
         };
+        check_name(name)?;
         let address = address.map(parse_address).transpose()?;
         let inner = Session::connect(&Choice { address, token: None, name: name.map(str::to_owned) })?;
         *out = Box::into_raw(Box::new(gt_session { inner }));

@@ -207,3 +207,33 @@ pub extern "C" fn gt_version() -> *const c_char {
     };
     VERSION.as_ptr()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> String {
+        // SAFETY: GT's own text.
+        unsafe { CStr::from_ptr(gt_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_panic_is_a_status_and_a_sentence() {
+        assert_eq!(guard(|| panic!("no {}", "way")), gt_status::GT_ERROR_INTERNAL);
+        assert_eq!(last(), "a defect in GT: no way; please report it");
+        assert_eq!(guard(|| Err(Failure::argument("a zero \0 inside"))), gt_status::GT_ERROR_ARGUMENT);
+        assert_eq!(last(), "a zero  inside");
+        assert_eq!(guard(|| Ok(())), gt_status::GT_OK);
+        assert_eq!(last(), "a zero  inside", "what goes well says nothing");
+        assert_eq!(std::thread::spawn(last).join().unwrap_or_default(), "", "each thread has its own");
+    }
+
+    #[test]
+    fn every_status_has_its_name() {
+        for status in [gt_status::GT_OK, gt_status::GT_ERROR_INDEX, gt_status::GT_ERROR_INTERNAL] {
+            // SAFETY: GT's own text.
+            let name = unsafe { CStr::from_ptr(gt_status_name(status as i32)) };
+            assert_eq!(name.to_str(), Ok(&*format!("{status:?}")));
+        }
+    }
+}

@@ -367,7 +367,7 @@ def test_what_a_gradient_needs_is_not_assigned_to(session: Session) -> None:
 
 
 def test_an_error_is_a_code_and_a_sentence(session: Session) -> None:
-    x, i = session.tensor(X), session.tensor(np.array([1, 0]))
+    x, i, reserved = session.tensor(X), session.tensor(np.array([1, 0])), (ctypes.c_uint8 * 61)(1)
     cases: list[tuple[str, Callable[[], Any]]] = [
         (
             "GT_ERROR_RUNTIME: The size of tensor a .4. must match",
@@ -384,7 +384,7 @@ def test_an_error_is_a_code_and_a_sentence(session: Session) -> None:
         ("GT_ERROR_ARGUMENT: there is no operation 0", lambda: session.op("no such thing", x)),
         (
             "GT_ERROR_ARGUMENT: attrs.reserved is not zero",
-            lambda: session.op("sum", x, reserved=(ctypes.c_uint8 * 61)(1)),
+            lambda: session.op("sum", x, reserved=reserved),
         ),
         ("GT_ERROR_RUNTIME: a Tensor with 12 elements cannot be converted to Scalar", x.item),
         ("GT_ERROR_RUNTIME: element 0 of tensors does not require grad", x.backward),
@@ -460,9 +460,13 @@ for name, (result, parameters) in functions().items():
 
 
 def test_no_daemon_is_an_error(tmp_path: Path) -> None:
-    program = (
-        "from c_library import Failed, Session\ntry:\n    Session({})\nexcept Failed as failure:\n    print(failure)"
-    )
+    program = """
+from c_library import Failed, Session
+try:
+    Session({})
+except Failed as failure:
+    print(failure)
+"""
     nobody = str(tmp_path / "nobody.sock")
     assert re.match(f"GT_ERROR_LAUNCH: .*{nobody}", output_of(program.format(repr(nobody))))
     said = output_of(program.format(""), GT_DAEMON=nobody)
