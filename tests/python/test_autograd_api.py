@@ -44,8 +44,22 @@ def test_an_input_that_was_not_used() -> None:
     assert autograd.grad(x * 2, (x, y), materialize_grads=True)[1].tolist() == [0]
     with pytest.raises(RuntimeError, match="does not require grad"):
         autograd.grad(x * 2, gt.ones(1))
-    with pytest.raises(NotImplementedError, match="is_grads_batched"):
-        autograd.grad(x, x, is_grads_batched=True)
+
+
+def test_gradients_of_several_seeds_at_once() -> None:
+    x = leaf(1.0, 2.0)
+    (found,) = autograd.grad(x * x, x, gt.eye(2, dtype=gt.float64), is_grads_batched=True)
+    assert found.tolist() == [[2, 0], [0, 4]]
+
+
+def test_older_arguments_of_gradients() -> None:
+    x = leaf(3.0)
+    assert autograd.grad(x * x, x, gt.ones(1, dtype=gt.float64), only_inputs=True)[0].tolist() == [6]
+    with pytest.warns(FutureWarning, match="only_inputs argument is deprecated"):
+        autograd.grad(x * x, x, gt.ones(1, dtype=gt.float64), only_inputs=False)
+    with pytest.warns(FutureWarning, match="Use `grad_tensors` instead"):
+        autograd.backward(x * x, grad_variables=gt.ones(1, dtype=gt.float64))
+    assert x.grad.tolist() == [6]
 
 
 def test_backward_of_several_tensors_into_some_leaves() -> None:

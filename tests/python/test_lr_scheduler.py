@@ -236,3 +236,52 @@ def test_chained_schedulers_go_on_from_a_state() -> None:
         optimizer.step()
         scheduler.step()
     assert one.param_groups[0]["lr"] == two.param_groups[0]["lr"]
+
+
+class _Warm(schedulers.LRScheduler):
+    """A program's own schedule: up for some steps, then as it was."""
+
+    def __init__(self, optimizer: gt.optim.Optimizer, steps: int) -> None:
+        self.steps = steps
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float]:
+        return [base * min(1.0, (self.last_epoch + 1) / self.steps) for base in self.base_lrs]
+
+
+class _Falling(schedulers.StepLR):
+    """One that adds to what another says, never below a bound."""
+
+    def get_lr(self) -> list[float]:
+        return [max(rate, 0.02) for rate in super().get_lr()]
+
+
+def _optimizer() -> gt.optim.Optimizer:
+    return gt.optim.SGD([gt.nn.Parameter(gt.ones(1))], lr=0.1)
+
+
+def _followed(scheduler: schedulers.LRScheduler, steps: int) -> list[float]:
+    rates = []
+    for _ in range(steps):
+        rates.append(scheduler.optimizer.param_groups[0]["lr"])
+        scheduler.step()
+    return rates
+
+
+def test_a_program_s_own_schedule_says_its_rates() -> None:
+    assert _followed(_Warm(_optimizer(), 4), 5) == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
+    assert _followed(_Falling(_optimizer(), 2, 0.5), 7) == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.02])
+    optimizer = _optimizer()
+    parts = [_Warm(optimizer, 2), schedulers.StepLR(optimizer, 1, 0.1)]
+    rates = _followed(schedulers.SequentialLR(optimizer, parts, [2]), 4)
+    assert rates == pytest.approx([0.05, 0.1, 0.1, 0.01])
+
+
+def test_older_forms_of_schedules() -> None:
+    scheduler = schedulers.StepLR(_optimizer(), 2)
+    with pytest.warns(UserWarning, match="The epoch parameter in `scheduler.step"):
+        scheduler.step(4)
+    assert (scheduler.last_epoch, scheduler.get_last_lr()) == (4, [pytest.approx(0.001)])
+    with pytest.warns(UserWarning, match="please use `get_last_lr"):
+        assert scheduler.get_lr() == [pytest.approx(0.001)]
+    assert schedulers._LRScheduler is schedulers.LRScheduler

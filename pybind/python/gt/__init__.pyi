@@ -629,9 +629,10 @@ def nonzero(input: Tensor, *, as_tuple: _bool = False, out: Any = None) -> Tenso
 def nonzero_static(input: Tensor, *, size: _int, fill_value: _int = -1, out: Any = None) -> Tensor: ...
 def norm(
     input: Tensor,
-    p: _float | str = "fro",
+    p: _float | str | None = "fro",
     dim: _int | Sequence[_int] | None = None,
     keepdim: _bool = False,
+    dtype: DType | None = None,
     *,
     out: Any = None,
 ) -> Tensor: ...

@@ -22,9 +22,18 @@ def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) ->
 
 
 def norm(
-    input: Tensor, p: float | str = "fro", dim: int | Sequence[int] | None = None, keepdim: bool = False
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: _gt.dtype | None = None,
 ) -> Tensor:
-    """The norm of all elements, or along axes, of order `p`: a number, `inf`, `-inf`, `"fro"`, which is 2, `"nuc"`."""
+    """The norm of all elements, or along axes, of order `p`: a number, `inf`, `-inf`, `"fro"`, which is 2, `"nuc"`.
+
+    With `dtype` the elements are converted first.
+    """
+    input = input if dtype is None else input.to(dtype)
+    p = 2.0 if p is None else p
     if not input.is_floating_point():
         raise RuntimeError(f"linalg.vector_norm: Expected a floating point tensor as input. Got {input.dtype}")
     if p == "fro":

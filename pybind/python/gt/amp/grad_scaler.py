@@ -110,6 +110,30 @@ class GradScaler:
                 self._steps = 0
         self._found = {}
 
+    def get_growth_factor(self) -> float:
+        """What the factor grows by."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Sets what the factor grows by."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the factor falls by."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Sets what the factor falls by."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many good steps the factor grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Sets after how many good steps the factor grows."""
+        self._growth_interval = new_interval
+
     def state_dict(self) -> dict[str, Any]:
         """What goes on after a restart."""
         if not self._enabled:

@@ -5,6 +5,7 @@ Start at `grad`; `Function` is in `function.py`, whole derivatives in `functiona
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 from gt import _absent, _gt
@@ -60,6 +61,7 @@ def backward(
     grad_tensors: Gradients = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    grad_variables: Gradients = None,
     inputs: Tensors | None = None,
 ) -> None:
     """Walks the tape back from several tensors at once, collecting gradients in the leaves, or in `inputs` alone.
@@ -69,8 +71,17 @@ def backward(
         grad_tensors: The gradient of each; a scalar does without (`None`).
         retain_graph: Keep what was saved, for another pass; by default as `create_graph`.
         create_graph: Record the pass itself, for gradients of gradients.
+        grad_variables: The older name of `grad_tensors`.
         inputs: The only tensors to collect gradients in.
     """
+    if grad_variables is not None:
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        if grad_tensors is not None:
+            raise RuntimeError(
+                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only "
+                "use `grad_tensors`."
+            )
+        grad_tensors = grad_variables
     if inputs is not None and not isinstance(inputs, Tensor) and len(inputs) == 0:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     roots = _several(tensors)
@@ -83,6 +94,7 @@ def grad(
     grad_outputs: Gradients = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -95,15 +107,21 @@ def grad(
         grad_outputs: The gradient of each output; a scalar does without (`None`).
         retain_graph: Keep what was saved, for another pass; by default as `create_graph`.
         create_graph: Record the pass itself, for gradients of gradients.
+        only_inputs: True; PyTorch ignores it.
         allow_unused: `None` for an input that the outputs do not depend on, rather than an error.
-        is_grads_batched: Not there: call `grad` once for each gradient.
+        is_grads_batched: `grad_outputs` are several along their first axis, and so are the results.
         materialize_grads: Zeros for an input that the outputs do not depend on.
 
     Raises:
         RuntimeError: An input requires no gradient, or was not used.
     """
-    if is_grads_batched:
-        raise NotImplementedError("autograd.grad: is_grads_batched is not there: call grad once for each gradient")
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "other parts of the graph, please use torch.autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
@@ -111,6 +129,13 @@ def grad(
     roots, wanted = _several(outputs), _several(inputs)
     if not wanted:
         raise ValueError("grad requires non-empty inputs.")
+    if is_grads_batched:
+        seeds = _seeds(roots, grad_outputs)
+        each = [
+            grad(roots, wanted, row, True, create_graph, True, allow_unused, False, materialize_grads)
+            for row in zip(*seeds, strict=True)
+        ]
+        return tuple(None if g[0] is None else _gt.stack(list(g)) for g in zip(*each, strict=True))
     found = _gt.gradients(roots, _seeds(roots, grad_outputs), wanted, retain_graph, create_graph)
     if materialize_grads:
         pairs = zip(found, wanted, strict=True)

@@ -7,6 +7,7 @@ are after so many steps, from the rates at the start alone: no error adds up. St
 from __future__ import annotations
 
 import math
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -33,8 +34,17 @@ __all__ = [
 ]
 
 
+_EPOCH_WARNING = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
+    "`scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, the closed "
+    "form is used instead of the new chainable form, where available."
+)
+
+
 class LRScheduler:
     """The base of schedulers: a subclass says in `_rates` what the rates are after `last_epoch` steps.
+
+    One of a program's own says it in `get_lr`, from `base_lrs` and `last_epoch`, or from the rates in the groups.
 
     `base_lrs` holds each group's rate at the start, which the group keeps as `"initial_lr"`. A `last_epoch` other than
     -1 goes on from there, in an optimizer whose groups have an `"initial_lr"`.
@@ -63,8 +73,15 @@ class LRScheduler:
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._last_lr = [group["lr"] for group in optimizer.param_groups]
-        self._own_lr = self.base_lrs if last_epoch == -1 or self._absolute else self._rates()
+        absolute = self._absolute or self._is_own()
+        self._own_lr = self.base_lrs if last_epoch == -1 or absolute else self._rates()
+        self._step_count = 0
+        self._get_lr_called_within_step = False
         self.step()
+
+    def _is_own(self) -> bool:
+        """Whether a program says in `get_lr` what the rates are."""
+        return type(self).get_lr is not LRScheduler.get_lr
 
     def _factor(self) -> float:
         """What the rates at the start are multiplied by now."""
@@ -91,12 +108,41 @@ class LRScheduler:
             return current + (own - before)
         return self._floor + (current - self._floor) * ((own - self._floor) / (before - self._floor))
 
-    def step(self) -> None:
-        """One step on."""
-        self.last_epoch += 1
+    def get_lr(self) -> list[float]:
+        """The rates of the step that is being taken; outside of one, `get_last_lr` is what to ask."""
+        if not self._get_lr_called_within_step:
+            message = "To get the last learning rate computed by the scheduler, please use `get_last_lr()`."
+            warnings.warn(message, UserWarning, stacklevel=2)
+            return self._rates()
         before, self._own_lr = self._own_lr, self._rates()
         groups = self.optimizer.param_groups
-        self._set([self._next(g["lr"], *own) for g, *own in zip(groups, before, self._own_lr, strict=True)])
+        return [self._next(g["lr"], *own) for g, *own in zip(groups, before, self._own_lr, strict=True)]
+
+    def step(self, epoch: int | None = None) -> None:
+        """One step on; or, as older programs say, to the step `epoch`."""
+        self._step_count += 1
+        if epoch is None:
+            self.last_epoch += 1
+            self._set(self._computed())
+        else:
+            warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)
+            self._go_to(epoch)
+
+    def _computed(self) -> list[float]:
+        self._get_lr_called_within_step = True
+        try:
+            return self.get_lr()
+        finally:
+            self._get_lr_called_within_step = False
+
+    def _go_to(self, epoch: int) -> None:
+        """Sets the rates that are after so many steps, whoever has changed them."""
+        self.last_epoch = epoch
+        if self._is_own():
+            self._set(self._computed())
+        else:
+            self._own_lr = self._rates()
+            self._set(self._own_lr)
 
     def state_dict(self) -> dict[str, Any]:
         """All but the optimizer, and functions, which are not data."""
@@ -329,9 +375,7 @@ class SequentialLR(LRScheduler):
         self._restart(schedulers[0])
 
     def _restart(self, scheduler: LRScheduler) -> None:
-        scheduler.last_epoch = 0
-        scheduler._own_lr = scheduler._rates()
-        scheduler._set(scheduler._own_lr)
+        scheduler._go_to(0)
         self._last_lr = scheduler.get_last_lr()
 
     def step(self) -> None:
@@ -655,10 +699,12 @@ class ReduceLROnPlateau(LRScheduler):
             bound = self.best + sign * self.threshold
         return value > bound if self.mode == "max" else value < bound
 
-    def step(self, metrics: Any) -> None:  # type: ignore[override]
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """One step on, at which the number is `metrics`; a tensor is waited for."""
         value = float(metrics)
-        self.last_epoch += 1
+        if epoch is not None:
+            warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(value):
             self.best = value
             self.num_bad_epochs = 0
