@@ -1,8 +1,10 @@
 """Collectives between ranks of one machine, beside copying the same bytes with as many threads.
 
-What is measured is `collectives/examples/bandwidth.rs`, which takes turns with `memcpy` on the same threads. The bound,
-in the column "bare": an all-reduce of `b` bytes reads and writes `b` bytes a rank at least, and so does an all-gather
-to `b` bytes, which is one copy of `b` bytes a rank, all ranks at once.
+What is measured is `collectives/examples/bandwidth.rs`, which takes turns with `memcpy` on the same threads, or in the
+same processes, between the same buffers. The bound, in the column "bare": an all-reduce of `b` bytes reads and writes
+`b` bytes a rank at least, and so does an all-gather to `b` bytes, which is one copy of `b` bytes a rank, all ranks at
+once, from when the first begins to when the last is done. Where there are more ranks than cores, they share them in
+both.
 """
 
 from __future__ import annotations

@@ -2,16 +2,20 @@
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+mod reached;
+
 use gt_collectives::conformance::{PROGRAMS, encode, program, random_step};
-use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions};
+use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions, Memory};
 use gt_collectives::{CollectiveError, Communicator, Reduce};
 use gt_ops::DType;
 use gt_shm::Socket;
+use gt_shm::socket::MESSAGE_FDS_MAX;
 use proptest::prelude::*;
+use reached::Reached;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -21,7 +25,7 @@ const OPTIONS: LocalOptions = LocalOptions { patience: PATIENCE, slot_bytes: 16 
 const SOCKET: &str = "GT_COLLECTIVES_TEST_SOCKET";
 
 /// Runs `run` on every rank, which drops its communicator when it is done.
-fn on_ranks(ranks: Vec<LocalCommunicator>, run: impl Fn(&mut LocalCommunicator) + Sync) {
+fn on_ranks<C: Communicator>(ranks: Vec<C>, run: impl Fn(&mut C) + Sync) {
     let run = &run;
     std::thread::scope(|scope| {
         for mut rank in ranks {
@@ -36,20 +40,36 @@ fn threads(size: usize) -> Vec<LocalCommunicator> {
 
 /// Threads that meet by way of shared memory, as processes do.
 fn as_processes(size: usize) -> Vec<LocalCommunicator> {
+    let memories = vec![Vec::new(); size];
+    meet(size, memories)
+}
+
+/// As [`as_processes`], with buffers that the others reach, but for every `hides`th call or so, if that is not 0.
+fn reaching(size: usize, hides: usize) -> Vec<Reached> {
+    let memories: Vec<Arc<Memory>> = (0..size).map(|_| reached::memory()).collect();
+    let ranks = meet(size, vec![memories.clone(); size]).into_iter().zip(memories);
+    // Of each rank other ones.
+    ranks.enumerate().map(|(rank, (comm, memory))| Reached::new(comm, memory, hides * (rank + 1))).collect()
+}
+
+/// Threads that meet by way of shared memory, each with the memories of which it knows.
+fn meet(size: usize, memories: Vec<Vec<Arc<Memory>>>) -> Vec<LocalCommunicator> {
     let group = LocalGroup::processes(size, OPTIONS).unwrap();
     let fd = || group.fd().try_clone_to_owned().unwrap();
     std::thread::scope(|scope| {
-        let joining: Vec<_> = (0..size)
-            .map(|rank| {
+        let joining: Vec<_> = memories
+            .into_iter()
+            .enumerate()
+            .map(|(rank, memories)| {
                 let fd = fd();
-                scope.spawn(move || LocalCommunicator::join(fd, rank, PATIENCE).unwrap())
+                scope.spawn(move || LocalCommunicator::join_sharing(fd, rank, PATIENCE, memories).unwrap())
             })
             .collect();
         joining.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
 }
 
-fn conform(make: impl Fn(usize) -> Vec<LocalCommunicator>, size: usize) {
+fn conform<C: Communicator>(make: impl Fn(usize) -> Vec<C>, size: usize) {
     for (_, run) in PROGRAMS {
         on_ranks(make(size), |rank| run(rank));
     }
@@ -84,6 +104,29 @@ fn four_ranks_in_shared_memory_conform() {
     conform(as_processes, 4);
 }
 
+#[test]
+fn four_ranks_that_reach_each_others_buffers_conform() {
+    conform(|size| reaching(size, 0), 4);
+}
+#[test]
+fn three_ranks_of_which_some_hide_their_buffers_conform() {
+    conform(|size| reaching(size, 1), 3);
+}
+#[test]
+fn ranks_that_do_not_all_know_each_others_memory_conform() {
+    let mine = || reached::memory();
+    let [one, other, stranger] = [mine(), mine(), mine()];
+    let unlike = [vec![one.clone(), other.clone()], vec![one.clone(), stranger]];
+    let missing = [vec![one.clone(), other.clone()], vec![]];
+    for known in [unlike, missing] {
+        let make = |_| {
+            let ranks = meet(2, known.to_vec()).into_iter().zip([&one, &other]);
+            ranks.map(|(comm, memory)| Reached::new(comm, memory.clone(), 0)).collect()
+        };
+        conform(make, 2);
+    }
+}
+
 // ------------------------------------------------------------------------------------------ processes
 
 /// A rank in a process of its own. As a test it does nothing.
@@ -92,20 +135,31 @@ fn the_other_process() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let socket = Socket::connect(Path::new(&socket)).unwrap();
     let mut message = [0; 256];
-    let received = socket.recv(&mut message, 1, Some(PATIENCE)).unwrap();
+    let received = socket.recv(&mut message, MESSAGE_FDS_MAX, Some(PATIENCE)).unwrap();
     let text = std::str::from_utf8(&message[..received.len]).unwrap();
     let (rank, name) = text.split_once(' ').unwrap();
-    let fd: [OwnedFd; 1] = received.fds.try_into().unwrap();
-    let mut rank = LocalCommunicator::join(fd.into_iter().next().unwrap(), rank.parse().unwrap(), PATIENCE).unwrap();
-    match name {
-        "sums_for_ever" => while rank.all_reduce(&mut vec![1; 100_000], DType::U8, Reduce::Sum).is_ok() {},
-        "exits_at_once" => std::process::exit(0),
-        name => program(name)(&mut rank),
+    let rank: usize = rank.parse().unwrap();
+    let mut fds = received.fds.into_iter();
+    let group = fds.next().unwrap();
+    let memories: Vec<Arc<Memory>> = fds.map(|fd| Memory::open(fd).unwrap()).collect();
+    let memory = memories.get(rank).cloned();
+    let rank = LocalCommunicator::join_sharing(group, rank, PATIENCE, memories).unwrap();
+    match memory {
+        Some(memory) => as_process(&mut Reached::new(rank, memory, 0), name),
+        None => as_process(&mut { rank }, name),
     }
 }
 
-/// Starts the process of `rank`, which runs the program called `name`.
-fn start(group: &LocalGroup, rank: usize, name: &str) -> Child {
+fn as_process(rank: &mut dyn Communicator, name: &str) {
+    match name {
+        "sums_for_ever" => while rank.all_reduce(&mut vec![1; 100_000], DType::U8, Reduce::Sum).is_ok() {},
+        "exits_at_once" => std::process::exit(0),
+        name => program(name)(rank),
+    }
+}
+
+/// Starts the process of `rank`, which runs the program called `name`, on buffers in its one of `memories`.
+fn start(group: &LocalGroup, memories: &[Arc<Memory>], rank: usize, name: &str) -> Child {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let path = format!("@gt-collectives-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
     let path = PathBuf::from(path);
@@ -119,15 +173,17 @@ fn start(group: &LocalGroup, rank: usize, name: &str) -> Child {
     let timeout = Timespec::try_from(PATIENCE).unwrap();
     assert_eq!(poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&timeout)).unwrap(), 1, "it came");
     let socket = listener.accept().unwrap().unwrap();
-    socket.send(format!("{rank} {name}").as_bytes(), &[group.fd()], Some(PATIENCE)).unwrap();
+    let fds: Vec<_> = std::iter::once(group.fd()).chain(memories.iter().filter_map(|memory| memory.fd())).collect();
+    socket.send(format!("{rank} {name}").as_bytes(), &fds, Some(PATIENCE)).unwrap();
     process
 }
 
-fn processes_conform(size: usize) {
+fn processes_conform(size: usize, reach: bool) {
     for (name, _) in PROGRAMS {
+        let memories: Vec<_> = (0..if reach { size } else { 0 }).map(|_| reached::memory()).collect();
         let group =
             LocalGroup::processes(size, LocalOptions { patience: PATIENCE, ..LocalOptions::default() }).unwrap();
-        let processes: Vec<Child> = (0..size).map(|rank| start(&group, rank, name)).collect();
+        let processes: Vec<Child> = (0..size).map(|rank| start(&group, &memories, rank, name)).collect();
         for (rank, mut process) in processes.into_iter().enumerate() {
             assert!(process.wait().unwrap().success(), "{name} on rank {rank} of {size}");
         }
@@ -136,11 +192,15 @@ fn processes_conform(size: usize) {
 
 #[test]
 fn two_processes_conform() {
-    processes_conform(2);
+    processes_conform(2, false);
 }
 #[test]
 fn three_processes_conform() {
-    processes_conform(3);
+    processes_conform(3, false);
+}
+#[test]
+fn three_processes_that_reach_each_others_buffers_conform() {
+    processes_conform(3, true);
 }
 
 fn join(group: &LocalGroup, rank: usize) -> LocalCommunicator {
@@ -149,10 +209,16 @@ fn join(group: &LocalGroup, rank: usize) -> LocalCommunicator {
 
 #[test]
 fn a_process_killed_in_the_middle_is_an_error_for_the_others() {
-    for rounds in [1, 30, 400] {
+    for (rounds, reach) in [1, 30, 400].into_iter().flat_map(|rounds| [(rounds, false), (rounds, true)]) {
         let group = LocalGroup::processes(3, OPTIONS).unwrap();
-        let mut processes = [1, 2].map(|rank| start(&group, rank, "sums_for_ever"));
-        let mut rank = join(&group, 0);
+        let memories: Vec<_> = (0..if reach { 3 } else { 0 }).map(|_| reached::memory()).collect();
+        let mut processes = [1, 2].map(|rank| start(&group, &memories, rank, "sums_for_ever"));
+        let fd = group.fd().try_clone_to_owned().unwrap();
+        let rank = LocalCommunicator::join_sharing(fd, 0, PATIENCE, memories.clone()).unwrap();
+        let mut rank: Box<dyn Communicator> = match memories.first() {
+            Some(memory) => Box::new(Reached::new(rank, memory.clone(), 0)),
+            None => Box::new(rank),
+        };
         let mut buffer = vec![1; 100_000];
         for _ in 0..rounds {
             rank.all_reduce(&mut buffer, DType::U8, Reduce::Sum).unwrap();
@@ -173,7 +239,7 @@ fn a_process_killed_in_the_middle_is_an_error_for_the_others() {
 #[test]
 fn a_message_from_a_dead_process_is_an_error() {
     let group = LocalGroup::processes(2, OPTIONS).unwrap();
-    let mut process = start(&group, 1, "sums_for_ever");
+    let mut process = start(&group, &[], 1, "sums_for_ever");
     let mut rank = join(&group, 0);
     process.kill().unwrap();
     let error = rank.recv(&mut [0; 4], 1, DType::F32).unwrap_err();
@@ -184,7 +250,7 @@ fn a_message_from_a_dead_process_is_an_error() {
 #[test]
 fn a_process_that_exits_without_leaving_is_dead() {
     let group = LocalGroup::processes(2, OPTIONS).unwrap();
-    let mut process = start(&group, 1, "exits_at_once");
+    let mut process = start(&group, &[], 1, "exits_at_once");
     let error = join(&group, 0).barrier().unwrap_err();
     assert!(matches!(error, CollectiveError::Died { peer: 1, .. }), "{error}");
     process.wait().unwrap();
@@ -279,6 +345,27 @@ fn an_abort_at_any_instant_leaves_no_rank_waiting() {
 }
 
 #[test]
+fn an_abort_lets_nobody_go_while_another_is_at_its_buffers() {
+    for _ in 0..30 {
+        on_ranks(reaching(3, 0), |rank| {
+            let mut calls = 0;
+            loop {
+                let mut buffer = vec![1; 30_000];
+                if rank.all_reduce(&mut buffer, DType::U8, Reduce::Sum).is_err() {
+                    break;
+                }
+                // Whoever returned too soon would have found what another wrote later, or too little.
+                assert!(buffer.iter().all(|x| *x == 3));
+                calls += 1;
+                if rank.rank() == calls % 3 && calls > 7 {
+                    rank.abort();
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn a_barrier_holds_everybody_back() {
     const ROUNDS: usize = 200;
     for make in [threads, as_processes] {
@@ -298,15 +385,16 @@ fn sums_are_folded_in_the_order_of_ranks() {
     // In f32 and in this order; (a + b) + (c + d) and others differ.
     let terms: [f32; 4] = [1e8, 3.25, -1e8, 0.1];
     let expected = ((terms[0] + terms[1]) + terms[2]) + terms[3];
-    for make in [threads, as_processes] {
-        on_ranks(make(4), |rank| {
-            for len in [1, 1000, 40_000] {
-                let mut buffer = terms[rank.rank()].to_ne_bytes().repeat(len);
-                rank.all_reduce(&mut buffer, DType::F32, Reduce::Sum).unwrap();
-                assert!(buffer.chunks(4).all(|x| x == expected.to_ne_bytes()), "{len} elements");
-            }
-        });
-    }
+    let sums = |rank: &mut dyn Communicator| {
+        for len in [1, 1000, 40_000] {
+            let mut buffer = terms[rank.rank()].to_ne_bytes().repeat(len);
+            rank.all_reduce(&mut buffer, DType::F32, Reduce::Sum).unwrap();
+            assert!(buffer.chunks(4).all(|x| x == expected.to_ne_bytes()), "{len} elements");
+        }
+    };
+    on_ranks(threads(4), |rank| sums(rank));
+    on_ranks(as_processes(4), |rank| sums(rank));
+    on_ranks(reaching(4, 2), |rank| sums(rank));
 }
 
 #[test]
@@ -334,10 +422,14 @@ proptest! {
     #[test]
     fn any_sequence_of_operations_is_right(
         size in 1usize..6,
-        shared_memory: bool,
+        how in 0..3,
         seeds in proptest::collection::vec(any::<u64>(), 1..40),
     ) {
-        let ranks = if shared_memory { as_processes(size) } else { threads(size) };
-        on_ranks(ranks, |rank| seeds.iter().for_each(|seed| random_step(rank, *seed)));
+        let steps = |rank: &mut dyn Communicator| seeds.iter().for_each(|seed| random_step(rank, *seed));
+        match how {
+            0 => on_ranks(threads(size), |rank| steps(rank)),
+            1 => on_ranks(as_processes(size), |rank| steps(rank)),
+            _ => on_ranks(reaching(size, 2), |rank| steps(rank)),
+        }
     }
 }

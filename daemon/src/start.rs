@@ -9,9 +9,9 @@ use crate::modifiers::{self, Costs};
 use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
-use crate::worker::WorkerLink;
 use crate::worker::process::{self, ProcessLink};
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
+use crate::worker::{WorkerLink, reachable_memory};
 use clap::{CommandFactory, Parser};
 use gt_config::{Settings, WorkerKind};
 use gt_cpu::{CpuBackend, CpuOptions};
@@ -231,6 +231,7 @@ fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
     let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / kinds.len();
     let inline_ns_max = if kinds.len() == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
     let rates = (CPU_GFLOPS_PER_THREAD * threads as f64, CPU_GBYTES_PER_S);
+    let among_processes = kinds.contains(&WorkerKind::ProcCpu);
     let mut links: Vec<Box<dyn WorkerLink>> = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
         let info = WorkerInfo {
@@ -242,8 +243,10 @@ fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
         };
         match kind {
             WorkerKind::Cpu => {
-                let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory });
-                links.push(Box::new(ThreadLink::start(backend, index, info, rates, inline_ns_max)?));
+                let reachable = among_processes.then(|| reachable_memory(memory as u64)).flatten();
+                let shared = reachable.as_ref().map(|memory| memory.segment().clone());
+                let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory, shared });
+                links.push(Box::new(ThreadLink::start(backend, index, info, rates, inline_ns_max, reachable)?));
             }
             WorkerKind::ProcCpu => links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), index, info, rates)?)),
         }

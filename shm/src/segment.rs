@@ -147,6 +147,12 @@ impl Segment {
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
     }
 
+    /// Leaves the segment out of core dumps, where it is too large for one. A hint: never fails.
+    pub fn keep_from_core_dumps(&self) {
+        // SAFETY: the range is this mapping; the advice changes no content.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontDump) };
+    }
+
     /// Bytes of memory behind the segment: pages that somebody has touched. 0 if it is detached.
     pub fn resident_bytes(&self) -> u64 {
         const BLOCK_BYTES: u64 = 512;

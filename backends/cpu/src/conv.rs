@@ -576,7 +576,7 @@ mod tests {
                         _ => want[w] += a[y] * b[x],
                     });
                     for level in Level::available() {
-                        let options = CpuOptions { threads: 2, memory_bytes_limit: 64 << 20 };
+                        let options = CpuOptions { threads: 2, memory_bytes_limit: 64 << 20, ..CpuOptions::default() };
                         let mut backend = CpuBackend::at_level(options, level);
                         let (a, b) = (upload(&mut backend, first, dtype, &a), upload(&mut backend, second, dtype, &b));
                         let got =

@@ -4,7 +4,7 @@
 //! `execute` here to the file of its class: `elementwise` over the inner loops of `kernels`, several of them together
 //! in `fused`, `reduce`, `rows`, `matmul`, `index`, `scan`, `sort`, `search`, `create`, `conv` over the inner loops of
 //! `tiles`, `pooling`, and `strided` for copies. Movement makes views and copies nothing. `memory` is the caching
-//! allocator, `pool` the threads.
+//! allocator, over `space` where other processes are to reach tensors, and `pool` the threads.
 
 mod conv;
 mod create;
@@ -23,6 +23,7 @@ mod rows;
 mod scan;
 mod search;
 mod sort;
+mod space;
 mod strided;
 mod tensor;
 mod tiles;
@@ -34,6 +35,7 @@ use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_ele
 use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats, Stage};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
+use gt_shm::Segment;
 use index::{Lookup, Search, Searcher};
 use kernels::{Kernel, Kernels, Level};
 use loops::Loops;
@@ -42,7 +44,7 @@ use memory::Allocator;
 use pool::Pool;
 use reduce::{Reducer, Reduction, split_axes};
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not, stream_bytes};
 
 /// A result takes an operand's memory only if that is at most this many times what it needs.
@@ -65,6 +67,8 @@ pub struct CpuOptions {
     pub threads: usize,
     /// What tensors may hold together, in bytes.
     pub memory_bytes_limit: usize,
+    /// Where tensors lie that other processes are to reach, if there are any. It may be longer than the limit.
+    pub shared: Option<Arc<Segment>>,
 }
 
 impl Default for CpuOptions {
@@ -73,6 +77,7 @@ impl Default for CpuOptions {
         CpuOptions {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             memory_bytes_limit: physical_bytes() / 4 * 3,
+            shared: None,
         }
     }
 }
@@ -107,7 +112,7 @@ impl CpuBackend {
 
     fn at_level(options: CpuOptions, level: Level) -> CpuBackend {
         CpuBackend {
-            allocator: Allocator::new(options.memory_bytes_limit),
+            allocator: Allocator::new(options.memory_bytes_limit, options.shared),
             pool: Pool::new(options.threads),
             kernels: Kernels::of(level),
             level,
@@ -928,10 +933,9 @@ mod tests {
 
     #[test]
     fn all_levels_compute_the_same_bits() {
-        let mut backends: Vec<CpuBackend> = Level::available()
-            .into_iter()
-            .map(|level| CpuBackend::at_level(CpuOptions { threads: 1, memory_bytes_limit: 64 << 20 }, level))
-            .collect();
+        let options = CpuOptions { threads: 1, memory_bytes_limit: 64 << 20, ..CpuOptions::default() };
+        let mut backends: Vec<CpuBackend> =
+            Level::available().into_iter().map(|level| CpuBackend::at_level(options.clone(), level)).collect();
         let elements = if cfg!(miri) { 20 } else { 1111 };
         for row in ROWS {
             for dtype in row.accepts.iter() {

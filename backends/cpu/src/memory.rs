@@ -3,17 +3,24 @@
 //! Sizes are rounded up to classes, eight to a doubling, and a freed block waits in its class's list for the next
 //! tensor of that size: a training step then asks the system for nothing. Blocks of [`MAP_BYTES_MIN`] and more are
 //! mappings of their own, on huge pages, since page faults otherwise cost several times what a kernel does.
+//!
+//! Where other processes are to reach tensors, blocks of [`SHARED_BYTES_MIN`] and more lie in a segment that those have
+//! mapped, as far as there is room.
 
+use crate::space::Space;
 use gt_backend::{ExecError, MemoryStats};
+use gt_shm::Segment;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Every block starts at a multiple of this: a cache line, and the widest vector.
 pub const ALIGN_BYTES: usize = 64;
 /// Blocks from here on are mapped by themselves, on huge pages.
 pub const MAP_BYTES_MIN: usize = 2 << 20;
+/// Blocks from here on others reach, where they are to reach any: sizes of classes are whole pages from here on.
+pub const SHARED_BYTES_MIN: usize = 32 << 10;
 /// Whether pages can be moved from one mapping to another.
 const MOVES_PAGES: bool = cfg!(all(target_os = "linux", not(miri)));
 /// Past this nothing is moved: each huge page that was moved may be a mapping, of which a process may have 65,530.
@@ -23,6 +30,17 @@ const CACHE_SHARE_OF_LIMIT: usize = 4;
 /// Classes up to blocks of 2^51 bytes: more than a shape can name.
 const CLASSES: usize = 360;
 
+/// Where the data of a block lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Behind its header.
+    Behind,
+    /// In a mapping of their own.
+    Mapped,
+    /// In the heap's [`Space`].
+    Shared,
+}
+
 /// One piece of memory and who holds it.
 #[repr(C, align(64))]
 struct Block {
@@ -31,6 +49,7 @@ struct Block {
     /// Valid as long as the block is: the heap outlives its live blocks.
     heap: *const Mutex<Heap>,
     data: *mut u8,
+    place: Place,
     capacity_bytes: usize,
     class: usize,
     /// The next free block of the class; only used under the heap's lock.
@@ -46,6 +65,8 @@ struct Heap {
     live_blocks: usize,
     stats: MemoryStats,
     cached_bytes_max: usize,
+    /// What others reach.
+    space: Option<Space>,
     /// The allocator is gone: the last block to be freed takes the heap with it.
     orphan: bool,
 }
@@ -93,8 +114,8 @@ fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
 }
 
 impl Allocator {
-    /// An allocator whose blocks together hold at most `limit_bytes`.
-    pub fn new(limit_bytes: usize) -> Allocator {
+    /// An allocator whose blocks together hold at most `limit_bytes`; in `shared`, if others are to reach them.
+    pub fn new(limit_bytes: usize, shared: Option<Arc<Segment>>) -> Allocator {
         let heap = Box::new(Mutex::new(Heap {
             free: [ptr::null_mut(); CLASSES],
             asked: [0; CLASSES],
@@ -102,6 +123,7 @@ impl Allocator {
             live_blocks: 0,
             stats: MemoryStats { limit_bytes, ..MemoryStats::default() },
             cached_bytes_max: limit_bytes / CACHE_SHARE_OF_LIMIT,
+            space: shared.map(Space::new),
             orphan: false,
         }));
         Allocator { heap: NonNull::from(Box::leak(heap)) }
@@ -181,10 +203,9 @@ impl Heap {
             return Err(refused);
         };
         self.shrink_cache_to(cached_bytes_max);
-        let fresh = || system_allocate(capacity_bytes);
-        let Some((block, data)) = fresh().or_else(|| {
+        let Some((block, data, place)) = self.fresh(capacity_bytes).or_else(|| {
             self.shrink_cache_to(0);
-            fresh()
+            self.fresh(capacity_bytes)
         }) else {
             return Err(refused);
         };
@@ -192,17 +213,18 @@ impl Heap {
             refs: AtomicUsize::new(1),
             heap: heap.as_ptr(),
             data,
+            place,
             capacity_bytes,
             class,
             next_free: ptr::null_mut(),
         };
-        // SAFETY: `system_allocate` gave room for a header there, that nobody else knows.
+        // SAFETY: `fresh` gave room for a header there, that nobody else knows.
         unsafe { block.as_ptr().write(header) };
         let footprint_bytes = self.stats.used_bytes + self.stats.cached_bytes;
-        let moves = MOVES_PAGES && capacity_bytes >= MAP_BYTES_MIN && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
+        let moves = MOVES_PAGES && place == Place::Mapped && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
         if moves && !self.furnish(data, capacity_bytes) {
             // SAFETY: nobody else knows the block.
-            unsafe { system_free(block.as_ptr()) };
+            unsafe { self.release(block.as_ptr()) };
             return Err(refused);
         }
         self.took(capacity_bytes);
@@ -218,7 +240,8 @@ impl Heap {
         let mut at = 0;
         while at + MAP_BYTES_MIN <= room {
             let stale = (class_of(MAP_BYTES_MIN)..CLASSES)
-                .filter(|class| !self.free[*class].is_null())
+                // SAFETY: a block on a list is the heap's.
+                .filter(|class| unsafe { self.free[*class].as_ref() }.is_some_and(|block| block.place == Place::Mapped))
                 .min_by_key(|class| self.asked[*class]);
             let Some(class) = stale else { return true };
             let block = self.free[class];
@@ -231,14 +254,14 @@ impl Heap {
                 self.stats.cached_bytes -= held;
                 let moved = move_pages((*block).data, data.add(at), wanted.min(held));
                 let Ok(bytes) = moved else {
-                    system_free(block);
+                    self.release(block);
                     return false;
                 };
                 at += bytes;
                 let left = held - bytes;
                 if left < MAP_BYTES_MIN {
                     unmap((*block).data.add(bytes), left);
-                    dealloc(block.cast(), header_layout(held));
+                    dealloc(block.cast(), header_layout(held, Place::Mapped));
                     continue;
                 }
                 // The rest of the block is a smaller block.
@@ -271,46 +294,54 @@ impl Heap {
                 unsafe {
                     self.free[class] = (*block).next_free;
                     self.stats.cached_bytes -= (*block).capacity_bytes;
-                    system_free(block);
+                    self.release(block);
                 }
             }
         }
     }
-}
 
-/// Room for a header and `capacity_bytes` of data, all zeros; small data follow their header.
-fn system_allocate(capacity_bytes: usize) -> Option<(NonNull<Block>, *mut u8)> {
-    let mapped = capacity_bytes >= MAP_BYTES_MIN;
-    let data = if mapped { Some(map(capacity_bytes)?) } else { None };
-    // SAFETY: the layout is not of size 0.
-    let block = unsafe { alloc_zeroed(header_layout(capacity_bytes)) };
-    match (NonNull::new(block.cast::<Block>()), data) {
-        (Some(header), Some(data)) => Some((header, data)),
-        // SAFETY: the layout has `capacity_bytes` after the header.
-        (Some(header), None) => Some((header, unsafe { block.add(size_of::<Block>()) })),
-        (None, Some(data)) => {
-            unmap(data, capacity_bytes);
-            None
+    /// Room for a header and `capacity_bytes` of data, all zeros; small data follow their header.
+    fn fresh(&mut self, capacity_bytes: usize) -> Option<(NonNull<Block>, *mut u8, Place)> {
+        let align = if capacity_bytes < MAP_BYTES_MIN { SHARED_BYTES_MIN } else { MAP_BYTES_MIN };
+        let space = self.space.as_mut().filter(|_| capacity_bytes >= SHARED_BYTES_MIN);
+        let (data, place) = match space.and_then(|space| space.take(capacity_bytes, align)) {
+            Some(data) => (data, Place::Shared),
+            None if capacity_bytes >= MAP_BYTES_MIN => (map(capacity_bytes)?, Place::Mapped),
+            None => (ptr::null_mut(), Place::Behind),
+        };
+        // SAFETY: the layout is not of size 0.
+        let block = unsafe { alloc_zeroed(header_layout(capacity_bytes, place)) };
+        let Some(header) = NonNull::new(block.cast::<Block>()) else {
+            self.release_data(data, capacity_bytes, place);
+            return None;
+        };
+        // SAFETY: the layout has `capacity_bytes` after the header of a block without data elsewhere.
+        let data = if place == Place::Behind { unsafe { block.add(size_of::<Block>()) } } else { data };
+        Some((header, data, place))
+    }
+
+    fn release_data(&mut self, data: *mut u8, capacity_bytes: usize, place: Place) {
+        match (place, &mut self.space) {
+            (Place::Mapped, _) => unmap(data, capacity_bytes),
+            (Place::Shared, Some(space)) => space.give(data, capacity_bytes),
+            _ => (),
         }
-        (None, None) => None,
+    }
+
+    /// # Safety
+    /// The block came from [`Heap::fresh`] and is not used again.
+    unsafe fn release(&mut self, block: *mut Block) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Block { data, capacity_bytes, place, .. } = *block;
+            self.release_data(data, capacity_bytes, place);
+            dealloc(block.cast(), header_layout(capacity_bytes, place));
+        }
     }
 }
 
-/// # Safety
-/// The block came from [`system_allocate`] and is not used again.
-unsafe fn system_free(block: *mut Block) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let capacity_bytes = (*block).capacity_bytes;
-        if capacity_bytes >= MAP_BYTES_MIN {
-            unmap((*block).data, capacity_bytes);
-        }
-        dealloc(block.cast(), header_layout(capacity_bytes));
-    }
-}
-
-fn header_layout(capacity_bytes: usize) -> Layout {
-    let data = if capacity_bytes >= MAP_BYTES_MIN { 0 } else { capacity_bytes };
+fn header_layout(capacity_bytes: usize, place: Place) -> Layout {
+    let data = if place == Place::Behind { capacity_bytes } else { 0 };
     // SAFETY: the alignment is a power of two and the size is far from overflow.
     unsafe { Layout::from_size_align_unchecked(size_of::<Block>() + data, ALIGN_BYTES) }
 }
@@ -461,13 +492,12 @@ impl Drop for Buffer {
         locked.stats.used_bytes -= capacity_bytes;
         if locked.orphan {
             let last = locked.live_blocks == 0;
+            // SAFETY: the block is on no list.
+            unsafe { locked.release(block) };
             drop(locked);
-            // SAFETY: the block is on no list; the last one takes the heap, which its allocator left to it.
-            unsafe {
-                system_free(block);
-                if last {
-                    drop(Box::from_raw(heap.cast_mut()));
-                }
+            if last {
+                // SAFETY: the last block takes the heap, which its allocator left to it.
+                drop(unsafe { Box::from_raw(heap.cast_mut()) });
             }
             return;
         }
@@ -503,7 +533,7 @@ mod tests {
 
     #[test]
     fn a_freed_block_serves_the_next_tensor_of_its_size() {
-        let allocator = Allocator::new(1 << 20);
+        let allocator = Allocator::new(1 << 20, None);
         let first = allocator.allocate(1000).unwrap();
         let place = first.as_ptr();
         assert_eq!(place.align_offset(ALIGN_BYTES), 0);
@@ -522,7 +552,7 @@ mod tests {
 
     #[test]
     fn the_limit_counts_the_cache_but_gives_it_up_first() {
-        let allocator = Allocator::new(64 << 10);
+        let allocator = Allocator::new(64 << 10, None);
         drop(allocator.allocate(16 << 10).unwrap());
         let most = allocator.allocate(50 << 10).unwrap();
         assert_eq!(allocator.stats().cached_bytes, 0);
@@ -534,7 +564,7 @@ mod tests {
 
     #[test]
     fn large_blocks_are_writable_to_the_end_and_the_cache_is_bounded() {
-        let allocator = Allocator::new(32 << 20);
+        let allocator = Allocator::new(32 << 20, None);
         let blocks: Vec<Buffer> = (1..4).map(|i| allocator.allocate(i * MAP_BYTES_MIN + 5).unwrap()).collect();
         for block in &blocks {
             // SAFETY: within the block, which is ours.
@@ -547,7 +577,7 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
     fn the_pages_of_free_blocks_serve_blocks_of_other_sizes() {
-        let allocator = Allocator::new(256 << 20);
+        let allocator = Allocator::new(256 << 20, None);
         let mut most = 0;
         for megabytes in [3, 10, 4, 25, 2, 7, 40, 5] {
             let blocks: Vec<Buffer> = (0..2).map(|_| allocator.allocate(megabytes << 20).unwrap()).collect();
@@ -567,8 +597,34 @@ mod tests {
     }
 
     #[test]
+    #[cfg(not(miri))]
+    fn blocks_lie_in_a_segment_as_long_as_there_is_room() {
+        let access = gt_shm::Access::ReadWrite;
+        let segment = Arc::new(Segment::create("test", 8 << 20, access, access).unwrap());
+        let allocator = Allocator::new(64 << 20, Some(segment.clone()));
+        let shared = |block: &Buffer| block.as_ptr().addr().wrapping_sub(segment.as_ptr().addr()) < segment.len();
+        let blocks: Vec<Buffer> =
+            [100, SHARED_BYTES_MIN, 5 << 20, 5 << 20].map(|bytes| allocator.allocate(bytes).unwrap()).into();
+        assert_eq!(blocks.iter().map(shared).collect::<Vec<_>>(), [false, true, true, false]);
+        for block in &blocks {
+            // SAFETY: within the block, which is ours.
+            unsafe { block.as_ptr().write_bytes(1, block.capacity_bytes()) };
+        }
+        let mapped = blocks[3].as_ptr();
+        drop(blocks);
+        assert_ne!(segment.resident_bytes(), 0);
+        allocator.trim();
+        assert_eq!(segment.resident_bytes(), 0);
+        let again = allocator.allocate(6 << 20).unwrap();
+        assert!(shared(&again) && again.as_ptr() != mapped);
+        drop(allocator);
+        drop(again);
+        assert_eq!(Arc::strong_count(&segment), 1);
+    }
+
+    #[test]
     fn a_buffer_may_outlive_its_allocator_on_another_thread() {
-        let allocator = Allocator::new(1 << 20);
+        let allocator = Allocator::new(1 << 20, None);
         let (one, two) = (allocator.allocate(10).unwrap(), allocator.allocate(MAP_BYTES_MIN / 4).unwrap());
         let also_one = one.clone();
         assert!(!one.is_unique() && two.is_unique());

@@ -4,7 +4,7 @@ use gt_backend::conformance::MEMORY_BYTES;
 use gt_cpu::{CpuBackend, CpuOptions};
 
 fn backend(threads: usize) -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads, memory_bytes_limit: MEMORY_BYTES })
+    CpuBackend::new(CpuOptions { threads, memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() })
 }
 
 mod one_thread {

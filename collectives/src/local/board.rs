@@ -7,7 +7,7 @@ use super::channel::{CHANNEL_SLOT_BYTES, CHANNEL_SLOTS, Channel};
 use crate::call::Call;
 use crate::copy::copy;
 use crate::error::{CollectiveError, Result};
-use crate::signal::Gate;
+use crate::signal::{Gate, Signal};
 use gt_shm::{Access, LINE_BYTES, Segment};
 use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ pub const RANKS_MAX: usize = 64;
 /// What the segments of groups are called in `/proc`.
 const NAME: &str = "gt-collective";
 /// Says that a segment is one of ours, and in which layout.
-const MAGIC: u64 = 0x6774_636f_6c6c_0001;
+const MAGIC: u64 = 0x6774_636f_6c6c_0002;
 /// Bytes between parts that lie in pages of their own.
 const PAGE_BYTES: usize = gt_shm::segment::PAGE_BYTES;
 
@@ -44,10 +44,17 @@ struct Head {
 /// In the place of a process: the rank has left, and its process may end.
 pub const LEFT: u32 = u32::MAX;
 
-/// A rank's place: the process that has taken it, 0 before, [`LEFT`] after.
+/// A rank's place.
 #[repr(C, align(128))]
 pub struct Seat {
+    /// The process that has taken it, 0 before, [`LEFT`] after.
     pub pid: AtomicU32,
+    /// Whether it reaches the memory of every rank, and can tell when one dies.
+    pub reaches: AtomicU32,
+    /// Which memory the others reach of it; 0 if none.
+    pub memory: AtomicU64,
+    /// How often it was done with the others' buffers. Aborted once it is known to be dead.
+    pub done: Signal,
 }
 
 /// What a rank is about to do, for the others to compare with.
@@ -55,11 +62,15 @@ pub struct Seat {
 pub struct Notice {
     /// [`Call::encode`].
     pub call: AtomicU64,
-    /// Where its bytes are, for ranks in the same process.
-    pub input: AtomicPtr<u8>,
-    /// Where its result goes, for ranks in the same process.
-    pub output: AtomicPtr<u8>,
+    /// Where its part is that the others reach: its address for ranks in the same process, for others where in the
+    /// rank's memory; [`NOWHERE`] if they do not.
+    pub offered: AtomicPtr<u8>,
+    /// Bytes of it.
+    pub bytes: AtomicU64,
 }
+
+/// In the place of an address: the others do not reach it.
+pub const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(usize::MAX);
 
 // SAFETY: atomics and padding only.
 unsafe impl Shared for Head {}
@@ -97,7 +108,6 @@ unsafe impl Sync for Board {}
 #[derive(Clone, Copy)]
 struct Places {
     enter: usize,
-    leave: usize,
     seats: usize,
     notices: usize,
     counts: usize,
@@ -119,7 +129,6 @@ impl Places {
         let _head = place(1, size_of::<Head>(), LINE_BYTES);
         let places = Places {
             enter: place(1, size_of::<Gate>(), LINE_BYTES),
-            leave: place(1, size_of::<Gate>(), LINE_BYTES),
             seats: place(ranks, size_of::<Seat>(), LINE_BYTES),
             notices: place(2 * ranks, size_of::<Notice>(), LINE_BYTES),
             counts: place(2 * ranks, counts_bytes(ranks), LINE_BYTES),
@@ -236,11 +245,6 @@ impl Board {
     /// Where ranks meet to compare what they are about to do, and between the chunks of a stream.
     pub fn enter(&self) -> &Gate {
         self.at(self.places.enter, 0)
-    }
-
-    /// Where threads wait until all are done with each other's buffers. Never aborted.
-    pub fn leave(&self) -> &Gate {
-        self.at(self.places.leave, 0)
     }
 
     /// Why the group is broken.

@@ -1,4 +1,8 @@
-//! Ranks that are threads: each works on the others' buffers where they are.
+//! Ranks that reach each other's buffers: each works on them where they are.
+//!
+//! Between the gate at which they agree and the last one's leaving, a rank neither waits for another nor fails, so that
+//! nobody returns to its caller while another may be at its buffers. Only a process that dies in between leaves
+//! without saying so: it touches nothing any more.
 
 use super::{LocalCommunicator, PIECE_ALIGN};
 use crate::Operation;
@@ -9,15 +13,14 @@ use crate::reduce::reduce;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Passes the second gate when the work between the gates is done, or has panicked: no rank returns to its caller while
-/// another may be at its buffers.
-struct Leave<'a>(&'a super::Group);
+/// Leaves when the work is done, or has panicked.
+struct Leave<'a>(&'a LocalCommunicator);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        let ranks = self.0.board.ranks() as u32;
-        // Nobody aborts this gate.
-        let _ = self.0.board.leave().pass(ranks, &self.0.unwatched());
+        self.0.group.say_done(self.0.rank);
+        // Who has died is looked at again by whoever can tell of it.
+        let _ = self.0.group.wait_for_all(self.0.left);
     }
 }
 
@@ -30,45 +33,44 @@ pub fn share(elements: usize, element_bytes: usize, ranks: usize, rank: usize) -
 }
 
 impl LocalCommunicator {
-    pub(super) fn exchange_direct(&mut self, exchange: Exchange<'_>) -> Result<()> {
-        let Exchange { call, offer, takes, .. } = exchange;
+    /// Carries out a call that all ranks announced at gate number `turn`. `offered` is where each rank's part of it is:
+    /// what it combines in an all-reduce, otherwise what it gives. `output` is this rank's.
+    pub(super) fn exchange_direct(
+        &mut self,
+        exchange: &Exchange<'_>,
+        output: *mut u8,
+        offered: &[*mut u8],
+        turn: u32,
+    ) -> Result<()> {
+        let (call, takes) = (exchange.call, exchange.takes);
         let (rank, size, element) = (self.rank, self.ranks(), call.dtype.size());
-        // From here on the buffer is only reached by this address, here and by the other ranks.
-        let output = exchange.output.as_mut_ptr();
-        self.announce(&exchange, output);
-        let turn = self.turn;
-        self.pass(call.operation)?;
-        self.compare(call, turn)?;
-        if call.operation == Operation::Barrier {
-            return Ok(());
-        }
+        self.left = self.left.wrapping_add(1);
+        let leave = Leave(self);
         let board = &self.group.board;
-        let _leave = Leave(&self.group);
-        let input = |peer: usize| board.notice(turn, peer).input.load(Relaxed).cast_const();
-        // Where in the input of `peer` this rank's piece begins.
-        let offset = |peer: usize| match offer {
+        // Where in what `peer` gives this rank's piece begins.
+        let offset = |peer: usize| match exchange.offer {
             Offer::Same => 0,
             Offer::Pieces => {
                 (0..rank).map(|before| board.gives(turn, peer, before).load(Relaxed) as usize).sum::<usize>() * element
             }
         };
+        let piece = |peer: usize| offered[peer].wrapping_add(offset(peer)).cast_const();
         match call.reduce {
             Some(how) if call.operation == Operation::AllReduce => {
                 let share = share(takes[rank], element, size, rank);
                 let start = share.start * element;
-                let buffers = (0..size).map(|peer| board.notice(turn, peer).output.load(Relaxed));
-                let buffers: Vec<*mut u8> = buffers.map(|buffer| buffer.wrapping_add(start)).collect();
+                let buffers: Vec<*mut u8> = offered.iter().map(|buffer| buffer.wrapping_add(start)).collect();
                 let sources: Vec<*const u8> = buffers.iter().map(|buffer| buffer.cast_const()).collect();
-                // SAFETY: all ranks have said that their buffers have as many elements, and wait for the second gate
+                // SAFETY: all ranks have said that their buffers have as many elements, and wait for all to leave
                 // before they touch them again; this share of each is this rank's alone. Buffers are borrowed mutably
                 // by their callers, so no two overlap.
                 unsafe { reduce(call.dtype, how, &sources, &buffers, share.len()) };
             }
             Some(how) => {
-                let sources: Vec<*const u8> = (0..size).map(|peer| input(peer).wrapping_add(offset(peer))).collect();
+                let sources: Vec<*const u8> = (0..size).map(piece).collect();
                 // SAFETY: `compare` found that each rank gives as many elements as this one takes, and each checked
-                // that its input holds what it gives; inputs stay borrowed, and nobody writes them, until the second
-                // gate. The output was borrowed mutably and holds what is taken.
+                // that its input holds what it gives; inputs stay borrowed, and nobody writes them, until all have
+                // left. The output was borrowed mutably and holds what is taken.
                 unsafe { reduce(call.dtype, how, &sources, &[output], takes[rank]) };
             }
             None => {
@@ -76,13 +78,13 @@ impl LocalCommunicator {
                 let whole = takes.iter().sum::<usize>() * element;
                 for peer in (0..size).map(|i| (rank + i) % size) {
                     let to = takes[..peer].iter().sum::<usize>() * element;
-                    let bytes = takes[peer] * element;
                     // SAFETY: as above; the output holds all that is taken, piece behind piece.
-                    unsafe { copy(input(peer).wrapping_add(offset(peer)), output.wrapping_add(to), bytes, whole) };
+                    unsafe { copy(piece(peer), output.wrapping_add(to), takes[peer] * element, whole) };
                 }
             }
         }
-        Ok(())
+        drop(leave);
+        self.group.wait_for_all(self.left).map_err(|_| self.group.broken(call.operation, rank))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::board::Board;
 use crate::Operation;
 use crate::error::CollectiveError;
-use crate::signal::Kernel;
+use crate::signal::{Aborted, Kernel, reached};
 use gt_shm::futex;
 use gt_shm::sync::AtomicU32;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -118,10 +118,42 @@ impl Group {
         Unwatched(self.spinning)
     }
 
-    /// The first rank whose process is no more.
-    pub fn dead_rank(&self) -> Option<usize> {
+    /// `rank` does not touch the others' buffers any more, until all have said so.
+    pub fn say_done(&self, rank: usize) {
+        self.board.seat(rank).done.advance(&self.unwatched());
+    }
+
+    /// Waits until every rank has said `count` times that it is done, or has died.
+    ///
+    /// # Errors
+    /// [`Aborted`] if one has died.
+    pub fn wait_for_all(&self, count: u32) -> Result<(), Aborted> {
+        let kernel = Parting(self);
+        let waits =
+            (0..self.board.ranks()).map(|rank| self.board.seat(rank).done.wait(&kernel, |done| reached(done, count)));
+        waits.fold(Ok(()), Result::and)
+    }
+
+    /// Breaks the group up if a rank has died: nobody waits for it any more.
+    pub fn bury(&self) {
+        for rank in self.dead_ranks() {
+            self.break_up(Reason::Died, rank);
+            self.board.seat(rank).done.abort(&self.unwatched());
+        }
+    }
+
+    /// Whether the end of every rank's process would be noticed.
+    pub fn watches_all(&self) -> bool {
+        // Looks for the first time at all of them.
+        let lives = self.dead_ranks().is_empty();
+        lives && self.processes.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_some)
+    }
+
+    /// The ranks whose process is no more.
+    pub fn dead_ranks(&self) -> Vec<usize> {
+        let mut dead = Vec::new();
         if self.direct {
-            return None;
+            return dead;
         }
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         for (rank, process) in processes.iter_mut().enumerate() {
@@ -131,7 +163,10 @@ impl Group {
             if process.is_none() {
                 match pidfd_open(pid, PidfdFlags::empty()) {
                     Ok(fd) => *process = Some(fd),
-                    Err(Errno::SRCH) => return Some(rank),
+                    Err(Errno::SRCH) => {
+                        dead.push(rank);
+                        continue;
+                    }
                     // Out of descriptors, or a sandbox: then patience has to do.
                     Err(_) => continue,
                 }
@@ -139,10 +174,10 @@ impl Group {
             let Some(fd) = process else { continue };
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             if poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).is_ok_and(|count| count > 0) {
-                return Some(rank);
+                dead.push(rank);
             }
         }
-        None
+        dead
     }
 }
 
@@ -174,10 +209,26 @@ impl Kernel for Watch<'_> {
             self.group.break_up(Reason::TimedOut, self.rank);
         } else if now - looked >= TICK {
             self.looked.set(Some(now));
-            if let Some(dead) = self.group.dead_rank() {
-                self.group.break_up(Reason::Died, dead);
-            }
+            self.group.bury();
         }
+    }
+}
+
+/// Waiting until others are done with this rank's buffers, as long as they live.
+struct Parting<'a>(&'a Group);
+
+impl Kernel for Parting<'_> {
+    fn spins(&self, spins: u32) -> bool {
+        self.0.spinning.goes_on(spins)
+    }
+    fn sleep(&self, word: &AtomicU32, expected: u32) {
+        futex::wait(word, expected, Some(TICK));
+    }
+    fn wake(&self, word: &AtomicU32) {
+        futex::wake(word, u32::MAX);
+    }
+    fn look_around(&self) {
+        self.0.bury();
     }
 }
 

@@ -1,16 +1,15 @@
 //! Groups whose ranks are threads of one process, or processes of one machine.
 //!
-//! Threads read each other's buffers where they are ([`direct`]): each rank reduces its share of the elements out of
-//! all buffers and writes the result to all of them, so that memory is read once and written once. Processes lay chunks
-//! out in slots of shared memory that stay in the caches ([`staged`]). Both first compare what they are about to do.
-//!
-//! The memory of an aborted group of threads is safe: ranks that have passed the first gate of a call neither wait nor
-//! fail until they have passed the second, so nobody leaves while another may touch its buffers.
+//! Threads reach each other's buffers where they are ([`direct`]): each rank reduces its share of the elements out of
+//! all buffers and writes the result to all of them, so that memory is read once and written once. Processes do the
+//! same where the buffers lie in [`Memory`] that all have mapped; otherwise they lay chunks out in slots of shared
+//! memory that stay in the caches ([`staged`]). All first compare what they are about to do.
 
 mod board;
 mod channel;
 mod direct;
 mod group;
+mod memory;
 mod staged;
 
 use crate::call::Call;
@@ -18,11 +17,12 @@ use crate::error::{CollectiveError, Result};
 use crate::exchange::{Engine, Exchange, Side, compare};
 use crate::{AbortHandle, CommStats, Operation};
 pub use board::RANKS_MAX;
-use board::{Board, LEFT};
+use board::{Board, LEFT, NOWHERE};
 use channel::Progress;
 pub use group::PATIENCE_DEFAULT;
 use group::{Group, Reason};
 use gt_ops::DType;
+pub use memory::Memory;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -120,6 +120,10 @@ pub struct LocalCommunicator {
     rank: usize,
     /// Gates passed, which all ranks of a group of processes count alike.
     turn: u32,
+    /// How often it was done with the others' buffers.
+    left: u32,
+    /// What the ranks reach of each other; nothing unless it is all.
+    memories: Vec<Arc<Memory>>,
     sending: Vec<Progress>,
     receiving: Vec<Progress>,
     stats: CommStats,
@@ -134,6 +138,8 @@ impl LocalCommunicator {
             group,
             rank,
             turn: 0,
+            left: 0,
+            memories: Vec::new(),
             sending: vec![Progress::default(); size],
             receiving: vec![Progress::default(); size],
             stats: CommStats::default(),
@@ -147,6 +153,20 @@ impl LocalCommunicator {
     /// [`CollectiveError::Setup`] if the descriptor is none of a group, if there is no such rank or somebody has taken
     /// it; or why the group broke before it was complete.
     pub fn join(fd: OwnedFd, rank: usize, patience: Duration) -> Result<LocalCommunicator> {
+        LocalCommunicator::join_sharing(fd, rank, patience, Vec::new())
+    }
+
+    /// As [`LocalCommunicator::join`]. `memories` are those of the ranks, this one among them: buffers that lie in them
+    /// are not copied. If one rank does not know them all, all are as if they knew none.
+    ///
+    /// # Errors
+    /// As [`LocalCommunicator::join`].
+    pub fn join_sharing(
+        fd: OwnedFd,
+        rank: usize,
+        patience: Duration,
+        memories: Vec<Arc<Memory>>,
+    ) -> Result<LocalCommunicator> {
         let board = Board::open(fd)?;
         let what = format!("join a group as rank {rank}");
         if rank >= board.ranks() {
@@ -157,13 +177,28 @@ impl LocalCommunicator {
             let who = if taken == LEFT { "it has left".to_owned() } else { format!("process {taken} is that rank") };
             return Err(CollectiveError::setup(what, format!("{who} already")));
         }
+        let own = memories.get(rank).map_or(0, |memory| memory.id());
+        board.seat(rank).memory.store(own, Relaxed);
         let mut rank = LocalCommunicator::new(Arc::new(Group::new(board, false, patience)), rank);
         rank.pass(Operation::Barrier)?;
         // All are here: whoever dies from now on is known by a descriptor that names no other process.
-        if let Some(dead) = rank.group.dead_rank() {
-            rank.group.break_up(Reason::Died, dead);
-        }
+        rank.group.bury();
+        rank.share(memories)?;
         Ok(rank)
+    }
+
+    /// Finds out whether all ranks reach each other's memory.
+    fn share(&mut self, memories: Vec<Arc<Memory>>) -> Result<()> {
+        let (board, ranks) = (&self.group.board, self.ranks());
+        let known =
+            |rank: usize| memories[rank].id() != 0 && memories[rank].id() == board.seat(rank).memory.load(Relaxed);
+        let reaches = memories.len() == ranks && (0..ranks).all(known) && self.group.watches_all();
+        board.seat(self.rank).reaches.store(reaches.into(), Relaxed);
+        self.pass(Operation::Barrier)?;
+        if (0..ranks).all(|rank| self.group.board.seat(rank).reaches.load(Relaxed) != 0) {
+            self.memories = memories;
+        }
+        Ok(())
     }
 
     /// Waits for all ranks.
@@ -175,19 +210,38 @@ impl LocalCommunicator {
         Ok(())
     }
 
-    /// Tells the others what this rank is about to do; they look after the next gate.
-    fn announce(&self, exchange: &Exchange<'_>, output: *mut u8) {
+    /// Tells the others what this rank is about to do, and where they reach what it offers; they look after the next
+    /// gate.
+    fn announce(&self, exchange: &Exchange<'_>, offered: *mut u8, bytes: usize) {
         let board = &self.group.board;
         let notice = board.notice(self.turn, self.rank);
         notice.call.store(exchange.call.encode(), Relaxed);
-        if self.group.direct {
-            notice.input.store(exchange.input.as_ptr().cast_mut(), Relaxed);
-            notice.output.store(output, Relaxed);
-        }
+        notice.offered.store(offered, Relaxed);
+        notice.bytes.store(bytes as u64, Relaxed);
         for peer in 0..self.ranks() {
             board.gives(self.turn, self.rank, peer).store(exchange.gives[peer] as u64, Relaxed);
             board.takes(self.turn, self.rank, peer).store(exchange.takes[peer] as u64, Relaxed);
         }
+    }
+
+    /// What the others reach bytes of this rank by, if they do.
+    fn reach(&self, start: *mut u8, bytes: usize) -> Option<*mut u8> {
+        if self.group.direct {
+            return Some(start);
+        }
+        let memory = self.memories.get(self.rank)?;
+        let offset = if bytes == 0 { Some(0) } else { memory.offset_of(start, bytes) };
+        offset.map(std::ptr::without_provenance_mut)
+    }
+
+    /// Where this rank finds what `peer` offered at gate number `turn`. All ranks find it, or none does.
+    fn offered(&self, turn: u32, peer: usize) -> Option<*mut u8> {
+        let notice = self.group.board.notice(turn, peer);
+        let offered = notice.offered.load(Relaxed);
+        if self.group.direct {
+            return Some(offered);
+        }
+        self.memories.get(peer)?.at(offered.addr(), notice.bytes.load(Relaxed) as usize)
     }
 
     /// Compares what all ranks announced before gate number `turn`.
@@ -214,11 +268,33 @@ impl Engine for LocalCommunicator {
     }
 
     fn exchange(&mut self, exchange: Exchange<'_>) -> Result<()> {
-        if self.group.direct { self.exchange_direct(exchange) } else { self.exchange_staged(exchange) }
+        let (call, turn) = (exchange.call, self.turn);
+        // Where the ranks reach each other's buffers, this one's is only reached by this address, here and by them.
+        let output = exchange.output.as_mut_ptr();
+        let (start, bytes) = match call.operation {
+            Operation::AllReduce => (output, exchange.output.len()),
+            _ => (exchange.input.as_ptr().cast_mut(), exchange.input.len()),
+        };
+        let reach = self.reach(start, bytes);
+        self.announce(&exchange, reach.unwrap_or(NOWHERE), bytes);
+        if reach.is_none() {
+            self.lay_out(&exchange, 0);
+        }
+        self.pass(call.operation)?;
+        self.compare(call, turn)?;
+        if call.operation == Operation::Barrier {
+            return Ok(());
+        }
+        let offered: Vec<*mut u8> = (0..self.ranks()).filter_map(|peer| self.offered(turn, peer)).collect();
+        if offered.len() == self.ranks() {
+            return self.exchange_direct(&exchange, output, &offered, turn);
+        }
+        // Where some have laid out their part and some have not, all begin again.
+        self.exchange_staged(exchange, turn, offered.is_empty())
     }
 
     fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()> {
-        self.announce(&exchange, std::ptr::null_mut());
+        self.announce(&exchange, NOWHERE, 0);
         self.pass(exchange.call.operation)
     }
 
@@ -319,9 +395,9 @@ mod tests {
         // A process that has ended: after Linux's largest number of one.
         rank.group.board.seat(0).pid.store(1 << 22, Relaxed);
         let seen_by_others = Group::new(Board::open(fd()).unwrap(), false, PATIENCE_DEFAULT);
-        assert_eq!(seen_by_others.dead_rank(), Some(0));
+        assert_eq!(seen_by_others.dead_ranks(), [0]);
         drop(rank);
-        assert_eq!(seen_by_others.dead_rank(), None);
+        assert_eq!(seen_by_others.dead_ranks(), [0; 0]);
         let error = LocalCommunicator::join(fd(), 0, PATIENCE_DEFAULT).unwrap_err();
         assert_eq!(error.to_string(), "cannot join a group as rank 0: it has left already");
     }

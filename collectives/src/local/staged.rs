@@ -1,4 +1,4 @@
-//! Ranks that are processes: chunks travel through slots of shared memory, one gate a chunk.
+//! Ranks that do not reach each other's buffers: chunks travel through slots of shared memory, one gate a chunk.
 //!
 //! In each round a rank fills its slot, passes the gate, and takes from the slots of the others; since there are two of
 //! each slot, it fills the next one while others still take. An all-reduce has a second step in the same rounds: after
@@ -10,7 +10,7 @@ use crate::Operation;
 use crate::copy::copy;
 use crate::error::Result;
 use crate::exchange::{Engine, Exchange, Offer};
-use crate::reduce::{Reduce, reduce};
+use crate::reduce::reduce;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,123 +20,158 @@ fn chunk_of(len: usize, chunk: usize, round: usize) -> Range<usize> {
     start..(start + chunk).min(len)
 }
 
+fn is_all_reduce(exchange: &Exchange<'_>) -> bool {
+    exchange.call.operation == Operation::AllReduce
+}
+
+/// Where in a buffer of pieces of so many elements the one of `peer` begins.
+fn start_of(counts: &[usize], peer: usize, element: usize) -> usize {
+    counts[..peer].iter().sum::<usize>() * element
+}
+
 impl LocalCommunicator {
-    pub(super) fn exchange_staged(&mut self, exchange: Exchange<'_>) -> Result<()> {
-        match exchange.call.reduce {
-            Some(how) if exchange.call.operation == Operation::AllReduce => self.all_reduce_staged(exchange, how),
-            _ => self.pieces_staged(exchange),
+    /// Bytes of a piece that travel in a round.
+    fn chunk(&self, exchange: &Exchange<'_>) -> usize {
+        let slot_bytes = self.group.board.slot_bytes();
+        match exchange.offer {
+            Offer::Same => slot_bytes,
+            Offer::Pieces => slot_bytes / self.ranks(),
         }
     }
 
-    fn pieces_staged(&mut self, exchange: Exchange<'_>) -> Result<()> {
+    /// The bytes of an all-reduce's buffer that rank `peer` reduces in a round.
+    fn share_of(&self, exchange: &Exchange<'_>, peer: usize, round: usize) -> Range<usize> {
+        let element = exchange.call.dtype.size();
+        let whole = chunk_of(exchange.output.len(), self.chunk(exchange), round);
+        let share = share(whole.len() / element, element, self.ranks(), peer);
+        whole.start + share.start * element..whole.start + share.end * element
+    }
+
+    /// The other ranks, each rank's in another order, so that not all are at one rank's memory at once.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.rank, self.ranks());
-        let call = exchange.call;
-        let element = call.dtype.size();
-        self.announce(&exchange, std::ptr::null_mut());
-        let Exchange { offer, input, output, gives, takes, .. } = exchange;
-        // Bytes of a piece that a rank lays out for another in a round, and the distance between such pieces.
-        let (chunk, stride) = match offer {
-            Offer::Same => (self.group.board.slot_bytes(), 0),
-            Offer::Pieces => (self.group.board.slot_bytes() / size, self.group.board.slot_bytes() / size),
-        };
-        let start_of = |counts: &[usize], peer: usize| counts[..peer].iter().sum::<usize>() * element;
-        let whole = output.len();
-        let (mut round, mut rounds) = (0, 1);
-        while round < rounds {
-            let turn = self.turn;
-            let stage = self.group.board.stage(turn, rank);
-            match offer {
-                Offer::Same if size > 1 => stage.put(0, &input[chunk_of(input.len(), chunk, round)]),
-                Offer::Same => (),
-                Offer::Pieces => {
-                    for peer in (0..size).filter(|peer| *peer != rank) {
-                        let piece = &input[start_of(gives, peer)..][..gives[peer] * element];
-                        stage.put(peer * stride, &piece[chunk_of(piece.len(), chunk, round)]);
-                    }
+        (1..size).map(move |i| (rank + i) % size)
+    }
+
+    /// Fills this rank's slot for the next gate.
+    pub(super) fn lay_out(&self, exchange: &Exchange<'_>, round: usize) {
+        let (element, stage) = (exchange.call.dtype.size(), self.group.board.stage(self.turn, self.rank));
+        let chunk = self.chunk(exchange);
+        match exchange.offer {
+            _ if is_all_reduce(exchange) => {
+                for peer in self.others() {
+                    stage.put(peer * (chunk / self.ranks()), &exchange.output[self.share_of(exchange, peer, round)]);
                 }
             }
-            self.pass(call.operation)?;
-            let board = &self.group.board;
-            if round == 0 {
-                self.compare(call, turn)?;
-                let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
-                // A copy of a rank's own piece needs no round.
-                let pieces = pairs.filter(|(from, to)| from != to || call.reduce.is_some());
-                let most = pieces.map(|(from, to)| board.gives(turn, from, to).load(Relaxed) as usize).max();
-                rounds = (most.unwrap_or(0) * element).div_ceil(chunk).max(1);
+            Offer::Same if self.ranks() > 1 => {
+                stage.put(0, &exchange.input[chunk_of(exchange.input.len(), chunk, round)]);
             }
-            if let Some(how) = call.reduce {
-                let part = chunk_of(takes[rank] * element, chunk, round);
-                let own = input[start_of(gives, rank)..][part.clone()].as_ptr();
-                let others = |peer| board.stage(turn, peer).at(rank * stride, part.len()).cast_const();
-                let sources: Vec<_> = (0..size).map(|peer| if peer == rank { own } else { others(peer) }).collect();
-                let to = &mut output[part.clone()];
-                // SAFETY: all are as long as the part. The stages were written before the gate and stay until the next
-                // but one; input and output are this call's, and apart.
-                unsafe { reduce(call.dtype, how, &sources, &[to.as_mut_ptr()], part.len() / element) };
+            Offer::Same => (),
+            Offer::Pieces => {
+                for peer in self.others() {
+                    let start = start_of(exchange.gives, peer, element);
+                    let piece = &exchange.input[start..][..exchange.gives[peer] * element];
+                    stage.put(peer * chunk, &piece[chunk_of(piece.len(), chunk, round)]);
+                }
+            }
+        }
+    }
+
+    /// How many rounds a call takes that all ranks announced at gate number `announced`.
+    fn rounds(&self, exchange: &Exchange<'_>, announced: u32) -> usize {
+        let (size, chunk) = (self.ranks(), self.chunk(exchange));
+        if is_all_reduce(exchange) {
+            let rounds = exchange.output.len().div_ceil(chunk);
+            return rounds + usize::from(rounds > 0);
+        }
+        let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
+        // A copy of a rank's own piece needs no round.
+        let pieces = pairs.filter(|(from, to)| from != to || exchange.call.reduce.is_some());
+        let most = pieces.map(|(from, to)| self.group.board.gives(announced, from, to).load(Relaxed) as usize).max();
+        (most.unwrap_or(0) * exchange.call.dtype.size()).div_ceil(chunk)
+    }
+
+    /// Carries out a call that all ranks announced at gate number `announced`. The slots may have been filled before
+    /// that gate.
+    pub(super) fn exchange_staged(
+        &mut self,
+        mut exchange: Exchange<'_>,
+        announced: u32,
+        mut laid_out: bool,
+    ) -> Result<()> {
+        let rounds = self.rounds(&exchange, announced);
+        self.take_own(&mut exchange);
+        for round in 0..rounds {
+            if !std::mem::take(&mut laid_out) {
+                self.lay_out(&exchange, round);
+                self.pass(exchange.call.operation)?;
+            }
+            if is_all_reduce(&exchange) {
+                self.all_reduce_round(&mut exchange, round);
             } else {
-                for peer in (0..size).map(|i| (rank + i) % size) {
-                    let to = &mut output[start_of(takes, peer)..][..takes[peer] * element];
-                    if peer != rank {
-                        let part = chunk_of(to.len(), chunk, round);
-                        board.stage(turn, peer).get(rank * stride, &mut to[part], whole);
-                    } else if round == 0 {
-                        let from = if offer == Offer::Same { 0 } else { start_of(gives, rank) };
-                        let from = input[from..][..to.len()].as_ptr();
-                        // SAFETY: as many bytes of each; the input is borrowed beside the output, so they are apart.
-                        unsafe { copy(from, to.as_mut_ptr(), to.len(), whole) };
-                    }
-                }
+                self.take_round(&mut exchange, round);
             }
-            round += 1;
         }
         Ok(())
     }
 
-    fn all_reduce_staged(&mut self, exchange: Exchange<'_>, how: Reduce) -> Result<()> {
-        let (rank, size) = (self.rank, self.ranks());
+    /// Copies what a rank gives itself.
+    fn take_own(&self, exchange: &mut Exchange<'_>) {
+        let Exchange { call, offer, input, gives, takes, .. } = *exchange;
+        if call.reduce.is_some() {
+            return;
+        }
+        let (element, whole) = (call.dtype.size(), exchange.output.len());
+        let to = &mut exchange.output[start_of(takes, self.rank, element)..][..takes[self.rank] * element];
+        let from = if offer == Offer::Same { 0 } else { start_of(gives, self.rank, element) };
+        let from = input[from..][..to.len()].as_ptr();
+        // SAFETY: as many bytes of each; the input is borrowed beside the output, so they are apart.
+        unsafe { copy(from, to.as_mut_ptr(), to.len(), whole) };
+    }
+
+    /// Takes what was laid out before the last gate.
+    fn take_round(&self, exchange: &mut Exchange<'_>, round: usize) {
+        let Exchange { call, input, gives, takes, .. } = *exchange;
+        let (rank, size, turn, board) = (self.rank, self.ranks(), self.turn.wrapping_sub(1), &self.group.board);
+        let (element, chunk, whole) = (call.dtype.size(), self.chunk(exchange), exchange.output.len());
+        let stride = if exchange.offer == Offer::Same { 0 } else { chunk };
+        if let Some(how) = call.reduce {
+            let part = chunk_of(takes[rank] * element, chunk, round);
+            let own = input[start_of(gives, rank, element)..][part.clone()].as_ptr();
+            let others = |peer| board.stage(turn, peer).at(rank * stride, part.len()).cast_const();
+            let sources: Vec<_> = (0..size).map(|peer| if peer == rank { own } else { others(peer) }).collect();
+            let to = &mut exchange.output[part.clone()];
+            // SAFETY: all are as long as the part. The stages were written before the gate and stay until the next but
+            // one; input and output are this call's, and apart.
+            unsafe { reduce(call.dtype, how, &sources, &[to.as_mut_ptr()], part.len() / element) };
+            return;
+        }
+        for peer in self.others() {
+            let to = &mut exchange.output[start_of(takes, peer, element)..][..takes[peer] * element];
+            let part = chunk_of(to.len(), chunk, round);
+            board.stage(turn, peer).get(rank * stride, &mut to[part], whole);
+        }
+    }
+
+    /// Reduces this rank's share of what was laid out before the last gate, and takes the others' of the round before.
+    fn all_reduce_round(&self, exchange: &mut Exchange<'_>, round: usize) {
         let call = exchange.call;
-        let element = call.dtype.size();
-        self.announce(&exchange, std::ptr::null_mut());
-        let buffer = exchange.output;
-        let chunk = self.group.board.slot_bytes();
-        let stride = chunk / size;
-        // The bytes of the buffer that rank `peer` reduces in a round.
-        let len = buffer.len();
-        let share_of = |peer: usize, round: usize| {
-            let whole = chunk_of(len, chunk, round);
-            let share = share(whole.len() / element, element, size, peer);
-            whole.start + share.start * element..whole.start + share.end * element
-        };
-        let others = (1..size).map(|i| (rank + i) % size);
-        let rounds = buffer.len().div_ceil(chunk);
-        for round in 0..=rounds {
-            let turn = self.turn;
-            let stage = self.group.board.stage(turn, rank);
-            for peer in others.clone() {
-                stage.put(peer * stride, &buffer[share_of(peer, round)]);
-            }
-            self.pass(call.operation)?;
-            if round == 0 {
-                self.compare(call, turn)?;
-            }
-            let board = &self.group.board;
-            let own = share_of(rank, round);
-            let to = buffer[own.clone()].as_mut_ptr();
-            let result = board.result(turn, rank).at(0, own.len());
-            let theirs = |peer| board.stage(turn, peer).at(rank * stride, own.len()).cast_const();
-            let sources: Vec<_> =
-                (0..size).map(|peer| if peer == rank { to.cast_const() } else { theirs(peer) }).collect();
-            // SAFETY: all are as long as this rank's share. The stages were written before the gate and stay until the
-            // next but one; nobody reads this turn's result before the next gate; the buffer is this call's.
-            unsafe { reduce(call.dtype, how, &sources, &[to, result], own.len() / element) };
-            if let Some(before) = round.checked_sub(1) {
-                for peer in others.clone() {
-                    let part = &mut buffer[share_of(peer, before)];
-                    board.result(turn.wrapping_sub(1), peer).get(0, part, 0);
-                }
+        let Some(how) = call.reduce else { return };
+        let (rank, size, turn, board) = (self.rank, self.ranks(), self.turn.wrapping_sub(1), &self.group.board);
+        let (element, stride) = (call.dtype.size(), self.chunk(exchange) / size);
+        let own = self.share_of(exchange, rank, round);
+        let to = exchange.output[own.clone()].as_mut_ptr();
+        let result = board.result(turn, rank).at(0, own.len());
+        let theirs = |peer| board.stage(turn, peer).at(rank * stride, own.len()).cast_const();
+        let sources: Vec<_> = (0..size).map(|peer| if peer == rank { to.cast_const() } else { theirs(peer) }).collect();
+        // SAFETY: all are as long as this rank's share. The stages were written before the gate and stay until the next
+        // but one; nobody reads this turn's result before the next gate; the buffer is this call's.
+        unsafe { reduce(call.dtype, how, &sources, &[to, result], own.len() / element) };
+        if let Some(before) = round.checked_sub(1) {
+            for peer in self.others() {
+                let part = self.share_of(exchange, peer, before);
+                board.result(turn.wrapping_sub(1), peer).get(0, &mut exchange.output[part], 0);
             }
         }
-        Ok(())
     }
 }

@@ -13,7 +13,7 @@ impl Dispatcher {
     pub(super) fn take_reports(&mut self) -> bool {
         let mut any = false;
         if self.links.len() > 1 {
-            self.groups.look_after(&self.links);
+            self.groups.look_after(&mut self.links);
         }
         let workers = self.links.len();
         for index in 0..workers {

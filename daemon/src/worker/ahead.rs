@@ -334,7 +334,10 @@ mod tests {
     }
 
     fn core() -> (Core<CpuBackend>, Arena) {
-        let mut core = Core::new(CpuBackend::new(CpuOptions { threads: 2, memory_bytes_limit: 64 << 20 }), 0);
+        let mut core = Core::new(
+            CpuBackend::new(CpuOptions { threads: 2, memory_bytes_limit: 64 << 20, ..CpuOptions::default() }),
+            0,
+        );
         let shared = Arc::new(StreamShared::default());
         let (arena, _fd) = Arena::create(ELEMENTS as u64 * 4).unwrap();
         shared.add_arena(arena.clone());

@@ -50,17 +50,18 @@ impl Groups {
 
     /// Ends the groups of workers that were lost: nobody waits for them, and what is needed next is formed anew.
     #[inline]
-    pub fn look_after(&mut self, links: &[Box<dyn WorkerLink>]) {
+    pub fn look_after(&mut self, links: &mut [Box<dyn WorkerLink>]) {
         self.losses.resize(links.len(), 0);
-        for (worker, link) in links.iter().enumerate() {
-            if std::mem::replace(&mut self.losses[worker], link.losses()) != link.losses() {
-                self.lost(worker);
+        for worker in 0..links.len() {
+            let losses = links[worker].losses();
+            if std::mem::replace(&mut self.losses[worker], losses) != losses {
+                self.lost(worker, links);
             }
         }
     }
 
     #[cold]
-    fn lost(&mut self, worker: usize) {
+    fn lost(&mut self, worker: usize, links: &mut [Box<dyn WorkerLink>]) {
         self.formed.retain(|group| {
             let Some(rank) = group.workers.rank_of(worker) else { return true };
             if let Some(shared) = &group.shared
@@ -68,6 +69,8 @@ impl Groups {
             {
                 tracing::error!(target: "gtd::dispatcher", workers = %group.workers, %error, "a broken group goes on");
             }
+            // Nobody keeps what the lost one left in memory.
+            group.workers.iter().for_each(|member| links[member].join(group.workers, None));
             false
         });
     }
@@ -89,6 +92,9 @@ fn places(
         why: error.to_string(),
     })?;
     let group = Arc::new(group);
-    let places = (0..workers.len()).map(|rank| Place::Shared { group: group.clone(), rank }).collect();
+    let memories: Option<Vec<_>> = workers.iter().map(|worker| links[worker].memory()).collect();
+    let memories = memories.unwrap_or_default();
+    let place = |rank| Place::Shared { group: group.clone(), rank, memories: memories.clone() };
+    let places = (0..workers.len()).map(place).collect();
     Ok((places, Some(shared)))
 }

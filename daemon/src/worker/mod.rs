@@ -21,7 +21,7 @@ pub use self::core::Core;
 pub use self::queue::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX};
 pub use self::relocate::traffic;
 
-use gt_collectives::local::LocalCommunicator;
+use gt_collectives::local::{LocalCommunicator, Memory};
 use gt_collectives::{CollectiveError, Communicator};
 use gt_ops::placement::{Wish, Workers};
 use gt_ops::text::Subject;
@@ -145,6 +145,9 @@ pub trait WorkerLink {
     /// Whether it shares the dispatcher's memory.
     fn is_thread(&self) -> bool;
 
+    /// What other workers reach its tensors by, where some are elsewhere.
+    fn memory(&self) -> Option<Arc<OwnedFd>>;
+
     /// How often it lost all it held, and with it its places in groups.
     fn losses(&self) -> u64;
 
@@ -199,6 +202,8 @@ pub enum Place {
         group: Arc<OwnedFd>,
         /// Which rank.
         rank: usize,
+        /// What the ranks reach each other's tensors by, in their order; empty if one has nothing.
+        memories: Vec<Arc<OwnedFd>>,
     },
 }
 
@@ -210,15 +215,37 @@ impl Place {
     pub fn take(self) -> Result<Box<dyn Communicator>, CollectiveError> {
         match self {
             Place::Thread(communicator) => Ok(communicator),
-            Place::Shared { group, rank } => {
-                let fd = group.try_clone().map_err(|error| CollectiveError::Setup {
-                    what: format!("join a group as rank {rank}"),
-                    why: error.to_string(),
-                })?;
-                Ok(Box::new(LocalCommunicator::join(fd, rank, groups::PATIENCE)?))
+            Place::Shared { group, rank, memories } => {
+                let cloned = |fd: &Arc<OwnedFd>| {
+                    fd.try_clone().map_err(|error| CollectiveError::Setup {
+                        what: format!("join a group as rank {rank}"),
+                        why: error.to_string(),
+                    })
+                };
+                let opened: Result<Vec<_>, _> = memories.iter().map(|fd| cloned(fd).and_then(Memory::open)).collect();
+                let memories = opened.unwrap_or_else(|error| {
+                    tracing::warn!(target: "gtd::worker", %error, "what moves in this group is copied once more");
+                    Vec::new()
+                });
+                Ok(Box::new(LocalCommunicator::join_sharing(cloned(&group)?, rank, groups::PATIENCE, memories)?))
             }
         }
     }
+}
+
+/// A worker that others reach has room for so many times what its tensors may hold together, so that there is a
+/// stretch for each however the others lie,
+const REACHABLE_LIMITS: u64 = 4;
+/// but not more bytes than this, so that a process can map those of all workers.
+const REACHABLE_BYTES_MAX: u64 = 1 << 40;
+
+/// Memory for the tensors of a worker that are to be reached from other processes; none if the system refuses it.
+pub fn reachable_memory(memory_bytes_limit: u64) -> Option<Arc<Memory>> {
+    let made = Memory::create(memory_bytes_limit.saturating_mul(REACHABLE_LIMITS).min(REACHABLE_BYTES_MAX));
+    if let Err(error) = &made {
+        tracing::warn!(target: "gtd::worker", %error, "what moves between processes is copied once more");
+    }
+    made.ok()
 }
 
 /// What a command is called on the tape.

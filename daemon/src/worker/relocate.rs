@@ -394,7 +394,11 @@ mod tests {
             let mut threads = Vec::new();
             for (me, mut rank) in workers.iter().zip(ranks) {
                 let work = move || {
-                    let mut backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 20 });
+                    let mut backend = CpuBackend::new(CpuOptions {
+                        threads: 1,
+                        memory_bytes_limit: 1 << 20,
+                        ..CpuOptions::default()
+                    });
                     let input = from.workers().contains(me).then(|| {
                         let local = from.local(&meta, me);
                         let mut numbers: Vec<f32> = (0..local.shape.numel()).map(|i| part(me, i)).collect();

@@ -10,6 +10,7 @@ use super::serve::{Transport, Worker};
 use super::{Job, Outcome, Place, Report, Step, Stream, WorkerLink};
 use gt_backend::Backend;
 use gt_collectives::Communicator;
+use gt_collectives::local::Memory;
 use gt_ops::Workers;
 use gt_ops::wire::{Command, Failure, Slot};
 use gt_protocol::WorkerInfo;
@@ -50,6 +51,7 @@ pub struct ThreadLink<B: Backend> {
     opening: Opening,
     joining: Joining,
     shared: HashMap<u64, Arc<StreamShared>>,
+    memory: Option<Arc<Memory>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,7 +84,8 @@ impl Wire for HeapWire {
 
 impl<B: Backend + Send + 'static> ThreadLink<B> {
     /// Starts worker `number` on `backend`, called what `info` says, which does `rates` gigaflops and gigabytes a
-    /// second. Steps up to `inline_ns_max` are done by the caller.
+    /// second. Steps up to `inline_ns_max` are done by the caller. Its tensors lie in `memory`, if workers elsewhere are
+    /// to reach them.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -92,6 +95,7 @@ impl<B: Backend + Send + 'static> ThreadLink<B> {
         info: WorkerInfo,
         rates: (f64, f64),
         inline_ns_max: u64,
+        memory: Option<Arc<Memory>>,
     ) -> std::io::Result<ThreadLink<B>> {
         let core = Arc::new(Mutex::new(Core::new(backend, number)));
         let (work, receiver) = fifo(WORK_SLOTS);
@@ -117,6 +121,7 @@ impl<B: Backend + Send + 'static> ThreadLink<B> {
             opening,
             joining,
             shared: HashMap::new(),
+            memory,
             thread: Some(thread),
         })
     }
@@ -177,6 +182,10 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     fn is_thread(&self) -> bool {
         true
+    }
+
+    fn memory(&self) -> Option<Arc<OwnedFd>> {
+        self.memory.as_ref()?.fd()?.try_clone_to_owned().ok().map(Arc::new)
     }
 
     fn losses(&self) -> u64 {

@@ -68,8 +68,8 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             memory_bytes_limit: 1 << 30,
             ..WorkerInfo::default()
         };
-        let backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 30 });
-        let link = ThreadLink::start(backend, 0, info, (10.0, 10.0), 1000).unwrap();
+        let backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 30, ..CpuOptions::default() });
+        let link = ThreadLink::start(backend, 0, info, (10.0, 10.0), 1000, None).unwrap();
         let parts = Parts {
             listener: Some(Socket::listen(&socket).unwrap()),
             client: Some(theirs),

@@ -7,7 +7,7 @@ use super::{Message, Ready, loss_of};
 use crate::worker::core::StreamShared;
 use crate::worker::queue::kind;
 use crate::worker::serve::{Transport, Worker};
-use crate::worker::{Core, Place};
+use crate::worker::{Core, Place, reachable_memory};
 use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::wire::Slot;
@@ -44,9 +44,16 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| format!("{} descriptors instead of 3", fds.len()))?;
     let port = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?;
     name_process(&info);
-    let options = CpuOptions { threads: info.threads as usize, memory_bytes_limit: info.memory_bytes_limit as usize };
+    let memory = reachable_memory(info.memory_bytes_limit);
+    let options = CpuOptions {
+        threads: info.threads as usize,
+        memory_bytes_limit: info.memory_bytes_limit as usize,
+        shared: memory.as_ref().map(|memory| memory.segment().clone()),
+    };
     let core = Core::new(CpuBackend::new(options), number);
-    gt_protocol::link::send(&socket, &Ready { version: env!("CARGO_PKG_VERSION").into() }, &[], START_DEADLINE)?;
+    let fd = memory.as_ref().and_then(|memory| memory.fd());
+    let ready = Ready { version: env!("CARGO_PKG_VERSION").into() };
+    gt_protocol::link::send(&socket, &ready, fd.as_slice(), START_DEADLINE)?;
     let (reports, steps) = port.split();
     let transport = PortTransport { socket, steps, reports, sessions: HashMap::new() };
     Worker::new(Arc::new(Mutex::new(core)), transport).run();
@@ -92,15 +99,25 @@ impl PortTransport {
                 }
                 Ok(())
             }
-            Message::Start { .. } | Message::Place { .. } => Err("a message that comes at another time".into()),
+            Message::Start { .. } | Message::Place { .. } | Message::Memory => {
+                Err("a message that comes at another time".into())
+            }
+        }
+    }
+
+    fn take_memory(&mut self) -> Result<Arc<OwnedFd>, Box<dyn Error>> {
+        match gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)? {
+            (Message::Memory, fds) => Ok(Arc::new(fds.into_iter().next().ok_or("memory without its descriptor")?)),
+            _ => Err("another message than the memory that was announced".into()),
         }
     }
 
     fn take_place(&mut self) -> Result<Box<dyn Communicator>, Box<dyn Error>> {
         match gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)? {
-            (Message::Place { rank }, fds) => {
+            (Message::Place { rank, memories }, fds) => {
                 let group = fds.into_iter().next().ok_or("a place in a group without its memory")?;
-                Ok(Place::Shared { group: Arc::new(group), rank }.take()?)
+                let memories = (0..memories).map(|_| self.take_memory()).collect::<Result<_, _>>()?;
+                Ok(Place::Shared { group: Arc::new(group), rank, memories }.take()?)
             }
             _ => Err("another message than the place in a group that was announced".into()),
         }

@@ -55,6 +55,8 @@ pub struct Child {
     pub pid: u32,
     /// For messages.
     pub socket: Socket,
+    /// What its tensors are reached by.
+    pub memory: Option<Arc<OwnedFd>>,
     /// Whether it was ended for what it said.
     pub distrusted: bool,
     pidfd: OwnedFd,
@@ -184,11 +186,12 @@ impl Keeping {
                 work_slots: WORK_SLOTS,
             };
             gt_protocol::link::send(&ours, &message, &fds.as_array(), READY_DEADLINE).map_err(Error::other)?;
-            let (Ready { version }, _) = gt_protocol::link::recv(&ours, 0, READY_DEADLINE).map_err(Error::other)?;
+            let (Ready { version }, fds) = gt_protocol::link::recv(&ours, 1, READY_DEADLINE).map_err(Error::other)?;
             if version != env!("CARGO_PKG_VERSION") {
                 return Err(Error::other(format!("{} is version {version}", self.program.display())));
             }
-            Ok(Child { pid: process.id(), socket: ours, distrusted: false, pidfd })
+            let memory = fds.into_iter().next().map(Arc::new);
+            Ok(Child { pid: process.id(), socket: ours, memory, distrusted: false, pidfd })
         };
         match started() {
             Ok(child) => {

@@ -55,10 +55,14 @@ pub enum Message {
     Place {
         /// Which rank.
         rank: usize,
+        /// How many [`Message::Memory`] follow.
+        memories: usize,
     },
+    /// What the next rank's tensors are reached by. With its descriptor.
+    Memory,
 }
 
-/// What the process answers to [`Message::Start`].
+/// What the process answers to [`Message::Start`]. With the descriptor of what its tensors are reached by, if it has it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The program's version.
@@ -322,6 +326,10 @@ impl WorkerLink for ProcessLink {
         false
     }
 
+    fn memory(&self) -> Option<Arc<OwnedFd>> {
+        self.child.as_ref()?.memory.clone()
+    }
+
     fn losses(&self) -> u64 {
         self.info.losses.into()
     }
@@ -332,8 +340,10 @@ impl WorkerLink for ProcessLink {
             return;
         }
         let what = match place {
-            Some(Place::Shared { group, rank }) => {
-                self.letters.push_back(Letter { message: Message::Place { rank }, fd: group });
+            Some(Place::Shared { group, rank, memories }) => {
+                let place = Message::Place { rank, memories: memories.len() };
+                self.letters.push_back(Letter { message: place, fd: group });
+                self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd }));
                 self.post();
                 kind::JOIN
             }
