@@ -326,3 +326,18 @@ def test_functions_of_networks_are_in_the_package_too() -> None:
     assert gt.equal(gt.conv2d(x, weight), gt.nn.functional.conv2d(x, weight))
     assert gt.layer_norm(x, (5,)).shape == x.shape
     assert gt.pixel_shuffle(gt.rand(1, 4, 2, 2), 2).shape == (1, 1, 4, 4)
+
+
+def test_a_function_s_gradient_under_another_name() -> None:
+    class Twice(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: gt.Tensor) -> gt.Tensor:  # noqa: ARG004
+            return x * 2
+
+        @staticmethod
+        def vjp(ctx: Any, grad: gt.Tensor) -> gt.Tensor:  # noqa: ARG004
+            return grad * 2
+
+    x = leaf(1.0)
+    Twice.apply(x).backward(gt.ones(1, dtype=gt.float64))
+    assert x.grad.tolist() == [2]

@@ -131,3 +131,22 @@ def test_parts_of_real_numbers() -> None:
     assert (x.sparse_dim(), x.dense_dim()) == (0, 1)
     with pytest.raises(TypeError, match="imag is not implemented"):
         _ = x.imag
+
+
+def test_layers_functions_outside_nn() -> None:
+    F = gt.nn.functional  # noqa: N806
+    x, y, rows = gt.randn(3, 4), gt.rand(3, 4), gt.tensor([0, 2])
+    assert gt.dropout(x, 0.5, False) is x
+    assert gt.embedding(x, rows).equal(F.embedding(rows, x))
+    mean, var = gt.zeros(4), gt.ones(4)
+    assert gt.batch_norm(x, None, None, mean, var, True, 0.1, 1e-5, True).equal(
+        F.batch_norm(x, None, None, training=True)
+    )
+    assert not mean.equal(gt.zeros(4))
+    assert gt.binary_cross_entropy_with_logits(x, y, reduction=0).shape == (3, 4)
+    assert gt.kl_div(x, y, 2).equal(F.kl_div(x, y, reduction="sum"))
+    values, places = gt.adaptive_max_pool1d(x.unsqueeze(0), 2)
+    assert values.shape == places.shape == (1, 3, 2)
+    channels = gt.feature_dropout(gt.ones(2, 50, 3), 0.5, True)
+    assert sorted(set(channels.flatten().tolist())) == [0, 2]
+    assert bool((channels == channels[..., :1]).all())

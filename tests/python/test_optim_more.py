@@ -190,3 +190,35 @@ def test_the_rate_goes_over_to_that_of_averaging() -> None:
         schedule.step()
         found.append(optimizer.param_groups[0]["lr"])
     assert found == pytest.approx([0.6, 0.2, 0.2])
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_climbs(search: str | None) -> None:
+    x = gt.nn.Parameter(gt.tensor([3.0, -2.0]))
+    optimizer = gt.optim.LBFGS([x], max_iter=20, line_search_fn=search, maximize=True)
+
+    def closure() -> gt.Tensor:
+        optimizer.zero_grad()
+        value = -((x - 1) ** 2).sum()
+        value.backward()
+        return value
+
+    for _ in range(3):
+        optimizer.step(closure)
+    assert x.tolist() == pytest.approx([1, 1], abs=1e-4)
+
+
+@pytest.mark.parametrize("decay", [None, 0.9])
+def test_means_of_many_parameters_at_once(decay: float | None) -> None:
+    utils = gt.optim.swa_utils
+    many = utils.get_swa_multi_avg_fn() if decay is None else utils.get_ema_multi_avg_fn(decay)
+    one = utils.get_swa_avg_fn() if decay is None else utils.get_ema_avg_fn(decay)
+    model = gt.nn.Linear(2, 1)
+    together, apart = utils.AveragedModel(model, multi_avg_fn=many), utils.AveragedModel(model, avg_fn=one)
+    for _ in range(3):
+        model.weight.data.add_(1.0)
+        together.update_parameters(model)
+        apart.update_parameters(model)
+    assert together.module.weight.tolist() == apart.module.weight.tolist()
+    with pytest.raises(AssertionError, match="Only one of avg_fn and multi_avg_fn"):
+        utils.AveragedModel(model, avg_fn=one, multi_avg_fn=many)

@@ -136,6 +136,29 @@ from gt import (  # noqa: E402
 from gt.amp import GradScaler, autocast  # noqa: E402
 from gt.compiler import compile  # noqa: E402
 from gt.func import vmap  # noqa: E402
+from gt.nn._plain import (  # noqa: E402 (which PyTorch has here in other forms)
+    adaptive_max_pool1d,
+    affine_grid_generator,
+    alpha_dropout,
+    batch_norm,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    ctc_loss,
+    dropout,
+    embedding,
+    feature_alpha_dropout,
+    feature_dropout,
+    grid_sampler,
+    hinge_embedding_loss,
+    instance_norm,
+    kl_div,
+    margin_ranking_loss,
+    max_pool1d_with_indices,
+    poisson_nll_loss,
+    rms_norm,
+    rrelu,
+    triplet_margin_loss,
+)
 from gt.nn.functional import (  # noqa: E402 (which PyTorch has here, too)
     adaptive_avg_pool1d,
     avg_pool1d,

@@ -119,6 +119,27 @@ from gt.amp import GradScaler as GradScaler
 from gt.amp import autocast as autocast
 from gt.compiler import compile as compile
 from gt.func import vmap as vmap
+from gt.nn._plain import adaptive_max_pool1d as adaptive_max_pool1d
+from gt.nn._plain import affine_grid_generator as affine_grid_generator
+from gt.nn._plain import alpha_dropout as alpha_dropout
+from gt.nn._plain import batch_norm as batch_norm
+from gt.nn._plain import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from gt.nn._plain import cosine_embedding_loss as cosine_embedding_loss
+from gt.nn._plain import ctc_loss as ctc_loss
+from gt.nn._plain import dropout as dropout
+from gt.nn._plain import embedding as embedding
+from gt.nn._plain import feature_alpha_dropout as feature_alpha_dropout
+from gt.nn._plain import feature_dropout as feature_dropout
+from gt.nn._plain import grid_sampler as grid_sampler
+from gt.nn._plain import hinge_embedding_loss as hinge_embedding_loss
+from gt.nn._plain import instance_norm as instance_norm
+from gt.nn._plain import kl_div as kl_div
+from gt.nn._plain import margin_ranking_loss as margin_ranking_loss
+from gt.nn._plain import max_pool1d_with_indices as max_pool1d_with_indices
+from gt.nn._plain import poisson_nll_loss as poisson_nll_loss
+from gt.nn._plain import rms_norm as rms_norm
+from gt.nn._plain import rrelu as rrelu
+from gt.nn._plain import triplet_margin_loss as triplet_margin_loss
 from gt.nn.functional import adaptive_avg_pool1d as adaptive_avg_pool1d
 from gt.nn.functional import avg_pool1d as avg_pool1d
 from gt.nn.functional import bilinear as bilinear
@@ -387,7 +408,7 @@ def fmod(input: Tensor, other: Tensor | Number, *, out: Any = None) -> Tensor: .
 def frac(input: Tensor, *, out: Any = None) -> Tensor: ...
 def frexp(input: Tensor) -> MantissaExponent: ...
 def frobenius_norm(input: Tensor, dim: _int | Sequence[_int], keepdim: _bool = False) -> Tensor: ...
-def from_dlpack(ext_tensor: Any) -> Tensor: ...
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: _bool | None = None) -> Tensor: ...
 def frombuffer(
     buffer: Any, *, dtype: DType, count: _int = -1, offset: _int = 0, requires_grad: _bool = False
 ) -> Tensor: ...

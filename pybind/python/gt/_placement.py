@@ -254,8 +254,12 @@ def typename(obj: object) -> str:
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 
 
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """The elements of another library's tensor on the CPU, copied to the daemon."""
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """The elements of another library's tensor on the CPU, copied to the daemon: `copy=False` cannot be."""
+    if copy is False:
+        raise ValueError("from_dlpack(copy=False): the elements are copied to the daemon")
+    if device is not None:
+        _gt.check_device(device)
     if str(getattr(ext_tensor, "dtype", "")) == "torch.bfloat16":
         return _of_bits(np.from_dlpack(ext_tensor.view(sys.modules["torch"].int16)).view(np.uint16))
     return _gt.from_numpy(np.from_dlpack(ext_tensor))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gt import _absent
 
-__all__ = ["compile", "disable", "is_compiling"]
+__all__ = ["allow_in_graph", "compile", "disable", "is_compiling", "reset"]
 
 __getattr__ = _absent.getter(__name__)
 
@@ -31,6 +31,15 @@ def compile(
 def disable(fn: T | None = None, recursive: bool = True) -> Any:  # noqa: ARG001
     """The function itself: nothing is compiled."""
     return (lambda function: function) if fn is None else fn
+
+
+def reset() -> None:
+    """Forgets what was compiled: nothing."""
+
+
+def allow_in_graph(fn: T) -> T:
+    """The function itself: nothing is compiled."""
+    return fn
 
 
 def is_compiling() -> bool:

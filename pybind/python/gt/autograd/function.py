@@ -140,6 +140,11 @@ class Function:
             "backward mode AD."
         )
 
+    @staticmethod
+    def vjp(ctx: Any, *grad_outputs: Any) -> Any:
+        """`backward` under another name, for a subclass that defines it so."""
+        return Function.backward(ctx, *grad_outputs)
+
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Computes `forward`, and records it if an input requires a gradient."""
@@ -165,13 +170,14 @@ class Function:
         places = [i for i, result in enumerate(results) if isinstance(result, Tensor)]
         metas = [(results[i].shape, results[i].dtype) for i in places]
         name = f"{cls.__name__}Backward"
+        gradient_of = cls.backward if cls.vjp is Function.vjp else cls.vjp
 
         def backward(node: Any, grads: Sequence[Tensor | None], retain: bool) -> list[Tensor | None]:
             ctx._node = node
             given = _zeros_for(grads, metas) if ctx._materialize else grads
             # What is no tensor has a place among the results, and no gradient.
             of_result = dict(zip(places, given, strict=True))
-            found = cls.backward(ctx, *(of_result.get(i) for i in range(len(results))))
+            found = gradient_of(ctx, *(of_result.get(i) for i in range(len(results))))
             if not retain and ctx._saved:
                 ctx._saved = None
             return _checked(name, found, args)

@@ -29,23 +29,24 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
-def _check_generator(generator: Any) -> None:
-    if generator is not None:
-        raise NotImplementedError("init: generator= is not there: call gt.manual_seed before")
+def _uniform(tensor: Tensor, generator: Any) -> Tensor:
+    return gt.rand(tuple(tensor.shape), dtype=tensor.dtype, generator=generator)
+
+
+def _normal(tensor: Tensor, generator: Any) -> Tensor:
+    return gt.randn(tuple(tensor.shape), dtype=tensor.dtype, generator=generator)
 
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform numbers from `a` to `b`."""
-    _check_generator(generator)
-    return tensor.copy_(gt.rand_like(tensor) * (b - a) + a)
+    return tensor.copy_(_uniform(tensor, generator) * (b - a) + a)
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal numbers."""
-    _check_generator(generator)
-    return tensor.copy_(gt.randn_like(tensor) * std + mean)
+    return tensor.copy_(_normal(tensor, generator) * std + mean)
 
 
 @no_grad()
@@ -53,22 +54,20 @@ def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Tensor:
     """Normal numbers from `a` to `b`, drawn by the inverse of their distribution."""
-    _check_generator(generator)
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
-    drawn = (gt.rand_like(tensor) * (high - low) + low).erfinv() * (std * math.sqrt(2)) + mean
+    drawn = (_uniform(tensor, generator) * (high - low) + low).erfinv() * (std * math.sqrt(2)) + mean
     return tensor.copy_(drawn.clamp(a, b))
 
 
 @no_grad()
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """A matrix of orthogonal rows or columns, the last axes as one (Saxe et al. 2014)."""
-    _check_generator(generator)
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    drawn = gt.randn(max(rows, columns), min(rows, columns), dtype=tensor.dtype)
+    drawn = gt.randn(max(rows, columns), min(rows, columns), dtype=tensor.dtype, generator=generator)
     q, r = gt.linalg.qr(drawn)
     q = q * gt.diagonal(r).sign()  # uniform among all such matrices
     return tensor.copy_((q.T if rows < columns else q).reshape(tensor.shape) * gain)
@@ -77,12 +76,11 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
 @no_grad()
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """Normal numbers, but zeros for a share of each column of a matrix (Martens 2010)."""
-    _check_generator(generator)
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     zeros = math.ceil(sparsity * tensor.shape[0])
-    places = gt.rand(*tensor.shape).argsort(0)
-    drawn = gt.randn_like(tensor) * std
+    places = gt.rand(*tensor.shape, generator=generator).argsort(0)
+    drawn = _normal(tensor, generator) * std
     return tensor.copy_(gt.where(places < zeros, 0.0, drawn))
 
 

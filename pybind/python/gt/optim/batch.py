@@ -128,6 +128,8 @@ class LBFGS(Optimizer):
         tolerance_change: float = 1e-9,
         history_size: int = 100,
         line_search_fn: str | None = None,
+        *,
+        maximize: bool = False,
     ) -> None:
         """Takes the parameters, in one group.
 
@@ -140,6 +142,7 @@ class LBFGS(Optimizer):
             tolerance_change: The smallest change that is one.
             history_size: How many of the last gradients are kept.
             line_search_fn: How far to go: to where the loss has fallen enough with `"strong_wolfe"`, else `lr`.
+            maximize: Make what the closure returns large, not small.
         """
         check_not_negative(**{"learning rate": lr})
         if line_search_fn not in (None, "strong_wolfe"):
@@ -152,6 +155,7 @@ class LBFGS(Optimizer):
             "tolerance_change": tolerance_change,
             "history_size": history_size,
             "line_search_fn": line_search_fn,
+            "maximize": maximize,
         }
         super().__init__(params, defaults)
         if len(self.param_groups) != 1:
@@ -159,7 +163,12 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Tensor:
         params = self.param_groups[0]["params"]
-        return gt.cat([(gt.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
+        found = gt.cat([(gt.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
+        return -found if self.param_groups[0]["maximize"] else found
+
+    def _value(self, loss: Any) -> float:
+        """What is to become small."""
+        return -float(loss) if self.param_groups[0]["maximize"] else float(loss)
 
     def _move(self, direction: Tensor, t: float) -> None:
         start = 0
@@ -179,7 +188,7 @@ class LBFGS(Optimizer):
 
         def at(t: float) -> Point:
             go(t)
-            loss = float(evaluated())
+            loss = self._value(evaluated())
             gradient = self._gradient()
             return Point(t, loss, gradient, gradient.dot(direction).item())
 
@@ -215,7 +224,7 @@ class LBFGS(Optimizer):
 
         with no_grad():
             first = evaluated()
-            loss, calls = float(first), 1
+            loss, calls = self._value(first), 1
             state["func_evals"] += 1
             gradient = self._gradient()
             if gradient.abs().max().item() <= group["tolerance_grad"]:
@@ -249,7 +258,7 @@ class LBFGS(Optimizer):
                     self._move(state["d"], state["t"])
                     looked = int(n < group["max_iter"])
                     if looked:
-                        loss = float(evaluated())
+                        loss = self._value(evaluated())
                         gradient = self._gradient()
                 calls += looked
                 state["func_evals"] += looked

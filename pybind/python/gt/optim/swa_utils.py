@@ -16,11 +16,20 @@ from gt.nn.normalization import _BatchNorm
 from gt.optim.lr_scheduler import LRScheduler
 from gt.optim.optimizer import Optimizer
 
-__all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_swa_avg_fn", "update_bn"]
+__all__ = [
+    "SWALR",
+    "AveragedModel",
+    "get_ema_avg_fn",
+    "get_ema_multi_avg_fn",
+    "get_swa_avg_fn",
+    "get_swa_multi_avg_fn",
+    "update_bn",
+]
 
 __getattr__ = _absent.getter(__name__)
 
 Average = Callable[[Tensor, Tensor, Tensor], Tensor]
+MultiAverage = Callable[[list[Tensor], list[Tensor], Any], None]
 
 
 def get_swa_avg_fn() -> Average:
@@ -35,6 +44,25 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     return lambda averaged, current, _: averaged * decay + current * (1 - decay)
 
 
+def _of_many(average: Average) -> MultiAverage:
+    @no_grad()
+    def update(averaged: list[Tensor], current: list[Tensor], count: Any) -> None:
+        for own, other in zip(averaged, current, strict=True):
+            own.copy_(average(own, other, count))
+
+    return update
+
+
+def get_swa_multi_avg_fn() -> MultiAverage:
+    """`get_swa_avg_fn` of many parameters, which it changes."""
+    return _of_many(get_swa_avg_fn())
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
+    """`get_ema_avg_fn` of many parameters, which it changes."""
+    return _of_many(get_ema_avg_fn(decay))
+
+
 class AveragedModel(Module):
     """A copy of a model whose parameters are means of the model's at each call of `update_parameters`."""
 
@@ -43,17 +71,18 @@ class AveragedModel(Module):
         model: Module,
         device: Any = None,
         avg_fn: Average | None = None,
-        multi_avg_fn: Any = None,
+        multi_avg_fn: MultiAverage | None = None,
         use_buffers: bool = False,
     ) -> None:
         super().__init__()
-        if multi_avg_fn is not None:
-            raise NotImplementedError("AveragedModel: multi_avg_fn is not there: give an avg_fn of one parameter")
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module.to(device)
         self.register_buffer("n_averaged", gt.tensor(0, dtype=gt.int64))
         self.avg_fn = avg_fn or get_swa_avg_fn()
+        self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -66,11 +95,16 @@ class AveragedModel(Module):
         pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
         buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
         seen = self.n_averaged.item()
+        together = []
         for averaged, current in pairs + (buffers if self.use_buffers else []):
             if seen == 0 or not averaged.is_floating_point():
                 averaged.copy_(current)
+            elif self.multi_avg_fn is not None:
+                together.append((averaged.detach(), current.detach()))
             else:
                 averaged.copy_(self.avg_fn(averaged.detach(), current.detach(), self.n_averaged))
+        if together and self.multi_avg_fn is not None:
+            self.multi_avg_fn(*map(list, zip(*together, strict=True)), self.n_averaged)
         if not self.use_buffers:
             for own, current in buffers:
                 own.copy_(current)

@@ -1,0 +1,190 @@
+"""The layers' functions as PyTorch has them outside `nn`: other orders of arguments, reductions as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gt._gt import Tensor
+from gt.nn import functional
+
+# What numbers stand for.
+_REDUCTIONS = ("none", "mean", "sum")
+_MODES = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`nn.functional.dropout`."""
+    return functional.dropout(input, p, train)
+
+
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`nn.functional.dropout2d`, of channels with any number of axes."""
+    if not train or p == 0:
+        return input
+    kept = functional.dropout(input.new_ones((*input.shape[:2], *[1] * (input.ndim - 2))), p, True)
+    return input * kept
+
+
+def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`nn.functional.alpha_dropout`."""
+    return functional.alpha_dropout(input, p, train)
+
+
+def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`nn.functional.feature_alpha_dropout`."""
+    return functional.feature_alpha_dropout(input, p, train)
+
+
+def rrelu(input: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False) -> Tensor:
+    """`nn.functional.rrelu`."""
+    return functional.rrelu(input, lower, upper, training)
+
+
+def embedding(
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """`nn.functional.embedding`, the table first; a `padding_idx` of -1 is none."""
+    padding = None if padding_idx < 0 else padding_idx
+    return functional.embedding(indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,  # noqa: ARG001 (there is one way)
+) -> Tensor:
+    """`nn.functional.batch_norm`."""
+    return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def instance_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,  # noqa: ARG001 (there is one way)
+) -> Tensor:
+    """`nn.functional.instance_norm`."""
+    return functional.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """`nn.functional.rms_norm`."""
+    return functional.rms_norm(input, normalized_shape, weight, eps)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """`nn.functional.adaptive_max_pool1d`, with the places of the largest."""
+    return functional.adaptive_max_pool1d_with_indices(input, output_size)
+
+
+def max_pool1d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """`nn.functional.max_pool1d`, with the places of the largest."""
+    return functional.max_pool1d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def grid_sampler(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
+    """`nn.functional.grid_sample`, its modes by their numbers."""
+    return functional.grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], bool(align_corners))
+
+
+def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """`nn.functional.affine_grid`."""
+    return functional.affine_grid(theta, size, bool(align_corners))
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = 1,
+) -> Tensor:
+    """`nn.functional.binary_cross_entropy_with_logits`."""
+    return functional.binary_cross_entropy_with_logits(
+        input, target, weight, reduction=_REDUCTIONS[reduction], pos_weight=pos_weight
+    )
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
+    """`nn.functional.kl_div`."""
+    return functional.kl_div(input, target, reduction=_REDUCTIONS[reduction], log_target=log_target)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+) -> Tensor:
+    """`nn.functional.cosine_embedding_loss`."""
+    return functional.cosine_embedding_loss(input1, input2, target, margin, reduction=_REDUCTIONS[reduction])
+
+
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
+    """`nn.functional.hinge_embedding_loss`."""
+    return functional.hinge_embedding_loss(input, target, margin, reduction=_REDUCTIONS[reduction])
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+) -> Tensor:
+    """`nn.functional.margin_ranking_loss`."""
+    return functional.margin_ranking_loss(input1, input2, target, margin, reduction=_REDUCTIONS[reduction])
+
+
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
+    """`nn.functional.poisson_nll_loss`."""
+    return functional.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_REDUCTIONS[reduction])
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int = 1,
+) -> Tensor:
+    """`nn.functional.triplet_margin_loss`."""
+    words = {"margin": margin, "p": p, "eps": eps, "swap": swap, "reduction": _REDUCTIONS[reduction]}
+    return functional.triplet_margin_loss(anchor, positive, negative, **words)
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """`nn.functional.ctc_loss`."""
+    lengths = (input_lengths, target_lengths)
+    return functional.ctc_loss(log_probs, targets, *lengths, blank, _REDUCTIONS[reduction], zero_infinity)
