@@ -484,6 +484,28 @@ def test_tensors_of_a_closed_session_are_gone(monkeypatch: pytest.MonkeyPatch) -
             call()
 
 
+def test_a_forked_child_opens_a_session_of_its_own() -> None:
+    said = output_of("""
+import os
+import numpy as np
+from c_library import Failed, Session
+session = Session()
+tensor = session.tensor(np.arange(3.0))
+if os.fork() == 0:
+    try:
+        tensor.numpy()
+    except Failed as failure:
+        print(failure, flush=True)
+    print(Session().tensor(np.arange(4.0)).numpy().sum(), flush=True)
+    os._exit(0)
+os.wait()
+print(tensor.numpy().sum())
+""")
+    first, *rest = said.splitlines()
+    assert first.startswith("GT_ERROR_DISCONNECTED: this tensor belongs to the parent process's session")
+    assert rest == ["6.0", "3.0"]
+
+
 def test_threads_share_a_session_and_its_tensors(session: Session) -> None:
     shared, failures = session.tensor(np.ones(1000)), []
 
