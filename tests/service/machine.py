@@ -67,7 +67,7 @@ class Machine:
             "--ipc",
             "--cgroup",
             "--root",
-            "--wd=/",
+            "--wd",
         ]
 
     def start(self, *command: object, user: str | None = None, **options: Any) -> subprocess.Popen[str]:

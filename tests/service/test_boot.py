@@ -21,6 +21,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with booted(tmp_path_factory.mktemp("machine")) as machine:
         machine.run("dpkg", "--install", deb)
         machine.run("useradd", "--groups", "gt", "ana")
+        machine.run("useradd", "--groups", "gt", "ben")
         machine.run("useradd", "mallory")
         yield machine
 
@@ -64,6 +65,28 @@ def test_who_is_not_in_the_group_is_told_so(machine: Machine) -> None:
     status, said = machine.fails("gtctl", "doctor", user="mallory")
     assert status == 1
     assert "you are not in gt" in said
+
+
+def test_what_is_another_user_s_is_for_administrators(machine: Machine) -> None:
+    client = machine.client("print(gt.ones(1).item(), flush=True)\nsys.stdin.readline()", "ana")
+    assert client.stdout is not None
+    assert client.stdout.readline().strip() == "1.0"
+    (session,) = json.loads(machine.run("gtctl", "sessions", "--json", user="ben"))
+    for command in (
+        ["kill", session["id"]],
+        ["limits", "set", "--user", "ana", "--weight", "9"],
+        ["drain"],
+        ["reload"],
+    ):
+        status, said = machine.fails("gtctl", *command, user="ben")
+        assert status == 4, said
+        assert "administrators" in said
+    assert machine.fails("gtctl", "limits", "set", "--user", "ben", "--weight", "9", user="ben")[0] == 4
+    machine.run("gtctl", "limits", "set", "--user", "ben", "--sessions", "2", user="ben")
+    machine.run("gtctl", "kill", session["id"], user="ana")
+    client.communicate("go on\n", timeout=DEADLINE_S)
+    machine.run("usermod", "--append", "--groups", "gt-admin", "ben")
+    machine.run("gtctl", "limits", "set", "--user", "ana", "--weight", "2", user="ben")
 
 
 def test_a_session_lives_through_a_reload_and_sees_the_new_limits(machine: Machine) -> None:
