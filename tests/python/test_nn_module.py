@@ -214,3 +214,11 @@ def test_elements_are_left_as_they_come() -> None:
     layer = nn.Linear(2, 3).to_empty(device="cpu")
     assert layer.weight.shape == (3, 2)
     assert isinstance(layer.weight, nn.Parameter)
+
+
+def test_parameters_in_containers_are_shown() -> None:
+    assert repr(nn.ParameterList([gt.ones(2), "x"])) == (
+        "ParameterList(\n    (0): Parameter containing: [gt.float32 of size 2]\n    (1): Object of type: str\n)"
+    )
+    held = nn.ParameterDict({"a": gt.ones(2, 3)})
+    assert repr(held) == "ParameterDict(  (a): Parameter containing: [gt.FloatTensor of size 2x3])"

@@ -182,11 +182,13 @@ class ModuleDict(Module):
         return len(self._modules)
 
 
-def _described(name: str, value: Any) -> str:
+def _described(name: str, value: Any, of: Any = "dtype") -> str:
+    """A line of a `repr`, indented as PyTorch's; a dict tells types where a list tells dtypes."""
     if not isinstance(value, Tensor):
-        return f"({name}): Object of type: {type(value).__name__}"
+        return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
-    return f"({name}): {kind} containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]"
+    told = value.dtype if of == "dtype" else value.type()
+    return f"  ({name}): {kind} containing: [{told} of size {'x'.join(map(str, value.shape))}]"
 
 
 class ParameterList(Module):
@@ -310,4 +312,4 @@ class ParameterDict(Module):
 
     def extra_repr(self) -> str:
         """The values, a line each."""
-        return "\n".join(_described(name, value) for name, value in self.items())
+        return "\n".join(_described(name, value, "type") for name, value in self.items())

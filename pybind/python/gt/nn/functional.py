@@ -371,9 +371,7 @@ def batch_norm(
     if training:
         count = input.numel() // input.shape[1]
         if count == 1:
-            raise ValueError(
-                f"Expected more than 1 value per channel when training, got input size {list(input.shape)}"
-            )
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
         mean = wide.mean(axes)
         centred = wide - mean.reshape(shape)
         variance = (centred * centred).mean(axes)
