@@ -260,3 +260,17 @@ def test_triangles_as_vectors() -> None:
 def test_drawing_under_an_older_name() -> None:
     with pytest.warns(UserWarning, match="sample_n will be deprecated"):
         assert dist.Normal(0.0, 1.0).sample_n(3).shape == (3,)
+
+
+@pytest.mark.parametrize("concentration", [0.0, 0.4, -0.5])
+def test_excesses_are_scipy_s(concentration: float) -> None:
+    d = dist.GeneralizedPareto(of(1.0), of(2.0), of(concentration))
+    reference, x = stats.genpareto(concentration, 1.0, 2.0), [1.2, 2.5, 4.0]
+    assert_close(d.log_prob(of(x)), reference.logpdf(x))
+    assert_close(d.cdf(of(x)), reference.cdf(x))
+    assert_close(d.icdf(of([0.1, 0.9])), reference.ppf([0.1, 0.9]))
+    assert_close(d.entropy(), reference.entropy())
+    assert_close(d.mean, reference.mean())
+    assert_close(d.variance, reference.var())
+    with pytest.raises(ValueError, match="within the support"):
+        d.log_prob(of(0.5))

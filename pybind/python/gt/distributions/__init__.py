@@ -12,6 +12,7 @@ from gt.distributions.counts import Binomial, Multinomial, NegativeBinomial, Poi
 from gt.distributions.discrete import Bernoulli, Categorical, Geometric, OneHotCategorical
 from gt.distributions.distribution import Distribution, Independent
 from gt.distributions.gamma import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, InverseGamma, StudentT
+from gt.distributions.generalized_pareto import GeneralizedPareto
 from gt.distributions.kl import kl_divergence, register_kl
 from gt.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
 from gt.distributions.matrices import LKJCholesky, Wishart
@@ -36,6 +37,7 @@ __all__ = [
     "Exponential",
     "FisherSnedecor",
     "Gamma",
+    "GeneralizedPareto",
     "Geometric",
     "Gumbel",
     "HalfCauchy",

@@ -83,15 +83,15 @@ class MixtureSameFamily(Distribution):
         shape = (*which.shape, 1, *self.event_shape)
         return drawn.gather(axis, index.expand(shape)).squeeze(axis)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor) -> Tensor:
         """Of values, in any component."""
-        self._validate_sample(value)
-        each = self.component_distribution.log_prob(value.unsqueeze(self._axis()))
+        self._validate_sample(x)
+        each = self.component_distribution.log_prob(x.unsqueeze(self._axis()))
         return (each + self.mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def cdf(self, x: Tensor) -> Tensor:
         """Of values, in any component."""
-        each = self.component_distribution.cdf(value.unsqueeze(self._axis()))
+        each = self.component_distribution.cdf(x.unsqueeze(self._axis()))
         return (each * self.mixture_distribution.probs).sum(-1)
 
     def __repr__(self) -> str:

@@ -1,0 +1,97 @@
+"""What exceeds a threshold: exponential excesses, heavier or lighter ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import gt
+from gt._gt import Tensor
+from gt.distributions import constraints
+from gt.distributions.constraints import Constraint
+from gt.distributions.distribution import NO_SHAPE, ElementwiseDistribution
+
+
+class GeneralizedPareto(ElementwiseDistribution):
+    """Excesses over `loc`: exponential at a concentration of 0, heavier above it, and bounded below it."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "concentration": constraints.real,
+    }
+    has_rsample = True
+    loc: Tensor
+    scale: Tensor
+    concentration: Tensor
+
+    def __init__(
+        self,
+        loc: Tensor | float,
+        scale: Tensor | float,
+        concentration: Tensor | float,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._set(validate_args, loc=loc, scale=scale, concentration=concentration)
+
+    @property
+    def support(self) -> Constraint:
+        """From `loc` on; up to a bound where the concentration is negative."""
+        bound = self.loc - self.scale / self.concentration
+        return constraints.interval(self.loc, gt.where(self.concentration < 0, bound, math.inf))
+
+    def _is_exponential(self) -> Tensor:
+        return self.concentration.abs() <= 1e-8
+
+    def _slope(self) -> Tensor:
+        """The concentration, where it is one to divide by."""
+        return gt.where(self._is_exponential(), 1.0, self.concentration)
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN from a concentration of 1 on."""
+        c = self.concentration
+        return gt.where(c < 1, self.loc + self.scale / (1 - c), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        """`loc`."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """NaN from a concentration of 1/2 on."""
+        c = self.concentration
+        return gt.where(c < 0.5, self.scale.square() / ((1 - c).square() * (1 - 2 * c)), math.nan)
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        """By the inverse of its distribution."""
+        return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.loc.dtype))
+
+    def log_survival_function(self, value: Tensor) -> Tensor:
+        """The logarithm of the probability of what is above values."""
+        self._validate_sample(value)
+        z, c = (value - self.loc) / self.scale, self._slope()
+        return gt.where(self._is_exponential(), -z, -(c * z).log1p() / c)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of values."""
+        return self.log_survival_function(value) * (1 + self.concentration) - self.scale.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of values."""
+        return -self.log_survival_function(value).expm1()
+
+    def log_cdf(self, value: Tensor) -> Tensor:
+        """The logarithm of that."""
+        return self.cdf(value).log()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Of shares."""
+        rest, c = (-value).log1p(), self._slope()
+        return self.loc + self.scale * gt.where(self._is_exponential(), -rest, (-c * rest).expm1() / c)
+
+    def entropy(self) -> Tensor:
+        """Of the scale and the concentration."""
+        return self.scale.log() + self.concentration + 1
