@@ -176,8 +176,11 @@ enum Input {
 unsafe fn input(i: usize, operand: &gt_operand) -> Result<Option<Input>> {
     Ok(Some(match operand.kind {
         GT_OPERAND_NONE => return Ok(None),
-        // SAFETY: as the caller promises.
-        GT_OPERAND_TENSOR => Input::Tensor(unsafe { reading(operand.tensor, &format!("operand {i}")) }?.snapshot()?),
+        GT_OPERAND_TENSOR => {
+            // SAFETY: as the caller promises.
+            let tensor = unsafe { operand.tensor.as_ref() };
+            Input::Tensor(tensor.ok_or_else(|| Failure::argument(format!("operand {i} is NULL")))?.snapshot()?)
+        }
         GT_OPERAND_NUMBER => Input::Number(Scalar::Float(operand.number)),
         GT_OPERAND_INTEGER => Input::Number(Scalar::Int(operand.integer)),
         GT_OPERAND_BOOLEAN => Input::Number(Scalar::Bool(operand.integer != 0)),
@@ -223,19 +226,17 @@ pub unsafe extern "C" fn gt_op(
         // SAFETY: as above.
         let (operands, given) = unsafe { (slice_at(operands, count, "operands")?, attributes(attrs)?) };
         let mut inputs = Vec::with_capacity(operands.len());
+        let mut left_out = None;
         for (i, operand) in operands.iter().enumerate() {
             // SAFETY: the caller's tensors.
-            inputs.push(unsafe { input(i, operand) }?);
+            match (unsafe { input(i, operand) }?, left_out) {
+                (None, _) => left_out = left_out.or(Some(i)),
+                (Some(_), Some(i)) => {
+                    return Err(OpError::type_(format!("{}: operand {i} is left out", op.name())).into());
+                }
+                (Some(input), None) => inputs.push(input),
+            }
         }
-        while let Some(None) = inputs.last() {
-            inputs.pop();
-        }
-        let nothing = |i| move || OpError::type_(format!("{}: operand {i} is left out", op.name()));
-        let inputs: Vec<Input> = inputs
-            .into_iter()
-            .enumerate()
-            .map(|(i, input)| input.ok_or_else(nothing(i)))
-            .collect::<std::result::Result<_, _>>()?;
         // SAFETY: the caller's session, or NULL.
         let session = if session.is_null() { None } else { Some(unsafe { inner(session) }?) };
         *out = gt_tensor::wrap(run(session, op, &inputs, &given)?);

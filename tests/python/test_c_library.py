@@ -376,6 +376,7 @@ def test_an_error_is_a_code_and_a_sentence(session: Session) -> None:
         ("GT_ERROR_INDEX: Dimension out of range", lambda: session.op("sum", x, axes=[2])),
         ("GT_ERROR_TYPE: add: takes 2 operands, but 1 were given", lambda: session.op("add", x)),
         ("GT_ERROR_TYPE: matmul: operand 1 must be a tensor", lambda: session.op("matmul", x, 2)),
+        ("GT_ERROR_TYPE: add: operand 0 is left out", lambda: session.op("add", None, x)),
         ("GT_ERROR_TYPE: add: takes no attribute axes", lambda: session.op("add", x, x, axes=[0])),
         ("GT_ERROR_TYPE: cast: needs the attribute dtype", lambda: session.op("cast", x)),
         ("GT_ERROR_VALUE: slice step cannot be zero", lambda: session.op("slice", x, step=[0])),
