@@ -45,6 +45,8 @@ pub trait Real:
     fn ln(self) -> Self;
     /// ln(1 + self).
     fn ln_1p(self) -> Self;
+    /// `self * x + y`, rounded once.
+    fn mul_add(self, x: Self, y: Self) -> Self;
     /// The square root.
     fn sqrt(self) -> Self;
     /// The sine.
@@ -309,6 +311,9 @@ macro_rules! std_real {
             fn ln_1p(self) -> Self {
                 Std(self.0.ln_1p())
             }
+            fn mul_add(self, x: Self, y: Self) -> Self {
+                Std(self.0.mul_add(x.0, y.0))
+            }
             fn sqrt(self) -> Self {
                 Std(self.0.sqrt())
             }
@@ -388,6 +393,10 @@ macro_rules! hardware {
         #[inline(always)]
         fn to_f64(self) -> f64 {
             self as f64
+        }
+        #[inline(always)]
+        fn mul_add(self, x: Self, y: Self) -> Self {
+            <$t>::mul_add(self, x, y)
         }
         #[inline(always)]
         fn sqrt(self) -> Self {

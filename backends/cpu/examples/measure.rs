@@ -199,6 +199,26 @@ fn main() -> Result<(), ExecError> {
         }
     }
 
+    for (rows, columns) in [(1000usize, 1000usize), (10, 1000), (4000, 64)] {
+        let (x, g) = (b.random(&[rows, columns], DType::F32)?, b.random(&[rows, columns], DType::F32)?);
+        let (w, c) = (b.random(&[columns], DType::F32)?, b.random(&[columns], DType::F32)?);
+        let (x, g, w, c) = (Input::Tensor(&x), Input::Tensor(&g), Input::Tensor(&w), Input::Tensor(&c));
+        let eps = Input::Scalar(Scalar::Float(1e-5));
+        for (op, inputs) in [
+            (Op::Softmax, &[x][..]),
+            (Op::SoftmaxBackward, &[g, x]),
+            (Op::LogSoftmax, &[x]),
+            (Op::LayerNorm, &[x, w, c, eps]),
+            (Op::LayerNormBackward, &[g, x, w, eps]),
+            (Op::LayerNormWeightBackward, &[g, x, eps]),
+        ] {
+            let name = format!("{} {rows}x{columns}", op.name());
+            if let Some(s) = b.time(&name, op, inputs, &Attrs::None)? {
+                println!("{name:<40} {:10.2} us", s * 1e6);
+            }
+        }
+    }
+
     for (rows, columns) in [(1000usize, 1000usize), (512, 10), (100_000, 10), (32, 256), (10, 100_000)] {
         let x = b.random(&[rows, columns], DType::F32)?;
         let (row, column) = (b.random(&[columns], DType::F32)?, b.random(&[rows, 1], DType::F32)?);

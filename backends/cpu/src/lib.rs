@@ -12,6 +12,7 @@ mod elementwise;
 mod fused;
 mod index;
 mod kernels;
+mod lanes;
 mod loops;
 mod matmul;
 mod memory;
@@ -98,6 +99,9 @@ pub struct CpuBackend {
     pool: Pool,
     kernels: Kernels,
     level: Level,
+    /// Steps done: what may have written memory.
+    step: u64,
+    moments: Option<rows::Moments>,
 }
 
 type Result<T> = std::result::Result<T, ExecError>;
@@ -116,6 +120,8 @@ impl CpuBackend {
             pool: Pool::new(options.threads),
             kernels: Kernels::of(level),
             level,
+            step: 0,
+            moments: None,
         }
     }
 
@@ -730,6 +736,7 @@ impl Backend for CpuBackend {
         out: &Meta,
         last_use: u8,
     ) -> Result<Tensor> {
+        self.step += 1;
         let row = op.row();
         if row.class == Class::Elementwise {
             return self.elementwise(row, inputs, out, last_use);
@@ -738,6 +745,7 @@ impl Backend for CpuBackend {
     }
 
     fn execute_fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        self.step += 1;
         self.fused(stages)
     }
 
@@ -746,6 +754,7 @@ impl Backend for CpuBackend {
     }
 
     fn write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
+        self.step += 1;
         if !tensor.contiguous || !tensor.buffer.is_unique() {
             return Err(ExecError::internal("write to a tensor that is shared"));
         }

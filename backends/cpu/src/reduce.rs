@@ -5,6 +5,7 @@
 
 use crate::elementwise::{TILE, Tile};
 use crate::kernels::Kernel;
+use crate::lanes::{self, LANES, Lanes, Registers, gather_over};
 use crate::loops::Loops;
 use crate::pool::Pool;
 use crate::strided::{Shared, copy_run, run_or_not};
@@ -14,9 +15,7 @@ use gt_ops::{DType, Op, RANK_MAX, Shape};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Partial results that a long row gathers in.
-const LANES: usize = 64;
-/// Partial results that a row of less than [`LONG_ROW`] elements gathers in.
+/// Partial results, not in vectors, that a row of less than [`LONG_ROW`] elements gathers in.
 const LANES_SHORT: usize = 16;
 /// From here on more partial results are worth their joining.
 const LONG_ROW: usize = 512;
@@ -50,6 +49,21 @@ trait Fold<T: Copy> {
     fn absorb(acc: Self::Acc, lane: Self::Lane) -> Self::Acc;
     fn combine(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     fn finish(acc: Self::Acc, count: usize) -> Self::Out;
+
+    /// What the elements of a block gather to.
+    ///
+    /// # Safety
+    /// The machine has the level, and the caller was compiled for it.
+    #[inline(always)]
+    unsafe fn gather<L: Registers>(block: &[T]) -> Self::Lane
+    where
+        Self: Sized,
+    {
+        if block.len() < LONG_ROW {
+            return gather::<T, Self, LANES_SHORT>(block);
+        }
+        gather::<T, Self, LANES>(block)
+    }
 }
 
 struct Sum;
@@ -72,6 +86,12 @@ macro_rules! float_folds {
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x
+            }
+            #[inline(always)]
+            unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
+                // SAFETY: the caller's promise.
+                let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from 0.0 => so_far + x) };
+                lanes::joined::<$t, L::Of<$t>>(lanes)
             }
             #[inline(always)]
             fn join(a: $t, b: $t) -> $t {
@@ -101,6 +121,12 @@ macro_rules! float_folds {
                 lane + x
             }
             #[inline(always)]
+            unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
+                // SAFETY: the caller's promise.
+                let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from 0.0 => so_far + x) };
+                lanes::joined::<$t, L::Of<$t>>(lanes)
+            }
+            #[inline(always)]
             fn join(a: $t, b: $t) -> $t {
                 a + b
             }
@@ -126,6 +152,12 @@ macro_rules! float_folds {
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x * x
+            }
+            #[inline(always)]
+            unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
+                // SAFETY: the caller's promise.
+                let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from 0.0 => x.mul_add(x, so_far)) };
+                lanes::joined::<$t, L::Of<$t>>(lanes)
             }
             #[inline(always)]
             fn join(a: $t, b: $t) -> $t {
@@ -172,12 +204,12 @@ macro_rules! float_folds {
                 acc as $t
             }
         }
-        float_folds!(extreme Max, $t, maximum, -<$t>::INFINITY, >);
-        float_folds!(extreme Min, $t, minimum, <$t>::INFINITY, <);
+        float_folds!(extreme Max, $t, maximum larger, -<$t>::INFINITY, >);
+        float_folds!(extreme Min, $t, minimum smaller, <$t>::INFINITY, <);
         float_folds!(truth Any, $t, 0, |);
         float_folds!(truth All, $t, 1, &);
     };
-    (extreme $name:ident, $t:ty, $f:ident, $start:expr, $beats:tt) => {
+    (extreme $name:ident, $t:ty, $f:ident $beyond:ident, $start:expr, $beats:tt) => {
         impl Fold<$t> for $name {
             type Lane = $t;
             type Acc = $t;
@@ -188,6 +220,12 @@ macro_rules! float_folds {
             fn step(lane: $t, x: $t) -> $t {
                 // A NaN enters, and nothing beats it afterwards.
                 if (x $beats lane) | (x != x) { x } else { lane }
+            }
+            #[inline(always)]
+            unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
+                // SAFETY: the caller's promise.
+                let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from $start => so_far.$beyond(x)) };
+                lanes::folded(lanes.array(), Real::$f)
             }
             #[inline(always)]
             fn join(a: $t, b: $t) -> $t {
@@ -309,17 +347,14 @@ pub struct Reducer {
 }
 
 /// # Safety
-/// `from` is valid for `n` elements.
+/// `from` is valid for `n` elements; the machine has the level, and the caller was compiled for it.
 #[inline(always)]
-unsafe fn row<T: Copy, F: Fold<T>>(from: *const u8, n: usize, acc: *mut u8) {
+unsafe fn row<T: Copy, F: Fold<T>, L: Registers>(from: *const u8, n: usize, acc: *mut u8) {
     // SAFETY: the caller's promise.
     let (all, acc) = unsafe { (slice::from_raw_parts(from.cast::<T>(), n), &mut *acc.cast::<F::Acc>()) };
-    if n < LONG_ROW {
-        *acc = F::absorb(*acc, gather::<T, F, LANES_SHORT>(all));
-        return;
-    }
     for block in all.chunks(BLOCK) {
-        *acc = F::absorb(*acc, gather::<T, F, LANES>(block));
+        // SAFETY: the caller's promise.
+        *acc = F::absorb(*acc, unsafe { F::gather::<L>(block) });
     }
 }
 
@@ -402,13 +437,13 @@ unsafe fn finish<T: Copy, F: Fold<T>>(accs: *const u8, n: usize, count: usize, o
 }
 
 macro_rules! level {
-    ($(#[$enable:meta])* $name:ident) => {
+    ($(#[$enable:meta])* $name:ident $level:ident) => {
         mod $name {
             use super::*;
             $(#[$enable])*
             unsafe fn row<T: Copy, F: Fold<T>>(from: *const u8, n: usize, acc: *mut u8) {
                 // SAFETY: the caller's promise, as in this whole module.
-                unsafe { super::row::<T, F>(from, n, acc) }
+                unsafe { super::row::<T, F, lanes::$level>(from, n, acc) }
             }
             $(#[$enable])*
             unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
@@ -469,16 +504,16 @@ macro_rules! level {
         }
     };
 }
-level!(baseline);
+level!(baseline Baseline);
 #[cfg(target_arch = "x86_64")]
 level!(
     #[target_feature(enable = "avx2,fma")]
-    avx2
+    avx2 Avx2
 );
 #[cfg(target_arch = "x86_64")]
 level!(
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    avx512
+    avx512 Avx512
 );
 
 impl Reducer {

@@ -2,8 +2,9 @@
 //!
 //! The gradient computes the scores again, which takes less than reading them from memory.
 
-use super::{Work, at_level, largest, sum_of, sum_of_pairs};
+use super::{Work, at_level};
 use crate::elementwise::work_ns;
+use crate::lanes::{LANES, Lanes, Vectors, largest, sum_over};
 use crate::loops::Loops;
 use crate::matmul::{Matrix, one};
 use crate::tensor::Tensor;
@@ -80,7 +81,7 @@ impl Scores {
     /// # Safety
     /// The matrices hold these queries and all keys.
     #[inline(always)]
-    unsafe fn block<R: Real>(
+    unsafe fn block<R: Real, V: Lanes<R>>(
         &self,
         [query, key]: [Matrix; 2],
         mask: Option<Matrix>,
@@ -120,7 +121,8 @@ impl Scores {
                     }
                 }
             }
-            let max = largest(row);
+            // SAFETY: the caller's promise.
+            let max = unsafe { largest::<R, V>(row) };
             if max == -R::INFINITY {
                 // It sees nothing.
                 row.fill(R::ZERO);
@@ -130,7 +132,8 @@ impl Scores {
             for x in row.iter_mut() {
                 *x = ((*x - max) * fall).exp_of_fall();
             }
-            *factor = R::from_f64(1.0 / sum_of(row, |x| x));
+            // SAFETY: the caller's promise.
+            *factor = R::from_f64(1.0 / unsafe { sum_over!(R, V: x in row; sum => sum + x) });
         }
     }
 
@@ -156,10 +159,10 @@ struct Forward {
     mask: Option<Batches<1>>,
 }
 
-impl<R: Real> Work<R> for Forward {
+impl<R: Vectors> Work<R> for Forward {
     /// A row is a block of queries of one batch.
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let s = &self.scores;
         let size = size_of::<R>();
         let blocks = s.queries.div_ceil(BLOCK);
@@ -174,7 +177,7 @@ impl<R: Real> Work<R> for Forward {
             let (scores, factors) = (&mut scores[..rows * keys], &mut factors[..rows]);
             // SAFETY: the caller's promise; a block's results are its own.
             unsafe {
-                s.block([query, key], mask, (at, rows, keys), scores, factors);
+                s.block::<R, V>([query, key], mask, (at, rows, keys), scores, factors);
                 let weights = Matrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
                 let to = out.at(at, 0, size);
                 one(s.dtype, (rows, s.out, keys), [to, weights, value], false, false);
@@ -198,10 +201,10 @@ struct Backward {
     out_step: usize,
 }
 
-impl<R: Real> Work<R> for Backward {
+impl<R: Vectors> Work<R> for Backward {
     /// A row is a batch.
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let s = &self.scores;
         let size = size_of::<R>();
         let room = BLOCK.min(s.queries) * s.keys;
@@ -227,7 +230,7 @@ impl<R: Real> Work<R> for Backward {
                 let (p, d) = (dense(weights.as_mut_ptr()), dense(slopes.as_mut_ptr()));
                 // SAFETY: the caller's promise.
                 unsafe {
-                    s.block([query, key], mask, (at, rows, keys), weights, factors);
+                    s.block::<R, V>([query, key], mask, (at, rows, keys), weights, factors);
                     let grad = grad.at(at, 0, size);
                     one(s.dtype, (rows, keys, s.out), [d, grad, value.transposed()], false, false);
                     let pairs = weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys));
@@ -235,7 +238,7 @@ impl<R: Real> Work<R> for Backward {
                         for w in weights.iter_mut() {
                             *w = *w * *factor;
                         }
-                        let total = R::from_f64(sum_of_pairs(weights, slopes, |w, d| w * d));
+                        let total = R::from_f64(sum_over!(R, V: w in weights, d in slopes; sum => w.mul_add(d, sum)));
                         for (d, w) in slopes.iter_mut().zip(&*weights) {
                             *d = *w * (*d - total) * scale;
                         }
@@ -270,7 +273,7 @@ impl CpuBackend {
             .collect()
     }
 
-    fn run_attention<R: Real, W: Work<R>>(&mut self, work: &W, units: usize, weight: usize) -> Result<()> {
+    fn run_attention<R: Vectors, W: Work<R>>(&mut self, work: &W, units: usize, weight: usize) -> Result<()> {
         let level = self.level;
         let turns = if self.pool.pays(work_ns(units, weight)) { self.pool.threads() * TURNS_PER_THREAD } else { 1 };
         let turn = units.div_ceil(turns);

@@ -1,7 +1,8 @@
 //! Losses over classes that an index names, and their gradients.
 
 use super::softmax::exps;
-use super::{Sink, Source, Work, block_rows, extent, run, sum_of, sum_of_pairs};
+use super::{Sink, Source, Work, block_rows, extent, run};
+use crate::lanes::{LANES, Lanes, Vectors, sum_over};
 use crate::strided::Shared;
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Inputs, Result, tensor};
@@ -80,9 +81,9 @@ struct Forward<'a, R> {
     losses: Shared<f64>,
 }
 
-impl<R: Real> Work<R> for Forward<'_, R> {
+impl<R: Vectors> Work<R> for Forward<'_, R> {
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.targets.classes;
         let (mut wide, mut exponentials, mut stats) = (Vec::new(), Vec::new(), Vec::new());
         let smoothing = self.targets.spec.smoothing;
@@ -94,7 +95,7 @@ impl<R: Real> Work<R> for Forward<'_, R> {
                 let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
                 if self.scores {
                     exponentials.resize(rows * n, R::ZERO);
-                    exps(scores, n, &mut exponentials, &mut stats);
+                    exps::<R, V>(scores, n, &mut exponentials, &mut stats);
                 }
                 for i in 0..rows {
                     let mut loss = 0.0;
@@ -103,9 +104,12 @@ impl<R: Real> Work<R> for Forward<'_, R> {
                         let (max, log) = if self.scores { (stats[i].0, stats[i].1.ln()) } else { (R::ZERO, R::ZERO) };
                         loss = (log - (row[class] - max)).to_f64() * self.targets.weight_of(class);
                         if smoothing != 0.0 {
+                            let (max, log) = (V::splat(max), V::splat(log));
                             let even = match &self.targets.weight {
-                                None => sum_of(row, |x| log - (x - max)),
-                                Some(weight) => sum_of_pairs(row, weight, |x, w| w * (log - (x - max))),
+                                None => sum_over!(R, V: x in row; sum => sum + (log - (x - max))),
+                                Some(weight) => {
+                                    sum_over!(R, V: x in row, w in weight; sum => w.mul_add(log - (x - max), sum))
+                                }
                             };
                             loss = (1.0 - smoothing) * loss + smoothing / n as f64 * even;
                         }
@@ -128,9 +132,9 @@ struct Backward<'a, R> {
     share: f64,
 }
 
-impl<R: Real> Work<R> for Backward<'_, R> {
+impl<R: Vectors> Work<R> for Backward<'_, R> {
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.targets.classes;
         let (mut wide, mut made, mut stats) = (Vec::new(), Vec::new(), Vec::new());
         let smoothing = self.targets.spec.smoothing;
@@ -142,7 +146,7 @@ impl<R: Real> Work<R> for Backward<'_, R> {
                 let to = self.to.room::<R>(at * n, rows * n, &mut made);
                 if self.scores {
                     let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
-                    exps(scores, n, to, &mut stats);
+                    exps::<R, V>(scores, n, to, &mut stats);
                 }
                 for (i, to) in to.chunks_exact_mut(n).enumerate() {
                     let Some(class) = self.targets.class(at + i) else {
@@ -184,14 +188,14 @@ impl CpuBackend {
     ) -> Result<Targets<R>> {
         let weight = match weight {
             Input::Scalar(scalar) if scalar.to_f64() == 1.0 => None,
-            weight => Some(self.numbers::<R>(weight, classes)?),
+            weight => Some(self.numbers::<R>(weight, classes)?.to_vec()),
         };
         let all = weight.as_ref().map_or(classes as f64, |w| w.iter().map(|x| x.to_f64()).sum());
         let index = Shared::new(index.ptr().cast());
         Ok(Targets { index, classes, weight, all, spec: *spec, bad: AtomicUsize::new(usize::MAX) })
     }
 
-    pub(super) fn class_loss<R: Real>(
+    pub(super) fn class_loss<R: Vectors>(
         &mut self,
         inputs: Inputs<'_, '_>,
         spec: &LossSpec,
@@ -226,7 +230,7 @@ impl CpuBackend {
         Ok(result)
     }
 
-    pub(super) fn class_loss_grad<R: Real>(
+    pub(super) fn class_loss_grad<R: Vectors>(
         &mut self,
         inputs: Inputs<'_, '_>,
         spec: &LossSpec,

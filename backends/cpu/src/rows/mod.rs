@@ -11,56 +11,55 @@ mod softmax;
 
 use crate::elementwise::work_ns;
 use crate::kernels::{Kernel, Level};
+use crate::lanes::{Lanes, Vectors};
 use crate::pool::Pool;
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Inputs, Result, compute_dtype, tensor};
 use gt_backend::{ExecError, Input};
 use gt_ops::math::Real;
 use gt_ops::{Attrs, DType, Meta, Op, Row};
+pub use norm::Moments;
+use std::ops::Deref;
 use std::slice;
 
 /// Rows are worked on so many elements at a time: a few such blocks stay in L1.
 const BLOCK_ELEMENTS: usize = 1024;
 /// Shorter rows share loops with their neighbours.
 const SHORT_ROW: usize = 64;
-/// Partial sums of a row: as many as four of the largest vector registers hold of f32.
-const LANES: usize = 64;
-/// Elements that partial sums gather before they join a sum in f64.
-const SUM_BLOCK: usize = 8 << 10;
-
 /// Operations, in those of elementwise work, that a row costs however short it is: its sums are joined, and more.
 const ROW_WEIGHT: usize = 3_000;
 
 /// Rows to be computed.
-trait Work<R: Real>: Sync {
-    /// Computes rows `first..last`.
+trait Work<R: Vectors>: Sync {
+    /// Computes rows `first..last`, with a level's vectors.
     ///
     /// # Safety
-    /// The operands are valid for these rows, and nobody else writes their results.
-    unsafe fn rows(&self, first: usize, last: usize);
+    /// The operands are valid for these rows, and nobody else writes their results. The machine has the level, and the
+    /// caller was compiled for it.
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize);
 }
 
 /// Computes rows `first..last` with a level's instructions.
 ///
 /// # Safety
 /// As [`Work::rows`], on a machine that has the level.
-unsafe fn at_level<R: Real, W: Work<R>>(level: Level, work: &W, first: usize, last: usize) {
+unsafe fn at_level<R: Vectors, W: Work<R>>(level: Level, work: &W, first: usize, last: usize) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2<R: Real, W: Work<R>>(work: &W, first: usize, last: usize) {
+    unsafe fn avx2<R: Vectors, W: Work<R>>(work: &W, first: usize, last: usize) {
         // SAFETY: the caller's promise.
-        unsafe { work.rows(first, last) }
+        unsafe { work.rows::<R::Avx2>(first, last) }
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn avx512<R: Real, W: Work<R>>(work: &W, first: usize, last: usize) {
+    unsafe fn avx512<R: Vectors, W: Work<R>>(work: &W, first: usize, last: usize) {
         // SAFETY: the caller's promise.
-        unsafe { work.rows(first, last) }
+        unsafe { work.rows::<R::Avx512>(first, last) }
     }
     // SAFETY: the caller's promise.
     unsafe {
         match level {
-            Level::Baseline => work.rows(first, last),
+            Level::Baseline => work.rows::<R::Baseline>(first, last),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => avx2(work, first, last),
             #[cfg(target_arch = "x86_64")]
@@ -73,7 +72,7 @@ unsafe fn at_level<R: Real, W: Work<R>>(level: Level, work: &W, first: usize, la
 ///
 /// # Safety
 /// As [`Work::rows`].
-unsafe fn run<R: Real, W: Work<R>>(
+unsafe fn run<R: Vectors, W: Work<R>>(
     pool: &mut Pool,
     level: Level,
     work: &W,
@@ -179,106 +178,6 @@ fn block_rows(columns: usize) -> usize {
     (BLOCK_ELEMENTS / columns.max(1)).max(1)
 }
 
-/// The sum of partial sums.
-#[inline(always)]
-fn joined<R: Real>(mut lanes: [R; LANES]) -> R {
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            lanes[i] = lanes[i] + lanes[i + width];
-        }
-    }
-    lanes[0]
-}
-
-/// The sum of `f` over elements at the same place of slices of one length, by the number of slices.
-macro_rules! sums {
-    ($($name:ident $gather:ident: $($x:ident),+;)*) => {$(
-        #[inline(always)]
-        fn $name<R: Real>($($x: &[R],)+ f: impl Fn($(sums!(one $x R)),+) -> R) -> f64 {
-            let n = [$($x.len()),+][0];
-            let (mut total, mut at) = (0.0, 0);
-            while at < n {
-                let end = (at + SUM_BLOCK).min(n);
-                total += $gather::<R>($(&$x[at..end],)+ &f).to_f64();
-                at = end;
-            }
-            total
-        }
-        #[inline(always)]
-        fn $gather<R: Real>($($x: &[R],)+ f: &impl Fn($(sums!(one $x R)),+) -> R) -> R {
-            let n = [$($x.len()),+][0];
-            let whole = n - n % LANES;
-            let mut lanes = [R::ZERO; LANES];
-            let mut at = 0;
-            while at < whole {
-                $(let $x = &$x[at..at + LANES];)+
-                for i in 0..LANES {
-                    lanes[i] = lanes[i] + f($($x[i]),+);
-                }
-                at += LANES;
-            }
-            if whole < n {
-                // What is left has sums of its own: those above would leave their registers for it.
-                let mut rest = [R::ZERO; LANES];
-                $(let $x = &$x[whole..];)+
-                for (i, rest) in rest[..n - whole].iter_mut().enumerate() {
-                    *rest = f($($x[i]),+);
-                }
-                for i in 0..LANES {
-                    lanes[i] = lanes[i] + rest[i];
-                }
-            }
-            joined(lanes)
-        }
-    )*};
-    (one $x:ident $t:ty) => { $t };
-}
-sums! {
-    sum_of gather1: x;
-    sum_of_pairs gather2: x, y;
-    sum_of_triples gather3: x, y, z;
-}
-
-/// The largest element, NaN if any is.
-#[inline(always)]
-fn largest<R: Real>(row: &[R]) -> R {
-    #[inline(always)]
-    fn better<R: Real>(best: R, x: R) -> R {
-        // A NaN enters, and nothing beats it afterwards.
-        if (x > best) | x.is_nan() { x } else { best }
-    }
-    if row.len() < LANES / 2 {
-        return row.iter().fold(-R::INFINITY, |best, x| better(best, *x));
-    }
-    let whole = row.len() - row.len() % LANES;
-    let mut lanes = [-R::INFINITY; LANES];
-    let mut at = 0;
-    while at < whole {
-        let group = &row[at..at + LANES];
-        for i in 0..LANES {
-            lanes[i] = better(lanes[i], group[i]);
-        }
-        at += LANES;
-    }
-    if whole < row.len() {
-        let mut rest = [-R::INFINITY; LANES];
-        rest[..row.len() - whole].copy_from_slice(&row[whole..]);
-        for i in 0..LANES {
-            lanes[i] = better(lanes[i], rest[i]);
-        }
-    }
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            lanes[i] = better(lanes[i], lanes[i + width]);
-        }
-    }
-    lanes[0]
-}
-
 impl CpuBackend {
     /// One op on rows.
     pub(crate) fn rows(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
@@ -288,7 +187,7 @@ impl CpuBackend {
         }
     }
 
-    fn rows_of<R: Real>(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+    fn rows_of<R: Vectors>(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
         match (op, attrs) {
             (Op::Softmax | Op::LogSoftmax, _) => self.softmax::<R>(tensor(&inputs[0])?, op == Op::LogSoftmax, out),
             (Op::SoftmaxBackward | Op::LogSoftmaxBackward, _) => {
@@ -324,15 +223,38 @@ impl CpuBackend {
     }
 
     /// The elements of a tensor, or a number so many times, in the compute type.
-    fn numbers<R: Real>(&mut self, input: &Input<'_, Tensor>, count: usize) -> Result<Vec<R>> {
+    fn numbers<R: Real>(&mut self, input: &Input<'_, Tensor>, count: usize) -> Result<Numbers<R>> {
         match input {
-            Input::Scalar(scalar) => Ok(vec![R::from_f64(scalar.to_f64()); count]),
+            Input::Scalar(scalar) => {
+                Ok(Numbers { tensor: None, made: vec![R::from_f64(scalar.to_f64()); count], count })
+            }
             Input::Tensor(t) => {
                 let dense = self.contiguous(t)?;
-                let (source, mut scratch) = (self.source(&dense), Vec::new());
+                let (source, mut made) = (self.source(&dense), Vec::new());
                 // SAFETY: the operand has so many elements, says shape inference.
-                Ok(unsafe { source.elements::<R>(0, count, &mut scratch) }.to_vec())
+                unsafe { source.elements::<R>(0, count, &mut made) };
+                Ok(Numbers { tensor: Some(dense), made, count })
             }
+        }
+    }
+}
+
+/// Numbers in the compute type, in a tensor where that has them so.
+struct Numbers<R> {
+    tensor: Option<Tensor>,
+    made: Vec<R>,
+    count: usize,
+}
+
+impl<R> Deref for Numbers<R> {
+    type Target = [R];
+    fn deref(&self) -> &[R] {
+        match &self.tensor {
+            // SAFETY: a tensor that was not widened has so many elements of this type, and keeps them.
+            Some(tensor) if self.made.is_empty() => unsafe {
+                slice::from_raw_parts(tensor.ptr().cast::<R>(), self.count)
+            },
+            _ => &self.made,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Layer and root-mean-square norms, and their gradients.
 
-use super::{
-    LANES, ROW_WEIGHT, SUM_BLOCK, Sink, Source, Work, extent, joined, number, run, sum_of, sum_of_pairs, sum_of_triples,
-};
+use super::{ROW_WEIGHT, Sink, Source, Work, extent, number, run};
+use crate::lanes::{LANES, Lanes, SUM_BLOCK, Vectors, joined, map_over, sum_over};
 use crate::strided::Shared;
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Inputs, Result, tensor};
-use gt_ops::Meta;
+use gt_backend::Input;
 use gt_ops::math::Real;
+use gt_ops::{Meta, Scalar};
+use std::slice;
 
 const WEIGHT: usize = 6;
 /// The gradients of weights gather in at most so many pieces, of at least so many rows.
@@ -15,39 +16,74 @@ const PIECES_MAX: usize = 64;
 const PIECE_ROWS_MIN: usize = 16;
 /// Rows that partial sums gather before they join those in f64.
 const BLOCK_ROWS: usize = 256;
+/// Rows that are added to the partial sums together.
+const GROUP_ROWS: usize = 4;
+
+/// The moments of the rows of an operand whose gradient was computed last, for that of the weights, which comes next.
+/// Valid for one step: memory may then have been written again.
+pub struct Moments {
+    step: u64,
+    from: *const u8,
+    meta: Meta,
+    eps: f64,
+    /// In f64 and back they are what they were.
+    rows: Vec<(f64, f64)>,
+}
+// SAFETY: the pointer is only compared.
+unsafe impl Send for Moments {}
 
 /// What is taken off a row, and what it is multiplied by then. With `CENTRE` that is a layer norm.
+///
+/// # Safety
+/// As [`Lanes::splat`].
 #[inline(always)]
-fn moments<R: Real, const CENTRE: bool>(row: &[R], eps: f64) -> (R, R) {
+unsafe fn moments<R: Real, V: Lanes<R>, const CENTRE: bool>(row: &[R], eps: f64) -> (R, R) {
     let n = row.len() as f64;
-    let mean = if CENTRE { R::from_f64(sum_of(row, |x| x) / n) } else { R::ZERO };
-    let variance = sum_of(row, |x| (x - mean) * (x - mean)) / n;
-    (mean, R::from_f64(1.0 / (variance + eps).sqrt()))
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mean = if CENTRE { R::from_f64(sum_over!(R, V: x in row; sum => sum + x) / n) } else { R::ZERO };
+        let centre = V::splat(mean);
+        let variance = sum_over!(R, V: x in row; sum => (x - centre).mul_add(x - centre, sum)) / n;
+        (mean, R::from_f64(1.0 / (variance + eps).sqrt()))
+    }
 }
 
 /// The sums of `(x - mean) * g * w` and of `g * w` over a row, in one pass over it.
+///
+/// # Safety
+/// As [`Lanes::splat`].
 #[inline(always)]
-fn pulls<R: Real>(row: &[R], grad: &[R], weight: &[R], mean: R) -> (f64, f64) {
-    let mut totals = (0.0, 0.0);
-    let blocks = row.chunks(SUM_BLOCK).zip(grad.chunks(SUM_BLOCK)).zip(weight.chunks(SUM_BLOCK));
-    for ((row, grad), weight) in blocks {
-        let (mut along, mut level) = ([R::ZERO; LANES], [R::ZERO; LANES]);
-        let whole = row.len() - row.len() % LANES;
-        for at in (0..whole).step_by(LANES) {
-            let (x, g, w) = (&row[at..at + LANES], &grad[at..at + LANES], &weight[at..at + LANES]);
-            for i in 0..LANES {
-                let pull = g[i] * w[i];
-                along[i] = along[i] + (x[i] - mean) * pull;
-                level[i] = level[i] + pull;
+unsafe fn pulls<R: Real, V: Lanes<R>>(row: &[R], grad: &[R], weight: &[R], mean: R) -> (f64, f64) {
+    let n = row.len();
+    let (mut along_total, mut level_total, mut block) = (0.0, 0.0, 0);
+    while block < n {
+        let end = (block + SUM_BLOCK).min(n);
+        // SAFETY: the caller's promise; each load has so many elements.
+        unsafe {
+            let mean = V::splat(mean);
+            let (mut along, mut level) = (V::splat(R::ZERO), V::splat(R::ZERO));
+            let mut at = block;
+            while at + LANES <= end {
+                let x = V::load(row[at..at + LANES].as_ptr());
+                let pull = V::load(grad[at..at + LANES].as_ptr()) * V::load(weight[at..at + LANES].as_ptr());
+                along = (x - mean).mul_add(pull, along);
+                level = level + pull;
+                at += LANES;
             }
+            if at < end {
+                // The filling pulls nothing.
+                let x = V::load_first(row[at..end].as_ptr(), end - at, R::ZERO);
+                let [g, w] = [grad, weight].map(|from| from[at..end].as_ptr());
+                let pull = V::load_first(g, end - at, R::ZERO) * V::load_first(w, end - at, R::ZERO);
+                along = (x - mean).mul_add(pull, along);
+                level = level + pull;
+            }
+            along_total += joined(along).to_f64();
+            level_total += joined(level).to_f64();
         }
-        totals.0 += joined(along).to_f64();
-        totals.1 += joined(level).to_f64();
-        let (row, grad, weight) = (&row[whole..], &grad[whole..], &weight[whole..]);
-        totals.0 += sum_of_triples(row, grad, weight, |x, g, w| (x - mean) * (g * w));
-        totals.1 += sum_of_pairs(grad, weight, |g, w| g * w);
+        block = end;
     }
-    totals
+    (along_total, level_total)
 }
 
 struct Forward<'a, R, const CENTRE: bool> {
@@ -59,20 +95,19 @@ struct Forward<'a, R, const CENTRE: bool> {
     eps: f64,
 }
 
-impl<R: Real, const CENTRE: bool> Work<R> for Forward<'_, R, CENTRE> {
+impl<R: Vectors, const CENTRE: bool> Work<R> for Forward<'_, R, CENTRE> {
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
         let (mut wide, mut made) = (Vec::new(), Vec::new());
         for at in first..last {
             // SAFETY: the caller's promise.
             unsafe {
                 let row = self.from.elements::<R>(at * n, n, &mut wide);
-                let (mean, factor) = moments::<R, CENTRE>(row, self.eps);
+                let (mean, factor) = moments::<R, V, CENTRE>(row, self.eps);
                 let to = self.to.room::<R>(at * n, n, &mut made);
-                for (((to, x), w), b) in to.iter_mut().zip(row).zip(self.weight).zip(self.bias) {
-                    *to = (*x - mean) * factor * *w + *b;
-                }
+                let (mean, factor) = (V::splat(mean), V::splat(factor));
+                map_over!(R, V: to; x in row, w in self.weight, b in self.bias => ((x - mean) * factor).mul_add(w, b));
                 self.to.done(at * n, n, &made);
             }
         }
@@ -86,11 +121,13 @@ struct Backward<'a, R, const CENTRE: bool> {
     columns: usize,
     weight: &'a [R],
     eps: f64,
+    /// Room for the moments of all rows.
+    moments: Shared<(f64, f64)>,
 }
 
-impl<R: Real, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
+impl<R: Vectors, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
         let (mut wide, mut wide_grad, mut made) = (Vec::new(), Vec::new(), Vec::new());
         for at in first..last {
@@ -98,15 +135,16 @@ impl<R: Real, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
             unsafe {
                 let row = self.from.elements::<R>(at * n, n, &mut wide);
                 let grad = self.grad.elements::<R>(at * n, n, &mut wide_grad);
-                let (mean, factor) = moments::<R, CENTRE>(row, self.eps);
+                let (mean, factor) = moments::<R, V, CENTRE>(row, self.eps);
                 let share = R::from_f64(1.0 / n as f64);
-                let (along, level) = pulls(row, grad, self.weight, mean);
-                let along = R::from_f64(along) * factor * share;
-                let level = if CENTRE { R::from_f64(level) * share } else { R::ZERO };
+                let (along, level) = pulls::<R, V>(row, grad, self.weight, mean);
+                let along = -(R::from_f64(along) * factor * factor * factor * share);
+                let level = if CENTRE { -(R::from_f64(level) * factor * share) } else { R::ZERO };
                 let to = self.to.room::<R>(at * n, n, &mut made);
-                for (((to, x), g), w) in to.iter_mut().zip(row).zip(grad).zip(self.weight) {
-                    *to = factor * (*g * *w - level - (*x - mean) * factor * along);
-                }
+                self.moments.get().add(at).write((mean.to_f64(), factor.to_f64()));
+                let [mean, factor, along, level] = [V::splat(mean), V::splat(factor), V::splat(along), V::splat(level)];
+                map_over!(R, V: to; x in row, g in grad, w in self.weight =>
+                    (x - mean).mul_add(along, (g * w).mul_add(factor, level)));
                 self.to.done(at * n, n, &made);
             }
         }
@@ -114,45 +152,49 @@ impl<R: Real, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
 }
 
 /// Pieces of rows, each of which adds up two rows of sums.
-struct Sums<const CENTRE: bool> {
+struct Sums<'a, const CENTRE: bool> {
     grad: Source,
     from: Source,
     columns: usize,
     rows: usize,
     rows_a_piece: usize,
     eps: f64,
+    /// What was computed of all rows before.
+    moments: Option<&'a [(f64, f64)]>,
     /// `2 * columns` sums for each piece.
     sums: Shared<f64>,
 }
 
-impl<R: Real, const CENTRE: bool> Work<R> for Sums<CENTRE> {
+impl<R: Vectors, const CENTRE: bool> Work<R> for Sums<'_, CENTRE> {
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
         let (mut wide, mut wide_grad) = (Vec::new(), Vec::new());
-        let (mut weights, mut biases) = (vec![R::ZERO; n], vec![R::ZERO; n]);
+        let room = n.next_multiple_of(LANES);
+        let (mut weights, mut biases) = (vec![R::ZERO; room], vec![R::ZERO; room]);
+        let mut moments = [(R::ZERO, R::ZERO); GROUP_ROWS];
         for piece in first..last {
             let (from, to) = (piece * self.rows_a_piece, ((piece + 1) * self.rows_a_piece).min(self.rows));
             // SAFETY: each piece has sums of its own.
-            let sums = unsafe { std::slice::from_raw_parts_mut(self.sums.get().add(piece * 2 * n), 2 * n) };
+            let sums = unsafe { slice::from_raw_parts_mut(self.sums.get().add(piece * 2 * n), 2 * n) };
             let (weight_sums, bias_sums) = sums.split_at_mut(n);
             for block in (from..to).step_by(BLOCK_ROWS) {
                 weights.fill(R::ZERO);
                 biases.fill(R::ZERO);
-                for at in block..(block + BLOCK_ROWS).min(to) {
-                    // SAFETY: the caller's promise.
-                    let (row, grad) = unsafe {
-                        (
-                            self.from.elements::<R>(at * n, n, &mut wide),
-                            self.grad.elements::<R>(at * n, n, &mut wide_grad),
-                        )
-                    };
-                    let (mean, factor) = moments::<R, CENTRE>(row, self.eps);
-                    for (((w, b), x), g) in weights.iter_mut().zip(&mut biases).zip(row).zip(grad) {
-                        *w = *w + *g * ((*x - mean) * factor);
-                        if CENTRE {
-                            *b = *b + *g;
+                let block_end = (block + BLOCK_ROWS).min(to);
+                for at in (block..block_end).step_by(GROUP_ROWS) {
+                    let group = GROUP_ROWS.min(block_end - at);
+                    // SAFETY: the caller's promise; sums have room for whole lanes.
+                    unsafe {
+                        let rows = self.from.elements::<R>(at * n, group * n, &mut wide);
+                        let grads = self.grad.elements::<R>(at * n, group * n, &mut wide_grad);
+                        for (i, moments) in moments[..group].iter_mut().enumerate() {
+                            *moments = match self.moments {
+                                Some(all) => (R::from_f64(all[at + i].0), R::from_f64(all[at + i].1)),
+                                None => self::moments::<R, V, CENTRE>(&rows[i * n..(i + 1) * n], self.eps),
+                            };
                         }
+                        add_up::<R, V, CENTRE>(rows, grads, &moments[..group], &mut weights, &mut biases);
                     }
                 }
                 for (total, w) in weight_sums.iter_mut().zip(&weights) {
@@ -166,8 +208,54 @@ impl<R: Real, const CENTRE: bool> Work<R> for Sums<CENTRE> {
     }
 }
 
+/// Adds `grad * normal` of a few rows to `weights` and, with `CENTRE`, `grad` to `biases`, which have room for whole
+/// lanes: sums are loaded and stored once for all these rows.
+///
+/// # Safety
+/// As [`Lanes::splat`], and there are as many rows as moments.
+#[inline(always)]
+unsafe fn add_up<R: Real, V: Lanes<R>, const CENTRE: bool>(
+    rows: &[R],
+    grads: &[R],
+    moments: &[(R, R)],
+    weights: &mut [R],
+    biases: &mut [R],
+) {
+    let n = rows.len() / moments.len();
+    let mut at = 0;
+    while at < n {
+        let left = n - at;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut weight = V::load(weights[at..at + LANES].as_ptr());
+            let mut bias = V::load(biases[at..at + LANES].as_ptr());
+            for (i, (mean, factor)) in moments.iter().enumerate() {
+                let (row, grad) = (rows[i * n + at..].as_ptr(), grads[i * n + at..].as_ptr());
+                let (x, g) = if left < LANES {
+                    (V::load_first(row, left, *mean), V::load_first(grad, left, R::ZERO))
+                } else {
+                    (V::load(row), V::load(grad))
+                };
+                weight = g.mul_add((x - V::splat(*mean)) * V::splat(*factor), weight);
+                if CENTRE {
+                    bias = bias + g;
+                }
+            }
+            weight.store(weights[at..at + LANES].as_mut_ptr());
+            if CENTRE {
+                bias.store(biases[at..at + LANES].as_mut_ptr());
+            }
+        }
+        at += LANES;
+    }
+}
+
 impl CpuBackend {
-    pub(super) fn norm<R: Real, const CENTRE: bool>(&mut self, inputs: Inputs<'_, '_>, out: &Meta) -> Result<Tensor> {
+    pub(super) fn norm<R: Vectors, const CENTRE: bool>(
+        &mut self,
+        inputs: Inputs<'_, '_>,
+        out: &Meta,
+    ) -> Result<Tensor> {
         let t = self.contiguous(tensor(&inputs[0])?)?;
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
@@ -175,7 +263,8 @@ impl CpuBackend {
             return Ok(result);
         }
         let weight = self.numbers::<R>(&inputs[1], columns)?;
-        let bias = if CENTRE { self.numbers::<R>(&inputs[2], columns)? } else { vec![R::ZERO; columns] };
+        let bias = if CENTRE { &inputs[2] } else { &Input::Scalar(Scalar::Float(0.0)) };
+        let bias = self.numbers::<R>(bias, columns)?;
         let eps = number(&inputs[inputs.len() - 1])?;
         let work = Forward::<R, CENTRE> {
             from: self.source(&t),
@@ -190,7 +279,7 @@ impl CpuBackend {
         Ok(result)
     }
 
-    pub(super) fn norm_grad<R: Real, const CENTRE: bool>(
+    pub(super) fn norm_grad<R: Vectors, const CENTRE: bool>(
         &mut self,
         inputs: Inputs<'_, '_>,
         out: &Meta,
@@ -202,20 +291,24 @@ impl CpuBackend {
             return Ok(result);
         }
         let weight = self.numbers::<R>(&inputs[2], columns)?;
+        let eps = number(&inputs[3])?;
+        let mut moments = vec![(0.0, 0.0); rows];
         let work = Backward::<R, CENTRE> {
             grad: self.source(&grad),
             from: self.source(&t),
             to: self.sink(&result),
             columns,
             weight: &weight,
-            eps: number(&inputs[3])?,
+            eps,
+            moments: Shared::new(moments.as_mut_ptr()),
         };
-        // SAFETY: operands and result have this shape; the result is new.
+        // SAFETY: operands, result and moments have these rows; the result is new.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
+        self.moments = Some(Moments { step: self.step, from: t.ptr(), meta: t.meta, eps, rows: moments });
         Ok(result)
     }
 
-    pub(super) fn norm_weight_grad<R: Real, const CENTRE: bool>(
+    pub(super) fn norm_weight_grad<R: Vectors, const CENTRE: bool>(
         &mut self,
         inputs: Inputs<'_, '_>,
         out: &Meta,
@@ -230,13 +323,18 @@ impl CpuBackend {
         let rows_a_piece = rows.div_ceil(PIECES_MAX).max(PIECE_ROWS_MIN);
         let pieces = rows.div_ceil(rows_a_piece);
         let mut sums = vec![0.0f64; pieces.max(1) * 2 * columns];
+        let eps = number(&inputs[2])?;
+        let moments = self.moments.take().filter(|moments| {
+            moments.step + 1 == self.step && moments.from == t.ptr() && moments.meta == t.meta && moments.eps == eps
+        });
         let work = Sums::<CENTRE> {
             grad: self.source(&grad),
             from: self.source(&t),
             columns,
             rows,
             rows_a_piece,
-            eps: number(&inputs[2])?,
+            eps,
+            moments: moments.as_ref().map(|moments| &moments.rows[..]),
             sums: Shared::new(sums.as_mut_ptr()),
         };
         // SAFETY: both operands have this shape; each piece has its own sums.

@@ -1,6 +1,7 @@
 //! Softmax, its logarithm, and their gradients.
 
-use super::{SHORT_ROW, Sink, Source, Work, block_rows, extent, largest, run, sum_of, sum_of_pairs};
+use super::{SHORT_ROW, Sink, Source, Work, block_rows, extent, run};
+use crate::lanes::{LANES, Lanes, Vectors, largest, map_over, sum_over};
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Result};
 use gt_ops::Meta;
@@ -13,12 +14,16 @@ const WEIGHT_PLAIN: usize = 4;
 const EXP_BLOCK: usize = 2048;
 
 /// Writes `exp(x - max)` of whole rows to `to`, and the maximum and sum of each row to `stats`.
+///
+/// # Safety
+/// As [`Lanes::splat`].
 #[inline(always)]
-pub fn exps<R: Real>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(R, R)>) {
+pub unsafe fn exps<R: Real, V: Lanes<R>>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(R, R)>) {
     stats.clear();
     if columns < SHORT_ROW {
         for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
-            let max = largest(row);
+            // SAFETY: the caller's promise.
+            let max = unsafe { largest::<R, V>(row) };
             stats.push((max, R::ZERO));
             for (to, x) in to.iter_mut().zip(row) {
                 *to = *x - max;
@@ -28,18 +33,21 @@ pub fn exps<R: Real>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(
             *x = x.exp_of_fall();
         }
         for (row, stat) in to.chunks_exact(columns).zip(stats) {
-            stat.1 = R::from_f64(sum_of(row, |x| x));
+            // SAFETY: the caller's promise.
+            stat.1 = R::from_f64(unsafe { sum_over!(R, V: x in row; sum => sum + x) });
         }
         return;
     }
     for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
-        let max = largest(row);
+        // SAFETY: the caller's promise.
+        let max = unsafe { largest::<R, V>(row) };
         let mut total = 0.0;
         for (block, to) in row.chunks(EXP_BLOCK).zip(to.chunks_mut(EXP_BLOCK)) {
             for (to, x) in to.iter_mut().zip(block) {
                 *to = (*x - max).exp_of_fall();
             }
-            total += sum_of(to, |x| x);
+            // SAFETY: the caller's promise.
+            total += unsafe { sum_over!(R, V: x in to; sum => sum + x) };
         }
         stats.push((max, R::from_f64(total)));
     }
@@ -52,9 +60,9 @@ struct Forward {
     log: bool,
 }
 
-impl<R: Real> Work<R> for Forward {
+impl<R: Vectors> Work<R> for Forward {
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
         let (mut wide, mut made, mut stats) = (Vec::new(), Vec::new(), Vec::new());
         let step = block_rows(n);
@@ -64,13 +72,11 @@ impl<R: Real> Work<R> for Forward {
             unsafe {
                 let rows = self.from.elements::<R>(at * n, count, &mut wide);
                 let to = self.to.room::<R>(at * n, count, &mut made);
-                exps(rows, n, to, &mut stats);
+                exps::<R, V>(rows, n, to, &mut stats);
                 for ((row, to), (max, total)) in rows.chunks_exact(n).zip(to.chunks_exact_mut(n)).zip(&stats) {
                     if self.log {
-                        let log = total.ln();
-                        for (to, x) in to.iter_mut().zip(row) {
-                            *to = *x - *max - log;
-                        }
+                        let (max, log) = (V::splat(*max), V::splat(total.ln()));
+                        map_over!(R, V: to; x in row => x - max - log);
                     } else {
                         let factor = R::ONE / *total;
                         for to in to {
@@ -92,9 +98,9 @@ struct Backward {
     log: bool,
 }
 
-impl<R: Real> Work<R> for Backward {
+impl<R: Vectors> Work<R> for Backward {
     #[inline(always)]
-    unsafe fn rows(&self, first: usize, last: usize) {
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
         let (mut wide_grad, mut wide_out, mut made) = (Vec::new(), Vec::new(), Vec::new());
         let step = block_rows(n);
@@ -113,15 +119,14 @@ impl<R: Real> Work<R> for Backward {
                 let rows = grads.chunks_exact(n).zip(outs.chunks_exact(n)).zip(to.chunks_exact_mut(n));
                 for ((grad, out), to) in rows {
                     if self.log {
-                        let total = R::from_f64(sum_of(grad, |g| g));
+                        let total = R::from_f64(sum_over!(R, V: g in grad; sum => sum + g));
                         for (to, g) in to.iter_mut().zip(grad) {
                             *to = *g - *to * total;
                         }
                     } else {
-                        let total = R::from_f64(sum_of_pairs(grad, out, |g, y| g * y));
-                        for ((to, g), y) in to.iter_mut().zip(grad).zip(out) {
-                            *to = (*g - total) * *y;
-                        }
+                        let total = R::from_f64(sum_over!(R, V: g in grad, y in out; sum => g.mul_add(y, sum)));
+                        let total = V::splat(total);
+                        map_over!(R, V: to; g in grad, y in out => (g - total) * y);
                     }
                 }
                 self.to.done(at * n, count, &made);
@@ -131,7 +136,7 @@ impl<R: Real> Work<R> for Backward {
 }
 
 impl CpuBackend {
-    pub(super) fn softmax<R: Real>(&mut self, t: &Tensor, log: bool, out: &Meta) -> Result<Tensor> {
+    pub(super) fn softmax<R: Vectors>(&mut self, t: &Tensor, log: bool, out: &Meta) -> Result<Tensor> {
         let t = self.contiguous(t)?;
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
@@ -144,7 +149,13 @@ impl CpuBackend {
         Ok(result)
     }
 
-    pub(super) fn softmax_grad<R: Real>(&mut self, grad: &Tensor, y: &Tensor, log: bool, out: &Meta) -> Result<Tensor> {
+    pub(super) fn softmax_grad<R: Vectors>(
+        &mut self,
+        grad: &Tensor,
+        y: &Tensor,
+        log: bool,
+        out: &Meta,
+    ) -> Result<Tensor> {
         let (grad, y) = (self.contiguous(grad)?, self.contiguous(y)?);
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
