@@ -8,7 +8,7 @@ use gt_backend::ExecError;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ struct Shared {
     stop: AtomicBool,
     spins: bool,
     asleep: Vec<AtomicBool>,
+    /// The helpers' threads, as the system names them; 0 before they run.
+    tids: Vec<AtomicI32>,
 }
 
 // SAFETY: `work` is written and read as its comment and `join` say; the work itself is `Sync`.
@@ -59,6 +61,7 @@ unsafe impl Send for Shared {}
 pub struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<(Thread, JoinHandle<()>)>,
+    places: Places,
 }
 
 impl Pool {
@@ -75,7 +78,9 @@ impl Pool {
             stop: AtomicBool::new(false),
             spins: threads <= cores,
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
+            tids: (0..helpers).map(|_| AtomicI32::new(0)).collect(),
         });
+        let places = Places::new(helpers);
         let helpers = (0..helpers)
             .filter_map(|i| {
                 let shared = Arc::clone(&shared);
@@ -84,7 +89,7 @@ impl Pool {
                 Some((handle.thread().clone(), handle))
             })
             .collect();
-        Pool { shared, helpers }
+        Pool { shared, helpers, places }
     }
 
     /// How many threads work, the caller among them.
@@ -129,8 +134,9 @@ impl Pool {
         shared.state.store(job | OPEN, Ordering::Release);
         // Either a helper going to sleep sees the job, or this sees it asleep.
         fence(Ordering::SeqCst);
-        for (helper, asleep) in self.helpers.iter().zip(&shared.asleep).take(chunks - 1) {
+        for (i, (helper, asleep)) in self.helpers.iter().zip(&shared.asleep).take(chunks - 1).enumerate() {
             if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
+                self.places.keep_off(i, &shared.tids[i]);
                 helper.0.unpark();
             }
         }
@@ -205,6 +211,7 @@ impl Shared {
     }
 
     fn help(&self, me: usize) {
+        self.tids[me].store(tid(), Ordering::Relaxed);
         let mut done = 0;
         let mut spinless = 0u32;
         let mut preempted = preemptions();
@@ -255,6 +262,73 @@ impl Shared {
             }
         }
     }
+}
+
+/// Where helpers may run: not on the caller's core.
+///
+/// A virtual core that idles may look taken to the scheduler of a virtual machine, since its host has lent it to
+/// somebody else. Whom a thread wakes then stays on that thread's core, and both share it for milliseconds, until the
+/// load is balanced. The caller goes on working on its core, so wherever else a helper starts is better.
+#[cfg(all(target_os = "linux", not(miri)))]
+struct Places {
+    /// The cores of this process; none if there is nothing to choose.
+    all: Option<libc::cpu_set_t>,
+    /// The core that each helper was kept off.
+    off: Vec<i32>,
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+impl Places {
+    fn new(helpers: usize) -> Places {
+        // SAFETY: all-zero is an empty set, which the call fills.
+        let all = unsafe {
+            let mut all: libc::cpu_set_t = std::mem::zeroed();
+            (libc::sched_getaffinity(0, size_of_val(&all), &mut all) == 0 && libc::CPU_COUNT(&all) > 1).then_some(all)
+        };
+        Places { all, off: vec![-1; helpers] }
+    }
+
+    /// Keeps a helper that sleeps off the calling thread's core.
+    fn keep_off(&mut self, helper: usize, tid: &AtomicI32) {
+        let (Some(mut cores), tid) = (self.all, tid.load(Ordering::Relaxed)) else { return };
+        // SAFETY: it asks for nothing but a number.
+        let here = unsafe { libc::sched_getcpu() };
+        if here < 0 || here as usize >= libc::CPU_SETSIZE as usize || here == self.off[helper] || tid == 0 {
+            return;
+        }
+        self.off[helper] = here;
+        // SAFETY: the core is within the set; the thread is this pool's, and lives as long as it.
+        let kept = unsafe {
+            libc::CPU_CLR(here as usize, &mut cores);
+            libc::CPU_COUNT(&cores) > 0 && libc::sched_setaffinity(tid, size_of_val(&cores), &cores) == 0
+        };
+        if !kept {
+            // The system does not let us, or the process was moved: the scheduler chooses.
+            self.all = None;
+        }
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn tid() -> i32 {
+    // SAFETY: it asks for nothing but a number.
+    unsafe { libc::gettid() }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+struct Places;
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+impl Places {
+    fn new(_helpers: usize) -> Places {
+        Places
+    }
+    fn keep_off(&mut self, _helper: usize, _tid: &AtomicI32) {}
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn tid() -> i32 {
+    0
 }
 
 /// How often the calling thread had to give up its core.
