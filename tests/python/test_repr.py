@@ -99,3 +99,7 @@ def test_looking_changes_nothing() -> None:
     repr(t), repr(loss)
     loss.backward()
     assert t.grad.tolist() == [2, 2, 2]
+
+
+def test_a_parameter_says_that_it_is_one() -> None:
+    assert repr(gt.nn.Parameter(gt.ones(2))) == "Parameter containing:\ntensor([1., 1.], requires_grad=True)"

@@ -84,7 +84,8 @@ def tensor_repr(t: Tensor) -> str:
         notes.append(f"grad_fn=<{t.grad_fn.name()}>")
     elif t.requires_grad:
         notes.append("requires_grad=True")
-    return _with_notes(PREFIX + body, notes)
+    text = _with_notes(PREFIX + body, notes)
+    return f"Parameter containing:\n{text}" if t._is_parameter else text
 
 
 def _with_notes(text: str, notes: list[str]) -> str:

@@ -1,7 +1,7 @@
 """What is done to the gradients and values of many parameters at once."""
 
 from gt import _absent
-from gt.nn.utils import parametrizations, parametrize, rnn, stateless
+from gt.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from gt.nn.utils.clip_grad import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -32,6 +32,7 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "prune",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
