@@ -2,7 +2,7 @@
 
 use crate::status::{Failure, Result, gt_status, guard, reading, result_at, text_at};
 use gt_client::Session;
-use gt_client::launch::{Choice, check_name, parse_address};
+use gt_client::launch::{Choice, parse_address};
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -36,7 +36,6 @@ pub unsafe extern "C" fn gt_session_open(
         let (out, address, name) = unsafe {
             (result_at(session, std::ptr::null_mut(), "session")?, text_at(address, "address")?, text_at(name, "name")?)
         };
-        check_name(name)?;
         let address = address.map(parse_address).transpose()?;
         let inner = Session::connect(&Choice { address, token: None, name: name.map(str::to_owned) })?;
         *out = Box::into_raw(Box::new(gt_session { inner }));

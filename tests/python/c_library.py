@@ -6,15 +6,13 @@ import ctypes
 import functools
 import os
 import re
-import shutil
 import subprocess
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support import ROOT, environment
+from support import ROOT, environment, gtd
 
 PREFIX = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "libgt" / "installed"
 NUMPY = ["?", "u1", "i1", "i2", "i4", "i8", "f2", None, "f4", "f8"]
@@ -33,10 +31,7 @@ def install() -> Path:
 
 def for_programs(**changes: str) -> dict[str, str]:
     """An environment in which a program of C finds the library, and gtd for a daemon of its own."""
-    folders = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
-    gtd = os.environ.get("GT_DAEMON") or shutil.which("gtd", path=folders)
-    assert gtd is not None, "gtd is on no path"
-    return environment(GT_DAEMON=gtd, LD_LIBRARY_PATH=str(install() / "lib"), **changes)
+    return environment(GT_DAEMON=str(gtd()), LD_LIBRARY_PATH=str(install() / "lib"), **changes)
 
 
 def header() -> str:

@@ -6,8 +6,6 @@ import ctypes
 import gc
 import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from c_library import Failed, Handle, Session, Tensor, check, for_programs, functions, library
-from support import ROOT, as_bfloat16, draw
+from c_library import Failed, Handle, Session, Tensor, check, functions, library
+from support import ROOT, as_bfloat16, daemon, draw, gtd, output_of
 
 import gt
 from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
@@ -30,7 +28,7 @@ RNG = np.random.default_rng(5)
 @pytest.fixture(scope="module")
 def session() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GT_DAEMON", for_programs()["GT_DAEMON"])
+        patch.setenv("GT_DAEMON", str(gtd()))
         session = Session()
         yield session
         session.close()
@@ -291,7 +289,7 @@ def test_a_new_buffer_becomes_a_tensor_of_a_hundred_megabytes(session: Session) 
 
 
 def test_a_buffer_outlives_its_tensor_and_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GT_DAEMON", for_programs()["GT_DAEMON"])
+    monkeypatch.setenv("GT_DAEMON", str(gtd()))
     lib, buffer, made, own = library(), Handle(), Handle(), Session()
     tensor = own.tensor(np.arange(4.0))
     check(lib.gt_tensor_fetch(tensor, ctypes.byref(buffer)))
@@ -427,22 +425,14 @@ def test_sizes_are_checked(session: Session) -> None:
         check(status)
 
 
-def output_of(program: str, **env: str) -> str:
+def said_by(program: str, **env: str) -> str:
     """What a fresh process prints."""
     folders = os.pathsep.join([str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**for_programs(), "PYTHONPATH": folders, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output_of(program, **{"GT_DAEMON": str(gtd()), "PYTHONPATH": folders, **env})
 
 
 def test_null_is_an_error_everywhere_and_never_a_crash() -> None:
-    said = output_of("""
+    said = said_by("""
 import ctypes
 from c_library import functions, library
 for name, (result, parameters) in functions().items():
@@ -469,13 +459,27 @@ except Failed as failure:
     print(failure)
 """
     nobody = str(tmp_path / "nobody.sock")
-    assert re.match(f"GT_ERROR_LAUNCH: .*{nobody}", output_of(program.format(repr(nobody))))
-    said = output_of(program.format(""), GT_DAEMON=nobody)
+    assert re.match(f"GT_ERROR_LAUNCH: .*{nobody}", said_by(program.format(repr(nobody))))
+    said = said_by(program.format(""), GT_DAEMON=nobody)
     assert re.match(f"GT_ERROR_LAUNCH: GT_DAEMON names {nobody}, where there is no file", said)
 
 
+def test_a_session_is_with_the_daemon_of_its_address(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket):
+        for address in (str(socket), f"unix:{socket}"):
+            own = Session(address)
+            assert own.tensor(X).numpy().shape == X.shape
+            own.close()
+    for wrong in ("nowhere", ""):
+        with pytest.raises(Failed, match=f"GT_ERROR_VALUE: `{wrong}` is no address of a daemon"):
+            Session(wrong)
+    with pytest.raises(Failed, match="GT_ERROR_VALUE: "):
+        Session(name="a name of\nmany lines")
+
+
 def test_tensors_of_a_closed_session_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GT_DAEMON", for_programs()["GT_DAEMON"])
+    monkeypatch.setenv("GT_DAEMON", str(gtd()))
     own = Session()
     tensor = own.tensor(X)
     assert library().gt_session_is_alive(own.handle)
@@ -486,7 +490,7 @@ def test_tensors_of_a_closed_session_are_gone(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_forked_child_opens_a_session_of_its_own() -> None:
-    said = output_of("""
+    said = said_by("""
 import os
 import numpy as np
 from c_library import Failed, Session
