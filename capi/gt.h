@@ -236,10 +236,10 @@ const char *gt_version(void);
 /**
  * Connects to a daemon.
  *
- * `address` is where a daemon is, as "unix:/run/gt/gtd.sock" (or just the path), or "private". NULL finds one as a
- * Python program does: the daemon that the environment's GT_CONNECT or GT_SOCKET names; otherwise that of this
- * machine; otherwise a private one, which is started and ends with its last client. The program for it, gtd, is looked
- * for in GT_DAEMON and on PATH.
+ * `address` is where a daemon is, as "unix:/run/gt/gtd.sock" (or just the path), "localhost:12345", or "private".
+ * NULL finds one as a Python program does: the daemon that the environment's GT_CONNECT or GT_SOCKET names; otherwise
+ * that of this machine; otherwise a private one, which is started and ends with its last client. The program for it,
+ * gtd, is looked for in GT_DAEMON and on PATH.
  *
  * `name` is what `gtctl status` calls the session, or NULL.
  *

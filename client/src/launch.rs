@@ -5,7 +5,7 @@
 //! as its clients: this process and the children it forks, which join it by its abstract name.
 
 use crate::error::{Error, Result};
-use gt_ops::{ErrorKind, OpError};
+use gt_ops::OpError;
 pub use gt_protocol::Address;
 use gt_protocol::address::{CONNECT_ENV, NoAddress, named_address};
 use gt_protocol::path::SYSTEM_SOCKET;
@@ -99,7 +99,11 @@ pub fn set_scripts_folder(folder: PathBuf) {
     *lock(&BESIDE) = Some(folder);
 }
 
-fn find_gtd() -> Result<PathBuf> {
+/// The program `gtd`: what `GT_DAEMON` names, the one beside the package, or the first on `PATH`.
+///
+/// # Errors
+/// If it is not there.
+pub fn find_gtd() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("GT_DAEMON") {
         let path = PathBuf::from(path);
         if path.is_file() {
@@ -171,7 +175,7 @@ pub(crate) fn connect_any(choice: &Choice) -> Result<Daemon> {
     };
     match address {
         Some(Address::Unix(path)) => at(path, &hello).map_err(launch_error),
-        Some(Address::Tcp { .. }) => Err(OpError::new(ErrorKind::NotImplemented, "connecting by TCP").into()),
+        Some(Address::Tcp { host, port }) => by_tcp(host, port, choice.token.as_deref(), hello),
         Some(Address::Private) => join_private(&hello).map_or_else(|| start_private(&hello), Ok),
         None => match join_private(&hello) {
             Some(daemon) => Ok(daemon),
@@ -190,6 +194,13 @@ pub(crate) fn connect_any(choice: &Choice) -> Result<Daemon> {
 fn at(path: PathBuf, hello: &Hello) -> gt_protocol::Result<Daemon> {
     let connection = connect(&path, hello)?;
     Ok(Daemon { connection, private: None, address: Address::Unix(path) })
+}
+
+fn by_tcp(host: String, port: u16, token: Option<&str>, hello: Hello) -> Result<Daemon> {
+    let failed = |error: gt_bridge::greeting::Error| Error::Launch(error.to_string());
+    let token = gt_bridge::token::of_client(token).map_err(|error| failed(error.into()))?;
+    let connection = gt_bridge::near::connect(&host, port, &token, hello).map_err(failed)?;
+    Ok(Daemon { connection, private: None, address: Address::Tcp { host, port } })
 }
 
 /// The private daemon that this process, or the one it was forked from, has started, if it is still there.

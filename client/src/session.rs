@@ -333,10 +333,13 @@ impl Session {
         } else {
             // What is created next gets a new session.
             self.closed.store(true, Relaxed);
+            let place = match &self.info.address {
+                address @ Address::Tcp { .. } => format!("at {address}"),
+                _ => format!("(pid {})", self.info.daemon_pid),
+            };
             format!(
-                "the GT daemon (pid {}) closed the session or is gone: its tensors are lost; \
-                 create new ones, which connects again, and see the daemon's log",
-                self.info.daemon_pid
+                "the GT daemon {place} closed the session or is gone: its tensors are lost; \
+                 create new ones, which connects again, and see the daemon's log"
             )
         })
     }

@@ -3,6 +3,7 @@
 use crate::journal;
 use clap::{Parser, Subcommand};
 use gt_config::{Bytes, Level, Settings, WorkerKind, Workers};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 /// The GT daemon: owns this machine's devices and computes for any process that connects.
@@ -42,6 +43,18 @@ pub struct Config {
     /// Where clients connect; a name that starts with @ is abstract [default: $GT_SOCKET or /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+
+    /// Where clients connect by TCP, who then need the token; a port alone is on loopback [default: nowhere].
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = listen_address, conflicts_with = "private")]
+    pub listen: Option<SocketAddr>,
+
+    /// The file of that token, which is made if it is not there [default: $GT_TOKEN, or ~/.config/gt/token].
+    #[arg(long, value_name = "PATH", requires = "listen")]
+    pub token_file: Option<PathBuf>,
+
+    /// Says on standard output how to connect, when the daemon is ready.
+    #[arg(long)]
+    pub announce: bool,
 
     /// How much to say on standard error: error, warn, info, debug or trace [default: warn].
     #[arg(long, value_name = "LEVEL")]
@@ -132,6 +145,15 @@ impl Config {
     }
 }
 
+/// `12345` on loopback, or `127.0.0.1:12345`.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    let found = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    found.ok_or_else(|| format!("`{text}` is no address to listen at: write 12345, or 127.0.0.1:12345"))
+}
+
 fn abstract_name(text: &str) -> Result<PathBuf, String> {
     if text.starts_with("@gt-") { Ok(text.into()) } else { Err("an abstract name starts with @gt-".into()) }
 }
@@ -151,6 +173,21 @@ mod tests {
         assert!(both.fixed_differences(&later).is_empty());
         let other = Config { memory: None, ..later };
         assert_eq!(both.fixed_differences(&other), ["memory"]);
+    }
+
+    #[test]
+    fn a_port_alone_is_on_loopback() {
+        for (text, address) in [
+            ("12345", "127.0.0.1:12345"),
+            ("0", "127.0.0.1:0"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:12345", "[::1]:12345"),
+        ] {
+            assert_eq!(listen_address(text), Ok(address.parse().unwrap()), "{text}");
+        }
+        for text in ["", "x", "65536", "127.0.0.1", "127.0.0.1:"] {
+            assert!(listen_address(text).is_err(), "{text}");
+        }
     }
 
     #[test]

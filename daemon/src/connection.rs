@@ -1,6 +1,7 @@
 //! A connection on the control socket: who it is, and what it says.
 
 use crate::session::Session;
+use gt_protocol::message::OnBehalf;
 use gt_protocol::{ClientMessage, Error, Hello, Refused, SessionStatus};
 use gt_shm::Socket;
 use gt_shm::socket::PeerCredentials;
@@ -36,6 +37,8 @@ pub struct Connection {
     /// Its session, if it is a client.
     pub session: Option<Session>,
     name: Option<String>,
+    /// Where its client is, if that is not the process at the other end.
+    from: Option<String>,
     deadline: Option<Instant>,
 }
 
@@ -49,7 +52,17 @@ impl Connection {
         peer: PeerCredentials,
         deadline: Instant,
     ) -> Connection {
-        Connection { serial, place, socket, pidfd, peer, session: None, name: None, deadline: Some(deadline) }
+        Connection {
+            serial,
+            place,
+            socket,
+            pidfd,
+            peer,
+            session: None,
+            name: None,
+            from: None,
+            deadline: Some(deadline),
+        }
     }
 
     /// Until when it must say hello; none if it has.
@@ -83,6 +96,12 @@ impl Connection {
         }
     }
 
+    /// It is that of another, for whom a process of the daemon's user speaks.
+    pub fn speaks_for(&mut self, client: &OnBehalf) {
+        (self.peer.uid, self.peer.pid) = (client.uid, client.pid);
+        self.from = Some(client.from.clone());
+    }
+
     /// Calls its session something else.
     pub fn rename(&mut self, name: Option<String>) {
         self.name = name;
@@ -91,6 +110,12 @@ impl Connection {
     /// How its session stands, if it has one.
     pub fn status(&self) -> Option<SessionStatus> {
         let status = self.session.as_ref()?.status();
-        Some(SessionStatus { name: self.name.clone(), uid: self.peer.uid, pid: self.peer.pid, ..status })
+        Some(SessionStatus {
+            name: self.name.clone(),
+            uid: self.peer.uid,
+            pid: self.peer.pid,
+            from: self.from.clone(),
+            ..status
+        })
     }
 }

@@ -16,14 +16,16 @@ use clap::{CommandFactory, Parser};
 use gt_config::{Settings, WorkerKind};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::Workers;
-use gt_protocol::WorkerInfo;
+use gt_protocol::{Address, WorkerInfo};
 use gt_shm::Socket;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::error::Error;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -111,6 +113,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         (None, None) if config.private => None,
         (None, None) => Some(gt_protocol::path::socket_path()),
     };
+    let socket = path.clone();
     // The place is given up after the dispatcher has ended.
     let (listener, _place) = match (given, path) {
         // systemd made it, and keeps it.
@@ -142,8 +145,54 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         // A long life must not keep a folder or a mount busy.
         let _ = std::env::set_current_dir("/");
     }
+    let tcp = match (config.listen, &socket) {
+        (Some(address), Some(socket)) => Some(listen_by_tcp(address, config.token_file.as_deref(), socket)?),
+        _ => None,
+    };
+    if config.announce {
+        announce(socket.as_deref(), tcp.as_ref())?;
+    }
     dispatcher.run()?;
     Ok(())
+}
+
+/// Serves clients that come by TCP, in threads; says where, and in which file the token is.
+fn listen_by_tcp(
+    address: SocketAddr,
+    token_file: Option<&Path>,
+    socket: &Path,
+) -> Result<(SocketAddr, Option<PathBuf>), Box<dyn Error>> {
+    let (token, file) = gt_bridge::token::of_daemon(token_file)?;
+    let listener = gt_bridge::far::Listener::bind(address, token, socket)
+        .map_err(|error| format!("cannot listen at {address}: {error}; choose another port with --listen"))?;
+    let address = listener.address();
+    if !address.ip().is_loopback() {
+        tracing::warn!(
+            target: "gtd::tcp", %address,
+            "other machines can connect, and what travels, the token too, can be read on the way: use a tunnel instead"
+        );
+    }
+    listener.start()?;
+    tracing::info!(target: "gtd::tcp", %address, "listening");
+    Ok((address, file))
+}
+
+/// Says how to connect.
+fn announce(socket: Option<&Path>, tcp: Option<&(SocketAddr, Option<PathBuf>)>) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "gtd {} (pid {}) is ready", env!("CARGO_PKG_VERSION"), std::process::id())?;
+    if let Some(path) = socket {
+        writeln!(out, "  gt.connect({:?})", Address::Unix(path.to_owned()).to_string())?;
+    }
+    if let Some((address, token_file)) = tcp {
+        let host = if address.ip().is_loopback() { "localhost".to_owned() } else { address.ip().to_string() };
+        writeln!(out, "  gt.connect({:?})", Address::Tcp { host, port: address.port() }.to_string())?;
+        match token_file {
+            Some(file) => writeln!(out, "  the token for that is in {}", file.display())?,
+            None => writeln!(out, "  the token for that is GT_TOKEN's")?,
+        }
+    }
+    out.flush()
 }
 
 /// Prints what is installed beside the program.

@@ -156,8 +156,8 @@ pub fn slots_of(header: &Slot) -> Result<usize, WireError> {
     if slots > SLOTS_MAX { Err(WireError::TooManySlots(slots)) } else { Ok(slots) }
 }
 
-/// Whether the command that starts with `header` moves bytes of an arena: a [`Command::Fetch`] or [`Command::Write`], if
-/// it is one.
+/// Whether the command that starts with `header` moves bytes of an arena: a [`Command::Fetch`] or [`Command::Write`],
+/// if it is one.
 #[inline]
 pub fn is_transfer(header: &Slot) -> bool {
     matches!(header[0] as u16, FETCH | WRITE)

@@ -427,6 +427,8 @@ pub struct SessionStatus {
     pub user: Option<String>,
     /// Its process.
     pub pid: u32,
+    /// Where that is, of one that came by TCP.
+    pub from: Option<String>,
     /// Tensors that live.
     pub tensors: u64,
     /// Bytes in them, views counted as if they were copies.

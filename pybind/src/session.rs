@@ -166,6 +166,12 @@ fn set_scripts_folder(folder: std::path::PathBuf) {
     launch::set_scripts_folder(folder);
 }
 
+/// The program that a private daemon would be.
+#[pyfunction]
+fn find_gtd() -> PyResult<std::path::PathBuf> {
+    launch::find_gtd().or_raise()
+}
+
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(synchronize, module)?)?;
@@ -177,5 +183,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session_info, module)?)?;
     module.add_function(wrap_pyfunction!(placement, module)?)?;
     module.add_function(wrap_pyfunction!(traffic, module)?)?;
+    module.add_function(wrap_pyfunction!(find_gtd, module)?)?;
     module.add_function(wrap_pyfunction!(set_scripts_folder, module)?)
 }

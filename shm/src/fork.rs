@@ -36,8 +36,8 @@ const NONE: i32 = -1;
 /// What children close; more than so many are left open in them.
 static CLOSED: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
 
-/// Has forked children close `fd`, which only threads that they have not got use: the other end then sees the end of this
-/// process, whatever children it has.
+/// Has forked children close `fd`, which only threads that they have not got use: the other end then sees the end of
+/// this process, whatever children it has.
 pub fn close_in_child(fd: i32) {
     generation();
     let _ = CLOSED.iter().any(|place| place.compare_exchange(NONE, fd, Relaxed, Relaxed).is_ok());

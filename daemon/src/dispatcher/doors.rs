@@ -104,6 +104,15 @@ impl Dispatcher {
     }
 
     fn welcome(&mut self, place: usize, hello: &Hello) {
+        if let Some(client) = &hello.on_behalf {
+            let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+            if connection.peer.pid != std::process::id() {
+                let refused = Refused::new(RefusalCode::NotPermitted, "only the daemon itself speaks for others");
+                self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                return self.disconnect(place, "it spoke for somebody else");
+            }
+            connection.speaks_for(client);
+        }
         if self.ending.is_some() {
             let refused = Refused::new(RefusalCode::ShuttingDown, "the daemon is ending");
             self.answer(place, &DaemonMessage::Refused(refused), &[]);

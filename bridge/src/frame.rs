@@ -1,0 +1,235 @@
+//! What travels by TCP: frames, each a header of eight bytes and a payload of bounded length.
+//!
+//! | bytes | header |
+//! |---|---|
+//! | 0 | kind |
+//! | 1–3 | zero |
+//! | 4–7 | length of the payload, little-endian |
+//!
+//! Decoding is a pure function of bytes that somebody else wrote: it never panics, never allocates and never waits for
+//! more than a frame may have.
+
+use gt_protocol::limits::MESSAGE_BYTES_MAX;
+use gt_shm::{SLOT_BYTES, Slot};
+
+/// Bytes of a frame before its payload.
+pub const HEADER_BYTES: usize = 8;
+/// Slots in one frame, at most.
+pub const SLOTS_MAX: usize = 256;
+/// Bytes of an arena in one frame, at most: what is sent while the next is copied stays in the cache.
+pub const DATA_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a data frame's payload that say where the others belong: the number of the arena, and the offset in it.
+const PLACE_BYTES: usize = 16;
+/// A frame, bytes.
+pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + PLACE_BYTES + DATA_BYTES_MAX;
+
+const SLOTS: u8 = 1;
+const DATA: u8 = 2;
+const MESSAGE: u8 = 3;
+
+/// A frame, whose bytes are where they were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Instructions in one direction, completions in the other: slots as rings have them.
+    Slots(&'a [u8]),
+    /// Bytes of an arena. They come before the instruction that reads them, or the completion that tells of them.
+    Data {
+        /// Which arena of the session's.
+        segment: u64,
+        /// Where in it.
+        offset: u64,
+        /// What is there.
+        bytes: &'a [u8],
+    },
+    /// What is said on the control socket: one JSON document.
+    Message(&'a [u8]),
+}
+
+/// Bytes that are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// No frame begins so.
+    #[error("bytes that begin no frame: {0:02x?}")]
+    Kind([u8; 4]),
+    /// Longer than a frame of its kind may be, or no whole number of slots.
+    #[error("a frame of kind {kind} with {len} bytes")]
+    Length {
+        /// Its kind.
+        kind: u8,
+        /// Its payload's length.
+        len: usize,
+    },
+}
+
+/// The frame at the start of `bytes` and its length, or none if its end is still to come.
+///
+/// # Errors
+/// If no frame begins so, whatever else comes.
+pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let [kind, a, b, c, l0, l1, l2, l3] = *header;
+    if !(SLOTS..=MESSAGE).contains(&kind) || [a, b, c] != [0; 3] {
+        return Err(FrameError::Kind([kind, a, b, c]));
+    }
+    let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    let fits = match kind {
+        SLOTS => len.is_multiple_of(SLOT_BYTES) && (1..=SLOTS_MAX).contains(&(len / SLOT_BYTES)),
+        DATA => (PLACE_BYTES + 1..=PLACE_BYTES + DATA_BYTES_MAX).contains(&len),
+        _ => (1..=MESSAGE_BYTES_MAX).contains(&len),
+    };
+    if !fits {
+        return Err(FrameError::Length { kind, len });
+    }
+    let Some(payload) = rest.get(..len) else { return Ok(None) };
+    let frame = match kind {
+        SLOTS => Frame::Slots(payload),
+        DATA => {
+            let word =
+                |at: usize| payload.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+            let (Some(segment), Some(offset)) = (word(0), word(8)) else {
+                return Err(FrameError::Length { kind, len });
+            };
+            Frame::Data { segment, offset, bytes: payload.get(PLACE_BYTES..).unwrap_or_default() }
+        }
+        _ => Frame::Message(payload),
+    };
+    Ok(Some((frame, HEADER_BYTES + len)))
+}
+
+/// The slots of a frame.
+pub fn slots_in(payload: &[u8]) -> impl Iterator<Item = Slot> + '_ {
+    payload.as_chunks::<SLOT_BYTES>().0.iter().map(|bytes| {
+        let mut slot = Slot::default();
+        for (word, bytes) in slot.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        slot
+    })
+}
+
+fn header(out: &mut Vec<u8>, kind: u8, len: usize) {
+    out.extend_from_slice(&[kind, 0, 0, 0]);
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+}
+
+/// Appends frames with `slots`.
+pub fn push_slots(out: &mut Vec<u8>, slots: &[Slot]) {
+    for slots in slots.chunks(SLOTS_MAX) {
+        header(out, SLOTS, slots.len() * SLOT_BYTES);
+        for word in slots.iter().flatten() {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// Appends a frame of `len` bytes of an arena, which `fill` writes.
+///
+/// # Panics
+/// With no bytes, or more than [`DATA_BYTES_MAX`].
+pub fn push_data(out: &mut Vec<u8>, segment: u64, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+    assert!((1..=DATA_BYTES_MAX).contains(&len), "{len} bytes in a frame");
+    header(out, DATA, PLACE_BYTES + len);
+    out.extend_from_slice(&segment.to_le_bytes());
+    out.extend_from_slice(&offset.to_le_bytes());
+    let start = out.len();
+    out.resize(start + len, 0);
+    fill(&mut out[start..]);
+}
+
+/// Appends a frame with a message.
+///
+/// # Panics
+/// With no bytes, or more than a message may have.
+pub fn push_message(out: &mut Vec<u8>, message: &[u8]) {
+    assert!((1..=MESSAGE_BYTES_MAX).contains(&message.len()), "a message of {} bytes", message.len());
+    header(out, MESSAGE, message.len());
+    out.extend_from_slice(message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// All frames of `bytes`, as owned text, and how many bytes were left.
+    fn all(mut bytes: &[u8]) -> Result<(Vec<String>, usize), FrameError> {
+        let mut frames = Vec::new();
+        while let Some((frame, len)) = decode(bytes)? {
+            frames.push(format!("{frame:?}"));
+            bytes = &bytes[len..];
+        }
+        Ok((frames, bytes.len()))
+    }
+
+    #[test]
+    fn frames_follow_each_other() {
+        let mut out = Vec::new();
+        push_slots(&mut out, &[[1; 8], [2; 8]]);
+        push_data(&mut out, 3, 4096, 5, |bytes| bytes.copy_from_slice(b"hello"));
+        push_message(&mut out, b"{}");
+        let (first, len) = decode(&out).unwrap().unwrap();
+        let Frame::Slots(payload) = first else { panic!("{first:?}") };
+        assert_eq!(slots_in(payload).collect::<Vec<_>>(), [[1; 8], [2; 8]]);
+        let (second, more) = decode(&out[len..]).unwrap().unwrap();
+        assert_eq!(second, Frame::Data { segment: 3, offset: 4096, bytes: b"hello" });
+        let (third, rest) = decode(&out[len + more..]).unwrap().unwrap();
+        assert_eq!(third, Frame::Message(b"{}"));
+        assert_eq!(len + more + rest, out.len());
+    }
+
+    #[test]
+    fn many_slots_are_several_frames() {
+        let slots: Vec<Slot> = (0..SLOTS_MAX as u64 + 1).map(|n| [n; 8]).collect();
+        let mut out = Vec::new();
+        push_slots(&mut out, &slots);
+        assert_eq!(all(&out).unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn what_begins_no_frame_is_refused_before_its_end() {
+        assert_eq!(decode(b"GET / HTTP/1.1"), Err(FrameError::Kind(*b"GET ")));
+        assert_eq!(decode(&[0; 8]), Err(FrameError::Kind([0; 4])));
+        for (kind, len) in [(1, 0), (1, 63), (1, 64 * 257), (2, 16), (2, 17 + (256 << 10)), (3, 0), (3, 65537)] {
+            let [a, b, c, d] = (len as u32).to_le_bytes();
+            assert_eq!(decode(&[kind, 0, 0, 0, a, b, c, d]), Err(FrameError::Length { kind, len }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_frames_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            let _ = all(&bytes);
+        }
+
+        #[test]
+        fn bytes_that_look_like_frames_are_too(
+            kind in 0u8..5, len in 0u32..300, rest in prop::collection::vec(any::<u8>(), 0..600)
+        ) {
+            let mut bytes = vec![kind, 0, 0, 0];
+            bytes.extend_from_slice(&len.to_le_bytes());
+            bytes.extend_from_slice(&rest);
+            if let Ok(Some((_, used))) = decode(&bytes) {
+                prop_assert!(used == HEADER_BYTES + len as usize && used <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn a_frame_is_the_same_however_its_bytes_arrive(
+            slots in prop::collection::vec(any::<[u64; 8]>(), 1..20), data in prop::collection::vec(any::<u8>(), 1..200),
+            cut in 0usize..2000
+        ) {
+            let mut out = Vec::new();
+            push_slots(&mut out, &slots);
+            push_data(&mut out, 1, 64, data.len(), |bytes| bytes.copy_from_slice(&data));
+            push_message(&mut out, &data);
+            let (frames, left) = all(&out).unwrap();
+            prop_assert_eq!((frames.len(), left), (3, 0));
+            let cut = cut.min(out.len());
+            // The start alone is never another frame, nor an error.
+            let (start, left) = all(&out[..cut]).unwrap();
+            prop_assert_eq!(&frames[..start.len()], &start[..]);
+            let (end, _) = all(&out[cut - left..]).unwrap();
+            prop_assert_eq!(&frames[start.len()..], &end[..]);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The token: who knows it may connect by TCP.
+//!
+//! It travels as it is, and so does all that follows: between machines, use a tunnel.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The environment variable with the token itself.
+pub const TOKEN_ENV: &str = "GT_TOKEN";
+/// Where the machine's daemon writes its own.
+pub const SYSTEM_TOKEN: &str = "/run/gt/token";
+/// Bytes of a token, at least
+const TOKEN_BYTES_MIN: usize = 16;
+/// and at most.
+const TOKEN_BYTES_MAX: usize = 256;
+/// Random bytes of a token that is made here.
+const RANDOM_BYTES: usize = 32;
+/// In a file's mode: others than the owner may read or write.
+const OTHERS: u32 = 0o077;
+
+/// A token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// Text that cannot be one.
+    #[error(
+        "{0} holds no token: it has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} letters and digits; remove it to have one made"
+    )]
+    Malformed(String),
+    /// Others know it.
+    #[error("{0} may be read by others, so anybody may know the token: chmod 600 {0}, or remove it to have one made")]
+    Open(String),
+    /// The system refused.
+    #[error("the token file {path}: {source}; name another with --token-file, or set {TOKEN_ENV}")]
+    File {
+        /// Which.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody says where the file is.
+    #[error("there is no home for a token file: name one with --token-file, or set {TOKEN_ENV}")]
+    Nowhere,
+    /// A client has none.
+    #[error(
+        "connecting by TCP takes the daemon's token: set {TOKEN_ENV}, or copy the daemon's token file to {0}; the daemon \
+         says where its own is"
+    )]
+    None(String),
+}
+
+// Not its text: it must not get into a log.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// The token in `text`, which came from `place`.
+    ///
+    /// # Errors
+    /// If it is too short, too long, or has other characters than letters, digits and `-._~+/=`.
+    pub fn new(text: &str, place: &str) -> Result<Token, TokenError> {
+        let text = text.trim();
+        let allowed = |c: u8| c.is_ascii_alphanumeric() || b"-._~+/=".contains(&c);
+        let good = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed);
+        if good { Ok(Token(text.to_owned())) } else { Err(TokenError::Malformed(place.to_owned())) }
+    }
+
+    /// Whether `other` is this one. Takes as long wherever they differ.
+    pub fn matches(&self, other: &str) -> bool {
+        let differ = self.0.bytes().zip(other.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
+        std::hint::black_box(differ) == 0 && self.0.len() == other.len()
+    }
+
+    /// Its text, to be sent.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    fn random() -> io::Result<Token> {
+        let mut bytes = [0; RANDOM_BYTES];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+}
+
+/// Where a user's token is: `~/.config/gt/token`.
+pub fn user_file() -> Option<PathBuf> {
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")))?;
+    Some(config.join("gt/token"))
+}
+
+fn in_environment() -> Option<Result<Token, TokenError>> {
+    let text = std::env::var(TOKEN_ENV).ok().filter(|text| !text.is_empty())?;
+    Some(Token::new(&text, TOKEN_ENV))
+}
+
+/// The daemon's token, and the file that it is in: the environment's, else that of `file`, which is written with a new
+/// one if it is not there.
+///
+/// # Errors
+/// A token that cannot be, a file that others may read or that cannot be written.
+pub fn of_daemon(file: Option<&Path>) -> Result<(Token, Option<PathBuf>), TokenError> {
+    if file.is_none()
+        && let Some(token) = in_environment()
+    {
+        return Ok((token?, None));
+    }
+    // What the service manager made for this service alone, else the user's own.
+    let runtime = || std::env::var_os("RUNTIME_DIRECTORY").map(|folder| PathBuf::from(folder).join("token"));
+    let file = file.map(Path::to_owned).or_else(runtime).or_else(user_file).ok_or(TokenError::Nowhere)?;
+    let failed = |source| TokenError::File { path: file.display().to_string(), source };
+    match read(&file) {
+        Err(TokenError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            let token = Token::random().map_err(failed)?;
+            if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+            }
+            // Not through a link, and not into a file that appeared meanwhile.
+            let mut new =
+                std::fs::File::options().write(true).create_new(true).mode(0o600).open(&file).map_err(failed)?;
+            writeln!(new, "{}", token.text()).map_err(failed)?;
+            Ok((token, Some(file)))
+        }
+        token => Ok((token?, Some(file))),
+    }
+}
+
+/// A client's token: what it was given, the environment's, its user's, or that of the machine's daemon.
+///
+/// # Errors
+/// If there is none.
+pub fn of_client(given: Option<&str>) -> Result<Token, TokenError> {
+    if let Some(text) = given {
+        return Token::new(text, "the token given");
+    }
+    if let Some(token) = in_environment() {
+        return token;
+    }
+    let own = user_file();
+    for file in own.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM_TOKEN)]) {
+        match read(file) {
+            Err(TokenError::File { .. }) => {}
+            token => return token,
+        }
+    }
+    Err(TokenError::None(own.map_or_else(|| "~/.config/gt/token".into(), |file| file.display().to_string())))
+}
+
+fn read(path: &Path) -> Result<Token, TokenError> {
+    let name = path.display().to_string();
+    let failed = |source| TokenError::File { path: name.clone(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
+        return Err(TokenError::Open(name));
+    }
+    let mut text = String::new();
+    // One more than a token and its line's end may have, so that what is longer is seen to be.
+    file.take(TOKEN_BYTES_MAX as u64 + 2).read_to_string(&mut text).map_err(failed)?;
+    Token::new(&text, &name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_matches_itself_alone() {
+        let token = Token::new("0123456789abcdef\n", "").unwrap();
+        assert!(token.matches("0123456789abcdef"));
+        for other in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF", "x123456789abcdef"] {
+            assert!(!token.matches(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_token_has_a_form() {
+        for text in ["", "short", "0123456789abcde\u{e9}", "0123456789 abcdef", &"x".repeat(257)] {
+            assert!(Token::new(text, "here").unwrap_err().to_string().starts_with("here holds no token"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_made_once_and_is_its_owners_alone() {
+        let folder = std::env::temp_dir().join(format!("gt-token-{}", std::process::id()));
+        let file = folder.join("gt/token");
+        let (token, place) = of_daemon(Some(&file)).unwrap();
+        assert_eq!(place.as_deref(), Some(file.as_path()));
+        assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(of_daemon(Some(&file)).unwrap().0, token, "the second daemon has the same");
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        assert!(matches!(of_daemon(Some(&file)), Err(TokenError::Open(_))));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
