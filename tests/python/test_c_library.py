@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import random
 import re
 import threading
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from c_library import Failed, Handle, Session, Tensor, check, functions, library
+from c_library import Attrs, Failed, Handle, Ints, Session, Tensor, check, functions, library
 from support import ROOT, as_bfloat16, daemon, draw, gtd, output_of
 
 import gt
@@ -408,6 +409,35 @@ def test_a_failed_call_leaves_nothing_where_its_result_would_be(session: Session
     assert not result
 
 
+def test_no_operands_and_attributes_are_a_defect(session: Session) -> None:
+    rng = random.Random(7)
+    shapes: list[tuple[int, ...]] = [(), (0,), (4,), (3, 4), (2, 0, 3), (2, 4, 6, 6), (6, 2, 3, 3), (1,) * 8]
+    pool = [session.tensor(np.ones(shape, code)) for shape in shapes for code in ("?", "i4", "f2", "f8")]
+    numbers = [0, 1, 2, 3, -1, -5, 2**31, -(2**63), 2**63 - 1]
+    outcomes = set()
+    for name in [name for name in ROWS for _ in range(30)]:
+        attrs: dict[str, Any] = {}
+        for key in library().gt_op_attrs(ROWS[name]["wire_id"]).decode().split():
+            kind = dict(Attrs._fields_).get(key)
+            few = numbers[:5] if key == "shape" else numbers  # what succeeds must fit into memory
+            if kind is Ints:
+                attrs[key] = [rng.choice(few) for _ in range(rng.randrange(9))]
+            elif kind is ctypes.c_double:
+                attrs[key] = rng.choice([0.0, 0.5, -1.0, 1e300, float("nan")])
+            else:
+                attrs[key] = rng.choice(numbers) if kind is ctypes.c_int64 else rng.randrange(3)
+        operands = [rng.choice([*pool, 1, 2.5, True, None]) for _ in range(ROWS[name]["operands"])]
+        try:
+            session.op(name, *operands, **attrs)
+            outcomes.add("GT_OK")
+        except Failed as failure:
+            outcomes.add(failure.status)
+            if failure.status in ("GT_ERROR_INTERNAL", "GT_ERROR_DISCONNECTED"):
+                pytest.fail(f"{name}, {attrs}: {failure}")
+    check(library().gt_session_synchronize(session.handle))
+    assert {"GT_OK", "GT_ERROR_RUNTIME", "GT_ERROR_INDEX", "GT_ERROR_TYPE"} <= outcomes
+
+
 def test_sizes_are_checked(session: Session) -> None:
     lib, handle, shape = library(), Handle(), (ctypes.c_int64 * 1)(3)
     data = (ctypes.c_double * 3)()
@@ -452,7 +482,7 @@ for name, (result, parameters) in functions().items():
 
 def test_no_daemon_is_an_error(tmp_path: Path) -> None:
     program = """
-from c_library import Failed, Session
+from c_library import Attrs, Failed, Session
 try:
     Session({})
 except Failed as failure:
@@ -493,7 +523,7 @@ def test_a_forked_child_opens_a_session_of_its_own() -> None:
     said = said_by("""
 import os
 import numpy as np
-from c_library import Failed, Session
+from c_library import Attrs, Failed, Session
 session = Session()
 tensor = session.tensor(np.arange(3.0))
 if os.fork() == 0:
