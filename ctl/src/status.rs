@@ -80,16 +80,21 @@ fn of_limit(held: u64, limit: u64, text: impl Fn(u64) -> String) -> String {
 
 /// What a person is shown of one session.
 pub fn session(detail: &SessionDetail, now: f64) -> String {
-    let SessionDetail { session, user: owner, workers, out_of_memory, idle_s, .. } = detail;
+    let SessionDetail { session, user: owner, workers, divided_tensors, out_of_memory, idle_s, .. } = detail;
     let times = |n: u64| if n == 1 { "once".into() } else { format!("{n} times") };
     let name = session.name.as_deref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
+    let divided = if *divided_tensors == 0 { String::new() } else { format!(", {divided_tensors} divided") };
     let mut lines = vec![
         format!("session {}{name} of {}, process {}", session.id, user(session.uid, session.user.clone()), session.pid),
         format!("since      {}, idle for {}", since(session, now), seconds(*idle_s)),
-        format!("tensors    {}, {} in them", session.tensors, bytes(session.tensor_bytes)),
+        format!("tensors    {}, {} in them{divided}", session.tensors, bytes(session.tensor_bytes)),
         format!("memory     {}", of_limit(session.memory_bytes, session.memory_bytes_limit, bytes)),
     ];
-    lines.extend(workers.iter().map(|worker| format!("  {:<8} {}", worker.name, bytes(worker.memory_bytes))));
+    lines.extend(
+        workers
+            .iter()
+            .map(|worker| format!("  {:<8} {} in {} tensors", worker.name, bytes(worker.memory_bytes), worker.tensors)),
+    );
     lines.extend([
         format!("arenas     {}", of_limit(session.arena_bytes, session.arena_bytes_limit, bytes)),
         format!("queue      {}", of_limit(session.queued, session.queued_limit, |queued| queued.to_string())),

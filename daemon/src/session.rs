@@ -920,6 +920,11 @@ impl Session {
         Some(PlacementInfo { layout, workers, axis, join })
     }
 
+    /// How many of the client's tensors lie in a way.
+    pub fn count(&self, lies: impl Fn(&Placement) -> bool) -> u64 {
+        self.tensors.iter().filter(|tensor| tensor.id < MODIFIER_IDS && lies(&tensor.placement)).count() as u64
+    }
+
     /// For the status document; the connection adds who it is.
     pub fn status(&self) -> SessionStatus {
         let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

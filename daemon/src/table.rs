@@ -232,6 +232,11 @@ impl TensorTable {
         self.places.shrink_to_fit();
     }
 
+    /// All that live.
+    pub fn iter(&self) -> impl Iterator<Item = &Tensor> {
+        self.places.values().map(|place| &self.tensors[*place as usize])
+    }
+
     /// Tensors that live.
     pub fn len(&self) -> usize {
         self.places.len()

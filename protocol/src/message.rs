@@ -469,6 +469,8 @@ pub struct SessionDetail {
     pub user: UserStatus,
     /// What it holds on each worker.
     pub workers: Vec<WorkerMemory>,
+    /// Its tensors of which no worker has all.
+    pub divided_tensors: u64,
     /// How often something did not fit within its limits, its user's or the daemon's.
     pub out_of_memory: u64,
     /// Seconds since it last submitted anything.
@@ -483,4 +485,6 @@ pub struct WorkerMemory {
     pub name: String,
     /// Bytes of its memory.
     pub memory_bytes: u64,
+    /// Tensors of which it has all or a part.
+    pub tensors: u64,
 }

@@ -4,6 +4,7 @@ use super::Dispatcher;
 use crate::connection::Connection;
 use crate::limits::LimitsTable;
 use crate::reload::Outcome;
+use gt_ops::Placement;
 use gt_protocol::{
     DaemonMessage, LimitsChange, LimitsDocument, RefusalCode, Refused, SessionDetail, SessionStatus, UserStatus,
     WorkerMemory,
@@ -95,11 +96,15 @@ impl Dispatcher {
         let (Some(status), Some(session)) = (self.session_status(connection), connection.session.as_ref()) else {
             return Err(Self::no_such(id));
         };
-        let memory = |(worker, name)| WorkerMemory { name, memory_bytes: session.memory_bytes(worker) };
+        let memory = |(worker, name)| {
+            let tensors = session.count(|placement| placement.workers().contains(worker));
+            WorkerMemory { name, memory_bytes: session.memory_bytes(worker), tensors }
+        };
         let detail = SessionDetail {
             session: status,
             user: self.user_status(connection.peer.uid),
             workers: names.into_iter().enumerate().map(memory).collect(),
+            divided_tensors: session.count(|placement| !matches!(placement, Placement::Replicated { .. })),
             out_of_memory: session.out_of_memory(),
             idle_s: self.tape.now_ns().saturating_sub(session.last_work_ns) as f64 / 1e9,
         };

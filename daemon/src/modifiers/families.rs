@@ -8,7 +8,12 @@
 //!
 //! Only estimates count, not clocks: the same program is placed in the same way again.
 
-use gt_ops::Workers;
+use super::collectives::{bring, settle};
+use super::sharding::{Given, Plan};
+use super::{Output, Sharding};
+use crate::table::{Tensor, TensorTable, WorkerTensor};
+use crate::worker::Step;
+use gt_ops::{Class, Instruction, Meta, Placement, Workers};
 
 /// A family has computed for so many times the time that its tensors take on their way, before it moves.
 const MOVE_PAYS: f64 = 8.0;
@@ -204,6 +209,81 @@ impl Families {
             *family = *name;
         }
         self.0 = kept;
+    }
+}
+
+impl Sharding {
+    /// Where an instruction's family is at home: all of what it is computed from is to be there, and so is the result.
+    pub(super) fn home(
+        &mut self,
+        asked: &Instruction,
+        given: &[Given],
+        is_placed: bool,
+        step: &Step,
+        tensors: &mut TensorTable,
+    ) -> Option<usize> {
+        if matches!(self.costs.shard_bytes_min, None | Some(0)) {
+            return None;
+        }
+        let made = WorkerTensor::from_id(asked.out);
+        let mut work = Work { cost_ns: step.cost_ns, operands: 0, operand_bytes: 0 };
+        let mut family = None;
+        let mut common = None;
+        let mut placed = is_placed;
+        // Single numbers are for everybody.
+        for tensor in given.iter().filter_map(Given::tensor).filter(|tensor| tensor.meta.shape.numel() > 1) {
+            if let Kin::Member(own) = tensor.kin {
+                let families = tensors.families();
+                family = Some(families.join(family.unwrap_or(own), own));
+            }
+            placed |= tensor.kin == Kin::Placed || tensor.placement.sole().is_none();
+            common = if work.operands == 0 { tensor.placement.sole() } else { common };
+            common = common.filter(|_| common == tensor.placement.sole());
+            work.operands += 1;
+            work.operand_bytes += tensor.bytes;
+        }
+        if placed {
+            family.into_iter().for_each(|family| tensors.families().scatter(family));
+            tensors.get_at_mut(made)?.kin = Kin::Placed;
+            return None;
+        }
+        if work.operands == 0 || family.is_none() && asked.op.row().class == Class::Movement {
+            return None;
+        }
+        let family = family.unwrap_or_else(|| tensors.begin_family(common));
+        for given in given.iter().filter_map(Given::tensor).filter(|tensor| tensor.meta.shape.numel() > 1) {
+            let Some(Tensor { kin, bytes, .. }) = tensors.get_at(given.at).copied() else { continue };
+            let kin = match kin {
+                Kin::None => Kin::User(family),
+                Kin::User(other) if tensors.families().root(other) != family => Kin::Users,
+                _ => continue,
+            };
+            tensors.families().uses(family, bytes);
+            tensors.get_at_mut(given.at)?.kin = kin;
+        }
+        tensors.get_at_mut(made)?.kin = Kin::Member(family);
+        tensors.families().works(family, work, self.costs.link_bytes_per_ns, &mut self.loads)
+    }
+
+    /// Pushes an instruction of a family with what it lacks at home: what nobody else uses moves there.
+    pub(super) fn at_home(
+        &mut self,
+        asked: &Instruction,
+        given: &[Given],
+        meta: &Meta,
+        home: usize,
+        step: &Step,
+        out: &mut Output<'_>,
+    ) {
+        for tensor in given.iter().filter_map(Given::tensor) {
+            let Some(tensor) = out.tensors().get(tensor.id).copied() else { continue };
+            if tensor.meta.shape.numel() > 1 && matches!(tensor.kin, Kin::Member(_) | Kin::User(_)) {
+                let at = bring(&tensor, &Placement::on(home), step, out);
+                settle(tensor.id, at, step, out);
+            }
+        }
+        let plan = Plan { workers: Workers::one(home), split: None };
+        self.carry_out(asked, given, meta, &plan, None, step, out);
     }
 }
 

@@ -6,7 +6,7 @@
 //! divided, the operands are brought together and the whole is done in one place: any instruction can be done.
 
 use super::collectives::{bring, follow, free, instruction, is_there, move_ns, nearest, parts, settle};
-use super::families::{Kin, Loads, Work};
+use super::families::{Kin, Loads};
 use super::transfers::{fetch, write};
 use super::{ModifierStats, Output, StreamModifier};
 use crate::table::{Tensor, TensorTable, WorkerTensor};
@@ -37,8 +37,8 @@ pub struct Costs {
 /// The modifier.
 pub struct Sharding {
     pub(super) all: Workers,
-    costs: Costs,
-    loads: Loads,
+    pub(super) costs: Costs,
+    pub(super) loads: Loads,
     stats: ModifierStats,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Given {
 }
 
 impl Given {
-    fn tensor(&self) -> Option<&Tensor> {
+    pub(super) fn tensor(&self) -> Option<&Tensor> {
         if let Given::Tensor(tensor) = self { Some(tensor) } else { None }
     }
 
@@ -60,10 +60,10 @@ impl Given {
 }
 
 /// How an instruction will be done.
-struct Plan {
-    workers: Workers,
+pub(super) struct Plan {
+    pub(super) workers: Workers,
     /// The way it is divided, and the granule of its units; whole on every worker if there is none.
-    split: Option<(Split, usize)>,
+    pub(super) split: Option<(Split, usize)>,
 }
 
 impl StreamModifier for Sharding {
@@ -139,79 +139,6 @@ impl Sharding {
         {
             out.tensors().families().scatter(family);
         }
-    }
-
-    /// Where an instruction's family is at home: all of what it is computed from is to be there, and so is the result.
-    fn home(
-        &mut self,
-        asked: &Instruction,
-        given: &[Given],
-        is_placed: bool,
-        step: &Step,
-        tensors: &mut TensorTable,
-    ) -> Option<usize> {
-        if matches!(self.costs.shard_bytes_min, None | Some(0)) {
-            return None;
-        }
-        let made = WorkerTensor::from_id(asked.out);
-        let mut work = Work { cost_ns: step.cost_ns, operands: 0, operand_bytes: 0 };
-        let mut family = None;
-        let mut common = None;
-        let mut placed = is_placed;
-        // Single numbers are for everybody.
-        for tensor in given.iter().filter_map(Given::tensor).filter(|tensor| tensor.meta.shape.numel() > 1) {
-            if let Kin::Member(own) = tensor.kin {
-                let families = tensors.families();
-                family = Some(families.join(family.unwrap_or(own), own));
-            }
-            placed |= tensor.kin == Kin::Placed || tensor.placement.sole().is_none();
-            common = if work.operands == 0 { tensor.placement.sole() } else { common };
-            common = common.filter(|_| common == tensor.placement.sole());
-            work.operands += 1;
-            work.operand_bytes += tensor.bytes;
-        }
-        if placed {
-            family.into_iter().for_each(|family| tensors.families().scatter(family));
-            tensors.get_at_mut(made)?.kin = Kin::Placed;
-            return None;
-        }
-        if work.operands == 0 || family.is_none() && asked.op.row().class == Class::Movement {
-            return None;
-        }
-        let family = family.unwrap_or_else(|| tensors.begin_family(common));
-        for given in given.iter().filter_map(Given::tensor).filter(|tensor| tensor.meta.shape.numel() > 1) {
-            let Some(Tensor { kin, bytes, .. }) = tensors.get_at(given.at).copied() else { continue };
-            let kin = match kin {
-                Kin::None => Kin::User(family),
-                Kin::User(other) if tensors.families().root(other) != family => Kin::Users,
-                _ => continue,
-            };
-            tensors.families().uses(family, bytes);
-            tensors.get_at_mut(given.at)?.kin = kin;
-        }
-        tensors.get_at_mut(made)?.kin = Kin::Member(family);
-        tensors.families().works(family, work, self.costs.link_bytes_per_ns, &mut self.loads)
-    }
-
-    /// Pushes an instruction of a family with what it lacks at home: what nobody else uses moves there.
-    fn at_home(
-        &mut self,
-        asked: &Instruction,
-        given: &[Given],
-        meta: &Meta,
-        home: usize,
-        step: &Step,
-        out: &mut Output<'_>,
-    ) {
-        for tensor in given.iter().filter_map(Given::tensor) {
-            let Some(tensor) = out.tensors().get(tensor.id).copied() else { continue };
-            if tensor.meta.shape.numel() > 1 && matches!(tensor.kin, Kin::Member(_) | Kin::User(_)) {
-                let at = bring(&tensor, &Placement::on(home), step, out);
-                settle(tensor.id, at, step, out);
-            }
-        }
-        let plan = Plan { workers: Workers::one(home), split: None };
-        self.carry_out(asked, given, meta, &plan, None, step, out);
     }
 
     /// Where the result is asked to be, by a signal or by its size.
@@ -381,7 +308,7 @@ impl Sharding {
 
     /// Pushes the steps of an instruction.
     #[expect(clippy::too_many_arguments, reason = "an instruction and everything that was decided about it")]
-    fn carry_out(
+    pub(super) fn carry_out(
         &mut self,
         asked: &Instruction,
         given: &[Given],
