@@ -88,7 +88,7 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **option
             raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(size) - 1}, but got {axis})")
         if list(physical_layout).count(axis) > 1:
             raise RuntimeError("Duplicate dim not allowed")
-    order = [list(physical_layout).index(axis) for axis in range(len(size))]
+    order = [list(physical_layout).index(axis) for axis, _ in enumerate(size)]
     memory = _gt.empty([size[axis] for axis in physical_layout], **options)
     return memory.detach().permute(order).requires_grad_(memory.requires_grad)
 
