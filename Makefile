@@ -13,7 +13,12 @@ PARITY ?=
 
 # The tests of operations run once more with everything divided among several workers, threads and processes.
 SEVERAL := cpu:4 proc-cpu:2
-DIVIDED := $(patsubst %,tests/python/test_%.py,ops_table autograd composites indexing rows scattering sorting views windows)
+DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autograd_api composites composites_torch creation \
+	ctc distributions distributions_more foreign func indexing init linalg \
+	linalg_factored masked nn nn_adaptive nn_functions nn_layers nn_module numbers \
+	older_functions ops_table optim optim_more optim_rules out parts promotion \
+	properties random recurrent rows save scattering signal_windows slopes sorting \
+	special tensor transformer views windows)
 
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
