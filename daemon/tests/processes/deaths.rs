@@ -86,6 +86,22 @@ fn what_a_dead_worker_held_is_lost_and_the_session_goes_on() {
 }
 
 #[test]
+fn a_worker_that_was_stopped_goes_on_or_is_ended() {
+    let gtd = Gtd::start(&[]);
+    let mut client = gtd.client();
+    let (before, held) = (process(&gtd, 0), client.full(&[1], 2.0));
+    signal(before, Signal::SIGSTOP);
+    eventually("it is seen that it is stopped", || gtd.stderr().contains("worker cpu:0 is stopped"));
+    signal(before, Signal::SIGCONT);
+    assert_eq!(client.fetch_f32(held, 1).unwrap(), [2.0]);
+    signal(before, Signal::SIGSTOP);
+    let failure = Failure { fault: lost(0, WorkerEnd::Signal(9)), instruction: held, op: None };
+    assert_eq!(client.fetch(held, 4), Err(failure));
+    let next = client.full(&[1], 3.0);
+    assert_eq!(client.fetch_f32(next, 1).unwrap(), [3.0]);
+}
+
+#[test]
 fn other_workers_and_sessions_do_not_notice() {
     for workers in ["proc-cpu:2", "cpu:1,proc-cpu:1"] {
         let gtd = Gtd::start(&["--workers", workers]);

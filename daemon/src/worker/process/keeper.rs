@@ -1,5 +1,8 @@
 //! The thread that starts a worker's process, waits for its end, and starts it again.
 //!
+//! A process that somebody has stopped holds up whoever waits for it, in a group for ever: unless it goes on soon, it is
+//! ended like one that failed.
+//!
 //! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
 //! lives as long as the link: a process asks the system to end it together with the thread that started it.
 
@@ -8,9 +11,11 @@ use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_ops::lost::WorkerEnd;
 use gt_protocol::WorkerInfo;
 use gt_shm::{DaemonPort, Doorbell, Socket};
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use std::io::Error;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
@@ -30,6 +35,11 @@ const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const LOSSES_MAX: u32 = 6;
 /// it is tried again only after so long.
 const DOWN_FOR: Duration = Duration::from_secs(30);
+
+/// A process that is stopped is looked at so often, and ended after so many looks. What counts is looks: when the daemon
+/// was stopped with it, it has time to go on.
+const STOPPED_LOOK: Duration = Duration::from_secs(1);
+const STOPPED_LOOKS_MAX: u32 = 5;
 
 /// What became of the process.
 pub enum News {
@@ -196,7 +206,11 @@ impl Keeping {
         match started() {
             Ok(child) => {
                 tracing::info!(target: "gtd::worker", worker = self.info.name, process = child.pid, "started");
+                let pidfd = child.pidfd.try_clone()?;
                 self.tell(News::Started { child, port });
+                if let Err(error) = self.wait_for_end(&pidfd) {
+                    tracing::warn!(target: "gtd::worker", %error, "whether a worker is stopped is not seen");
+                }
                 process.wait()
             }
             Err(error) => {
@@ -204,6 +218,40 @@ impl Keeping {
                 let _ = process.kill();
                 let status = process.wait()?;
                 Err(Error::other(format!("{error} ({status})")))
+            }
+        }
+    }
+
+    /// Waits until the process has ended, which it is made to if it is stopped for long.
+    fn wait_for_end(&self, pidfd: &OwnedFd) -> Result<(), Error> {
+        let state = |options| waitid(WaitId::PidFd(pidfd.as_fd()), options);
+        loop {
+            // Left to be waited for: only a stop is taken note of here.
+            let changed = state(WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT);
+            match changed {
+                Ok(Some(status)) if status.stopped() => {}
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            state(WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?;
+            let name = &self.info.name;
+            tracing::warn!(target: "gtd::worker", "the process of worker {name} is stopped; it is ended unless it goes on");
+            let look = Timespec::try_from(STOPPED_LOOK).ok();
+            let mut looks = 0;
+            while looks < STOPPED_LOOKS_MAX {
+                let ended = match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], look.as_ref()) {
+                    Err(Errno::INTR) => 0,
+                    ended => ended?,
+                };
+                if ended > 0 || state(WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG)?.is_some() {
+                    break;
+                }
+                looks += 1;
+            }
+            if looks == STOPPED_LOOKS_MAX {
+                // Fails if it has ended.
+                let _ = pidfd_send_signal(pidfd, Signal::KILL);
             }
         }
     }
