@@ -140,6 +140,7 @@ fn a_status_of_many_sessions_comes_in_parts_that_fit() {
             uid: u32::MAX,
             user: Some("a-name-of-thirty-two-characters-".into()),
             pid: u32::MAX,
+            from: Some("[2001:0db8:85a3:0000:0000:8a2e:0370:7334%4294967295]:65535".into()),
             tensors: u64::MAX,
             tensor_bytes: u64::MAX,
             memory_bytes: u64::MAX,
