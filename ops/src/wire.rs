@@ -275,6 +275,7 @@ impl Encoder {
             }
             Attrs::Random { shape, dtype: d, seed, stream, first } => {
                 dtype = *d as u64;
+                // In the place of a fourth operand: there are two at most.
                 w5 = *first;
                 (w6, w7) = (*seed, *stream);
                 shape_slot(&mut self.slots, &mut flags, shape);
@@ -641,7 +642,12 @@ mod tests {
             let more = prop::collection::vec(any::<u64>().prop_map(Operand::Tensor), 0..40);
             (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<u8>()).prop_map(
                 move |(attrs, mut operands, more, out, last_use)| {
-                    operands.extend(more);
+                    // Where random numbers begin stands in the place of a fourth operand, which they never have.
+                    if row.attrs == AttrKind::Random {
+                        operands.truncate(2)
+                    } else {
+                        operands.extend(more)
+                    }
                     Instruction { op: row.op, out, inputs: Inputs::from_slice(&operands), last_use, attrs }
                 },
             )
