@@ -768,7 +768,18 @@ impl Session {
         if let Err(failure) = result {
             // What is poisoned by another's failure is not an error of its own.
             if failure.instruction == origin && subject != Subject::Fetch {
-                self.out_of_memory += matches!(failure.fault, Fault::OutOfMemory { .. }) as u64;
+                if let Fault::OutOfMemory { requested, held, limit } = failure.fault {
+                    self.out_of_memory += 1;
+                    // Not every one: a program that tries again and again fills no log.
+                    if self.out_of_memory.is_power_of_two() {
+                        let times = self.out_of_memory;
+                        tracing::info!(
+                            target: "gtd::dispatcher",
+                            "session {session} has met a limit of memory {times} times: it asked for {requested} bytes, \
+                             and {held} of {limit} are held"
+                        );
+                    }
+                }
                 tape.write(event(EventKind::Error, worker));
                 tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
             }

@@ -18,7 +18,7 @@ use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::Workers;
 use gt_protocol::{Address, WorkerInfo};
 use gt_shm::Socket;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::error::Error;
@@ -114,10 +114,20 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         (None, None) => Some(gt_protocol::path::socket_path()),
     };
     let socket = path.clone();
+    let at = match (&given, &path) {
+        (Some(_), _) => "the socket that systemd gave".into(),
+        (None, path) => path.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+    };
     // The place is given up after the dispatcher has ended.
     let (listener, _place) = match (given, path) {
         // systemd made it, and keeps it.
-        (Some(socket), _) => (Some(socket), None),
+        (Some(socket), _) => {
+            if let Some(path) = &config.socket {
+                let path = path.display();
+                tracing::warn!(target: "gtd::dispatcher", "socket {path} is not used: systemd gave one, see gtd.socket");
+            }
+            (Some(socket), None)
+        }
         (None, Some(path)) => {
             let (socket, place) = listen::listen(&path)?;
             (Some(socket), Some(place))
@@ -144,6 +154,17 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
     if config.private {
         // A long life must not keep a folder or a mount busy.
         let _ = std::env::set_current_dir("/");
+    } else {
+        let workers: Vec<&str> = config.workers().into_iter().map(WorkerKind::name).collect();
+        let limit = |of| match getrlimit(of) {
+            Ok((soft, _)) if soft != RLIM_INFINITY => soft.to_string(),
+            _ => "any number of".into(),
+        };
+        tracing::info!(
+            target: "gtd::dispatcher",
+            "gtd {} serves at {at} with workers {}; the system allows {} descriptors and {} bytes of pinned memory",
+            env!("CARGO_PKG_VERSION"), workers.join(", "), limit(Resource::RLIMIT_NOFILE), limit(Resource::RLIMIT_MEMLOCK),
+        );
     }
     let tcp = match (config.listen, &socket) {
         (Some(address), Some(socket)) => Some(listen_by_tcp(address, config.token_file.as_deref(), socket)?),

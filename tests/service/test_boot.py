@@ -56,6 +56,17 @@ def test_the_daemon_can_do_nothing_but_its_work(machine: Machine) -> None:
     assert fields["Seccomp"].strip() == "2"
 
 
+def test_workers_in_processes_of_their_own_work_there_too(machine: Machine) -> None:
+    machine.write(CONFIGURATION, "log: info\nworkers: cpu:1,proc-cpu:2\nshard_bytes_min: 0\n")
+    program = "a = gt.arange(64.0).reshape(8, 8)\nprint((a @ a + a.sum(0)).sum().item(), gt.randn(999).sort()[0].shape)"
+    client = machine.client(program, "ana")
+    said, _ = client.communicate(timeout=DEADLINE_S)
+    assert (client.returncode, said.strip()) == (0, "545664.0 gt.Size([999])"), said
+    workers = json.loads(machine.run("gtctl", "status", "--json"))["workers"]
+    assert [(worker["state"], worker["losses"]) for worker in workers] == [("running", 0)] * 3
+    assert not [entry for entry in machine.journal() if int(entry["PRIORITY"]) < 4], machine.journal()
+
+
 def test_who_is_not_in_the_group_is_told_so(machine: Machine) -> None:
     status, said = machine.fails("gtctl", "status", user="mallory")
     assert status == 4
@@ -158,6 +169,24 @@ def test_the_journal_says_who_came_and_went(machine: Machine) -> None:
     entries = [entry for entry in machine.journal() if f"user {uid}" in str(entry["MESSAGE"])]
     for what in ("began", "ended"):
         assert {entry["PRIORITY"] for entry in entries if what in entry["MESSAGE"]} == {"6"}, machine.journal()
+
+
+def test_the_journal_says_who_met_a_limit(machine: Machine) -> None:
+    machine.write(CONFIGURATION, "log: info\nlimits:\n  memory: 1M\n  sessions: 1\n")
+    program = (
+        "try: gt.zeros(1 << 20).sum().item()\nexcept gt.OutOfMemoryError: print('no room', flush=True)\n"
+        "sys.stdin.readline()"
+    )
+    client = machine.client(program, "ana")
+    assert client.stdout is not None
+    assert client.stdout.readline().strip() == "no room"
+    second, said = machine.client("gt.ones(1)", "ana"), ""
+    said, _ = second.communicate(timeout=DEADLINE_S)
+    assert second.returncode != 0
+    assert "1 sessions of this user are open" in said
+    client.communicate("go on\n", timeout=DEADLINE_S)
+    assert machine.said("has met a limit of memory 1 times: it asked for 4194304 bytes")
+    assert machine.said("was refused: 1 sessions of this user are open")
 
 
 def test_the_doctor_finds_nothing_wrong(machine: Machine) -> None:
