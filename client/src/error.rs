@@ -1,6 +1,6 @@
 //! What can go wrong in a session.
 
-use gt_ops::wire::{Failure, Fault};
+use gt_ops::wire::{Failure, Fault, Whose};
 use gt_ops::{ErrorKind, OpError};
 
 /// An error of a session.
@@ -10,10 +10,12 @@ pub enum Error {
     #[error(transparent)]
     Op(#[from] OpError),
     /// An instruction failed when it ran.
-    #[error("{}", failure_text(.failure, .traceback.as_deref()))]
+    #[error("{}", failure_text(.failure, *.session, .traceback.as_deref()))]
     Failed {
         /// What the daemon says.
         failure: Failure,
+        /// The session's number.
+        session: u64,
         /// Where the instruction was issued, under `GT_TRACEBACK=1`.
         traceback: Option<String>,
     },
@@ -57,14 +59,27 @@ impl Error {
     }
 }
 
-fn failure_text(failure: &Failure, traceback: Option<&str>) -> String {
+fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> String {
     let what = match failure.fault {
-        Fault::OutOfMemory { requested, held, limit } => format!(
-            "out of memory: {} asked for, {} held, {} allowed; free tensors, or give the daemon more with --memory",
-            bytes_text(requested),
-            bytes_text(held),
-            bytes_text(limit)
-        ),
+        Fault::OutOfMemory { requested, held, limit, whose } => {
+            let [requested, held, limit] = [requested, held, limit].map(bytes_text);
+            let rest = match whose {
+                Whose::Worker => format!(
+                    "{held} held by all sessions together, {limit} allowed; free tensors, or give the daemon more with \
+                     --memory (gtctl status shows who holds what)"
+                ),
+                Whose::Session => format!(
+                    "{held} held by this session, {limit} allowed; free tensors, or ask an administrator for more \
+                     (gtctl session {session} shows what it holds)"
+                ),
+                Whose::User => format!(
+                    "{held} held by all sessions of this user together, {limit} allowed; free tensors, end other \
+                     sessions, or ask an administrator for more (gtctl sessions shows what they hold, this one is \
+                     {session})"
+                ),
+            };
+            format!("out of memory: {requested} asked for, {rest}")
+        }
         Fault::IndexOutOfRange { index, axis, size } => {
             format!("index {index} is out of bounds for dimension {axis} with size {size}")
         }

@@ -549,10 +549,11 @@ impl Session {
                 {
                     Error::ArenaFull(format!(
                         "the session's arena is full: {} asked for, {} held, {} allowed; drop NumPy arrays that view \
-                         tensors, or copy them",
+                         tensors, or copy them (gtctl session {} shows what it holds)",
                         bytes_text(bytes as u64),
                         bytes_text(refused.held),
-                        bytes_text(refused.limit)
+                        bytes_text(refused.limit),
+                        self.info.session_id
                     ))
                 }
                 error => {
@@ -637,8 +638,11 @@ impl Session {
                     complete.pending.remove(&token.0);
                     drop(complete);
                     self.submit.lock().outstanding_ns = 0;
-                    return result
-                        .map_err(|failure| Error::Failed { traceback: self.origin(failure.instruction), failure });
+                    return result.map_err(|failure| Error::Failed {
+                        traceback: self.origin(failure.instruction),
+                        session: self.info.session_id,
+                        failure,
+                    });
                 }
             }
             self.wait_some(Some(token.0))?;

@@ -12,6 +12,7 @@ use crate::worker::groups::Groups;
 use crate::worker::{
     AHEAD_BYTES_MIN, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, completes, subject, traffic,
 };
+use gt_backend::Account;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
@@ -174,6 +175,8 @@ pub struct Session {
     tensors: TensorTable,
     /// What it may have.
     allowed: Allowance,
+    /// In whose name workers hold its tensors.
+    account: Arc<Account>,
     /// How often something did not fit.
     out_of_memory: u64,
     /// Where there are several workers, for each completion: how many parts are to come, and what has failed.
@@ -217,11 +220,12 @@ impl Session {
         worker: u16,
         port: DaemonPort,
         allowed: Allowance,
+        account: Arc<Account>,
         standing: Standing,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
         for link in links {
-            link.open(stream);
+            link.open(stream, &account);
         }
         Session {
             stream,
@@ -230,6 +234,7 @@ impl Session {
             pending: Pending::new(),
             tensors: TensorTable::new(worker as usize),
             allowed,
+            account,
             out_of_memory: 0,
             parts: HashMap::new(),
             signals: Signals::default(),
@@ -889,8 +894,15 @@ impl Session {
     }
 
     /// It may have this from now on.
-    pub fn allow(&mut self, allowed: Allowance) {
+    pub fn allow(&mut self, allowed: Allowance, links: &mut [Box<dyn WorkerLink>]) {
         self.allowed = allowed;
+        self.account.set_limit(allowed.session_memory_bytes);
+        if let Some(user) = self.account.group() {
+            user.set_limit(allowed.memory_bytes);
+        }
+        for link in links {
+            link.limit(self.stream, &self.account);
+        }
     }
 
     /// How often something did not fit.
@@ -898,9 +910,9 @@ impl Session {
         self.out_of_memory
     }
 
-    /// Bytes of memory that it holds at `worker`.
-    pub fn memory_bytes(&self, worker: usize) -> u64 {
-        if worker == self.worker as usize { self.tensors.bytes() } else { 0 }
+    /// In whose name workers hold its tensors.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     /// Gives memory back that is only kept for reuse.

@@ -500,6 +500,8 @@ pub enum Fault {
         held: u64,
         /// The limit in bytes.
         limit: u64,
+        /// Whose limit it is.
+        whose: Whose,
     },
     /// An index tensor named an element that is not there.
     IndexOutOfRange {
@@ -521,6 +523,17 @@ pub enum Fault {
     },
     /// A defect in GT; the daemon's log has the details.
     Internal,
+}
+
+/// Whose limit was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// That of everybody together.
+    Worker,
+    /// The session's.
+    Session,
+    /// That of all the user's sessions together.
+    User,
 }
 
 /// A fault and where it arose.
@@ -549,7 +562,14 @@ impl Completion {
         let mut slot = [self.token, 0, 0, 0, 0, 0, 0, 0];
         if let Err(failure) = &self.result {
             let (code, detail) = match failure.fault {
-                Fault::OutOfMemory { requested, held, limit } => (1, [requested, held, limit]),
+                Fault::OutOfMemory { requested, held, limit, whose } => {
+                    let code = match whose {
+                        Whose::Worker => 1,
+                        Whose::Session => 6,
+                        Whose::User => 7,
+                    };
+                    (code, [requested, held, limit])
+                }
                 Fault::IndexOutOfRange { index, axis, size } => (2, [index as u64, axis, size]),
                 Fault::ZeroDivision => (3, [0; 3]),
                 Fault::WorkerLost { worker, end } => {
@@ -569,7 +589,14 @@ impl Completion {
     pub fn decode(slot: &Slot) -> Completion {
         let fault = match slot[1] {
             0 => return Completion { token: slot[0], result: Ok(()) },
-            1 => Fault::OutOfMemory { requested: slot[4], held: slot[5], limit: slot[6] },
+            code @ (1 | 6 | 7) => {
+                let whose = match code {
+                    1 => Whose::Worker,
+                    6 => Whose::Session,
+                    _ => Whose::User,
+                };
+                Fault::OutOfMemory { requested: slot[4], held: slot[5], limit: slot[6], whose }
+            }
             2 => Fault::IndexOutOfRange { index: slot[4] as i64, axis: slot[5], size: slot[6] },
             3 => Fault::ZeroDivision,
             4 => {
@@ -717,7 +744,9 @@ mod tests {
         let failure = |fault| Err(Failure { fault, instruction: 12, op: Some(Op::Gather) });
         for result in [
             Ok(()),
-            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3 }),
+            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, whose: Whose::Worker }),
+            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, whose: Whose::Session }),
+            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, whose: Whose::User }),
             failure(Fault::IndexOutOfRange { index: -7, axis: 1, size: 3 }),
             failure(Fault::ZeroDivision),
             failure(Fault::WorkerLost { worker: WorkerName::new("cpu:3"), end: WorkerEnd::Signal(9) }),

@@ -6,6 +6,10 @@
 
 use gt_ops::{Attrs, Meta, Op, Scalar};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+mod account;
+pub use account::{Account, Holder};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -98,7 +102,7 @@ pub trait Backend {
 
     /// A tensor to be filled by [`Backend::write`].
     ///
-    /// Its bytes are whatever the memory held before, another session's data included: the caller writes all of them
+    /// Its bytes are whatever the memory held before in the name of the same account; the caller writes all of them
     /// before anybody may read the tensor.
     ///
     /// # Errors
@@ -125,6 +129,13 @@ pub trait Backend {
 
     /// The shape and dtype of a tensor.
     fn meta(&self, tensor: &Self::Tensor) -> Meta;
+
+    /// What is made from now on is held in the name of `account`, until another is named. Memory that others held is
+    /// cleared before it is theirs.
+    fn charge(&mut self, account: &Arc<Account>);
+
+    /// Bytes that `account` holds here.
+    fn held(&self, account: &Account) -> usize;
 
     /// What memory is in use now.
     fn memory(&self) -> MemoryStats;
@@ -173,7 +184,7 @@ pub struct MemoryStats {
 pub enum ExecError {
     /// A result does not fit. All in bytes.
     #[error(
-        "out of memory: {requested} bytes were asked for while {held} of at most {limit} are held; free tensors or raise the worker's memory limit"
+        "out of memory: {requested} bytes were asked for while {held} of at most {limit} are held ({holder:?}); free tensors or raise the limit"
     )]
     OutOfMemory {
         /// What the result needs.
@@ -182,6 +193,8 @@ pub enum ExecError {
         held: usize,
         /// What they may hold together.
         limit: usize,
+        /// Whose limit that is, and whose tensors they are.
+        holder: Holder,
     },
     /// An element of an index tensor names no element.
     #[error("index {index} is out of bounds for dimension {axis} with size {size}")]

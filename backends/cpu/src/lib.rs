@@ -33,7 +33,7 @@ pub use tensor::Tensor;
 
 use create::{Fill, Route, fill, scalar_bits};
 use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_elements, work_ns};
-use gt_backend::{Backend, ExecError, HostRange, Input, MemoryStats, Stage};
+use gt_backend::{Account, Backend, ExecError, HostRange, Input, MemoryStats, Stage};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
 use gt_shm::Segment;
@@ -831,6 +831,15 @@ impl Backend for CpuBackend {
 
     fn meta(&self, tensor: &Tensor) -> Meta {
         tensor.meta
+    }
+
+    #[inline]
+    fn charge(&mut self, account: &Arc<Account>) {
+        self.allocator.charge(account);
+    }
+
+    fn held(&self, account: &Account) -> usize {
+        self.allocator.held(account)
     }
 
     fn memory(&self) -> MemoryStats {

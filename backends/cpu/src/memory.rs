@@ -4,13 +4,18 @@
 //! tensor of that size: a training step then asks the system for nothing. Blocks of [`MAP_BYTES_MIN`] and more are
 //! mappings of their own, on huge pages, since page faults otherwise cost several times what a kernel does.
 //!
+//! Each block is held in the name of an account, which has a limit of its own. A freed block remembers whose it was:
+//! who held it before is given it first, and for anybody else it is cleared.
+//!
 //! Where other processes are to reach tensors, blocks of [`SHARED_BYTES_MIN`] and more lie in a segment that those have
 //! mapped, as far as there is room.
 
 use crate::space::Space;
-use gt_backend::{ExecError, MemoryStats};
+use gt_backend::{Account, ExecError, Holder, MemoryStats};
 use gt_shm::Segment;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +32,8 @@ const MOVES_PAGES: bool = cfg!(all(target_os = "linux", not(miri)));
 const MOVING_FOOTPRINT_BYTES_MAX: usize = 32 << 30;
 /// Free blocks together hold at most the limit divided by this.
 const CACHE_SHARE_OF_LIMIT: usize = 4;
+/// So many free blocks of a class are looked at for one that the account held before.
+const OWN_BLOCKS_TRIED: usize = 8;
 /// Classes up to blocks of 2^51 bytes: more than a shape can name.
 const CLASSES: usize = 360;
 
@@ -52,6 +59,10 @@ struct Block {
     place: Place,
     capacity_bytes: usize,
     class: usize,
+    /// The place of the account in whose name it is held.
+    holder: usize,
+    /// The number of the account whose data it has.
+    owner: u64,
     /// The next free block of the class; only used under the heap's lock.
     next_free: *mut Block,
 }
@@ -63,6 +74,10 @@ struct Heap {
     asked: [u64; CLASSES],
     clock: u64,
     live_blocks: usize,
+    /// Accounts that hold blocks, and the current one.
+    holders: Vec<Option<Held>>,
+    holder_of: HashMap<u64, usize>,
+    current: usize,
     stats: MemoryStats,
     cached_bytes_max: usize,
     /// What others reach.
@@ -71,15 +86,24 @@ struct Heap {
     orphan: bool,
 }
 
+/// What is held in an account's name.
+struct Held {
+    account: Arc<Account>,
+    bytes: usize,
+    blocks: usize,
+}
+
 // SAFETY: the free lists own their blocks; nobody else has pointers to them.
 unsafe impl Send for Heap {}
 
 /// Hands out [`Buffer`]s.
 pub struct Allocator {
     heap: NonNull<Mutex<Heap>>,
+    /// The current account, which the heap keeps.
+    current: Cell<*const Account>,
 }
 
-// SAFETY: the heap is behind a mutex.
+// SAFETY: the account is only compared with, and the heap is behind a mutex.
 unsafe impl Send for Allocator {}
 
 /// Shared ownership of a block. Its bytes are reached through raw pointers only.
@@ -116,17 +140,22 @@ fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
 impl Allocator {
     /// An allocator whose blocks together hold at most `limit_bytes`; in `shared`, if others are to reach them.
     pub fn new(limit_bytes: usize, shared: Option<Arc<Segment>>) -> Allocator {
+        let account = Arc::new(Account::new(0));
+        let current = Cell::new(Arc::as_ptr(&account));
         let heap = Box::new(Mutex::new(Heap {
             free: [ptr::null_mut(); CLASSES],
             asked: [0; CLASSES],
             clock: 0,
             live_blocks: 0,
+            holder_of: HashMap::from([(account.id(), 0)]),
+            holders: vec![Some(Held { account, bytes: 0, blocks: 0 })],
+            current: 0,
             stats: MemoryStats { limit_bytes, ..MemoryStats::default() },
             cached_bytes_max: limit_bytes / CACHE_SHARE_OF_LIMIT,
             space: shared.map(Space::new),
             orphan: false,
         }));
-        Allocator { heap: NonNull::from(Box::leak(heap)) }
+        Allocator { heap: NonNull::from(Box::leak(heap)), current }
     }
 
     fn heap(&self) -> MutexGuard<'_, Heap> {
@@ -134,26 +163,46 @@ impl Allocator {
         lock(unsafe { self.heap.as_ref() })
     }
 
-    /// At least `bytes` bytes of unspecified content, which are initialized all the same.
+    /// Blocks are held in the name of `account` from now on.
+    #[inline]
+    pub fn charge(&self, account: &Arc<Account>) {
+        let current = Arc::as_ptr(account);
+        if self.current.replace(current) != current {
+            self.heap().charge(account);
+        }
+    }
+
+    /// Bytes of blocks that are held in the name of `account`.
+    pub fn held(&self, account: &Account) -> usize {
+        let heap = self.heap();
+        heap.holder_of.get(&account.id()).and_then(|place| heap.holders[*place].as_ref()).map_or(0, |held| held.bytes)
+    }
+
+    /// At least `bytes` bytes, which are initialized: zeros, or what the current account left there.
     ///
     /// # Errors
-    /// [`ExecError::OutOfMemory`] past the limit, or when the system has no more.
+    /// [`ExecError::OutOfMemory`] past the limit or the account's, or when the system has no more.
     #[inline]
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
         let class = class_of(bytes);
         let mut heap = self.heap();
         heap.clock += 1;
         heap.asked[class] = heap.clock;
-        let block = heap.free[class];
-        if block.is_null() {
-            return heap.grow(self.heap, bytes, class);
+        let capacity_bytes = capacity_of(class);
+        let (place, owner) = heap.pay(capacity_bytes, bytes)?;
+        if heap.free[class].is_null() {
+            return heap.grow(self.heap, bytes, class).inspect_err(|_| heap.refund(place, capacity_bytes));
         }
-        // SAFETY: a free block belongs to the heap, which is locked.
-        let capacity_bytes = unsafe {
-            heap.free[class] = (*block).next_free;
+        let block = heap.free_block(class, owner);
+        // SAFETY: the block was free and is the heap's, which is locked; what it has of others is cleared.
+        unsafe {
             (*block).refs = AtomicUsize::new(1);
-            (*block).capacity_bytes
-        };
+            (*block).holder = place;
+            if (*block).owner != owner {
+                (*block).owner = owner;
+                ptr::write_bytes((*block).data, 0, capacity_bytes);
+            }
+        }
         heap.stats.cached_bytes -= capacity_bytes;
         heap.took(capacity_bytes);
         // SAFETY: not null.
@@ -186,6 +235,79 @@ impl Drop for Allocator {
 }
 
 impl Heap {
+    /// Blocks are held in the name of `account` from now on.
+    fn charge(&mut self, account: &Arc<Account>) {
+        let before = self.current;
+        self.current = match self.holder_of.get(&account.id()) {
+            Some(place) => *place,
+            None => {
+                let held = Some(Held { account: account.clone(), bytes: 0, blocks: 0 });
+                let place = self.holders.iter().position(Option::is_none).unwrap_or(self.holders.len());
+                if place == self.holders.len() {
+                    self.holders.push(held);
+                } else {
+                    self.holders[place] = held;
+                }
+                self.holder_of.insert(account.id(), place);
+                place
+            }
+        };
+        self.forget(before);
+    }
+
+    /// Forgets an account that holds nothing, unless it is the current one.
+    fn forget(&mut self, place: usize) {
+        if place != self.current
+            && let Some(held) = self.holders[place].take_if(|held| held.blocks == 0)
+        {
+            self.holder_of.remove(&held.account.id());
+        }
+    }
+
+    /// Charges the current account for a block. Its place and its number.
+    #[inline]
+    fn pay(&mut self, capacity_bytes: usize, requested: usize) -> Result<(usize, u64), ExecError> {
+        let place = self.current;
+        let Some(held) = &mut self.holders[place] else { return Err(ExecError::internal("memory in nobody's name")) };
+        held.account.take(capacity_bytes, requested)?;
+        held.bytes += capacity_bytes;
+        held.blocks += 1;
+        Ok((place, held.account.id()))
+    }
+
+    #[inline]
+    fn refund(&mut self, place: usize, capacity_bytes: usize) {
+        let Some(held) = &mut self.holders[place] else { return };
+        held.account.give(capacity_bytes);
+        held.bytes -= capacity_bytes;
+        held.blocks -= 1;
+        if held.blocks == 0 {
+            self.forget(place);
+        }
+    }
+
+    /// Takes a free block of a class that has some from its list: one that `owner` held before, if there is one near.
+    fn free_block(&mut self, class: usize, owner: u64) -> *mut Block {
+        let first = self.free[class];
+        let mut link: *mut *mut Block = &raw mut self.free[class];
+        // SAFETY: free blocks belong to the heap, which is locked, and so do the links between them.
+        unsafe {
+            for _ in 0..OWN_BLOCKS_TRIED {
+                let block = *link;
+                if block.is_null() {
+                    break;
+                }
+                if (*block).owner == owner {
+                    *link = (*block).next_free;
+                    return block;
+                }
+                link = &raw mut (*block).next_free;
+            }
+            self.free[class] = (*first).next_free;
+        }
+        first
+    }
+
     fn took(&mut self, capacity_bytes: usize) {
         self.live_blocks += 1;
         self.stats.used_bytes += capacity_bytes;
@@ -196,7 +318,8 @@ impl Heap {
     fn grow(&mut self, heap: NonNull<Mutex<Heap>>, bytes: usize, class: usize) -> Result<Buffer, ExecError> {
         let capacity_bytes = capacity_of(class);
         let MemoryStats { used_bytes, limit_bytes, .. } = self.stats;
-        let refused = ExecError::OutOfMemory { requested: bytes, held: used_bytes, limit: limit_bytes };
+        let refused =
+            ExecError::OutOfMemory { requested: bytes, held: used_bytes, limit: limit_bytes, holder: Holder::Device };
         let Some(cached_bytes_max) =
             limit_bytes.checked_sub(used_bytes).and_then(|left| left.checked_sub(capacity_bytes))
         else {
@@ -209,6 +332,8 @@ impl Heap {
         }) else {
             return Err(refused);
         };
+        let holder = self.current;
+        let owner = self.holders[holder].as_ref().map_or(0, |held| held.account.id());
         let header = Block {
             refs: AtomicUsize::new(1),
             heap: heap.as_ptr(),
@@ -216,13 +341,15 @@ impl Heap {
             place,
             capacity_bytes,
             class,
+            holder,
+            owner,
             next_free: ptr::null_mut(),
         };
         // SAFETY: `fresh` gave room for a header there, that nobody else knows.
         unsafe { block.as_ptr().write(header) };
         let footprint_bytes = self.stats.used_bytes + self.stats.cached_bytes;
         let moves = MOVES_PAGES && place == Place::Mapped && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
-        if moves && !self.furnish(data, capacity_bytes) {
+        if moves && !self.furnish(data, capacity_bytes, owner) {
             // SAFETY: nobody else knows the block.
             unsafe { self.release(block.as_ptr()) };
             return Err(refused);
@@ -233,10 +360,11 @@ impl Heap {
 
     /// Moves pages of free blocks into a new mapping of `room` bytes, those of the class asked for longest ago first.
     ///
-    /// Otherwise the free blocks of all classes together would come to much more than what is ever held at one time;
-    /// and pages that are there need not be cleared by the system. False if the new mapping is in ruins.
+    /// Those that others than `owner` held are cleared. Otherwise the free blocks of all classes together would come
+    /// to much more than what is ever held at one time; and pages that are there need not be cleared by the system.
+    /// False if the new mapping is in ruins.
     #[must_use]
-    fn furnish(&mut self, data: *mut u8, room: usize) -> bool {
+    fn furnish(&mut self, data: *mut u8, room: usize, owner: u64) -> bool {
         let mut at = 0;
         while at + MAP_BYTES_MIN <= room {
             let stale = (class_of(MAP_BYTES_MIN)..CLASSES)
@@ -257,6 +385,9 @@ impl Heap {
                     self.release(block);
                     return false;
                 };
+                if (*block).owner != owner {
+                    ptr::write_bytes(data.add(at), 0, bytes);
+                }
                 at += bytes;
                 let left = held - bytes;
                 if left < MAP_BYTES_MIN {
@@ -485,11 +616,13 @@ impl Drop for Buffer {
         fence(Ordering::Acquire);
         let block = self.block.as_ptr();
         // SAFETY: this was the last handle, so the block is ours until it is on a list; a live block keeps its heap.
-        let (heap, capacity_bytes, class) = unsafe { ((*block).heap, (*block).capacity_bytes, (*block).class) };
+        let (heap, capacity_bytes, class, holder) =
+            unsafe { ((*block).heap, (*block).capacity_bytes, (*block).class, (*block).holder) };
         // SAFETY: as above.
         let mut locked = lock(unsafe { &*heap });
         locked.live_blocks -= 1;
         locked.stats.used_bytes -= capacity_bytes;
+        locked.refund(holder, capacity_bytes);
         if locked.orphan {
             let last = locked.live_blocks == 0;
             // SAFETY: the block is on no list.
@@ -557,9 +690,87 @@ mod tests {
         let most = allocator.allocate(50 << 10).unwrap();
         assert_eq!(allocator.stats().cached_bytes, 0);
         let error = allocator.allocate(16 << 10).err().unwrap();
-        assert_eq!(error, ExecError::OutOfMemory { requested: 16 << 10, held: most.capacity_bytes(), limit: 64 << 10 });
+        assert_eq!(
+            error,
+            ExecError::OutOfMemory {
+                requested: 16 << 10,
+                held: most.capacity_bytes(),
+                limit: 64 << 10,
+                holder: Holder::Device
+            }
+        );
         drop(most);
         assert!(allocator.allocate(60 << 10).is_ok());
+    }
+
+    /// All bytes of a block.
+    fn bytes(block: &Buffer) -> &[u8] {
+        // SAFETY: initialized, and nobody writes while the test looks.
+        unsafe { std::slice::from_raw_parts(block.as_ptr(), block.capacity_bytes()) }
+    }
+
+    fn fill(block: &Buffer) {
+        // SAFETY: within the block, which is ours.
+        unsafe { block.as_ptr().write_bytes(7, block.capacity_bytes()) };
+    }
+
+    #[test]
+    fn memory_is_cleared_before_another_account_has_it() {
+        let allocator = Allocator::new(256 << 20, None);
+        let [one, two] = [1, 2].map(|id| Arc::new(Account::new(id)));
+        // Small blocks, mapped ones, and one whose pages come from others.
+        for (left, taken) in
+            [(100, 100), (5 << 10, 5 << 10), (3 << 20, 3 << 20), (8 << 20, 40 << 20), (40 << 20, 6 << 20)]
+        {
+            allocator.charge(&one);
+            let blocks: Vec<Buffer> = (0..3).map(|_| allocator.allocate(left).unwrap()).collect();
+            blocks.iter().for_each(fill);
+            drop(blocks);
+            allocator.charge(&two);
+            let blocks: Vec<Buffer> = (0..3).map(|_| allocator.allocate(taken).unwrap()).collect();
+            for block in &blocks {
+                assert!(bytes(block).iter().all(|byte| *byte == 0), "{left} {taken}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_held_a_block_gets_it_back_as_it_was() {
+        let allocator = Allocator::new(1 << 20, None);
+        let [one, two] = [1, 2].map(|id| Arc::new(Account::new(id)));
+        let mut blocks = Vec::new();
+        for account in [&one, &two] {
+            allocator.charge(account);
+            blocks.push(allocator.allocate(1000).unwrap());
+            blocks.iter().for_each(fill);
+        }
+        blocks.clear();
+        allocator.charge(&one);
+        let own = allocator.allocate(1000).unwrap();
+        assert!(bytes(&own).iter().all(|byte| *byte == 7));
+        assert_eq!((allocator.held(&one), allocator.held(&two)), (own.capacity_bytes(), 0));
+    }
+
+    #[test]
+    fn an_account_pays_for_its_blocks_wherever_they_are_freed() {
+        let allocator = Allocator::new(1 << 20, None);
+        let account = Arc::new(Account::new(1));
+        account.set_limit(3000);
+        allocator.charge(&account);
+        let first = allocator.allocate(2000).unwrap();
+        assert_eq!((account.held(), allocator.held(&account)), (first.capacity_bytes(), first.capacity_bytes()));
+        let (held, limit, holder) = (first.capacity_bytes(), 3000, Holder::Account);
+        let refused = allocator.allocate(1500).err().unwrap();
+        assert_eq!(refused, ExecError::OutOfMemory { requested: 1500, held, limit, holder });
+        allocator.charge(&Arc::new(Account::new(2)));
+        assert!(allocator.allocate(10_000).is_ok());
+        drop(first);
+        assert_eq!((account.held(), allocator.held(&account)), (0, 0));
+        // The device has no room: the account does not pay.
+        account.set_limit(0);
+        allocator.charge(&account);
+        assert!(allocator.allocate(2 << 20).is_err());
+        assert_eq!(account.held(), 0);
     }
 
     #[test]

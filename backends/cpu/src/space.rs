@@ -39,8 +39,11 @@ impl Space {
     pub fn give(&mut self, data: *mut u8, bytes: usize) {
         let mut start = data.addr() - self.segment.as_ptr().addr();
         let mut end = start + bytes;
-        // Should the system refuse, the memory stays, for whoever takes the stretch next.
-        let _ = self.segment.punch(start as u64, bytes as u64);
+        if self.segment.punch(start as u64, bytes as u64).is_err() {
+            // The memory stays, for whoever takes the stretch next, who must not see what was there.
+            // SAFETY: the stretch lies in the segment, and whoever had it gives it back.
+            unsafe { data.write_bytes(0, bytes) };
+        }
         if let Some((&before, &len)) = self.free.range(..start).next_back()
             && before + len == start
         {

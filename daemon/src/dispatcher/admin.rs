@@ -4,13 +4,16 @@ use super::Dispatcher;
 use crate::connection::Connection;
 use crate::limits::LimitsTable;
 use crate::reload::Outcome;
+use crate::worker::Stream;
+use gt_backend::Account;
 use gt_ops::Placement;
 use gt_protocol::{
-    DaemonMessage, LimitsChange, LimitsDocument, RefusalCode, Refused, SessionDetail, SessionStatus, UserStatus,
-    WorkerMemory,
+    Allowance, DaemonMessage, LimitsChange, LimitsDocument, RefusalCode, Refused, SessionDetail, SessionStatus,
+    UserStatus, WorkerMemory,
 };
 use gt_shm::socket::PeerCredentials;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Members of this group of the system may do what root may.
 const ADMINISTRATORS: &str = "gt-admin";
@@ -41,17 +44,33 @@ impl Dispatcher {
     }
 
     /// How a session stands.
-    pub(super) fn session_status(&self, connection: &Connection) -> Option<SessionStatus> {
+    pub(super) fn session_status(&mut self, place: usize) -> Option<SessionStatus> {
+        let connection = self.connections.get(place)?.as_ref()?;
         let status = connection.status()?;
+        let stream = connection.session.as_ref()?.stream();
         let allowed = self.rules.allowed(connection.peer.uid);
+        let usage_s = self.shares.usage_s(connection.peer.uid);
         Some(SessionStatus {
+            memory_bytes: self.held(stream),
             memory_bytes_limit: allowed.session_memory_bytes,
             arena_bytes_limit: allowed.arena_bytes,
             queued_limit: allowed.queued.into(),
             weight: allowed.weight,
-            usage_s: self.shares.usage_s(connection.peer.uid),
+            usage_s,
             ..status
         })
+    }
+
+    /// In whose name workers hold what session `session` of user `uid` makes: the session's, and the user's.
+    pub(super) fn account(&mut self, session: u64, uid: u32, allowed: &Allowance) -> Arc<Account> {
+        let sessions = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
+        let user = sessions.filter_map(|c| c.session.as_ref()?.account().group().cloned()).next();
+        let user = user.unwrap_or_else(|| Arc::new(Account::new(uid.into())));
+        user.set_limit(allowed.memory_bytes);
+        let account = Account::new(session);
+        account.set_limit(allowed.session_memory_bytes);
+        account.join(user);
+        Arc::new(account)
     }
 
     /// Adds up what sessions had, so that what is said of it is true now.
@@ -62,17 +81,20 @@ impl Dispatcher {
         }
     }
 
-    fn user_status(&self, uid: u32) -> UserStatus {
-        let sessions = || self.connections.iter().flatten().filter(|c| c.peer.uid == uid && c.session.is_some());
+    /// Bytes that a session's tensors take on all workers.
+    fn held(&mut self, stream: Stream) -> u64 {
+        self.links.iter_mut().map(|link| link.held(stream)).sum()
+    }
+
+    fn user_status(&mut self, uid: u32) -> UserStatus {
+        let own = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
+        let streams: Vec<Stream> = own.filter_map(|c| Some(c.session.as_ref()?.stream())).collect();
         UserStatus {
             uid,
             own: self.rules.own(uid),
             allowed: self.rules.allowed(uid),
-            sessions: sessions().count() as u32,
-            memory_bytes: sessions()
-                .filter_map(|c| c.session.as_ref())
-                .map(|session| session.status().memory_bytes)
-                .sum(),
+            sessions: streams.len() as u32,
+            memory_bytes: streams.iter().map(|stream| self.held(*stream)).sum(),
             usage_s: self.shares.usage_s(uid),
         }
     }
@@ -92,22 +114,20 @@ impl Dispatcher {
     pub(super) fn session_detail(&mut self, id: u64) -> Result<DaemonMessage, Refused> {
         self.add_up_now();
         let names = super::doors::names(&mut self.links);
-        let connection = self.session_at(id)?;
-        let (Some(status), Some(session)) = (self.session_status(connection), connection.session.as_ref()) else {
-            return Err(Self::no_such(id));
-        };
-        let memory = |(worker, name)| {
-            let tensors = session.count(|placement| placement.workers().contains(worker));
-            WorkerMemory { name, memory_bytes: session.memory_bytes(worker), tensors }
-        };
-        let detail = SessionDetail {
-            session: status,
-            user: self.user_status(connection.peer.uid),
-            workers: names.into_iter().enumerate().map(memory).collect(),
-            divided_tensors: session.count(|placement| !matches!(placement, Placement::Replicated { .. })),
-            out_of_memory: session.out_of_memory(),
-            idle_s: self.tape.now_ns().saturating_sub(session.last_work_ns) as f64 / 1e9,
-        };
+        let place = self.session_at(id)?.place;
+        let now_ns = self.tape.now_ns();
+        let Some(session) = self.session_status(place) else { return Err(Self::no_such(id)) };
+        let user = self.user_status(session.uid);
+        let Some(own) = self.session_at(id)?.session.as_ref() else { return Err(Self::no_such(id)) };
+        let (stream, out_of_memory) = (own.stream(), own.out_of_memory());
+        let idle_s = now_ns.saturating_sub(own.last_work_ns) as f64 / 1e9;
+        let divided_tensors = own.count(|placement| !matches!(placement, Placement::Replicated { .. }));
+        let tensors: Vec<_> =
+            (0..names.len()).map(|worker| own.count(|placement| placement.workers().contains(worker))).collect();
+        let held = self.links.iter_mut().map(|link| link.held(stream)).zip(tensors);
+        let memory = |(name, (memory_bytes, tensors))| WorkerMemory { name, memory_bytes, tensors };
+        let workers = names.into_iter().zip(held).map(memory).collect();
+        let detail = SessionDetail { session, user, workers, divided_tensors, out_of_memory, idle_s };
         Ok(DaemonMessage::Session(Box::new(detail)))
     }
 
@@ -120,9 +140,9 @@ impl Dispatcher {
             let text = format!("session {id} is user {owner}'s: only that user and administrators may end it");
             return Err(not_permitted(text));
         }
-        let Some(status) = self.session_status(connection) else { return Err(Self::no_such(id)) };
         let killed = connection.place;
         let owner = connection.peer.uid;
+        let Some(status) = self.session_status(killed) else { return Err(Self::no_such(id)) };
         tracing::warn!(target: "gtd::dispatcher", "user {uid} ends session {id} of user {owner}");
         let text = format!("session {id} was ended by user {uid} (gtctl kill): its tensors are gone; create new ones");
         self.answer(killed, &DaemonMessage::Refused(Refused::new(RefusalCode::Killed, text)), &[]);
@@ -131,7 +151,8 @@ impl Dispatcher {
     }
 
     /// The limits in force, of users from number `from` on.
-    pub(super) fn limits(&self, from: u32) -> DaemonMessage {
+    pub(super) fn limits(&mut self, from: u32) -> DaemonMessage {
+        self.add_up_now();
         let present = self.connections.iter().flatten().filter(|c| c.session.is_some()).map(|c| c.peer.uid);
         let uids: BTreeSet<u32> = self.rules.users().chain(present).collect();
         let users = uids.into_iter().map(|uid| self.user_status(uid)).collect();
@@ -184,7 +205,7 @@ impl Dispatcher {
             let allowed = self.rules.allowed(connection.peer.uid);
             if let Some(session) = &mut connection.session {
                 self.shares.set_weight(connection.peer.uid, allowed.weight);
-                session.allow(allowed);
+                session.allow(allowed, &mut self.links);
             }
         }
     }

@@ -165,7 +165,8 @@ impl Dispatcher {
         let worker = self.least_used_worker();
         let stream = Stream { session: serial, place: place as u32 };
         let standing = self.shares.open(uid, allowed.weight);
-        let mut session = Session::new(stream, worker, port, allowed, standing, &mut self.links);
+        let account = self.account(serial, uid, &allowed);
+        let mut session = Session::new(stream, worker, port, allowed, account, standing, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
             let (uid, pid) = (connection.peer.uid, connection.peer.pid);
@@ -312,13 +313,15 @@ impl Dispatcher {
 
     fn status(&mut self) -> StatusDocument {
         self.add_up_now();
+        let places: Vec<usize> = self.places.values().copied().collect();
+        let sessions = places.into_iter().filter_map(|place| self.session_status(place)).collect();
         StatusDocument {
             daemon_version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_s: self.start.elapsed().as_secs_f64(),
             workers: self.links.iter_mut().map(|link| link.info()).collect(),
             draining: self.draining,
-            sessions: self.connections.iter().flatten().filter_map(|c| self.session_status(c)).collect(),
+            sessions,
             more: false,
         }
     }

@@ -2,22 +2,26 @@
 
 use super::relocate::relocate;
 use crate::table::WorkerTensor;
-use gt_backend::{Backend, ExecError, HostRange, Input};
+use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input};
 use gt_collectives::Communicator;
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation};
+use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation, Whose};
 use gt_ops::{Instruction, Meta, Op, Operand, Scalar, TensorId, Workers};
 use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
 use gt_shm::Arena;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the dispatcher and the worker share of a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StreamShared {
+    /// In whose name the worker holds the session's tensors.
+    pub account: Arc<Account>,
+    /// Bytes of them at the last report.
+    pub held_bytes: AtomicUsize,
     /// Set when the session has ended: what is still queued for it need not be done.
     pub cancelled: AtomicBool,
     /// Why a tensor that is not here is lost: what the worker held before it had to be started again.
@@ -26,9 +30,16 @@ pub struct StreamShared {
 }
 
 impl StreamShared {
-    /// For a session whose earlier tensors are lost, if there is a reason.
-    pub fn after(lost: Option<Fault>) -> StreamShared {
-        StreamShared { lost, ..StreamShared::default() }
+    /// For a session that holds its tensors in the name of `account`, and whose earlier tensors are lost if there is a
+    /// reason.
+    pub fn new(account: Arc<Account>, lost: Option<Fault>) -> StreamShared {
+        StreamShared {
+            account,
+            held_bytes: AtomicUsize::new(0),
+            cancelled: AtomicBool::new(false),
+            lost,
+            arenas: Mutex::default(),
+        }
     }
 
     /// Why a tensor is not here. That one was never made is a defect of the dispatcher's.
@@ -123,9 +134,18 @@ impl<B: Backend> Core<B> {
         &mut self.backend
     }
 
-    /// The device, and the tensors of the session at `place`.
+    /// Bytes that the session at `place` holds. Also noted where the dispatcher sees it.
+    pub fn held(&self, place: u32) -> usize {
+        let Some(Some(stream)) = self.streams.get(place as usize) else { return 0 };
+        let held = self.backend.held(&stream.shared.account);
+        stream.shared.held_bytes.store(held, Relaxed);
+        held
+    }
+
+    /// The device, set to work in the name of the session at `place`, and its tensors.
     pub(super) fn stream(&mut self, place: u32) -> Option<(&mut B, &mut Tensors<B::Tensor>)> {
         let stream = self.streams.get_mut(place as usize)?.as_mut()?;
+        self.backend.charge(&stream.shared.account);
         Some((&mut self.backend, stream))
     }
 
@@ -172,6 +192,7 @@ impl<B: Backend> Core<B> {
         let Some(Some(stream)) = self.streams.get_mut(place as usize) else {
             return Err(defect("a step of a session that was never opened", origin, None));
         };
+        self.backend.charge(&stream.shared.account);
         if let Command::Relocate(relocation) = command {
             // The others wait for this one: also where nobody wants the tensor any more.
             return relocated(&mut self.backend, &mut self.groups, self.number, stream, origin, relocation);
@@ -380,8 +401,13 @@ pub(super) fn caught<R>(run: impl FnOnce() -> Result<R, ExecError>) -> Result<R,
 #[cold]
 pub(super) fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failure {
     let fault = match error {
-        ExecError::OutOfMemory { requested, held, limit } => {
-            Fault::OutOfMemory { requested: requested as u64, held: held as u64, limit: limit as u64 }
+        ExecError::OutOfMemory { requested, held, limit, holder } => {
+            let whose = match holder {
+                Holder::Device => Whose::Worker,
+                Holder::Account => Whose::Session,
+                Holder::Group => Whose::User,
+            };
+            Fault::OutOfMemory { requested: requested as u64, held: held as u64, limit: limit as u64, whose }
         }
         ExecError::IndexOutOfRange { index, axis, size } => {
             Fault::IndexOutOfRange { index, axis: axis as u64, size: size as u64 }
@@ -448,6 +474,10 @@ mod tests {
         fn meta(&self, tensor: &(Meta, u32)) -> Meta {
             tensor.0
         }
+        fn charge(&mut self, _: &Arc<Account>) {}
+        fn held(&self, _: &Account) -> usize {
+            0
+        }
         fn memory(&self) -> MemoryStats {
             MemoryStats::default()
         }
@@ -473,7 +503,7 @@ mod tests {
 
     fn core() -> (Core<Fake>, Arc<StreamShared>) {
         let mut core = Core::new(Fake::default(), 0);
-        let shared = Arc::new(StreamShared::default());
+        let shared = Arc::new(StreamShared::new(Arc::new(Account::new(1)), None));
         core.open(0, shared.clone());
         core.run(0, 1, &instruction(Op::Full, at(1), &[], 0), Some(&meta())).unwrap();
         (core, shared)

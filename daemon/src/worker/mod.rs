@@ -21,6 +21,7 @@ pub use self::core::Core;
 pub use self::queue::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX};
 pub use self::relocate::traffic;
 
+use gt_backend::Account;
 use gt_collectives::local::{LocalCommunicator, Memory};
 use gt_collectives::{CollectiveError, Communicator};
 use gt_ops::placement::{Wish, Workers};
@@ -133,8 +134,15 @@ pub trait WorkerLink {
     /// Floating-point and memory rates, for estimates: gigaflops and gigabytes a second.
     fn rates(&self) -> (f64, f64);
 
-    /// Makes room for a session's tensors.
-    fn open(&mut self, stream: Stream);
+    /// Makes room for a session's tensors, which are held in the name of `account`. A worker in another process counts
+    /// by itself, up to the limits that the account and its group have.
+    fn open(&mut self, stream: Stream, account: &Arc<Account>);
+
+    /// Follows other limits of a session's account, and of its group.
+    fn limit(&mut self, stream: Stream, account: &Account);
+
+    /// Bytes that a session's tensors take.
+    fn held(&mut self, stream: Stream) -> u64;
 
     /// Makes the next arena of a session known; they count from 0. `fd` is its memory, for a worker elsewhere.
     fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>);

@@ -36,14 +36,18 @@ pub mod kind {
     pub const JOIN: u64 = 7;
     /// A group is to be left.
     pub const LEAVE: u64 = 8;
+    /// A session's tensors may take so many bytes: its limit, its user, and that user's limit.
+    pub const LIMIT: u64 = 9;
 }
 
 /// The worker holds reports back for at most this part of what may be queued.
 const REPORTS_HELD_SHARE: u64 = 4;
 /// The word of a report whose upper bits say how long the step took, nanoseconds,
 pub const REPORT_TOOK_WORD: usize = 1;
-/// and where they begin; the rest is the completion's.
-pub const REPORT_TOOK_SHIFT: u32 = 16;
+/// the one whose upper bits say how many bytes the session's tensors take,
+pub const REPORT_HELD_WORD: usize = 3;
+/// and where those bits begin; the rest is the completion's.
+pub const REPORT_SHIFT: u32 = 16;
 /// A step is not believed to have taken longer, nanoseconds: an hour.
 const TOOK_NS_MAX: u64 = 3600 * 1_000_000_000;
 /// The word of a report that says how many bytes the worker's tensors take.
@@ -79,6 +83,8 @@ pub struct Queue<W> {
     /// As last asked about.
     queued_ns_max: u64,
     memory_bytes: u64,
+    /// The session of the last report, and the bytes that its tensors took.
+    held: Option<(u64, u64)>,
     /// Taken while it is used: it is larger than what it mostly holds.
     encoder: Option<Box<Encoder>>,
 }
@@ -116,6 +122,7 @@ impl<W: Wire> Queue<W> {
             queued_ns: 0,
             queued_ns_max: QUEUED_NS_MAX,
             memory_bytes: 0,
+            held: None,
             encoder: None,
         }
     }
@@ -142,6 +149,11 @@ impl<W: Wire> Queue<W> {
     /// Bytes that the worker's tensors took at its last report.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
+    }
+
+    /// The session of the last report, and the bytes that its tensors took.
+    pub fn held(&self) -> Option<(u64, u64)> {
+        self.held
     }
 
     fn push(&mut self, head: Slot, rest: &[Slot], in_flight: InFlight) {
@@ -211,8 +223,12 @@ impl<W: Wire> Queue<W> {
     pub fn next_report(&mut self) -> Result<Option<Report>, Nonsense> {
         while let Some(oldest) = self.in_flight.front() {
             let Some(mut slot) = self.wire.pop()? else { return Ok(None) };
-            let took_ns = (slot[REPORT_TOOK_WORD] >> REPORT_TOOK_SHIFT).min(TOOK_NS_MAX);
-            slot[REPORT_TOOK_WORD] &= (1 << REPORT_TOOK_SHIFT) - 1;
+            let [took_ns, held] = [REPORT_TOOK_WORD, REPORT_HELD_WORD].map(|word| {
+                let upper = slot[word] >> REPORT_SHIFT;
+                slot[word] &= (1 << REPORT_SHIFT) - 1;
+                upper
+            });
+            let took_ns = took_ns.min(TOOK_NS_MAX);
             let Completion { token, result } = Completion::decode(&slot);
             if token != oldest.origin {
                 return Err(Nonsense);
@@ -220,6 +236,9 @@ impl<W: Wire> Queue<W> {
             self.memory_bytes = slot[REPORT_MEMORY_WORD];
             let Some(ended) = self.in_flight.pop_front() else { break };
             self.queued_ns -= ended.expected_ns;
+            if ended.subject.is_some() {
+                self.held = Some((ended.stream.session, held));
+            }
             if let Some(report) = ended.report(took_ns, result) {
                 return Ok(Some(report));
             }

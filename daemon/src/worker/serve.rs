@@ -1,7 +1,7 @@
 //! What a worker does with its queue: takes steps, does them in order and reports, whoever carries them.
 
 use super::core::{Core, StreamShared};
-use super::queue::{REPORT_MEMORY_WORD, REPORT_TOOK_SHIFT, REPORT_TOOK_WORD, kind};
+use super::queue::{REPORT_HELD_WORD, REPORT_MEMORY_WORD, REPORT_SHIFT, REPORT_TOOK_WORD, kind};
 use super::{Job, STAGES_MAX, completes, subject};
 use gt_backend::Backend;
 use gt_collectives::Communicator;
@@ -40,6 +40,9 @@ pub trait Transport {
 
     /// What is shared of a session that begins, by the head of the step that says so.
     fn open(&mut self, head: &Slot) -> Arc<StreamShared>;
+
+    /// Other limits are in force for a session, by the head of the step that says so.
+    fn limit(&mut self, head: &Slot);
 
     /// A session has ended.
     fn close(&mut self, session: u64);
@@ -147,6 +150,10 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 core.close(place);
                 Ok(())
             }
+            kind::LIMIT => {
+                self.transport.limit(&head);
+                Ok(())
+            }
             kind::TRIM => {
                 core.trim();
                 Ok(())
@@ -168,9 +175,9 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             }
             _ => return None,
         };
-        let used_bytes = core.backend().memory().used_bytes as u64;
+        let used = [core.backend().memory().used_bytes, core.held(place)];
         drop(core);
-        self.report(&head, result, used_bytes, begun.elapsed(), awaited);
+        self.report(&head, result, used, begun.elapsed(), awaited);
         Some(len)
     }
 
@@ -190,24 +197,26 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let mut results = Vec::with_capacity(jobs.len());
         let begun = Instant::now();
         let count = core.run_ahead(&jobs, |result| results.push(result));
-        let used_bytes = core.backend().memory().used_bytes as u64;
+        let used = [core.backend().memory().used_bytes, core.held(jobs[0].place)];
         drop(core);
         // What was done together took its time together.
         let mut took = begun.elapsed();
         let mut head = 0;
         for (end, result) in ends.iter().zip(results) {
-            self.report(&slots[head], result, used_bytes, std::mem::take(&mut took), false);
+            self.report(&slots[head], result, used, std::mem::take(&mut took), false);
             head = *end;
         }
         ends[count - 1]
     }
 
-    /// Says how the step behind `head` ended.
-    fn report(&mut self, head: &Slot, result: Result<(), Failure>, used_bytes: u64, took: Duration, awaited: bool) {
+    /// Says how the step behind `head` ended, and how many bytes tensors take then: those of all sessions, and its own.
+    fn report(&mut self, head: &Slot, result: Result<(), Failure>, used: [usize; 2], took: Duration, awaited: bool) {
         let [_, _, _, origin, expected_ns, held_ns_max, ..] = *head;
         let mut report = Completion { token: origin, result }.encode();
-        report[REPORT_TOOK_WORD] |= (took.as_nanos() as u64) << REPORT_TOOK_SHIFT;
-        report[REPORT_MEMORY_WORD] = used_bytes;
+        report[REPORT_TOOK_WORD] |= (took.as_nanos() as u64) << REPORT_SHIFT;
+        let [all, own] = used.map(|bytes| bytes as u64);
+        report[REPORT_MEMORY_WORD] = all;
+        report[REPORT_HELD_WORD] |= own << REPORT_SHIFT;
         while self.transport.push(report).is_err() {
             self.publish();
             std::thread::sleep(REPORTS_FULL_NAP);

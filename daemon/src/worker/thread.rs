@@ -8,7 +8,7 @@ use super::core::{Core, StreamShared};
 use super::queue::{Nonsense, Queue, STEPS_MAX, WORK_SLOTS, Wire, kind};
 use super::serve::{Transport, Worker};
 use super::{Job, Outcome, Place, Report, Step, Stream, WorkerLink};
-use gt_backend::Backend;
+use gt_backend::{Account, Backend};
 use gt_collectives::Communicator;
 use gt_collectives::local::Memory;
 use gt_ops::Workers;
@@ -156,8 +156,22 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.rates
     }
 
-    fn open(&mut self, stream: Stream) {
-        let shared = Arc::new(StreamShared::default());
+    fn limit(&mut self, _: Stream, _: &Account) {
+        // The worker has the account itself.
+    }
+
+    fn held(&mut self, stream: Stream) -> u64 {
+        let Some(shared) = self.shared.get(&stream.session) else { return 0 };
+        // While the worker is busy: as of its last report.
+        let held = match self.core.try_lock() {
+            Ok(core) => core.held(stream.place),
+            Err(_) => shared.held_bytes.load(Relaxed),
+        };
+        held as u64
+    }
+
+    fn open(&mut self, stream: Stream, account: &Arc<Account>) {
+        let shared = Arc::new(StreamShared::new(account.clone(), None));
         self.shared.insert(stream.session, shared.clone());
         if let Some(mut core) = self.idle_core() {
             return core.open(stream.place, shared);
@@ -331,9 +345,11 @@ impl Transport for HeapTransport {
         }
     }
     fn open(&mut self, head: &Slot) -> Arc<StreamShared> {
-        self.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&head[2]).unwrap_or_default()
+        let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&head[2]);
+        opening.unwrap_or_else(|| Arc::new(StreamShared::new(Arc::new(Account::new(head[2])), None)))
     }
     fn close(&mut self, _: u64) {}
+    fn limit(&mut self, _: &Slot) {}
     fn message(&mut self) -> bool {
         // Threads share memory: nothing comes beside the ring.
         true

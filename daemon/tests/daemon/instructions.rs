@@ -1,7 +1,7 @@
 //! Instructions, transfers and what they do to tensors.
 
 use crate::support::{Client, Gtd, f32s, range};
-use gt_ops::wire::{Command, Failure, Fault};
+use gt_ops::wire::{Command, Failure, Fault, Whose};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Shape};
 
 fn daemon() -> (Gtd, Client) {
@@ -152,7 +152,9 @@ fn memory_has_a_limit_and_comes_back() {
     let half = client.full(&[1 << 20], 1.0);
     let much = client.full(&[3 << 20], 2.0);
     let failure = client.fetch(much, 4).unwrap_err();
-    let Fault::OutOfMemory { requested, held, limit } = failure.fault else { panic!("{failure:?}") };
+    let Fault::OutOfMemory { requested, held, limit, whose: Whose::Worker } = failure.fault else {
+        panic!("{failure:?}")
+    };
     assert_eq!((failure.instruction, failure.op), (much, Some(Op::Full)));
     assert!(requested >= 12 << 20 && held >= 4 << 20 && limit == 8 << 20, "{failure:?}");
     let upload = client.id();

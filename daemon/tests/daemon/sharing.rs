@@ -1,6 +1,8 @@
 //! What a daemon that many share answers those who look after it.
 
-use crate::support::{Client, Gtd, eventually};
+use crate::support::{Client, Gtd, eventually, f32s, range};
+use gt_ops::wire::{Command, Fault, Whose};
+use gt_ops::{Op, TensorId};
 use gt_protocol::{
     Allowance, Connection, DaemonMessage, Error, Hello, LimitsChange, RefusalCode, Role, Setting, ask_drain, ask_kill,
     ask_limits, ask_session, ask_set_limits,
@@ -87,4 +89,119 @@ fn a_draining_daemon_takes_no_more_sessions_and_ends_with_its_last() {
     assert_eq!(client.fetch_f32(id, 2).unwrap(), [3.0, 3.0]);
     drop(client);
     assert!(gtd.wait().success());
+}
+
+const MIB: usize = 1 << 20;
+
+/// Why so many bytes, asked for as one tensor, are not to be had; none if they are.
+fn refused(client: &mut Client, bytes: usize) -> Option<(Whose, u64)> {
+    let id = client.full(&[bytes / 4], 1.0);
+    let failure = client.fetch(id, 4).err()?;
+    match failure.fault {
+        Fault::OutOfMemory { requested, limit, whose, .. } => {
+            assert!(requested >= bytes as u64);
+            Some((whose, limit))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set(gtd: &Gtd, change: LimitsChange) {
+    ask_set_limits(&control(gtd).socket, Some(me()), change).unwrap();
+}
+
+#[test]
+fn a_session_may_hold_so_much_and_others_do_not_notice() {
+    let gtd = Gtd::start(&[]);
+    let (mut one, mut two) = (gtd.client(), gtd.client());
+    let own = LimitsChange { session_memory_bytes: Some(Setting::To(8 * MIB as u64)), ..LimitsChange::default() };
+    set(&gtd, own);
+    assert_eq!(refused(&mut one, 5 * MIB), None);
+    assert_eq!(refused(&mut one, 5 * MIB), Some((Whose::Session, 8 * MIB as u64)));
+    assert_eq!(refused(&mut two, 5 * MIB), None);
+    // Views take no memory, and what was freed may be taken again.
+    let id = one.next_id - 1;
+    one.free(&[id]);
+    assert_eq!(refused(&mut one, 6 * MIB), None);
+    let detail = ask_session(&control(&gtd).socket, one.session()).unwrap();
+    assert_eq!(detail.out_of_memory, 1);
+    assert_eq!(detail.session.memory_bytes_limit, 8 * MIB as u64);
+    let held = detail.session.memory_bytes as usize;
+    assert!((6 * MIB..8 * MIB).contains(&held), "{held}");
+    assert_eq!(detail.workers[0].memory_bytes, detail.session.memory_bytes);
+    assert_eq!(detail.user.sessions, 2);
+    assert!(detail.user.memory_bytes as usize >= 11 * MIB);
+    set(&gtd, LimitsChange { session_memory_bytes: Some(Setting::Default), ..LimitsChange::default() });
+    assert_eq!(refused(&mut one, 20 * MIB), None);
+}
+
+#[test]
+fn the_sessions_of_a_user_may_hold_so_much_together() {
+    let gtd = Gtd::start(&[]);
+    set(&gtd, LimitsChange { memory_bytes: Some(Setting::To(8 * MIB as u64)), ..LimitsChange::default() });
+    let (mut one, mut two) = (gtd.client(), gtd.client());
+    assert_eq!(refused(&mut one, 5 * MIB), None);
+    assert_eq!(refused(&mut two, 5 * MIB), Some((Whose::User, 8 * MIB as u64)));
+    drop(one);
+    eventually("what the other held is free", || refused(&mut two, 5 * MIB).is_none());
+}
+
+#[test]
+fn a_session_of_one_queued_instruction_still_gets_its_results() {
+    let gtd = Gtd::start(&[]);
+    set(&gtd, LimitsChange { queued: Some(Setting::To(1)), ..LimitsChange::default() });
+    let mut client = gtd.client();
+    let mut sum = client.full(&[1 << 20], 0.0);
+    let one = client.full(&[1 << 20], 1.0);
+    for _ in 0..50 {
+        let next = client.binary(Op::Add, sum, one);
+        client.free(&[sum]);
+        sum = next;
+    }
+    assert_eq!(client.fetch_f32(sum, 1).unwrap(), [50.0]);
+}
+
+#[test]
+fn arenas_have_a_limit() {
+    let gtd = Gtd::start(&[]);
+    set(&gtd, LimitsChange { arena_bytes: Some(Setting::To(4 * MIB as u64)), ..LimitsChange::default() });
+    let client = gtd.client();
+    gt_protocol::ask_arena(&client.socket, 3 * MIB as u64).unwrap();
+    match gt_protocol::ask_arena(&client.socket, 2 * MIB as u64) {
+        Err(Error::Refused(refused)) => {
+            assert_eq!((refused.code, refused.limit), (RefusalCode::ArenaLimit, 4 * MIB as u64));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nobody_sees_what_another_session_left_in_memory() {
+    const SECRET: f64 = 1234.5;
+    let gtd = Gtd::start(&[]);
+    let sizes = [1, 16, 1000, 100_000, 3 << 18];
+    let mut one = gtd.client();
+    let secrets: Vec<TensorId> = sizes.iter().map(|n| one.full(&[*n], SECRET)).collect();
+    one.sync();
+    one.free(&secrets);
+    one.sync();
+    drop(one);
+    eventually("the session is gone", || gtd.status().sessions.is_empty());
+    for n in sizes {
+        // The bytes of a tensor that were not written cannot be asked for, and no instruction takes it.
+        let mut two = gtd.client();
+        let id = two.id();
+        two.send(&Command::Allocate { out: id, meta: f32s(&[n]) });
+        let block = two.block(4 * n);
+        let mut before = vec![1; 4 * n];
+        block.read(&mut before);
+        assert!(before.iter().all(|byte| *byte == 0), "an arena is not new");
+        let token = two.token();
+        two.send(&Command::Fetch { token, id, offset_bytes: 0, to: range(&block, 4 * n) });
+        two.wait_closed();
+        let mut after = vec![1; 4 * n];
+        block.read(&mut after);
+        assert!(after.iter().all(|byte| *byte == 0), "something was seen");
+    }
+    assert!(gtd.stderr().contains("before all its bytes were written"), "{}", gtd.stderr());
 }

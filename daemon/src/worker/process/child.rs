@@ -8,6 +8,7 @@ use crate::worker::core::StreamShared;
 use crate::worker::queue::kind;
 use crate::worker::serve::{Transport, Worker};
 use crate::worker::{Core, Place, reachable_memory};
+use gt_backend::Account;
 use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::wire::Slot;
@@ -20,7 +21,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// The daemon says the first thing at once.
@@ -55,7 +56,7 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     let ready = Ready { version: env!("CARGO_PKG_VERSION").into() };
     gt_protocol::link::send(&socket, &ready, fd.as_slice(), START_DEADLINE)?;
     let (reports, steps) = port.split();
-    let transport = PortTransport { socket, steps, reports, sessions: HashMap::new() };
+    let transport = PortTransport { socket, steps, reports, sessions: HashMap::new(), users: HashMap::new() };
     Worker::new(Arc::new(Mutex::new(core)), transport).run();
     Ok(())
 }
@@ -85,6 +86,8 @@ struct PortTransport {
     steps: Completions,
     reports: Submitter,
     sessions: HashMap<u64, Arc<StreamShared>>,
+    /// What the sessions of each user hold together, while there are any.
+    users: HashMap<u64, Weak<Account>>,
 }
 
 impl PortTransport {
@@ -149,9 +152,26 @@ impl Transport for PortTransport {
         }
     }
     fn open(&mut self, head: &Slot) -> Arc<StreamShared> {
-        let shared = Arc::new(StreamShared::after(loss_of([head[5], head[6], head[7]])));
+        let account = Arc::new(Account::new(head[2]));
+        let shared = Arc::new(StreamShared::new(account, loss_of([head[5], head[6], head[7]])));
         self.sessions.insert(head[2], shared.clone());
         shared
+    }
+    fn limit(&mut self, head: &Slot) {
+        let [_, _, session, _, _, limit, user, user_limit] = *head;
+        let Some(shared) = self.sessions.get(&session) else { return };
+        shared.account.set_limit(limit);
+        let group = match self.users.get(&user).and_then(Weak::upgrade) {
+            Some(group) => group,
+            None => {
+                let group = Arc::new(Account::new(user));
+                self.users.retain(|_, group| group.strong_count() > 0);
+                self.users.insert(user, Arc::downgrade(&group));
+                group
+            }
+        };
+        group.set_limit(user_limit);
+        shared.account.join(group);
     }
     fn close(&mut self, session: u64) {
         self.sessions.remove(&session);

@@ -18,6 +18,7 @@ pub mod keeper;
 use self::keeper::{Child, Keeper, News};
 use super::queue::{Nonsense, Queue, Wire, kind};
 use super::{Outcome, Place, Report, Step, Stream, WorkerLink};
+use gt_backend::Account;
 use gt_ops::Workers;
 use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Failure, Fault, Slot};
@@ -98,6 +99,9 @@ pub struct ProcessLink {
 struct Opened {
     stream: Stream,
     arenas: Vec<(u64, Arc<OwnedFd>)>,
+    limits: [u64; 3],
+    /// Bytes that its tensors take, by the last report.
+    held: u64,
     /// Whether tensors were lost since it began.
     loss: Option<WorkerEnd>,
 }
@@ -193,6 +197,7 @@ impl ProcessLink {
         queue.before_all(|queue| {
             for (session, opened) in sessions {
                 queue.control(kind::OPEN, opened.stream, loss_words(*name, opened.loss));
+                queue.control(kind::LIMIT, opened.stream, opened.limits);
                 for (bytes, fd) in &opened.arenas {
                     letters.push_back(Letter::arena(*session, *bytes, fd));
                     queue.control(kind::MESSAGE, opened.stream, [0; 3]);
@@ -221,6 +226,7 @@ impl ProcessLink {
         self.letters.clear();
         for opened in self.sessions.values_mut() {
             opened.loss = Some(self.last_end);
+            opened.held = 0;
         }
     }
 
@@ -284,6 +290,12 @@ impl Letter {
     }
 }
 
+/// How a step says what a session's tensors may take: its limit, its user, and that user's limit.
+fn limit_words(account: &Account) -> [u64; 3] {
+    let (uid, limit) = account.group().map_or((0, 0), |group| (group.id(), group.limit()));
+    [account.limit(), uid, limit]
+}
+
 /// How a step that opens a session says what was lost of it.
 fn loss_words(name: WorkerName, loss: Option<WorkerEnd>) -> [u64; 3] {
     let [low, high] = name.words();
@@ -306,9 +318,24 @@ impl WorkerLink for ProcessLink {
         self.rates
     }
 
-    fn open(&mut self, stream: Stream) {
-        self.sessions.insert(stream.session, Opened { stream, arenas: Vec::new(), loss: None });
+    fn open(&mut self, stream: Stream, account: &Arc<Account>) {
+        let limits = limit_words(account);
+        self.sessions.insert(stream.session, Opened { stream, arenas: Vec::new(), limits, held: 0, loss: None });
         self.control(kind::OPEN, stream);
+        self.limit(stream, account);
+    }
+
+    fn limit(&mut self, stream: Stream, account: &Account) {
+        let Some(opened) = self.sessions.get_mut(&stream.session) else { return };
+        opened.limits = limit_words(account);
+        // The next process is told when it starts.
+        if self.child.is_some() {
+            self.queue.control(kind::LIMIT, stream, limit_words(account));
+        }
+    }
+
+    fn held(&mut self, stream: Stream) -> u64 {
+        self.sessions.get(&stream.session).map_or(0, |opened| opened.held)
     }
 
     fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>) {
@@ -403,7 +430,14 @@ impl WorkerLink for ProcessLink {
             return Some(report);
         }
         match self.queue.next_report() {
-            Ok(report) => report,
+            Ok(report) => {
+                if let (Some(_), Some((session, held))) = (&report, self.queue.held())
+                    && let Some(opened) = self.sessions.get_mut(&session)
+                {
+                    opened.held = held;
+                }
+                report
+            }
             Err(Nonsense) => {
                 self.distrust();
                 None
