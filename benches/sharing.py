@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,12 @@ UNFAIRNESS_PERCENT_MAX = 1.0
 LATENCY_FACTOR = 5
 LATENCY_MAX_S = 2e-3
 FLOODS = 8
+# The dispatcher takes at least two million instructions a second.
+INSTRUCTION_MAX_S = 0.5e-6
+# `chain` frees each result: seven to an instruction.
+INSTRUCTIONS_PER_ADD = 8 / 7
+# What timer ticks may cost while nobody asks for anything, percent of a core.
+IDLE_PERCENT_MAX = 0.1
 PROBES = 1000
 
 # A client computes from "go" on until the time is over and says how much it did: once every line it is sent.
@@ -164,8 +171,31 @@ def unfairness_percent(done: list[float]) -> float:
     return 100 * (1 - sum(done) ** 2 / (len(done) * sum(amount**2 for amount in done)))
 
 
+def _numbers(example: str, pattern: str) -> list[float]:
+    """What an example of the daemon's prints where the groups of the pattern are."""
+    command = ["cargo", "run", "--quiet", "--release", "--package", "gtd", "--example", example]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = re.findall(pattern, printed)
+    assert found, f"{example} printed no numbers: {printed!r}"
+    return [float(number) for match in found for number in (match if isinstance(match, tuple) else (match,))]
+
+
+def _instruction_s() -> float:
+    """The least time of an instruction from one client that sends as fast as it can."""
+    return min(_numbers("chain", r"chained adds: (\d+) ns each")) * 1e-9 / INSTRUCTIONS_PER_ADD
+
+
 def rows() -> Iterator[Row]:
-    """Throughput, fairness, latency."""
+    """Throughput, fairness, latency; what an instruction costs, and a thousand sessions."""
+    yield Row("an instruction of the least work", {"GT": _instruction_s}, (Target(INSTRUCTION_MAX_S),), rounds=3)
+    crowd = _numbers("crowd", r"idle: ([\d.]+) % of a core, (\d+) bytes")
+    yield Row("gtd with 1000 idle sessions: processor", {"GT": lambda: crowd[0]}, (Target(IDLE_PERCENT_MAX),), "%", 3)
+    yield Row(
+        "gtd with 1000 idle sessions: memory of all of them, rings included",
+        {"GT": lambda: 1000 * crowd[1]},
+        unit="B",
+        rounds=3,
+    )
     program = CLIENT.replace("SIZE", "256")
     for count in (2, 8, 32):
         with daemon() as (socket, _), clients(socket, [program]) as one, clients(socket, [program] * count) as many:

@@ -857,13 +857,15 @@ impl Session {
         Ok(())
     }
 
-    /// One more arena with room for a block of `bytes`: its number, its length and its descriptor.
+    /// One more arena with room for a block of `bytes`: its number, its length and its descriptor. All
+    /// sessions' arenas together leave room for `left` bytes.
     ///
     /// # Errors
     /// The session's limit is reached, or the system has no more.
     pub fn grow_arena(
         &mut self,
         bytes: u64,
+        left: u64,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
         let held = self.arena_bytes_total;
@@ -873,8 +875,9 @@ impl Session {
         let granted = [wanted, bytes.max(ARENA_BYTES_MIN)]
             .into_iter()
             .filter_map(|bytes| bytes.checked_next_multiple_of(gt_shm::segment::PAGE_BYTES as u64))
-            .find(|bytes| held.checked_add(*bytes).is_some_and(|total| total <= limit));
+            .find(|bytes| *bytes <= left && held.checked_add(*bytes).is_some_and(|total| total <= limit));
         let Some(granted) = granted.filter(|_| self.arena_bytes.len() < ARENAS_PER_SESSION_MAX as usize) else {
+            let limit = limit.min(held.saturating_add(left));
             let text = format!("{bytes} more bytes of arena were asked for; {held} of {limit} are held");
             return Err(Refused::new(RefusalCode::ArenaLimit, text).with_limit(held, limit));
         };
@@ -918,6 +921,11 @@ impl Session {
     /// Gives memory back that is only kept for reuse.
     pub fn trim(&mut self) {
         self.tensors.trim();
+    }
+
+    /// Bytes of its arenas.
+    pub fn arena_bytes(&self) -> u64 {
+        self.arena_bytes_total
     }
 
     /// Says how the session stands to its client.

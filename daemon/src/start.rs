@@ -145,6 +145,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         tape,
         log,
         limits: file.as_ref().map(reload::limits).unwrap_or_default(),
+        arena_bytes_max: arena_bytes_max(config),
         reload: match (file, config.config.clone()) {
             (Some(file), Some(path)) => Some(Reload::new(path, arguments, file, volume)?),
             _ => None,
@@ -292,6 +293,14 @@ fn measured_bytes_per_ns() -> f64 {
         start.elapsed().as_nanos() as f64
     });
     COPIED_BYTES as f64 / copies.fold(f64::INFINITY, f64::min).max(1.0)
+}
+
+/// What tensors leave of the machine's memory is for arenas, so that the two together always fit; where tensors may
+/// take all of it, an eighth.
+fn arena_bytes_max(config: &Config) -> u64 {
+    let machine = gt_cpu::machine_bytes() as u64;
+    let tensors = config.memory.map_or(CpuOptions::default().memory_bytes_limit as u64, |bytes| bytes.0);
+    machine.saturating_sub(tensors).max(machine / 8)
 }
 
 fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {

@@ -154,12 +154,12 @@ fn lie() {
     let words = Segment::map_peer(c.try_clone().unwrap(), segment_c_bytes(report_slots), Access::ReadWrite).unwrap();
     let mut port = ClientPort::connect(PortFds::from_array([c, d, bell]), report_slots, work_slots).unwrap();
     gt_protocol::link::send(&socket, &Ready { version: version.into() }, &[], DEADLINE).unwrap();
-    // The opening of the session, and the steps with their heads.
-    let mut tokens = vec![0];
+    // The opening of the session, its limits, and the steps with their heads.
+    let mut tokens = vec![0, 0];
     let mut slots = 0;
-    while slots < 1 + 2 * STEPS {
+    while slots < 2 + 2 * STEPS {
         let Some(slot) = port.wait_completion(Duration::ZERO, DEADLINE) else { return };
-        if slots % 2 == 1 {
+        if slots >= 2 && slots % 2 == 0 {
             tokens.push(slot[3]);
         }
         slots += 1;
@@ -171,7 +171,7 @@ fn lie() {
             let tail = unsafe { &*words.as_ptr().cast::<std::sync::atomic::AtomicU32>() };
             tail.store(report_slots + 1, std::sync::atomic::Ordering::Relaxed);
         }
-        "wrong-token" => port.push_publish(&[report(0), report(1), report(77)]).unwrap(),
+        "wrong-token" => port.push_publish(&[report(0), report(0), report(1), report(77)]).unwrap(),
         "unasked" => {
             let reports: Vec<Slot> = tokens.iter().map(|token| report(*token)).collect();
             port.push_publish(&reports).unwrap();

@@ -73,14 +73,31 @@ pub struct CpuOptions {
 }
 
 impl Default for CpuOptions {
-    /// One thread a core, and three quarters of the machine's memory.
+    /// One thread a core, and three quarters of [`machine_bytes`].
     fn default() -> CpuOptions {
         CpuOptions {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            memory_bytes_limit: physical_bytes() / 4 * 3,
+            memory_bytes_limit: machine_bytes() / 4 * 3,
             shared: None,
         }
     }
+}
+
+/// Memory that this process may use at most: the machine's, or what its control group leaves of that.
+pub fn machine_bytes() -> usize {
+    physical_bytes().min(group_bytes().unwrap_or(usize::MAX))
+}
+
+/// The least limit of the control groups that this process is in, if there is one.
+fn group_bytes() -> Option<usize> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let limit = |group: &std::path::Path| {
+        let text =
+            std::fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("memory.max")).ok()?;
+        text.trim().parse().ok()
+    };
+    std::path::Path::new(own).ancestors().filter_map(limit).min()
 }
 
 fn physical_bytes() -> usize {

@@ -221,8 +221,12 @@ impl Dispatcher {
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
         match message {
             ClientMessage::GrowArena { bytes } => {
+                let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
+                let held: u64 = sessions.map(Session::arena_bytes).sum();
+                let left = self.arena_bytes_max.saturating_sub(held);
+                let Some(Some(connection)) = self.connections.get_mut(place) else { return };
                 let granted = match &mut connection.session {
-                    Some(session) => session.grow_arena(bytes, &mut self.links),
+                    Some(session) => session.grow_arena(bytes, left, &mut self.links),
                     None => Err(Refused::new(RefusalCode::NotPermitted, "only a client's session has arenas")),
                 };
                 match granted {

@@ -109,6 +109,8 @@ pub struct Parts {
     pub log: Option<InstructionLog>,
     /// What users may have.
     pub limits: LimitsTable,
+    /// Bytes that the arenas of all sessions may have together.
+    pub arena_bytes_max: u64,
     /// What reads the configuration again; none if there is no file.
     pub reload: Option<Reload>,
     /// Who tells systemd how the daemon is.
@@ -139,6 +141,7 @@ pub struct Dispatcher {
     /// Takes no more sessions, and ends with the last.
     draining: bool,
     rules: Rules,
+    arena_bytes_max: u64,
     shares: Shares,
     /// When shares last followed the time.
     shares_ns: u64,
@@ -166,7 +169,8 @@ impl Dispatcher {
     /// # Errors
     /// If the kernel refuses a descriptor.
     pub fn new(parts: Parts) -> std::io::Result<Dispatcher> {
-        let Parts { listener, client, signals, links, pipeline, tape, log, limits, reload, notifier } = parts;
+        let Parts { listener, client, signals, links, pipeline, tape, log, limits, arena_bytes_max, reload, notifier } =
+            parts;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut dispatcher = Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -187,6 +191,7 @@ impl Dispatcher {
             private: client.is_some(),
             draining: false,
             rules: Rules::new(limits),
+            arena_bytes_max,
             shares: Shares::default(),
             shares_ns: 0,
             queued_ns_max: QUEUED_NS_MAX,

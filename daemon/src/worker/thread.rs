@@ -84,8 +84,8 @@ impl Wire for HeapWire {
 
 impl<B: Backend + Send + 'static> ThreadLink<B> {
     /// Starts worker `number` on `backend`, called what `info` says, which does `rates` gigaflops and gigabytes a
-    /// second. Steps up to `inline_ns_max` are done by the caller. Its tensors lie in `memory`, if workers elsewhere are
-    /// to reach them.
+    /// second. Steps up to `inline_ns_max` are done by the caller. Its tensors lie in `memory`, if workers elsewhere
+    /// are to reach them.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.

@@ -241,7 +241,8 @@ fn an_arena_has_a_limit_that_is_refused_and_not_fatal() {
             panic!("{bytes} bytes were not refused");
         };
         assert_eq!(refused.code, gt_protocol::RefusalCode::ArenaLimit);
-        assert_eq!(refused.limit, gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX);
+        // The machine may have less.
+        assert!((1..=gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX).contains(&refused.limit));
     }
     let one = client.full(&[1], 1.0);
     assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);

@@ -79,6 +79,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             tape: Tape::new().unwrap(),
             log: None,
             limits: gtd::limits::LimitsTable::default(),
+            arena_bytes_max: 1 << 30,
             reload: None,
             notifier: gtd::systemd::Notifier::silent(),
         };

@@ -63,7 +63,8 @@ pub enum Message {
     Memory,
 }
 
-/// What the process answers to [`Message::Start`]. With the descriptor of what its tensors are reached by, if it has it.
+/// What the process answers to [`Message::Start`]. With the descriptor of what its tensors are reached by, if it has
+/// it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The program's version.
