@@ -132,7 +132,19 @@ class Machine:
 @contextlib.contextmanager
 def booted(folder: Path) -> Iterator[Machine]:
     """A machine, until it is no longer needed."""
-    spaces = ["unshare", "--pid", "--fork", "--mount", "--uts", "--ipc", "--cgroup", "--kill-child"]
+    # Ends with these tests, however they end.
+    spaces = [
+        "setpriv",
+        "--pdeathsig=KILL",
+        "unshare",
+        "--pid",
+        "--fork",
+        "--mount",
+        "--uts",
+        "--ipc",
+        "--cgroup",
+        "--kill-child",
+    ]
     script = Path(__file__).with_name("boot.sh")
     with (folder / "boot.log").open("w") as log:
         unshare = subprocess.Popen([*spaces, "sh", script, folder], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
