@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use std::cell::Cell;
 
 /// A tensor that lives in the daemon.
-#[pyclass(name = "Tensor", module = "gt", frozen, weakref)]
+#[pyclass(name = "Tensor", module = "gt", dict, frozen, weakref)]
 pub struct PyTensor {
     cell: GilCell<Tensor>,
     /// Whether `gt.nn.Parameter` made it.

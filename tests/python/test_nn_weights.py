@@ -81,3 +81,11 @@ def test_gradients_of_rows_may_be_means_over_their_appearances() -> None:
     share = gt.tensor([[1.0], [1.0], [2.0], [6.0]])
     (functional.embedding(index, table, scale_grad_by_freq=True) * share).sum().backward()
     assert table.grad.tolist() == [[1, 1], [0, 0], [3, 3], [0, 0]]
+
+
+def test_programs_keep_notes_of_their_own_on_a_tensor():
+    weight = nn.Parameter(gt.ones(2))
+    weight._no_weight_decay = True
+    assert weight._no_weight_decay and not hasattr(gt.ones(2), "_no_weight_decay")
+    with pytest.raises(AttributeError):
+        weight.shape = (3,)
