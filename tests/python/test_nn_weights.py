@@ -86,6 +86,7 @@ def test_gradients_of_rows_may_be_means_over_their_appearances() -> None:
 def test_programs_keep_notes_of_their_own_on_a_tensor():
     weight = nn.Parameter(gt.ones(2))
     weight._no_weight_decay = True
-    assert weight._no_weight_decay and not hasattr(gt.ones(2), "_no_weight_decay")
+    assert weight._no_weight_decay
+    assert not hasattr(gt.ones(2), "_no_weight_decay")
     with pytest.raises(AttributeError):
         weight.shape = (3,)

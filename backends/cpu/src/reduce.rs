@@ -598,7 +598,7 @@ impl Reduction {
         let work = self.results.saturating_mul(self.count);
         let dense = |loops: &Loops<1>, least| loops.inner_strides()[0] == self.size as isize && loops.inner() >= least;
         let side_by_side = self.count <= SHORT_ROW && self.kept.inner() >= 16;
-        if self.count > 1 && (side_by_side || (dense(&self.kept, 4) && !dense(&self.reduced, 4))) {
+        if self.count > 0 && (side_by_side || (dense(&self.kept, 4) && !dense(&self.reduced, 4))) {
             // SAFETY: the caller's promise.
             return unsafe { self.columns(pool, work) };
         }
