@@ -9,7 +9,7 @@ pub mod values;
 pub mod yaml;
 
 pub use settings::{Settings, parse, read};
-pub use values::{Bytes, Level, WorkerKind, Workers};
+pub use values::{Bytes, Level, WorkerKind, Workers, listen_address};
 pub use yaml::Error;
 
 /// The file of the machine's daemon.

@@ -1,9 +1,10 @@
 //! What the file may say.
 
-use crate::values::{Bytes, Level, Workers};
+use crate::values::{Bytes, Level, Workers, listen_address};
 use crate::yaml::{self, Error, Key, Value};
 use gt_protocol::Limits;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -22,6 +23,10 @@ pub struct Settings {
     pub shard_bytes_min: Option<Bytes>,
     /// Where clients connect.
     pub socket: Option<PathBuf>,
+    /// Where clients connect by TCP.
+    pub listen: Option<SocketAddr>,
+    /// Where the token that they must know is.
+    pub token_file: Option<PathBuf>,
     /// How much the daemon says.
     pub log: Option<Level>,
     /// What users may have.
@@ -38,6 +43,8 @@ const KEYS: &[Key<Settings>] = &[
     Key { name: "auto_shard", set: |to, value| value.with(&mut to.auto_shard, switch) },
     Key { name: "shard_bytes_min", set: |to, value| value.word(&mut to.shard_bytes_min) },
     Key { name: "socket", set: |to, value| value.with(&mut to.socket, socket) },
+    Key { name: "listen", set: |to, value| value.with(&mut to.listen, listen_address) },
+    Key { name: "token_file", set: |to, value| value.with(&mut to.token_file, absolute) },
     Key { name: "log", set: |to, value| value.word(&mut to.log) },
     Key { name: "limits", set: |to, value| limits(&mut to.limits, value) },
     Key { name: "users", set: |to, value| users(&mut to.users, value) },
@@ -124,6 +131,10 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    if text.starts_with('/') { Ok(text.into()) } else { Err(format!("`{text}` is no file: write a path from / on")) }
+}
+
 fn bytes(text: &str) -> Result<u64, String> {
     text.parse().map(|Bytes(bytes)| bytes)
 }
@@ -144,7 +155,7 @@ mod tests {
     #[test]
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
-                    limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
+                    listen: 12345\ntoken_file: /run/gt/token\nlimits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
         let expected = Settings {
             workers: Some(Workers(vec![WorkerKind::Cpu; 2])),
             threads: Some(4),
@@ -152,6 +163,8 @@ mod tests {
             auto_shard: Some(false),
             shard_bytes_min: None,
             socket: Some("/run/x.sock".into()),
+            listen: Some("127.0.0.1:12345".parse().unwrap()),
+            token_file: Some("/run/gt/token".into()),
             log: Some(Level::Info),
             limits: Limits { memory_bytes: Some(2 << 30), weight: Some(1.5), ..Limits::default() },
             users: BTreeMap::from([
@@ -182,6 +195,8 @@ mod tests {
             ("log: loud", "gtd.yaml:1: log: `loud` is no level"),
             ("auto_shard: maybe", "gtd.yaml:1: auto_shard: `maybe` is neither on nor off"),
             ("socket: run/x", "gtd.yaml:1: socket: `run/x` is no socket"),
+            ("listen: here", "gtd.yaml:1: listen: `here` is no address to listen at"),
+            ("token_file: token", "gtd.yaml:1: token_file: `token` is no file"),
             ("users:\n  nobody-knows:\n    weight: 1", "gtd.yaml:2: users.nobody-knows: the system knows no user"),
             ("users:\n  0: {}\n  root: {}", "gtd.yaml:3: users.root: user 0 is here twice"),
             ("users:\n  root:\n    weight: 0", "gtd.yaml:2: users.root: a weight is a number from"),

@@ -1,5 +1,6 @@
 //! What values look like: quantities of memory, lists of workers, levels of the log.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 /// Where a worker runs.
@@ -50,6 +51,18 @@ impl FromStr for Workers {
         }
         Ok(Workers(workers))
     }
+}
+
+/// An address: `12345` on loopback, or `127.0.0.1:12345`.
+///
+/// # Errors
+/// If it is none.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    let found = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    found.ok_or_else(|| format!("`{text}` is no address to listen at: write 12345, or 127.0.0.1:12345"))
 }
 
 /// A number of bytes, written with a suffix K, M, G or T (of 1024) or none.
@@ -173,6 +186,21 @@ mod tests {
         for (bytes, text) in [(0, "0"), (1000, "1000"), (3 << 10, "3K"), (8 << 30, "8G"), (2048 << 40, "2048T")] {
             assert_eq!(Bytes(bytes).to_string(), text);
             assert_eq!(text.parse(), Ok(Bytes(bytes)));
+        }
+    }
+
+    #[test]
+    fn a_port_alone_is_on_loopback() {
+        for (text, address) in [
+            ("12345", "127.0.0.1:12345"),
+            ("0", "127.0.0.1:0"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:12345", "[::1]:12345"),
+        ] {
+            assert_eq!(listen_address(text), Ok(address.parse().unwrap()), "{text}");
+        }
+        for text in ["", "x", "65536", "127.0.0.1", "127.0.0.1:"] {
+            assert!(listen_address(text).is_err(), "{text}");
         }
     }
 }

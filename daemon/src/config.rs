@@ -2,8 +2,8 @@
 
 use crate::journal;
 use clap::{Parser, Subcommand};
-use gt_config::{Bytes, Level, Settings, WorkerKind, Workers};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use gt_config::{Bytes, Level, Settings, WorkerKind, Workers, listen_address};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The GT daemon: owns this machine's devices and computes for any process that connects.
@@ -117,6 +117,8 @@ impl Config {
             auto_shard: self.auto_shard.or(file.auto_shard),
             shard_bytes_min: self.shard_bytes_min.or(file.shard_bytes_min),
             socket: self.socket.or_else(named).or_else(|| file.socket.clone()),
+            listen: self.listen.or(file.listen),
+            token_file: self.token_file.or_else(|| file.token_file.clone()),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
             ..self
         }
@@ -140,18 +142,10 @@ impl Config {
             ("memory", self.memory != other.memory),
             ("auto_shard or shard_bytes_min", self.shard_bytes_min() != other.shard_bytes_min()),
             ("socket", self.socket != other.socket),
+            ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.into()).collect()
     }
-}
-
-/// `12345` on loopback, or `127.0.0.1:12345`.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse() {
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-    }
-    let found = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
-    found.ok_or_else(|| format!("`{text}` is no address to listen at: write 12345, or 127.0.0.1:12345"))
 }
 
 fn abstract_name(text: &str) -> Result<PathBuf, String> {
@@ -173,21 +167,6 @@ mod tests {
         assert!(both.fixed_differences(&later).is_empty());
         let other = Config { memory: None, ..later };
         assert_eq!(both.fixed_differences(&other), ["memory"]);
-    }
-
-    #[test]
-    fn a_port_alone_is_on_loopback() {
-        for (text, address) in [
-            ("12345", "127.0.0.1:12345"),
-            ("0", "127.0.0.1:0"),
-            ("0.0.0.0:1", "0.0.0.0:1"),
-            ("[::1]:12345", "[::1]:12345"),
-        ] {
-            assert_eq!(listen_address(text), Ok(address.parse().unwrap()), "{text}");
-        }
-        for text in ["", "x", "65536", "127.0.0.1", "127.0.0.1:"] {
-            assert!(listen_address(text).is_err(), "{text}");
-        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::{
-    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, Fault, SLOTS_MAX, Slot, WireError, decode, slots_of,
+    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, Fault, SLOTS_MAX, Slot, Whose, WireError, decode, slots_of,
 };
 use gt_ops::{Instruction, OpError, Operand, Placement, TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
@@ -773,7 +773,7 @@ impl Session {
         if let Err(failure) = result {
             // What is poisoned by another's failure is not an error of its own.
             if failure.instruction == origin && subject != Subject::Fetch {
-                if let Fault::OutOfMemory { requested, held, limit } = failure.fault {
+                if let Fault::OutOfMemory { requested, held, limit, whose } = failure.fault {
                     self.out_of_memory += 1;
                     // Not every one: a program that tries again and again fills no log.
                     if self.out_of_memory.is_power_of_two() {
@@ -781,7 +781,12 @@ impl Session {
                         tracing::info!(
                             target: "gtd::dispatcher",
                             "session {session} has met a limit of memory {times} times: it asked for {requested} bytes, \
-                             and {held} of {limit} are held"
+                             and {held} of {limit} are held by {}",
+                            match whose {
+                                Whose::Worker => "all sessions",
+                                Whose::Session => "the session",
+                                Whose::User => "its user",
+                            }
                         );
                     }
                 }

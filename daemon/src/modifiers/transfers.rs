@@ -1,5 +1,5 @@
-//! Bytes that a client writes or fetches: stretches of a tensor's row-major form, to and from the workers that have
-//! them.
+//! Bytes that a client writes or fetches: stretches of a tensor's row-major form, to and from the workers that
+//! have them.
 
 use super::collectives::bring;
 use super::families::Kin;

@@ -8,10 +8,8 @@ from typing import Any
 from gt import _gt
 from gt._gt import Tensor
 
-Function = Callable[..., Any]
 
-
-def _each(self: Tensor, name: str, function: Function, others: dict[str, Tensor]) -> Tensor:
+def _each(self: Tensor, name: str, function: Callable[..., Any], others: dict[str, Tensor]) -> Tensor:
     if self.requires_grad:
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     for word, other in others.items():
@@ -23,17 +21,17 @@ def _each(self: Tensor, name: str, function: Function, others: dict[str, Tensor]
     return self.copy_(_gt.tensor(values, dtype=self.dtype).reshape(self.shape))
 
 
-def apply_(self: Tensor, callable: Function) -> Tensor:
+def apply_(self: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Each element becomes what a function makes of it."""
     return _each(self, "apply_", callable, {})
 
 
-def map_(self: Tensor, tensor: Tensor, callable: Function) -> Tensor:
+def map_(self: Tensor, tensor: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Each element becomes what a function makes of it and of that of another tensor."""
     return _each(self, "map_", callable, {"other": tensor})
 
 
-def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Function) -> Tensor:
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Each element becomes what a function makes of it and of those of two other tensors."""
     return _each(self, "map2_", callable, {"x": x, "y": y})
 
