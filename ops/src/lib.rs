@@ -20,6 +20,7 @@ pub mod instruction;
 pub mod lost;
 pub mod math;
 pub mod philox;
+pub mod pick;
 pub mod placement;
 pub mod propagate;
 pub mod rows;

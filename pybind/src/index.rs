@@ -1,9 +1,12 @@
 //! What stands between the brackets of `x[…]`.
 
+use crate::convert::{Operand, operand};
 use crate::data;
-use crate::tensor::PyTensor;
-use gt_ops::DType;
+use crate::error::OrRaise;
+use crate::tensor::{PyTensor, build_from};
+use gt_client::Tensor;
 use gt_ops::build::Index;
+use gt_ops::{Arg, DType, RANK_MAX, Scalar, Shape, pick};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -78,14 +81,86 @@ fn function<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &s
     cell.import(py, "gt._indexing", name).cloned()
 }
 
+/// The tensors of an index that is nothing but what [`gt_ops::pick`] takes.
+fn index_tensors(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Tensor>>> {
+    let py = x.py();
+    let from = x.get().read(py).meta();
+    let mut shape = None;
+    let mut tensors = Vec::new();
+    let mut take = |part: &Bound<'_, PyAny>| -> PyResult<bool> {
+        let Ok(part) = part.cast::<PyTensor>() else { return Ok(false) };
+        let meta = part.get().read(py).meta();
+        let fits = meta.dtype == DType::I64 && meta.shape.rank() > 0 && *shape.get_or_insert(meta.shape) == meta.shape;
+        if fits {
+            tensors.push(part.get().snapshot(py)?);
+        }
+        Ok(fits)
+    };
+    let all = match index.cast::<PyTuple>() {
+        Ok(parts) => {
+            let mut all = !parts.is_empty();
+            for part in parts.iter() {
+                all = all && take(&part)?;
+            }
+            all
+        }
+        Err(_) => take(index)?,
+    };
+    let fits = |shape: Shape| {
+        tensors.len() <= from.shape.rank()
+            && shape.rank() + from.shape.rank() - tensors.len() <= RANK_MAX
+            && shape.numel() > 0
+            && from.shape.numel() > 0
+    };
+    Ok(if all && shape.is_some_and(fits) { Some(tensors) } else { None })
+}
+
 /// `x[index]` for an index that picks elements one by one.
 pub fn advanced_get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = x.py();
+    if let Some(indices) = index_tensors(x, index)? {
+        let this = x.get().snapshot(py)?;
+        let tensors: Vec<&Tensor> = std::iter::once(&this).chain(&indices).collect();
+        let found = build_from(&tensors, |g, v| pick::pick(g, v[0], &v[1..]), |s, v| s.tensor(v)).or_raise()?;
+        return Ok(Bound::new(py, PyTensor::wrap(found))?.into_any());
+    }
     static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     function(x.py(), &GET, "get")?.call1((x, index))
 }
 
+/// A tensor of `x`'s dtype, or a number; nothing else.
+fn source_of(x: &Bound<'_, PyTensor>, value: &Bound<'_, PyAny>) -> PyResult<Option<Result<Tensor, Scalar>>> {
+    let py = x.py();
+    if let Ok(tensor) = value.cast::<PyTensor>() {
+        let same = tensor.get().read(py).meta().dtype == x.get().read(py).meta().dtype;
+        return if same { tensor.get().snapshot(py).map(|tensor| Some(Ok(tensor))) } else { Ok(None) };
+    }
+    Ok(match operand(value)? {
+        Some(Operand::Scalar(scalar)) => Some(Err(scalar)),
+        _ => None,
+    })
+}
+
 /// `x[index] = value` for such an index.
 pub fn advanced_set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = x.py();
+    if !x.get().read(py).repeats_elements()
+        && let Some(source) = source_of(x, value)?
+        && let Some(indices) = index_tensors(x, index)?
+    {
+        let this = x.get().snapshot(py)?;
+        x.get().read(py).check_in_place().or_raise()?;
+        let tensors: Vec<&Tensor> = std::iter::once(&this).chain(&indices).chain(source.as_ref().ok()).collect();
+        let result = build_from(
+            &tensors,
+            |g, v| {
+                let source = source.as_ref().err().map_or_else(|| v[v.len() - 1].into(), |number| Arg::Scalar(*number));
+                pick::set_picked(g, v[0], &v[1..=indices.len()], source)
+            },
+            |s, v| s.tensor(v),
+        );
+        return x.get().rebind(py, result.or_raise()?, None);
+    }
     static SET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     function(x.py(), &SET, "set")?.call1((x, index, value)).map(drop)
 }

@@ -1,8 +1,9 @@
 """`x[…]` where a part picks elements one by one: index tensors, arrays, lists and masks, among slices and the like.
 
-`get` and `set` are what the extension calls for such an index. Its other parts are applied first and give a view. The
-axes that are picked from then become one, with the places that were picked along it as one int64 vector: reading is a
-gather along that axis, writing a scatter, and both have their gradients from there.
+`get` and `set` are what the extension calls for such an index, unless it is index tensors alone, for which it issues
+the same instructions by itself. Its other parts are applied first and give a view. The axes that are picked from then
+become one, with the places that were picked along it as one int64 vector: reading is a gather along that axis, writing
+a scatter, and both have their gradients from there.
 """
 
 from __future__ import annotations

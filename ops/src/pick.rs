@@ -1,0 +1,118 @@
+//! Elements picked one by one: `v[i]`, `v[i, j]` with index tensors for the leading axes, as instructions.
+//!
+//! The axes that are picked from become one, and the places picked along it one vector: reading is a gather, writing a
+//! scatter, and both have their gradients from there.
+
+use crate::build::{along, elementwise, gather, where_};
+use crate::dtype::DType;
+use crate::error::{OpError, Result};
+use crate::graph::{Arg, Graph, Val};
+use crate::instruction::{Attrs, Scalar};
+use crate::shape::Shape;
+use crate::table::Op;
+
+type G<'a> = &'a mut dyn Graph;
+
+/// Elements of a tensor, seen as those of one axis in front of those that stay.
+struct Picked {
+    /// The tensor, the axes that are picked from made one.
+    flat: Val,
+    /// The places picked, as wide as what they pick.
+    index: Val,
+    /// What the result looks like.
+    shape: Shape,
+}
+
+/// What index tensors of one shape pick from the leading axes of `v`; nothing is empty.
+fn picked(g: G<'_>, v: Val, indices: &[Val]) -> Result<Picked> {
+    let from = g.meta(v).shape;
+    let (lead, rest) = from.dims().split_at(indices.len());
+    let shape = g.meta(indices[0]).shape;
+    let mut places = None;
+    for (axis, (index, size)) in indices.iter().zip(lead).enumerate() {
+        let mut place = from_the_front(g, *index, *size)?;
+        if indices.len() > 1 {
+            place = checked(g, place, axis, *size)?;
+        }
+        places = Some(match places {
+            None => place,
+            Some(before) => {
+                let rows = elementwise(g, Op::Mul, &[Arg::Val(before), Arg::Scalar(Scalar::Int(*size as i64))])?;
+                elementwise(g, Op::Add, &[rows.into(), place.into()])?
+            }
+        });
+    }
+    let places = places.ok_or_else(|| OpError::type_("an index is missing"))?;
+    let count = shape.numel();
+    let with_rest = |first: usize, rest: &[usize]| Shape::new(&[&[first], rest].concat());
+    let flat = if indices.len() == 1 { v } else { seen_as(g, v, with_rest(lead.iter().product(), rest)?)? };
+    let narrow = seen_as(g, places, with_rest(count, &vec![1; rest.len()])?)?;
+    let wide = with_rest(count, rest)?;
+    let index = if rest.is_empty() { narrow } else { g.emit(Op::Expand, &[narrow.into()], Attrs::Shape(wide))? };
+    Ok(Picked { flat, index, shape: Shape::new(&[shape.dims(), rest].concat())? })
+}
+
+/// Positions of which negative ones count from the end. What is out of range stays as it is, for the op that finds it
+/// to name it.
+fn from_the_front(g: G<'_>, index: Val, size: usize) -> Result<Val> {
+    let size = size as i64;
+    let number = |x: i64| Arg::Scalar(Scalar::Int(x));
+    let behind = elementwise(g, Op::Lt, &[index.into(), number(0)])?;
+    let inside = elementwise(g, Op::Ge, &[index.into(), number(-size)])?;
+    let from_end = elementwise(g, Op::BitwiseAnd, &[behind.into(), inside.into()])?;
+    let turned = elementwise(g, Op::Add, &[index.into(), number(size)])?;
+    where_(g, from_end, turned.into(), index.into())
+}
+
+/// The places themselves, looked up: what is outside is then found along its own axis.
+fn checked(g: G<'_>, places: Val, axis: usize, size: usize) -> Result<Val> {
+    let shape = g.meta(places).shape;
+    let along_axis = |length: usize| Shape::new(&[&vec![1; axis][..], &[length]].concat());
+    let create = Attrs::Create { shape: Shape::new(&[size])?, dtype: DType::I64 };
+    let table = g.emit(Op::Arange, &[Arg::Scalar(Scalar::Int(0)), Arg::Scalar(Scalar::Int(1))], create)?;
+    let table = seen_as(g, table, along_axis(size)?)?;
+    let line = seen_as(g, places, along_axis(shape.numel())?)?;
+    let found = gather(g, table, axis as i64, line)?;
+    seen_as(g, found, shape)
+}
+
+fn seen_as(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
+    if g.meta(v).shape == shape { Ok(v) } else { g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
+}
+
+/// `v[i, j, …]`: index tensors of int64 and one shape for the leading axes of `v`. Neither is empty.
+///
+/// # Errors
+/// What a gather refuses.
+pub fn pick(g: G<'_>, v: Val, indices: &[Val]) -> Result<Val> {
+    let picked = picked(g, v, indices)?;
+    let found = gather(g, picked.flat, 0, picked.index)?;
+    seen_as(g, found, picked.shape)
+}
+
+/// `v` with `v[i, j, …] = source`, as [`pick`]: a new tensor. The source is a number, or a tensor of `v`'s dtype that
+/// broadcasts to what is picked.
+///
+/// # Errors
+/// What a scatter refuses, a source that does not broadcast.
+pub fn set_picked(g: G<'_>, v: Val, indices: &[Val], source: Arg) -> Result<Val> {
+    let meta = g.meta(v);
+    let picked = picked(g, v, indices)?;
+    let wide = g.meta(picked.index).shape;
+    let source = match source {
+        Arg::Scalar(_) => g.emit(Op::Full, &[source], Attrs::Create { shape: wide, dtype: meta.dtype })?,
+        Arg::Val(source) => {
+            let from = g.meta(source).shape;
+            if from.broadcast(&picked.shape).ok() != Some(picked.shape) {
+                return Err(OpError::runtime(format!(
+                    "shape mismatch: value tensor of shape {from} cannot be broadcast to indexing result of shape {}",
+                    picked.shape
+                )));
+            }
+            let expanded = g.emit(Op::Expand, &[source.into()], Attrs::Shape(picked.shape))?;
+            seen_as(g, expanded, wide)?
+        }
+    };
+    let flat = along(g, Op::Scatter, 0, &[picked.flat, picked.index, source])?;
+    seen_as(g, flat, meta.shape)
+}
