@@ -116,7 +116,7 @@ pub struct CpuBackend {
     pool: Pool,
     kernels: Kernels,
     level: Level,
-    /// Steps done: what may have written memory.
+    /// Steps done: whatever may write memory, or gives it to others who write it.
     step: u64,
     moments: Option<rows::Moments>,
 }
@@ -767,6 +767,7 @@ impl Backend for CpuBackend {
     }
 
     fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {
+        self.step += 1;
         self.new_tensor(meta)
     }
 
