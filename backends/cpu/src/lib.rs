@@ -1003,6 +1003,76 @@ mod tests {
         }
     }
 
+    /// Normal numbers in rows.
+    fn normal(backend: &mut CpuBackend, dtype: DType, dims: &[usize], seed: u64) -> Tensor {
+        let shape = Shape::new(dims).unwrap();
+        run(backend, Op::Randn, &[], None, &Attrs::Random { shape, dtype, seed, stream: 1, first: 0 })
+    }
+
+    #[test]
+    fn all_levels_compute_the_same_bits_of_rows() {
+        let options = CpuOptions { threads: 1, memory_bytes_limit: 64 << 20, ..CpuOptions::default() };
+        let mut backends: Vec<CpuBackend> =
+            Level::available().into_iter().map(|level| CpuBackend::at_level(options.clone(), level)).collect();
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            for columns in if cfg!(miri) { vec![3, 70] } else { vec![3, 64, 100, 1111, 9000] } {
+                let results: Vec<Vec<Vec<u8>>> = backends
+                    .iter_mut()
+                    .map(|backend| {
+                        let [x, g] = [1, 2].map(|seed| normal(backend, dtype, &[7, columns], seed));
+                        let [w, c] = [3, 4].map(|seed| normal(backend, dtype, &[columns], seed));
+                        let results = [
+                            run(backend, Op::Softmax, &[x.clone()], None, &Attrs::None),
+                            run(backend, Op::LogSoftmax, &[x.clone()], None, &Attrs::None),
+                            run(backend, Op::SoftmaxBackward, &[g.clone(), x.clone()], None, &Attrs::None),
+                            run(backend, Op::LogSoftmaxBackward, &[g.clone(), x.clone()], None, &Attrs::None),
+                            run(backend, Op::LayerNorm, &[x.clone(), w.clone(), c], Some(1), &Attrs::None),
+                            run(
+                                backend,
+                                Op::LayerNormBackward,
+                                &[g.clone(), x.clone(), w.clone()],
+                                Some(1),
+                                &Attrs::None,
+                            ),
+                            run(backend, Op::LayerNormWeightBackward, &[g.clone(), x.clone()], Some(1), &Attrs::None),
+                            run(backend, Op::RmsNorm, &[x.clone(), w.clone()], Some(1), &Attrs::None),
+                            run(backend, Op::RmsNormBackward, &[g.clone(), x.clone(), w], Some(1), &Attrs::None),
+                            run(backend, Op::RmsNormWeightBackward, &[g, x], Some(1), &Attrs::None),
+                        ];
+                        results.iter().map(|result| bits(backend, result)).collect()
+                    })
+                    .collect();
+                assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{columns} columns of {dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn moments_are_kept_for_the_gradient_that_comes_next_and_no_other() {
+        let mut backend = CpuBackend::new(CpuOptions { threads: 1, ..CpuOptions::default() });
+        let b = &mut backend;
+        let dims = [40, 100];
+        let [g, other] = [1, 2].map(|seed| normal(b, DType::F32, &dims, seed));
+        let w = normal(b, DType::F32, &dims[1..], 3);
+        let alone = run(b, Op::LayerNormWeightBackward, &[g.clone(), other.clone()], Some(1), &Attrs::None);
+        let alone = bits(b, &alone);
+        run(b, Op::LayerNormBackward, &[g.clone(), other.clone(), w.clone()], Some(1), &Attrs::None);
+        let after = run(b, Op::LayerNormWeightBackward, &[g.clone(), other.clone()], Some(1), &Attrs::None);
+        assert_eq!(bits(b, &after), alone);
+        // Another tensor in the memory of the one whose moments were kept.
+        let mut other_bytes = bits(b, &other);
+        let x = normal(b, DType::F32, &dims, 4);
+        let place = x.ptr();
+        run(b, Op::LayerNormBackward, &[g.clone(), x, w], Some(1), &Attrs::None);
+        let mut again = b.allocate(&other.meta).unwrap();
+        // SAFETY: the bytes live until the write is done, and nobody else refers to them meanwhile.
+        let range = unsafe { HostRange::new(NonNull::from(other_bytes.as_mut_slice()).cast(), other_bytes.len()) };
+        b.write(&mut again, 0, range).unwrap();
+        let after = run(b, Op::LayerNormWeightBackward, &[g, again.clone()], Some(1), &Attrs::None);
+        assert_eq!(bits(b, &after), alone);
+        assert_eq!(again.ptr(), place, "the test was to reuse the memory");
+    }
+
     /// Runs an op on tensors and a number, or on a range of numbers.
     fn run(backend: &mut CpuBackend, op: Op, tensors: &[Tensor], number: Option<i64>, attrs: &Attrs) -> Tensor {
         let mut inputs: Vec<Input<'_, Tensor>> = tensors.iter().map(Input::Tensor).collect();
