@@ -1022,8 +1022,8 @@ mod tests {
                         let [x, g] = [1, 2].map(|seed| normal(backend, dtype, &[7, columns], seed));
                         let [w, c] = [3, 4].map(|seed| normal(backend, dtype, &[columns], seed));
                         let results = [
-                            run(backend, Op::Softmax, &[x.clone()], None, &Attrs::None),
-                            run(backend, Op::LogSoftmax, &[x.clone()], None, &Attrs::None),
+                            run(backend, Op::Softmax, std::slice::from_ref(&x), None, &Attrs::None),
+                            run(backend, Op::LogSoftmax, std::slice::from_ref(&x), None, &Attrs::None),
                             run(backend, Op::SoftmaxBackward, &[g.clone(), x.clone()], None, &Attrs::None),
                             run(backend, Op::LogSoftmaxBackward, &[g.clone(), x.clone()], None, &Attrs::None),
                             run(backend, Op::LayerNorm, &[x.clone(), w.clone(), c], Some(1), &Attrs::None),
