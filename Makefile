@@ -10,6 +10,7 @@ TORCH ?= --no-deps --requirement benches/requirements-torch.txt
 PYTEST ?=
 BENCH ?=
 PARITY ?=
+STRESS ?=
 
 # The tests of operations run once more with everything divided among several workers, threads and processes.
 SEVERAL := cpu:4 proc-cpu:2
@@ -46,7 +47,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb test-systemd test test-rust test-loom test-miri test-python parity bench lint fmt \
+.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress test-loom test-miri test-python parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools
 
 help: ## this list
@@ -108,6 +109,9 @@ test: test-rust test-loom test-miri lint test-python ## every test, Rust and Pyt
 
 test-rust: tools ## the Rust tests
 	cargo test --no-fail-fast
+
+test-stress: tools ## clients that train beside bad ones, for as long as STRESS='--seconds 600 --clients 8' says [15 s]
+	cargo test --package gtd --test storm -- $(STRESS)
 
 test-loom: tools ## loom: every interleaving of the shared-memory orderings
 	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \

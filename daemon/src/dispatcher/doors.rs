@@ -12,7 +12,7 @@ use gt_protocol::{
 };
 use gt_shm::{DaemonPort, SessionState, Socket};
 use rustix::event::epoll;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Connections taken in at one time.
@@ -35,14 +35,24 @@ impl Dispatcher {
             }
             match self.listener.as_ref().map(Socket::accept) {
                 Some(Ok(Some(socket))) => self.greet(socket),
+                // Out of descriptors, most likely: with the one that was kept it can be told so.
+                Some(Err(error)) if self.spare.take().is_some() => {
+                    tracing::warn!(target: "gtd::dispatcher", %error, "the last connection that can be taken in");
+                }
                 Some(Err(error)) => {
-                    tracing::warn!(target: "gtd::dispatcher", %error, "a connection could not be accepted");
+                    tracing::debug!(target: "gtd::dispatcher", %error, "a connection could not be accepted");
                     // Nothing is accepted until a descriptor is free again; do not ask in a loop.
-                    std::thread::sleep(Duration::from_millis(1));
-                    return;
+                    return self.pause_listening(true);
                 }
                 _ => return,
             }
+        }
+    }
+
+    /// Has a descriptor to spare again, if one is free.
+    pub(super) fn keep_spare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = std::fs::File::open("/dev/null").ok().map(OwnedFd::from);
         }
     }
 
@@ -132,6 +142,14 @@ impl Dispatcher {
             self.answer(place, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(place, "as many connections as may be are there");
         }
+        // Without a descriptor to spare the next connection could not even be told so.
+        self.keep_spare();
+        if self.spare.is_none() {
+            let text = "the daemon has no descriptors left: close some sessions (gtctl sessions lists them), or raise its \
+                        limit (LimitNOFILE= of its unit)";
+            self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
+            return self.disconnect(place, "there are no descriptors left");
+        }
         let mut welcome = Welcome {
             protocol_version: PROTOCOL_VERSION,
             daemon_version: env!("CARGO_PKG_VERSION").into(),
@@ -145,9 +163,10 @@ impl Dispatcher {
         let (port, fds) = match DaemonPort::create(SQ_SLOTS, CQ_SLOTS) {
             Ok(made) => made,
             Err(error) => {
-                let refused = Refused::new(RefusalCode::Exhausted, format!("no memory for a session: {error}"));
-                self.answer(place, &DaemonMessage::Refused(refused), &[]);
-                return self.disconnect(place, "the system has no memory for its session");
+                let text =
+                    format!("the daemon has no memory or descriptors left for a session: {error}; try again later");
+                self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
+                return self.disconnect(place, "the system has no memory or descriptors for its session");
             }
         };
         let Some(serial) = self.connections[place].as_ref().map(|connection| connection.serial) else { return };

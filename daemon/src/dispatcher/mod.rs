@@ -122,6 +122,8 @@ pub struct Dispatcher {
     epoll: OwnedFd,
     listener: Option<Socket>,
     listening_paused: bool,
+    /// Given up to take in one more connection where descriptors have run out.
+    spare: Option<OwnedFd>,
     signals: SignalFd,
     links: Vec<Box<dyn WorkerLink>>,
     groups: Groups,
@@ -176,6 +178,7 @@ impl Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener,
             listening_paused: false,
+            spare: None,
             signals,
             links,
             groups: Groups::default(),
@@ -396,7 +399,10 @@ impl Dispatcher {
         }
         if self.listening_paused {
             self.hurry(now);
+            // Who has gone lets go of descriptors somewhat later.
+            self.pause_listening(false);
         }
+        self.keep_spare();
         let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
         let company = sessions.filter(|session| now_ns.saturating_sub(session.last_work_ns) < COMPANY_NS).count();
         self.queued_ns_max = if company > 1 { QUEUED_SHARED_NS_MAX } else { QUEUED_NS_MAX };

@@ -76,6 +76,11 @@ impl Gtd {
     /// In a folder that may hold something already.
     pub fn start_in(folder: Folder, arguments: &[&str], environment: &[(&str, &str)]) -> Gtd {
         let child = Gtd::spawn(&folder, arguments, environment);
+        Gtd::around(folder, child)
+    }
+
+    /// A daemon that was started to listen at the folder's socket.
+    pub fn around(folder: Folder, child: Child) -> Gtd {
         let mut gtd = Gtd { child, folder, control: RefCell::default() };
         gtd.wait_listening();
         let is_running = |worker: &WorkerInfo| worker.state == WorkerState::Running;

@@ -1,0 +1,358 @@
+//! A storm: clients that train, and must not notice those that flood, scribble, lie, hoard, say nothing and are killed.
+//!
+//!     cargo test --package gtd --test storm -- --seconds 600 --clients 8 --seed 7
+//!
+//! It starts a daemon, or takes the one at `--socket`, and says at the end what happened; anything wrong makes its exit
+//! status 1: a loss of whose bits one differs from those of an undisturbed run, a seal that did not hold, a daemon that
+//! ended, or anything left in it once everybody has gone. What the bad clients do is in `attacks`.
+//!
+//! Each client is this program itself in a process of its own, so it has no test harness.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+#![expect(clippy::print_stdout, reason = "in place of the harness")]
+
+mod attacks;
+#[expect(dead_code, reason = "the targets of fuzzing need the rest")]
+mod streams;
+#[expect(dead_code, reason = "made for the tests of the daemon")]
+#[path = "../daemon/support.rs"]
+mod support;
+mod training;
+
+use attacks::ATTACKS;
+use clap::Parser;
+use gt_protocol::{Hello, Role, StatusDocument};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use streams::Dice;
+
+/// Different networks: losses of another's tensors would be those of another.
+const SEEDS: u64 = 4;
+/// How long a bad client may live at most before it is killed.
+const LIFE_MS_MAX: u64 = 900;
+/// How long one that trains may take: the machine may be slow, but nothing may hang.
+const TRAINING_MAX: Duration = Duration::from_secs(120);
+/// How long the daemon may take to forget who has gone.
+const SETTLING_MAX: Duration = Duration::from_secs(30);
+/// What each session may hold, so that no flood takes what others need.
+const CONFIG: &str = "memory: 4G\nlimits: {session_memory: 48M, arena: 64M}\n";
+
+fn workers() -> String {
+    std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1".into())
+}
+
+/// Clients that train beside clients that are killed, flood, scribble and lie.
+#[derive(Parser)]
+struct Arguments {
+    /// How long.
+    #[arg(long, default_value_t = 15.0)]
+    seconds: f64,
+    /// Clients that train at a time; there are as many bad ones, and two more.
+    #[arg(long, default_value_t = 2)]
+    clients: usize,
+    /// What the choices follow from; the instants do not.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The daemon's socket; without it a daemon is started for this, with limits for each session.
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    /// Only this attack.
+    #[arg(long)]
+    only: Option<String>,
+    /// Say at the end what happened as JSON.
+    #[arg(long)]
+    json: bool,
+    /// As the other tests' programs take them: the tests to run.
+    filters: Vec<String>,
+    /// As the other tests' programs take it; nothing here is captured.
+    #[arg(long, hide = true)]
+    nocapture: bool,
+}
+
+impl Arguments {
+    fn is_wanted(&self) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| "storm".contains(filter.as_str()))
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let words: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
+    match words[..] {
+        ["train", seed, _, socket] => match training::train(Path::new(socket), seed.parse().unwrap(), false) {
+            Ok(losses) => println!("{losses:x?}"),
+            Err(error) => {
+                println!("error: {error}");
+                return ExitCode::FAILURE;
+            }
+        },
+        ["attack", name, seed, socket] => {
+            let attack = ATTACKS.iter().find(|(known, _)| *known == name).unwrap().1;
+            attack(Path::new(socket), &mut Dice::seeded(seed.parse().unwrap()));
+        }
+        _ => {
+            let arguments = Arguments::parse();
+            return if arguments.is_wanted() { storm(&arguments) } else { ExitCode::SUCCESS };
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What must be the same before and after.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Held {
+    sessions: usize,
+    memory_bytes: u64,
+    descriptors: usize,
+    segments: usize,
+    threads: usize,
+    processes: usize,
+    shared_memory_files: usize,
+}
+
+impl Held {
+    fn by(pid: u32, status: &StatusDocument) -> Held {
+        let listed = |path: String| std::fs::read_dir(path).map_or(0, Iterator::count);
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        Held {
+            sessions: status.sessions.len(),
+            memory_bytes: status.workers.iter().map(|worker| worker.memory_bytes).sum(),
+            descriptors: listed(format!("/proc/{pid}/fd")),
+            segments: maps.lines().filter(|line| line.contains("/memfd:gt-")).count(),
+            threads: listed(format!("/proc/{pid}/task")),
+            processes: children.split_whitespace().count(),
+            shared_memory_files: shared.filter(|file| file.file_name().to_string_lossy().starts_with("gt")).count(),
+        }
+    }
+
+    /// What there is more of than `before`, by name.
+    fn beyond(&self, before: &Held) -> BTreeMap<&'static str, i64> {
+        let more = |now: u64, before: u64| now as i64 - before as i64;
+        BTreeMap::from([
+            ("sessions", more(self.sessions as u64, before.sessions as u64)),
+            ("tensor_bytes", more(self.memory_bytes, before.memory_bytes)),
+            ("descriptors", more(self.descriptors as u64, before.descriptors as u64)),
+            ("segments", more(self.segments as u64, before.segments as u64)),
+            ("threads", more(self.threads as u64, before.threads as u64)),
+            ("processes", more(self.processes as u64, before.processes as u64)),
+            ("shared_memory_files", more(self.shared_memory_files as u64, before.shared_memory_files as u64)),
+        ])
+    }
+}
+
+/// A client in a process of its own.
+struct Process {
+    child: Child,
+    name: String,
+    /// Which network it trains.
+    seed: u64,
+    /// When it is killed, if it has not ended.
+    until: Instant,
+}
+
+impl Process {
+    fn start(words: [&str; 3], socket: &Path, seed: u64, life: Duration) -> Process {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        let child = program.args([words[0], words[1], words[2]]).arg(socket).stdin(Stdio::null());
+        // A bad client that cannot go on panics: that is its business.
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Process { child, name: words[1].into(), seed, until: Instant::now() + life }
+    }
+
+    fn train(socket: &Path, seed: u64) -> Process {
+        let seed = seed % SEEDS;
+        Process::start(["train", &seed.to_string(), ""], socket, seed, TRAINING_MAX)
+    }
+
+    /// True once it has ended; one whose time is over is killed.
+    fn is_over(&mut self, killed: &mut u64) -> bool {
+        if self.child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        if Instant::now() < self.until {
+            return false;
+        }
+        *killed += 1;
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        true
+    }
+
+    fn said(&mut self) -> String {
+        let mut text = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+#[derive(Default)]
+struct Report {
+    trainings_right: u64,
+    trainings_wrong: u64,
+    kills: u64,
+    counts: BTreeMap<String, u64>,
+    attacks: BTreeMap<String, u64>,
+    wrong: Vec<String>,
+}
+
+impl Report {
+    fn trained(&mut self, mut process: Process, expected: &[String]) {
+        let said = process.said();
+        if said == expected[process.seed as usize] {
+            self.trainings_right += 1;
+        } else {
+            self.trainings_wrong += 1;
+            let said = if said.is_empty() { "nothing, and was killed or panicked" } else { said.trim() };
+            self.wrong.push(format!("training {} said: {said}", process.seed));
+        }
+    }
+
+    fn attacked(&mut self, mut process: Process) {
+        *self.attacks.entry(process.name.clone()).or_default() += 1;
+        for line in process.said().lines() {
+            match line.split_once(' ') {
+                Some(("count", what @ "honest_rejected")) => self.wrong.push(what.into()),
+                Some(("count", what)) => *self.counts.entry(what.into()).or_default() += 1,
+                Some(("breach", what)) => self.wrong.push(what.into()),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn storm(arguments: &Arguments) -> ExitCode {
+    let folder = support::Folder::new();
+    let own = arguments.socket.is_none().then(|| {
+        std::fs::write(folder.0.join("gtd.yaml"), CONFIG).unwrap();
+        support::Gtd::start_in(folder, &["--config", "gtd.yaml"], &[])
+    });
+    let socket = arguments.socket.clone().unwrap_or_else(|| own.as_ref().unwrap().folder.socket());
+    let control = gt_protocol::connect(&socket, &Hello::new(Role::Control, None)).unwrap();
+    let pid = control.welcome.daemon_pid;
+    let look = || gt_protocol::ask_status(&control.socket).map(|status| Held::by(pid, &status));
+
+    // Undisturbed.
+    let alone = |seed| {
+        let mut process = Process::train(&socket, seed);
+        support::eventually("a training ends", || process.child.try_wait().unwrap().is_some());
+        process.said()
+    };
+    let expected: Vec<String> = (0..SEEDS).map(alone).collect();
+    assert!(expected.iter().all(|losses| losses.starts_with('[')), "{expected:?}");
+    let mut before = look().unwrap();
+    support::eventually("those sessions have gone", || {
+        before = look().unwrap();
+        arguments.socket.is_some() || before.sessions == 0
+    });
+
+    let mut report = Report::default();
+    let dice = &mut Dice::seeded(arguments.seed);
+    let (mut training, mut attacking): (Vec<Process>, Vec<Process>) = (Vec::new(), Vec::new());
+    let end = Instant::now() + Duration::from_secs_f64(arguments.seconds);
+    let attacks = ATTACKS.iter().filter(|(name, _)| arguments.only.as_ref().is_none_or(|only| only == name));
+    let attacks: Vec<&str> = attacks.map(|(name, _)| *name).collect();
+    let mut next_attack = 0;
+    while Instant::now() < end {
+        while training.len() < arguments.clients {
+            training.push(Process::train(&socket, dice.word()));
+        }
+        while attacking.len() < arguments.clients + 2 {
+            let (name, seed) = (attacks[next_attack % attacks.len()], dice.word().to_string());
+            next_attack += 1;
+            let life = Duration::from_millis(dice.below(LIFE_MS_MAX));
+            attacking.push(Process::start(["attack", name, &seed], &socket, 0, life));
+        }
+        gather(&mut training, &mut attacking, &mut report, &expected);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // Those that train go on to their end while the others do what they can, and are killed.
+    while !training.is_empty() || !attacking.is_empty() {
+        gather(&mut training, &mut attacking, &mut report, &expected);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    report.trained(
+        {
+            let mut process = Process::train(&socket, 0);
+            support::eventually("a last training ends", || process.child.try_wait().unwrap().is_some());
+            process
+        },
+        &expected,
+    );
+
+    let deadline = Instant::now() + SETTLING_MAX;
+    let leaks = loop {
+        match look() {
+            Ok(after) if after == before || Instant::now() > deadline => break Some(after.beyond(&before)),
+            Ok(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => {
+                report.wrong.push(format!("the daemon does not answer: {error}"));
+                break None;
+            }
+        }
+    };
+    for (what, more) in leaks.iter().flatten().filter(|(_, more)| **more != 0) {
+        report.wrong.push(format!("{more} {what} more than before"));
+    }
+    if let Some(mut gtd) = own {
+        drop(control);
+        gtd.signal(nix::sys::signal::Signal::SIGTERM);
+        let status = gtd.wait();
+        if !status.success() {
+            report.wrong.push(format!("the daemon ended with {status}"));
+        }
+        let log = gtd.stderr();
+        report.wrong.extend(log.lines().filter(|l| l.contains("ERROR") || l.contains("panic")).map(str::to_string));
+    }
+    print(&report, leaks.unwrap_or_default(), arguments);
+    if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Takes in what those said that have ended.
+fn gather(training: &mut Vec<Process>, attacking: &mut Vec<Process>, report: &mut Report, expected: &[String]) {
+    let (mut hung, mut kills) = (0, 0);
+    for process in training.extract_if(.., |process| process.is_over(&mut hung)) {
+        report.trained(process, expected);
+    }
+    for process in attacking.extract_if(.., |process| process.is_over(&mut kills)) {
+        report.attacked(process);
+    }
+    report.kills += kills;
+}
+
+fn print(report: &Report, leaks: BTreeMap<&str, i64>, arguments: &Arguments) {
+    let count = |name: &str| report.counts.get(name).copied().unwrap_or(0);
+    let served = report.trainings_right + report.trainings_wrong + report.attacks.values().sum::<u64>();
+    let (rejected, accepted, unfinished) =
+        (count("mutants_rejected"), count("mutants_accepted"), count("mutants_unfinished"));
+    let sent = rejected + accepted + unfinished;
+    if arguments.json {
+        let document = json!({
+            "seed": arguments.seed,
+            "clients_served": served,
+            "trainings": {"right": report.trainings_right, "wrong": report.trainings_wrong},
+            "kills_survived": report.kills,
+            "mutants": {"sent": sent, "rejected": rejected, "accepted_as_valid": accepted, "unfinished": unfinished},
+            "attacks": report.attacks,
+            "counts": report.counts,
+            "leaks": leaks,
+            "wrong": report.wrong,
+        });
+        println!("{document:#}");
+        return;
+    }
+    println!("clients served    {served}");
+    println!("trainings         {} right, {} wrong", report.trainings_right, report.trainings_wrong);
+    println!("kills survived    {}", report.kills);
+    println!("mutants           {sent} sent: {rejected} rejected, {accepted} valid after all, {unfinished} unfinished");
+    println!("attacks           {:?}", report.attacks);
+    println!("counts            {:?}", report.counts);
+    println!("leaks             {leaks:?}");
+    for what in &report.wrong {
+        println!("WRONG             {what}");
+    }
+}

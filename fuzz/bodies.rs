@@ -1,0 +1,159 @@
+//! What reads bytes that somebody else wrote, each as a function of any bytes: it may refuse them, and never panics.
+//!
+//! `cargo fuzz` looks for bytes on which one does (`targets/`), and `cargo test --package gtd --test decoders` tries
+//! some thousands wherever tests run.
+
+use crate::streams::{self, Dice};
+use gt_bridge::frame::{self, Frame};
+use gt_bridge::greeting::{Answer, Greeting};
+use gt_ops::cost::cost;
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::text::Event;
+use gt_ops::wire::{Command, Completion, Encoder, Slot, decode, slots_of};
+use gt_ops::{Meta, Operand, TensorId};
+use gt_protocol::{Address, Hello, Role};
+use gt_shm::Socket;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+pub type Body = fn(&[u8]);
+
+/// All, by the names of their targets.
+pub const BODIES: [(&str, Body); 6] = [
+    ("slots", slots),
+    ("stream", stream),
+    ("messages", messages),
+    ("handshake", handshake),
+    ("config", config),
+    ("frames", frames),
+];
+
+fn slots_in(bytes: &[u8]) -> Vec<Slot> {
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().next_multiple_of(64), 0);
+    frame::slots_in(&padded).collect()
+}
+
+/// Slots of rings in both directions, and of the tape. What is a command is the same one after another trip.
+pub fn slots(bytes: &[u8]) {
+    let slots = slots_in(bytes);
+    for slot in &slots {
+        let completion = Completion::decode(slot);
+        // Words that a newer daemon might write are lost in reading; what was read is not lost again.
+        assert_eq!(Completion::decode(&completion.encode()), completion);
+        let (words, _) = slot.split_first_chunk::<7>().expect("a slot has eight words");
+        if let Some(event) = Event::decode(words) {
+            let _ = event.line(slot[7]).to_string();
+        }
+    }
+    let mut encoder = Encoder::new();
+    let mut again = Encoder::new();
+    commands(&slots, |command| {
+        let sent = encoder.encode(&command).to_vec();
+        let back = decode(&sent).expect("an encoder's slots are a command");
+        // Of slots, as numbers that are not numbers differ from themselves.
+        assert_eq!(again.encode(&back), sent);
+    });
+}
+
+/// The commands that `slots` are, up to the first that is none.
+fn commands(mut slots: &[Slot], mut each: impl FnMut(Command)) {
+    while let Some(header) = slots.first() {
+        let Ok(count) = slots_of(header) else { return };
+        let Some((own, rest)) = slots.split_at_checked(count) else { return };
+        let Ok(command) = decode(own) else { return };
+        each(command);
+        slots = rest;
+    }
+}
+
+/// A stream with a few things wrong in it, through the rules of shapes and dtypes that the daemon applies again.
+pub fn stream(bytes: &[u8]) {
+    let dice = &mut Dice::of(bytes);
+    let slots = streams::mutated(&streams::valid(dice), dice).concat();
+    let mut tensors: HashMap<TensorId, Meta> = HashMap::new();
+    commands(&slots, |command| match command {
+        Command::Allocate { out, meta } => {
+            tensors.insert(out, meta);
+        }
+        Command::Free { ids } => tensors.retain(|id, _| !ids.contains(id)),
+        Command::Op(instruction) => {
+            let metas: Option<Vec<InputMeta>> = instruction
+                .inputs
+                .as_slice()
+                .iter()
+                .map(|operand| match operand {
+                    Operand::Tensor(id) => tensors.get(id).map(|meta| InputMeta::Tensor(*meta)),
+                    Operand::Scalar(scalar) => Some(InputMeta::Scalar(*scalar)),
+                })
+                .collect();
+            let Some(metas) = metas else { return };
+            if let Ok(meta) = infer(instruction.op, &metas, &instruction.attrs) {
+                let _ = cost(instruction.op, metas.iter().filter_map(InputMeta::tensor), &meta);
+                tensors.insert(instruction.out, meta);
+            }
+        }
+        _ => {}
+    });
+}
+
+/// A socket at whose other end somebody has said `bytes`.
+fn said(bytes: &[u8]) -> Option<(Socket, Socket)> {
+    let (ours, theirs) = Socket::pair().expect("a descriptor is free");
+    theirs.send(bytes, &[], Some(Duration::ZERO)).ok()?;
+    Some((ours, theirs))
+}
+
+/// What is said on the control socket, to the daemon and by it, and between it and its workers.
+pub fn messages(bytes: &[u8]) {
+    if let Some((socket, _other)) = said(bytes)
+        && let Ok(message) = gt_protocol::recv_client_message(&socket, Duration::ZERO)
+    {
+        let text = serde_json::to_vec(&message).expect("what was read can be said");
+        let (socket, _other) = said(&text).expect("there is room");
+        let again = gt_protocol::recv_client_message(&socket, Duration::ZERO).expect("what was said can be read");
+        assert_eq!(serde_json::to_vec(&again).expect("as above"), text);
+    }
+    if let Some((socket, _other)) = said(bytes) {
+        let _ = gt_protocol::recv_daemon_message(&socket, Duration::ZERO);
+    }
+    let _ = serde_json::from_slice::<gtd::worker::process::Message>(bytes);
+}
+
+/// The first words, at both ends, by socket and by TCP.
+pub fn handshake(bytes: &[u8]) {
+    if let Some((socket, _other)) = said(bytes)
+        && let Err(error) = gt_protocol::recv_hello(&socket, Duration::ZERO)
+    {
+        let _ = gt_protocol::refusal_for(&error).to_string();
+    }
+    if let Some((socket, _other)) = said(bytes) {
+        let _ = gt_protocol::connect_over(socket, &Hello::new(Role::Client, None));
+    }
+    let _ = serde_json::from_slice::<Greeting>(bytes);
+    let _ = serde_json::from_slice::<Answer>(bytes);
+    let _ = std::str::from_utf8(bytes).map(|text| text.parse::<Address>());
+}
+
+/// The configuration; an error says where it is.
+pub fn config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Err(error) = gt_config::parse(&text, Path::new("gtd.yaml")) {
+        assert!(error.to_string().starts_with("gtd.yaml:"), "{error}");
+    }
+}
+
+/// Frames of TCP; those of slots are sent on as they came.
+pub fn frames(mut bytes: &[u8]) {
+    while let Ok(Some((frame, len))) = frame::decode(bytes) {
+        assert!(len > 0 && len <= bytes.len(), "{len} of {} bytes", bytes.len());
+        if let Frame::Slots(payload) = frame {
+            let slots: Vec<Slot> = frame::slots_in(payload).collect();
+            let mut out = Vec::new();
+            frame::push_slots(&mut out, &slots);
+            assert_eq!(out, bytes[..len]);
+        }
+        bytes = &bytes[len..];
+    }
+}
