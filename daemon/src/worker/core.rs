@@ -42,11 +42,13 @@ impl StreamShared {
         }
     }
 
-    /// Why a tensor is not here. That one was never made is a defect of the dispatcher's.
+    /// Why a tensor is not here. That one was never made is a defect of the dispatcher's, unless its making was cancelled:
+    /// moves are not, as other workers wait for them.
     #[cold]
     fn missing(&self, what: &'static str, instruction: TensorId, op: Option<Op>) -> Failure {
         match self.lost {
             Some(fault) => Failure { fault, instruction, op },
+            None if self.cancelled.load(Relaxed) => Failure { fault: Fault::Internal, instruction, op },
             None => defect(what, instruction, op),
         }
     }
@@ -330,7 +332,7 @@ fn relocated<B: Backend>(
     let workers = relocation.from.workers().with(relocation.to.workers());
     let input = relocation.from.workers().contains(number).then(|| match stream.get(relocation.input) {
         Some(tensor) => tensor.as_ref().map_err(|failure| *failure),
-        None => Err(defect("a move of a tensor that was never made", origin, None)),
+        None => Err(stream.shared.missing("a move of a tensor that was never made", origin, None)),
     });
     let made = match groups.get_mut(&workers) {
         Some(group) => relocate(backend, &mut **group, number, origin, relocation, input),

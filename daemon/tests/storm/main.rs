@@ -20,6 +20,8 @@ mod training;
 
 use attacks::ATTACKS;
 use clap::Parser;
+use gt_ops::placement::{Layout, Wish};
+use gt_ops::{Op, Workers};
 use gt_protocol::{Hello, Role, StatusDocument};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -236,6 +238,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let pid = control.welcome.daemon_pid;
     let look = || gt_protocol::ask_status(&control.socket).map(|status| Held::by(pid, &status));
 
+    form_group(&socket, control.welcome.workers.len());
     // Undisturbed.
     let alone = |seed| {
         let mut process = Process::train(&socket, seed);
@@ -310,6 +313,19 @@ fn storm(arguments: &Arguments) -> ExitCode {
     }
     print(&report, leaks.unwrap_or_default(), arguments);
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Has all workers be a group, which they stay: what it takes is no leak.
+fn form_group(socket: &Path, workers: usize) {
+    let mut client = support::Client::connect(socket);
+    let wish = Wish { workers: Workers::first_of(workers), layout: Layout::Sharded { axis: 0 } };
+    client.send(&gt_ops::wire::Command::DefineSignal { signal: 1, wish });
+    client.send(&gt_ops::wire::Command::Signal { signal: 1 });
+    let ones = client.full(&[64, 64], 1.0);
+    client.send(&gt_ops::wire::Command::DefineSignal { signal: 2, wish: Wish { layout: Layout::Replicated, ..wish } });
+    client.send(&gt_ops::wire::Command::Signal { signal: 2 });
+    let product = client.binary(Op::Matmul, ones, ones);
+    assert_eq!(client.fetch_f32(product, 64 * 64).unwrap(), [64.0; 64 * 64]);
 }
 
 /// Takes in what those said that have ended.
