@@ -42,8 +42,8 @@ impl StreamShared {
         }
     }
 
-    /// Why a tensor is not here. That one was never made is a defect of the dispatcher's, unless its making was cancelled:
-    /// moves are not, as other workers wait for them.
+    /// Why a tensor is not here. That one was never made is a defect of the dispatcher's, unless its making was
+    /// cancelled: moves are not, as other workers wait for them.
     #[cold]
     fn missing(&self, what: &'static str, instruction: TensorId, op: Option<Op>) -> Failure {
         match self.lost {

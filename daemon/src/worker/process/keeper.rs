@@ -1,7 +1,7 @@
 //! The thread that starts a worker's process, waits for its end, and starts it again.
 //!
-//! A process that somebody has stopped holds up whoever waits for it, in a group for ever: unless it goes on soon, it is
-//! ended like one that failed.
+//! A process that somebody has stopped holds up whoever waits for it, in a group for ever: unless it goes on soon, it
+//! is ended like one that failed.
 //!
 //! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
 //! lives as long as the link: a process asks the system to end it together with the thread that started it.
@@ -36,8 +36,8 @@ const LOSSES_MAX: u32 = 6;
 /// it is tried again only after so long.
 const DOWN_FOR: Duration = Duration::from_secs(30);
 
-/// A process that is stopped is looked at so often, and ended after so many looks. What counts is looks: when the daemon
-/// was stopped with it, it has time to go on.
+/// A process that is stopped is looked at so often, and ended after so many looks. What counts is looks: when the
+/// daemon was stopped with it, it has time to go on.
 const STOPPED_LOOK: Duration = Duration::from_secs(1);
 const STOPPED_LOOKS_MAX: u32 = 5;
 
