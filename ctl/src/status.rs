@@ -117,6 +117,7 @@ fn state(worker: &WorkerInfo) -> String {
         WorkerState::Running => "running",
         WorkerState::Starting => "starting",
         WorkerState::Down => "down, will be tried again",
+        WorkerState::Left => "left",
         WorkerState::Other => "unknown",
     }
     .to_string();

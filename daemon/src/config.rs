@@ -3,6 +3,7 @@
 use crate::journal;
 use clap::{Parser, Subcommand};
 use gt_config::{Bytes, Level, Settings, WorkerKind, Workers, listen_address};
+use gt_protocol::Address;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -81,15 +82,23 @@ pub struct Config {
 /// What the program can be besides a daemon.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Role {
-    /// A worker of a daemon, which starts it.
-    #[command(hide = true)]
+    /// One more worker of a daemon that runs, until Ctrl-C.
     Worker {
-        /// The connected socket of its daemon.
-        #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
-        fd: i32,
+        /// The daemon, as in unix:/run/gt/gtd.sock or localhost:12345 [default: the one that clients find].
+        #[arg(long, value_name = "ADDRESS", conflicts_with = "fd")]
+        connect: Option<Address>,
+        /// Threads that compute [default: one a core].
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "fd")]
+        threads: Option<u32>,
+        /// Bytes that its tensors may take, as in 512M or 8G [default: three quarters of the machine's].
+        #[arg(long, value_name = "BYTES", conflicts_with = "fd")]
+        memory: Option<Bytes>,
+        /// The connected socket of the daemon that started it.
+        #[arg(long, hide = true, requires = "name", value_parser = clap::value_parser!(i32).range(0..))]
+        fd: Option<i32>,
         /// What it is called, for those who list processes.
-        #[arg(long)]
-        name: String,
+        #[arg(long, hide = true, requires = "fd")]
+        name: Option<String>,
     },
     /// Prints the manual page.
     #[command(hide = true)]

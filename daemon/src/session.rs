@@ -5,7 +5,7 @@
 
 use crate::fair::{Pace, QUANTUM_NS, Standing};
 use crate::modifiers::signals::Signals;
-use crate::modifiers::{MODIFIER_IDS, Pipeline};
+use crate::modifiers::{MODIFIER_IDS, Pipeline, Present};
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
 use crate::worker::groups::Groups;
@@ -135,6 +135,8 @@ pub struct Context<'a> {
     pub tape: &'a mut Tape,
     /// Room for the shapes of operands.
     pub metas: &'a mut Vec<InputMeta>,
+    /// How many workers there are.
+    pub workers: usize,
     /// Expected time of what workers may have queued, nanoseconds.
     pub queued_ns_max: u64,
 }
@@ -168,6 +170,8 @@ impl Pending {
 /// One client's session.
 pub struct Session {
     stream: Stream,
+    /// Those that it computes on, since it began; some may have left.
+    workers: Workers,
     /// Where its tensors are unless something says otherwise.
     worker: u16,
     port: DaemonPort,
@@ -214,9 +218,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on the workers behind `links`, at home at `worker`.
+    /// A session on `workers`, which are behind `links`, at home at one of them.
+    #[expect(clippy::too_many_arguments, reason = "all that the dispatcher knows of a session when it begins")]
     pub fn new(
         stream: Stream,
+        workers: Workers,
         worker: u16,
         port: DaemonPort,
         allowed: Allowance,
@@ -224,11 +230,12 @@ impl Session {
         standing: Standing,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
-        for link in links {
-            link.open(stream, &account);
+        for worker in workers.iter() {
+            links[worker].open(stream, &account);
         }
         Session {
             stream,
+            workers,
             worker,
             port,
             pending: Pending::new(),
@@ -262,6 +269,16 @@ impl Session {
     /// Its stream at the worker.
     pub fn stream(&self) -> Stream {
         self.stream
+    }
+
+    /// Those that it computes on, since it began; some may have left.
+    pub fn workers(&self) -> Workers {
+        self.workers
+    }
+
+    /// What it has of the workers that are there.
+    pub fn present(&self, there: Workers) -> Present {
+        Present { workers: self.workers.and(there), of_several: self.workers.len() > 1 }
     }
 
     /// The number of the worker where it is at home.
@@ -443,7 +460,7 @@ impl Session {
             }
             Command::DefineSignal { signal, wish } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::DefineSignal, wire_bytes, [signal.into(), 0, 0]);
-                self.signals.define(signal, wish);
+                self.signals.define(signal, wish.among(self.workers));
                 Ok(())
             }
             Command::Relocate(_) => Err(Violation::Relocation),
@@ -668,7 +685,7 @@ impl Session {
         for worker in step.workers.iter() {
             let Some(link) = cx.links.get_mut(worker) else { continue };
             match link.submit(step) {
-                Outcome::Queued => self.was_queued(step, cx.links.len()),
+                Outcome::Queued => self.was_queued(step, cx.workers),
                 Outcome::Done(result) => {
                     self.bill.done_ns += step.cost_ns;
                     if step.cost_ns >= TICK_COST_NS {
@@ -701,7 +718,7 @@ impl Session {
                     self.finished(&report, worker as u16, cx.tape)?;
                 }
             } else {
-                let workers = cx.links.len();
+                let workers = cx.workers;
                 group.iter().for_each(|step| self.was_queued(step, workers));
             }
         }
@@ -715,7 +732,7 @@ impl Session {
     fn sent(&mut self, step: &mut Step, cx: &mut Context<'_>) {
         step.expected_ns = self.pace.expect(step.cost_ns);
         // A session's share is one of all workers.
-        self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.links.len() as i64;
+        self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.workers as i64;
         let subject = subject(&step.command);
         // A free is on the tape already, once for each tensor.
         if subject != Subject::Free {

@@ -5,17 +5,17 @@ use crate::dispatcher::{Dispatcher, Parts};
 use crate::journal::{self, Volume};
 use crate::listen;
 use crate::log::InstructionLog;
-use crate::modifiers::{self, Costs};
+use crate::modifiers;
 use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
+use crate::worker::process::registering::{self, Offer};
 use crate::worker::process::{self, ProcessLink};
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use crate::worker::{WorkerLink, reachable_memory};
 use clap::{CommandFactory, Parser};
 use gt_config::{Settings, WorkerKind};
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_ops::Workers;
 use gt_protocol::{Address, WorkerInfo};
 use gt_shm::Socket;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -27,7 +27,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
 /// What a thread of the processor is estimated to do: gigaflops,
 const CPU_GFLOPS_PER_THREAD: f64 = 40.0;
@@ -36,10 +35,6 @@ const CPU_GBYTES_PER_S: f64 = 16.0;
 
 /// The program that runs, even where its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-
-/// Bytes that are copied to see how fast the machine does, and how often: a few milliseconds.
-const COPIED_BYTES: usize = 8 << 20;
-const COPIES: usize = 3;
 
 /// How the program ends if its configuration is wrong: `EX_CONFIG`, after which systemd does not try again.
 const EXIT_CONFIG: u8 = 78;
@@ -59,7 +54,13 @@ pub fn main() -> ExitCode {
         None => arguments.log.or_else(journal::level_of_environment),
     });
     let (who, result) = match &arguments.role {
-        Some(Role::Worker { fd, name }) => (format!("gtd: worker {name}"), work(*fd)),
+        Some(Role::Worker { fd: Some(fd), name, .. }) => {
+            (format!("gtd: worker {}", name.as_deref().unwrap_or_default()), work(*fd))
+        }
+        Some(Role::Worker { connect, threads, memory, .. }) => {
+            let offer = Offer { threads: *threads, memory_bytes_limit: memory.map(|bytes| bytes.0) };
+            ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
+        }
         Some(role @ (Role::Manual | Role::Completions { .. })) => ("gtd".into(), describe(role).map_err(Into::into)),
         None => ("gtd".into(), run(arguments, file, volume)),
     };
@@ -135,13 +136,17 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         (None, None) => (None, None),
     };
     let links = start_workers(config)?;
-    let pipeline = modifiers::standard(Workers::first_of(links.len()), costs(config));
+    if links.len() > 1 {
+        // Not while sessions wait.
+        modifiers::machine_bytes_per_ns();
+    }
+    let pipelines = modifiers::standard(config.shard_bytes_min());
     let dispatcher = Dispatcher::new(Parts {
         listener,
         client,
         signals,
         links,
-        pipeline,
+        pipelines,
         tape,
         log,
         limits: file.as_ref().map(reload::limits).unwrap_or_default(),
@@ -274,27 +279,6 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn costs(config: &Config) -> Costs {
-    let several = config.workers().len() > 1;
-    Costs {
-        shard_bytes_min: config.shard_bytes_min(),
-        link_bytes_per_ns: if several { measured_bytes_per_ns() } else { f64::INFINITY },
-    }
-}
-
-/// How fast this machine copies what is not in its caches, which is what moves between workers cost at least.
-fn measured_bytes_per_ns() -> f64 {
-    let from = vec![1u8; COPIED_BYTES];
-    let mut to = vec![0u8; COPIED_BYTES];
-    let copies = (0..COPIES).map(|_| {
-        let start = Instant::now();
-        to.copy_from_slice(std::hint::black_box(&from));
-        std::hint::black_box(&to);
-        start.elapsed().as_nanos() as f64
-    });
-    COPIED_BYTES as f64 / copies.fold(f64::INFINITY, f64::min).max(1.0)
-}
-
 /// What tensors leave of the machine's memory is for arenas, so that the two together always fit; where tensors may
 /// take all of it, an eighth.
 fn arena_bytes_max(config: &Config) -> u64 {
@@ -303,13 +287,18 @@ fn arena_bytes_max(config: &Config) -> u64 {
     machine.saturating_sub(tensors).max(machine / 8)
 }
 
+/// What so many threads are estimated to do: gigaflops and gigabytes a second.
+pub fn cpu_rates(threads: u32) -> (f64, f64) {
+    (CPU_GFLOPS_PER_THREAD * threads as f64, CPU_GBYTES_PER_S)
+}
+
 fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
     let defaults = CpuOptions::default();
     let kinds = config.workers();
     let threads = (config.threads.map_or(defaults.threads, |threads| threads as usize) / kinds.len()).max(1);
     let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / kinds.len();
     let inline_ns_max = if kinds.len() == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
-    let rates = (CPU_GFLOPS_PER_THREAD * threads as f64, CPU_GBYTES_PER_S);
+    let rates = cpu_rates(threads as u32);
     let among_processes = kinds.contains(&WorkerKind::ProcCpu);
     let mut links: Vec<Box<dyn WorkerLink>> = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {

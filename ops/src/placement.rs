@@ -70,6 +70,12 @@ impl Workers {
     pub fn rank_of(self, worker: usize) -> Option<usize> {
         self.contains(worker).then(|| (self.0 & ((1 << worker) - 1)).count_ones() as usize)
     }
+    /// Those of `all` whose ranks there these numbers are.
+    #[must_use]
+    pub fn among(self, all: Workers) -> Workers {
+        let named = all.iter().enumerate().filter(|(rank, _)| self.contains(*rank));
+        named.fold(Workers::NONE, |found, (_, worker)| found.with(Workers::one(worker)))
+    }
     /// All, by rising number.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
@@ -265,6 +271,15 @@ pub enum Layout {
 }
 
 impl Wish {
+    /// The same of a session on `all`, which knows them by their ranks: a program counts its workers from 0.
+    #[must_use]
+    pub fn among(self, all: Workers) -> Wish {
+        let workers = self.workers.among(all);
+        // Nothing is asked of workers that are not there.
+        let layout = if workers.is_empty() && !self.workers.is_empty() { Layout::Any } else { self.layout };
+        Wish { workers, layout }
+    }
+
     /// Where it asks a tensor of `shape` to be, if anywhere, of a session on `all`.
     pub fn placement(&self, shape: &Shape, all: Workers) -> Option<Placement> {
         let workers = if self.workers.is_empty() { all } else { self.workers.and(all) };
@@ -290,6 +305,17 @@ mod tests {
 
     fn meta(dims: &[usize]) -> Meta {
         Meta::new(Shape::new(dims).unwrap(), DType::F32)
+    }
+
+    #[test]
+    fn a_wish_counts_the_workers_of_its_session() {
+        let all = Workers::from_bits(0b1101);
+        let wish = |bits| Wish { workers: Workers::from_bits(bits), layout: Layout::Replicated };
+        assert_eq!(wish(0b011).among(all), wish(0b0101));
+        assert_eq!(wish(0b110).among(all), wish(0b1100));
+        assert_eq!(wish(0).among(all), wish(0));
+        assert_eq!(wish(0b1000).among(all), Wish { layout: Layout::Any, ..wish(0) });
+        assert_eq!(wish(0b11).among(Workers::first_of(2)), wish(0b11));
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub use link::{
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, Hello, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,
-    SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerMemory, WorkerState,
-    WorkerTraffic,
+    SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerMemory, WorkerOffer,
+    WorkerState, WorkerTraffic,
 };
 
 /// The version of this protocol, of the rings and of the instructions that travel in them. Both

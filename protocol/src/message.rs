@@ -152,6 +152,8 @@ pub enum Role {
     Observer,
     /// Asks and commands, as `gtctl` does.
     Control,
+    /// Computes for the daemon. After the welcome, the connection is the worker's.
+    Worker,
 }
 
 /// Who connects.
@@ -169,6 +171,20 @@ pub struct Hello {
     /// For whom, if not for the process that says it. Only the daemon's own process is believed.
     #[serde(default)]
     pub on_behalf: Option<OnBehalf>,
+    /// What a [`Role::Worker`] has.
+    #[serde(default)]
+    pub offer: Option<WorkerOffer>,
+}
+
+/// What a worker that registers has to offer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerOffer {
+    /// Its process, as it sees itself.
+    pub pid: u32,
+    /// Threads that compute.
+    pub threads: u32,
+    /// Bytes that its tensors may take.
+    pub memory_bytes_limit: u64,
 }
 
 /// A client that the daemon speaks for itself: one that came by TCP.
@@ -191,6 +207,7 @@ impl Hello {
             name,
             role,
             on_behalf: None,
+            offer: None,
         }
     }
 }
@@ -236,6 +253,8 @@ pub enum WorkerState {
     Starting,
     /// It ended too often, and will be tried again later; until then what it is sent fails.
     Down,
+    /// It had registered itself, and has ended: what it held is lost.
+    Left,
     /// A state that this version does not know.
     #[serde(other)]
     Other,

@@ -32,7 +32,7 @@ fn not_permitted(text: String) -> Refused {
 
 impl Dispatcher {
     /// Whether a connection may command what concerns others: root, the daemon's own user, and the group for it.
-    fn is_administrator(&self, connection: &Connection) -> bool {
+    pub(super) fn is_administrator(&self, connection: &Connection) -> bool {
         let PeerCredentials { uid, gid, .. } = connection.peer;
         let in_group = |group| gid == group || connection.socket.peer_groups().is_ok_and(|all| all.contains(&group));
         uid == 0 || uid == rustix::process::getuid().as_raw() || self.administrators.is_some_and(in_group)

@@ -128,11 +128,14 @@ impl Dispatcher {
             self.answer(place, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(place, "the daemon is ending");
         }
-        if self.draining && hello.role == Role::Client {
+        if self.draining && matches!(hello.role, Role::Client | Role::Worker) {
             let text = "the daemon takes no more sessions and ends when the last has gone: wait, or ask an administrator \
                         to undo it with gtctl drain --undo";
             self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Draining, text)), &[]);
             return self.disconnect(place, "the daemon takes no more sessions");
+        }
+        if hello.role == Role::Worker {
+            return self.register(place, hello);
         }
         if let Some(refused) = self.limit_reached(place, hello.role) {
             if let Some(Some(Connection { peer, .. })) = self.connections.get(place) {
@@ -150,13 +153,7 @@ impl Dispatcher {
             self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
             return self.disconnect(place, "there are no descriptors left");
         }
-        let mut welcome = Welcome {
-            protocol_version: PROTOCOL_VERSION,
-            daemon_version: env!("CARGO_PKG_VERSION").into(),
-            daemon_pid: std::process::id(),
-            session: None,
-            workers: self.links.iter_mut().map(|link| link.info()).collect(),
-        };
+        let mut welcome = self.welcoming();
         if hello.role != Role::Client {
             return self.answer(place, &DaemonMessage::Welcome(welcome), &[]);
         }
@@ -185,7 +182,7 @@ impl Dispatcher {
         let stream = Stream { session: serial, place: place as u32 };
         let standing = self.shares.open(uid, allowed.weight);
         let account = self.account(serial, uid, &allowed);
-        let mut session = Session::new(stream, worker, port, allowed, account, standing, &mut self.links);
+        let mut session = Session::new(stream, self.present, worker, port, allowed, account, standing, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
             let (uid, pid) = (connection.peer.uid, connection.peer.pid);
@@ -196,6 +193,18 @@ impl Dispatcher {
         self.tape_connection(serial, EventKind::Connect);
         self.hot.push(place);
         self.answer(place, &DaemonMessage::Welcome(welcome), &fds.as_array());
+    }
+
+    /// What is said to whoever may come in.
+    pub(super) fn welcoming(&mut self) -> Welcome {
+        let present = self.present;
+        Welcome {
+            protocol_version: PROTOCOL_VERSION,
+            daemon_version: env!("CARGO_PKG_VERSION").into(),
+            daemon_pid: std::process::id(),
+            session: None,
+            workers: present.iter().map(|worker| self.links[worker].info()).collect(),
+        }
     }
 
     /// The refusal of one more connection for `role`, if there are as many as may be.
@@ -229,7 +238,8 @@ impl Dispatcher {
     }
 
     fn least_used_worker(&self) -> u16 {
-        let mut sessions = vec![0u32; self.links.len()];
+        // Not one that may leave: a session is at home for as long as it lasts.
+        let mut sessions = vec![0u32; self.own_workers];
         for session in self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref()) {
             sessions[session.worker() as usize] += 1;
         }
@@ -282,8 +292,11 @@ impl Dispatcher {
                 let names = names(&mut self.links);
                 let answer = match &connection.session {
                     Some(session) => {
-                        let of = |(worker, name)| WorkerTraffic { name, collectives: session.traffic(worker) };
-                        DaemonMessage::Traffic { workers: names.into_iter().enumerate().map(of).collect() }
+                        let of = |worker: usize| {
+                            let name = names.get(worker).cloned().unwrap_or_default();
+                            WorkerTraffic { name, collectives: session.traffic(worker) }
+                        };
+                        DaemonMessage::Traffic { workers: session.workers().iter().map(of).collect() }
                     }
                     None => DaemonMessage::Refused(no_session()),
                 };

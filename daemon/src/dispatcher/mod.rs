@@ -3,19 +3,20 @@
 //! Sessions whose rings were used lately are *hot*: the dispatcher looks at them in turn. The others are *cold*: their
 //! doorbells wake it. It spins only for moments, and sleeps in `epoll` when no hot ring has work.
 //!
-//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, in `doors` who comes and goes, and in
-//! `admin` what is commanded of sessions and users.
+//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, in `doors` who comes and goes, in `workers`
+//! which workers there are, and in `admin` what is commanded of sessions and users.
 
 mod admin;
 mod doors;
 mod turns;
+mod workers;
 
 use crate::connection::Connection;
 use crate::fair::Shares;
 use crate::janitor::Janitor;
 use crate::limits::{LimitsTable, Rules};
 use crate::log::InstructionLog;
-use crate::modifiers::Pipeline;
+use crate::modifiers::Pipelines;
 use crate::reload::Reload;
 use crate::session::Session;
 use crate::spin::Spin;
@@ -23,6 +24,7 @@ use crate::systemd::Notifier;
 use crate::tape::Tape;
 use crate::worker::groups::Groups;
 use crate::worker::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX, WorkerLink};
+use gt_ops::Workers;
 use gt_ops::infer::InputMeta;
 use gt_shm::{SessionState, Socket};
 use nix::sys::signalfd::SignalFd;
@@ -102,7 +104,7 @@ pub struct Parts {
     /// The workers.
     pub links: Vec<Box<dyn WorkerLink>>,
     /// What rewrites the stream.
-    pub pipeline: Pipeline,
+    pub pipelines: Pipelines,
     /// The tape.
     pub tape: Tape,
     /// Its reader, if there is one.
@@ -126,8 +128,12 @@ pub struct Dispatcher {
     spare: Option<OwnedFd>,
     signals: SignalFd,
     links: Vec<Box<dyn WorkerLink>>,
+    /// So many of them were there from the beginning, and stay.
+    own_workers: usize,
+    /// Those that are there: what sessions that begin compute on.
+    present: Workers,
     groups: Groups,
-    pipeline: Pipeline,
+    pipelines: Pipelines,
     tape: Tape,
     log: Option<InstructionLog>,
     janitor: Janitor,
@@ -171,7 +177,7 @@ impl Dispatcher {
     /// # Errors
     /// If the kernel refuses a descriptor.
     pub fn new(parts: Parts) -> std::io::Result<Dispatcher> {
-        let Parts { listener, client, signals, links, pipeline, tape, log, limits, arena_bytes_max, reload, notifier } =
+        let Parts { listener, client, signals, links, pipelines, tape, log, limits, arena_bytes_max, reload, notifier } =
             parts;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut dispatcher = Dispatcher {
@@ -180,9 +186,11 @@ impl Dispatcher {
             listening_paused: false,
             spare: None,
             signals,
+            own_workers: links.len(),
+            present: Workers::first_of(links.len()),
             links,
             groups: Groups::default(),
-            pipeline,
+            pipelines,
             tape,
             log,
             janitor: Janitor::start()?,

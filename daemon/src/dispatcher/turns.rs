@@ -15,8 +15,8 @@ impl Dispatcher {
         if self.links.len() > 1 {
             self.groups.look_after(&mut self.links);
         }
-        let workers = self.links.len();
-        for index in 0..workers {
+        let workers = self.present.len();
+        for index in 0..self.links.len() {
             if !self.links[index].is_busy() {
                 continue;
             }
@@ -35,6 +35,9 @@ impl Dispatcher {
                     self.violated(place, &violation);
                 }
             }
+        }
+        if self.links.len() > self.own_workers {
+            self.count_workers();
         }
         any
     }
@@ -56,12 +59,14 @@ impl Dispatcher {
             let Some(place) = self.next_turn() else { break };
             let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(place) else { break };
             self.shares.serve(&session.standing);
+            let present = session.present(self.present);
             let mut context = Context {
                 links: &mut self.links,
                 groups: &mut self.groups,
-                pipeline: &mut self.pipeline,
+                pipeline: self.pipelines.of(present),
                 tape: &mut self.tape,
                 metas: &mut self.metas,
+                workers: self.present.len(),
                 queued_ns_max: self.queued_ns_max,
             };
             let visited = session.visit(&mut context);

@@ -60,6 +60,8 @@ pub struct Families(Vec<Family>);
 /// How busy workers are with what is computed whole on one of them.
 #[derive(Debug)]
 pub struct Loads {
+    workers: Workers,
+    /// By number.
     recent_ns: Vec<u64>,
     since_ns: u64,
     halvings: u64,
@@ -68,7 +70,8 @@ pub struct Loads {
 impl Loads {
     /// Of `workers` that have done nothing.
     pub fn new(workers: Workers) -> Loads {
-        Loads { recent_ns: vec![0; workers.iter().last().map_or(0, |last| last + 1)], since_ns: 0, halvings: 0 }
+        let numbers = workers.iter().last().map_or(0, |last| last + 1);
+        Loads { workers, recent_ns: vec![0; numbers], since_ns: 0, halvings: 0 }
     }
 
     fn add(&mut self, worker: usize, cost_ns: u64) {
@@ -167,7 +170,7 @@ impl Families {
     /// answer.
     pub fn works(&mut self, family: u32, work: Work, bytes_per_ns: f64, loads: &mut Loads) -> Option<usize> {
         let family = &mut self.0[family as usize];
-        let home = family.home?;
+        let home = family.home.filter(|home| loads.workers.contains(*home))?;
         family.recent_ns >>= (loads.halvings - family.halvings).min(63);
         family.halvings = loads.halvings;
         let way_ns = MOVE_NS * (family.sources + work.operands) as f64
@@ -175,8 +178,8 @@ impl Families {
         let mut at = home;
         if family.work_ns as f64 >= MOVE_PAYS * way_ns {
             let busy_ns = loads.recent_ns[home];
-            let (least_ns, idle) =
-                loads.recent_ns.iter().zip(0..).min().map_or((0, home), |(ns, worker)| (*ns, worker));
+            let loaded = loads.workers.iter().map(|worker| (loads.recent_ns[worker], worker));
+            let (least_ns, idle) = loaded.min().unwrap_or((0, home));
             // The busier of the two then.
             let after_ns = (least_ns + family.recent_ns).max(busy_ns.saturating_sub(family.recent_ns));
             if after_ns <= busy_ns / 10 * 9 {
@@ -321,6 +324,18 @@ mod tests {
         let settled = (0..400).map(|_| round()).last().unwrap();
         assert_eq!(settled.iter().filter(|place| **place == Some(1)).count(), 2);
         assert!((0..400).all(|_| round() == settled));
+    }
+
+    #[test]
+    fn a_family_moves_to_workers_of_the_session_alone() {
+        let (mut families, mut loads) = (Families::default(), Loads::new(Workers::from_bits(0b101)));
+        let all: Vec<u32> = (0..2).map(|_| families.begin(Some(0))).collect();
+        let round = |_| all.iter().map(|family| step(&mut families, *family, &mut loads)).collect::<Vec<_>>();
+        let mut settled = (0..400).map(round).last().unwrap();
+        settled.sort();
+        assert_eq!(settled, [Some(0), Some(2)]);
+        let left = families.begin(Some(1));
+        assert_eq!(step(&mut families, left, &mut loads), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod transfers;
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::worker::Step;
 use gt_ops::{Meta, TensorId, Workers};
-pub use sharding::{Costs, Sharding};
+pub use sharding::{Costs, Sharding, machine_bytes_per_ns};
 
 /// What a modifier has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,11 +76,59 @@ pub struct Pipeline {
     next_id: TensorId,
 }
 
-/// The modifiers of this version, for a daemon with `workers`. One worker needs none.
-pub fn standard(workers: Workers, costs: Costs) -> Pipeline {
-    let modifiers: Vec<Box<dyn StreamModifier>> =
-        if workers.len() > 1 { vec![Box::new(Sharding::new(workers, costs))] } else { Vec::new() };
-    Pipeline::new(modifiers)
+/// The modifiers of this version. Whoever has one worker from the beginning needs none.
+pub fn standard(shard_bytes_min: Option<u64>) -> Pipelines {
+    Pipelines::new(move |Present { workers, of_several }| {
+        let costs = || Costs { shard_bytes_min, link_bytes_per_ns: machine_bytes_per_ns() };
+        if of_several { vec![Box::new(Sharding::new(workers, costs()))] } else { Vec::new() }
+    })
+}
+
+/// What a session has of workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// Those that are still there.
+    pub workers: Workers,
+    /// Whether it had more than one when it began.
+    pub of_several: bool,
+}
+
+/// What makes the modifiers of sessions that have the same workers.
+type Make = Box<dyn FnMut(Present) -> Vec<Box<dyn StreamModifier>> + Send>;
+
+/// The pipelines of all sessions: those that have the same workers share one.
+pub struct Pipelines {
+    make: Make,
+    made: Vec<(Present, Pipeline)>,
+    /// So many were made.
+    count: u64,
+}
+
+/// So many ids has each pipeline: a session that gets another when a worker leaves meets no id twice.
+const IDS_EACH: TensorId = 1 << 40;
+
+impl Pipelines {
+    /// Pipelines whose modifiers `make` makes, the first one first.
+    pub fn new(make: impl FnMut(Present) -> Vec<Box<dyn StreamModifier>> + Send + 'static) -> Pipelines {
+        Pipelines { make: Box::new(make), made: Vec::new(), count: 0 }
+    }
+
+    /// The one of sessions that have these workers.
+    pub fn of(&mut self, present: Present) -> &mut Pipeline {
+        let at = self.made.iter().position(|(of, _)| *of == present).unwrap_or_else(|| {
+            let mut pipeline = Pipeline::new((self.make)(present));
+            pipeline.next_id += self.count * IDS_EACH;
+            self.count += 1;
+            self.made.push((present, pipeline));
+            self.made.len() - 1
+        });
+        &mut self.made[at].1
+    }
+
+    /// Forgets those of which `used` says that no session has such workers.
+    pub fn retain(&mut self, used: impl Fn(Present) -> bool) {
+        self.made.retain(|(present, _)| used(*present));
+    }
 }
 
 impl Pipeline {

@@ -16,6 +16,8 @@ use gt_ops::placement::{Join, stretch};
 use gt_ops::propagate::{Gives, Need, Split, localize, share, splits};
 use gt_ops::wire::Command;
 use gt_ops::{Attrs, Class, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
+use std::sync::OnceLock;
+use std::time::Instant;
 
 /// An instruction on one worker's tensors is divided only if it is estimated to take longer, nanoseconds.
 const DIVIDE_NS_MIN: u64 = 200_000;
@@ -32,6 +34,27 @@ pub struct Costs {
     pub shard_bytes_min: Option<u64>,
     /// What goes from one worker to another, bytes a nanosecond.
     pub link_bytes_per_ns: f64,
+}
+
+/// Bytes that are copied to see how fast the machine does, and how often: a few milliseconds.
+const COPIED_BYTES: usize = 8 << 20;
+const COPIES: usize = 3;
+
+/// How fast this machine copies what is not in its caches, which is what moves between workers cost at least. Measured
+/// at the first call.
+pub fn machine_bytes_per_ns() -> f64 {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    *MEASURED.get_or_init(|| {
+        let from = vec![1u8; COPIED_BYTES];
+        let mut to = vec![0u8; COPIED_BYTES];
+        let copies = (0..COPIES).map(|_| {
+            let start = Instant::now();
+            to.copy_from_slice(std::hint::black_box(&from));
+            std::hint::black_box(&to);
+            start.elapsed().as_nanos() as f64
+        });
+        COPIED_BYTES as f64 / copies.fold(f64::INFINITY, f64::min).max(1.0)
+    })
 }
 
 /// The modifier.

@@ -1,6 +1,6 @@
 //! What a worker does: executes steps on its backend and keeps their results, or why they failed.
 
-use super::relocate::relocate;
+use super::relocate::{lost, relocate};
 use crate::table::WorkerTensor;
 use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input};
 use gt_collectives::Communicator;
@@ -113,22 +113,31 @@ pub struct Core<B: Backend> {
     backend: B,
     streams: Vec<Option<Tensors<B::Tensor>>>,
     /// The groups in which this worker moves tensors, and its number.
-    groups: HashMap<Workers, Box<dyn Communicator>>,
+    groups: Groups,
     number: usize,
 }
 
 impl<B: Backend> Core<B> {
     /// A worker without sessions, which others know by `number`.
     pub fn new(backend: B, number: usize) -> Core<B> {
-        Core { backend, streams: Vec::new(), groups: HashMap::new(), number }
+        Core { backend, streams: Vec::new(), groups: Groups::default(), number }
     }
 
     /// Takes its place among `workers`; without one, leaves them.
     pub fn join(&mut self, workers: Workers, place: Option<Box<dyn Communicator>>) {
         match place {
-            Some(place) => self.groups.insert(workers, place),
-            None => self.groups.remove(&workers),
+            Some(place) => {
+                self.groups.gone = self.groups.gone.without(workers);
+                self.groups.joined.insert(workers, place)
+            }
+            None => self.groups.joined.remove(&workers),
         };
+    }
+
+    /// Leaves the group of `workers`, of whom those of `gone` will never be in one again.
+    pub fn leave(&mut self, workers: Workers, gone: Workers) {
+        self.groups.joined.remove(&workers);
+        self.groups.gone = self.groups.gone.with(gone);
     }
 
     /// The device.
@@ -321,9 +330,17 @@ fn repeats(instruction: &Instruction) -> bool {
     })
 }
 
+/// The groups in which a worker moves tensors.
+#[derive(Default)]
+struct Groups {
+    joined: HashMap<Workers, Box<dyn Communicator>>,
+    /// Who has left for good.
+    gone: Workers,
+}
+
 fn relocated<B: Backend>(
     backend: &mut B,
-    groups: &mut HashMap<Workers, Box<dyn Communicator>>,
+    groups: &mut Groups,
     number: usize,
     stream: &mut Tensors<B::Tensor>,
     origin: TensorId,
@@ -334,9 +351,10 @@ fn relocated<B: Backend>(
         Some(tensor) => tensor.as_ref().map_err(|failure| *failure),
         None => Err(stream.shared.missing("a move of a tensor that was never made", origin, None)),
     });
-    let made = match groups.get_mut(&workers) {
-        Some(group) => relocate(backend, &mut **group, number, origin, relocation, input),
-        None => Err(defect("a move among workers that are no group", origin, None)),
+    let made = match (groups.joined.get_mut(&workers), workers.and(groups.gone).first()) {
+        (Some(group), _) => relocate(backend, &mut **group, number, origin, relocation, input),
+        (None, Some(gone)) => Err(Failure { fault: lost(gone), instruction: origin, op: None }),
+        (None, None) => Err(defect("a move among workers that are no group", origin, None)),
     };
     let result = made.as_ref().map(drop).map_err(|failure| *failure);
     match made {

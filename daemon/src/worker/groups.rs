@@ -1,6 +1,6 @@
 //! Groups of workers that move tensors among themselves.
 
-use super::{Place, WorkerLink};
+use super::{Place, Presence, WorkerLink};
 use gt_collectives::CollectiveError;
 use gt_collectives::local::{LocalGroup, LocalOptions};
 use gt_ops::Workers;
@@ -32,14 +32,20 @@ impl Groups {
         if self.formed.iter().any(|group| group.workers == workers) {
             return;
         }
+        let gone = workers.iter().filter(|worker| links[*worker].presence() == Presence::Gone);
+        let gone = gone.fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
+        if !gone.is_empty() {
+            // They say whom they miss: what was to be moved is poisoned.
+            return workers.iter().for_each(|worker| links[worker].leave(workers, gone));
+        }
         if self.formed.len() == GROUPS_MAX {
             let oldest = self.formed.remove(0).workers;
-            oldest.iter().for_each(|worker| links[worker].join(oldest, None));
+            oldest.iter().for_each(|worker| links[worker].leave(oldest, Workers::NONE));
         }
         match places(workers, links) {
             Ok((places, shared)) => {
                 for (worker, place) in workers.iter().zip(places) {
-                    links[worker].join(workers, Some(place));
+                    links[worker].join(workers, place);
                 }
                 self.formed.push(Formed { workers, shared });
             }
@@ -70,7 +76,7 @@ impl Groups {
                 tracing::error!(target: "gtd::dispatcher", workers = %group.workers, %error, "a broken group goes on");
             }
             // Nobody keeps what the lost one left in memory.
-            group.workers.iter().for_each(|member| links[member].join(group.workers, None));
+            group.workers.iter().for_each(|member| links[member].leave(group.workers, Workers::NONE));
             false
         });
     }

@@ -159,9 +159,15 @@ pub trait WorkerLink {
     /// How often it lost all it held, and with it its places in groups.
     fn losses(&self) -> u64;
 
-    /// Offers it a place in the group of `workers`; what is submitted from now on may move tensors among them. Without
-    /// a place it leaves the group.
-    fn join(&mut self, workers: Workers, place: Option<Place>);
+    /// Whether sessions that begin compute on it, too; and whether it may still, as one that has registered itself and
+    /// ended never will.
+    fn presence(&self) -> Presence;
+
+    /// Offers it a place in the group of `workers`; what is submitted from now on may move tensors among them.
+    fn join(&mut self, workers: Workers, place: Place);
+
+    /// Lets it leave the group of `workers`, of whom those of `gone` will never be in one again.
+    fn leave(&mut self, workers: Workers, gone: Workers);
 
     /// True while the worker has as much to do as it should have at one time, which is at most `queued_ns_max` expected
     /// nanoseconds: submit nothing now.
@@ -198,6 +204,17 @@ pub trait WorkerLink {
 
     /// Ends the worker, after what is queued. Waits for it for at most `patience`.
     fn stop(&mut self, patience: Duration);
+}
+
+/// What may be expected of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It computes, or will soon.
+    Here,
+    /// It registers itself.
+    Coming,
+    /// It had registered itself, and has left.
+    Gone,
 }
 
 /// A worker's place in a group.

@@ -34,10 +34,12 @@ pub mod kind {
     pub const MESSAGE: u64 = 6;
     /// A place in a group is to be taken; which group, and the place, as the link says.
     pub const JOIN: u64 = 7;
-    /// A group is to be left.
+    /// A group is to be left: which, and who of it will be in none again.
     pub const LEAVE: u64 = 8;
     /// A session's tensors may take so many bytes: its limit, its user, and that user's limit.
     pub const LIMIT: u64 = 9;
+    /// Sessions that begin compute on this worker, which has registered itself.
+    pub const REGISTERED: u64 = 10;
 }
 
 /// The worker holds reports back for at most this part of what may be queued.

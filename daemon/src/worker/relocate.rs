@@ -48,21 +48,29 @@ pub fn relocate<B: Backend>(
         (Err(CollectiveError::Mismatch { .. }), packed) => Err(ask_why(group, packed.err(), origin)),
         (Err(error), packed) => {
             tracing::warn!(target: "gtd::worker", origin, %error, "a tensor could not be moved");
-            Err(packed.err().unwrap_or(Failure { fault: lost(relocation, &error), instruction: origin, op: None }))
+            Err(packed.err().unwrap_or(Failure {
+                fault: who_is_lost(relocation, &error),
+                instruction: origin,
+                op: None,
+            }))
         }
     }
 }
 
 /// Who of a group is gone, if that is why nothing was moved.
-fn lost(relocation: &Relocation, error: &CollectiveError) -> Fault {
+fn who_is_lost(relocation: &Relocation, error: &CollectiveError) -> Fault {
     let rank = match error {
         CollectiveError::Died { peer, .. } | CollectiveError::Left { peer, .. } => *peer,
         CollectiveError::Aborted { by, .. } | CollectiveError::TimedOut { by, .. } => *by,
         _ => return Fault::Internal,
     };
     let group = relocation.from.workers().with(relocation.to.workers());
-    let worker = group.iter().nth(rank).map_or_else(String::new, |worker| worker.to_string());
-    Fault::WorkerLost { worker: WorkerName::new(&worker), end: WorkerEnd::Unknown }
+    group.iter().nth(rank).map_or(Fault::Internal, lost)
+}
+
+/// That a worker, of which only the number is known, is gone.
+pub fn lost(worker: usize) -> Fault {
+    Fault::WorkerLost { worker: WorkerName::new(&worker.to_string()), end: WorkerEnd::Unknown }
 }
 
 /// What has failed first, in the order of ranks.

@@ -53,6 +53,9 @@ pub trait Transport {
     /// Does what comes next beside the ring. False if it does not come.
     fn message(&mut self) -> bool;
 
+    /// Sessions that begin compute on this worker, which has registered itself.
+    fn registered(&mut self) {}
+
     /// The next place in a group that was offered; may wait for the others of the group.
     fn place(&mut self) -> Option<Box<dyn Communicator>>;
 }
@@ -170,7 +173,12 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 Ok(())
             }
             kind::LEAVE => {
-                core.join(Workers::from_bits(slots[start][5]), None);
+                let [workers, gone] = [5, 6].map(|word| Workers::from_bits(slots[start][word]));
+                core.leave(workers, gone);
+                Ok(())
+            }
+            kind::REGISTERED => {
+                self.transport.registered();
                 Ok(())
             }
             _ => return None,

@@ -7,7 +7,7 @@
 use super::core::{Core, StreamShared};
 use super::queue::{Nonsense, Queue, STEPS_MAX, WORK_SLOTS, Wire, kind};
 use super::serve::{Transport, Worker};
-use super::{Job, Outcome, Place, Report, Step, Stream, WorkerLink};
+use super::{Job, Outcome, Place, Presence, Report, Step, Stream, WorkerLink};
 use gt_backend::{Account, Backend};
 use gt_collectives::Communicator;
 use gt_collectives::local::Memory;
@@ -206,15 +206,17 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         0
     }
 
-    fn join(&mut self, workers: Workers, place: Option<Place>) {
-        let what = match place {
-            Some(place) => {
-                self.joining.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
-                kind::JOIN
-            }
-            None => kind::LEAVE,
-        };
-        self.queue.control(what, Stream { session: 0, place: 0 }, [workers.bits(), 0, 0]);
+    fn presence(&self) -> Presence {
+        Presence::Here
+    }
+
+    fn join(&mut self, workers: Workers, place: Place) {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
+        self.queue.control(kind::JOIN, Stream { session: 0, place: 0 }, [workers.bits(), 0, 0]);
+    }
+
+    fn leave(&mut self, workers: Workers, gone: Workers) {
+        self.queue.control(kind::LEAVE, Stream { session: 0, place: 0 }, [workers.bits(), gone.bits(), 0]);
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use gt_ops::{Attrs, Inputs, Instruction, Op, Operand};
 use gt_protocol::{Hello, Role, WorkerInfo, connect_over};
 use gt_shm::Socket;
 use gtd::dispatcher::{Dispatcher, Parts};
-use gtd::modifiers::{ModifierStats, Output, Pipeline, StreamModifier};
+use gtd::modifiers::{ModifierStats, Output, Pipelines, StreamModifier};
 use gtd::tape::Tape;
 use gtd::worker::Step;
 use gtd::worker::thread::ThreadLink;
@@ -75,7 +75,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             client: Some(theirs),
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap(),
             links: vec![Box::new(link)],
-            pipeline: Pipeline::new(vec![Box::new(Subtractions { changed: count, seen: 0 })]),
+            pipelines: Pipelines::new(move |_| vec![Box::new(Subtractions { changed: count.clone(), seen: 0 })]),
             tape: Tape::new().unwrap(),
             log: None,
             limits: gtd::limits::LimitsTable::default(),

@@ -37,6 +37,15 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     reset_signals()?;
     // Whatever becomes of the daemon, this process does not outlive it.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    work(socket, |_| ())
+}
+
+/// As [`run`], in a process that is its own master. Calls `registered` with the worker's name when sessions that begin
+/// compute on it.
+///
+/// # Errors
+/// Whatever keeps it from starting.
+pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), Box<dyn Error>> {
     let (Message::Start { info, number, report_slots, work_slots }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
     else {
@@ -56,7 +65,9 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     let ready = Ready { version: env!("CARGO_PKG_VERSION").into() };
     gt_protocol::link::send(&socket, &ready, fd.as_slice(), START_DEADLINE)?;
     let (reports, steps) = port.split();
-    let transport = PortTransport { socket, steps, reports, sessions: HashMap::new(), users: HashMap::new() };
+    let registered: Box<dyn Fn()> = Box::new(move || registered(&info.name));
+    let (sessions, users) = (HashMap::new(), HashMap::new());
+    let transport = PortTransport { socket, steps, reports, registered, sessions, users };
     Worker::new(Arc::new(Mutex::new(core)), transport).run();
     Ok(())
 }
@@ -85,6 +96,7 @@ struct PortTransport {
     socket: Socket,
     steps: Completions,
     reports: Submitter,
+    registered: Box<dyn Fn()>,
     sessions: HashMap<u64, Arc<StreamShared>>,
     /// What the sessions of each user hold together, while there are any.
     users: HashMap<u64, Weak<Account>>,
@@ -175,6 +187,9 @@ impl Transport for PortTransport {
     }
     fn close(&mut self, session: u64) {
         self.sessions.remove(&session);
+    }
+    fn registered(&mut self) {
+        (self.registered)();
     }
     fn message(&mut self) -> bool {
         let taken = self.take_message();

@@ -7,6 +7,7 @@
 //! lives as long as the link: a process asks the system to end it together with the thread that started it.
 
 use super::{Message, Ready};
+use crate::modifiers::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_ops::lost::WorkerEnd;
 use gt_protocol::WorkerInfo;
@@ -17,7 +18,7 @@ use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pid
 use std::io::Error;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -25,7 +26,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A process that has not answered by then will not.
+/// A process that has not answered by then will not. One that registers itself may be anybody's.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
 /// A process that lived so long did not end for the reason of the one before.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
@@ -69,14 +70,18 @@ pub struct Child {
     pub memory: Option<Arc<OwnedFd>>,
     /// Whether it was ended for what it said.
     pub distrusted: bool,
-    pidfd: OwnedFd,
+    /// None of a process that the daemon did not start.
+    pidfd: Option<OwnedFd>,
 }
 
 impl Child {
-    /// Ends it.
+    /// Ends it; one that the daemon did not start is let go of, and ends by itself.
     pub fn kill(&self) {
-        // Fails if it has ended.
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        match &self.pidfd {
+            // Fails if it has ended.
+            Some(pidfd) => drop(pidfd_send_signal(pidfd, Signal::KILL)),
+            None => self.socket.shut_down(),
+        }
     }
 }
 
@@ -103,9 +108,20 @@ impl Keeper {
     pub fn start(program: PathBuf, number: usize, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
         let shared = Arc::<Shared>::default();
         let (sender, news) = channel();
-        let name = format!("gt-keeps-{}", info.name);
-        let keeping = Keeping { program, number, info, bell, shared: shared.clone(), news: sender };
-        let thread = std::thread::Builder::new().name(name).spawn(move || keeping.run())?;
+        let keeping = Keeping { number, info, bell, shared: shared.clone(), news: sender };
+        let thread = keeping.thread().spawn(move || keeping.run(&program))?;
+        Ok(Keeper { shared, news, thread })
+    }
+
+    /// Starts the thread for process `pid`, which runs already and is at the other end of `socket`.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub fn adopt(socket: Socket, pid: u32, number: usize, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
+        let shared = Arc::<Shared>::default();
+        let (sender, news) = channel();
+        let keeping = Keeping { number, info, bell, shared: shared.clone(), news: sender };
+        let thread = keeping.thread().spawn(move || keeping.look_after(socket, pid))?;
         Ok(Keeper { shared, news, thread })
     }
 
@@ -136,7 +152,6 @@ impl Keeper {
 
 /// The thread's side.
 struct Keeping {
-    program: PathBuf,
     number: usize,
     info: WorkerInfo,
     bell: Doorbell,
@@ -145,12 +160,16 @@ struct Keeping {
 }
 
 impl Keeping {
-    fn run(self) {
+    fn thread(&self) -> std::thread::Builder {
+        std::thread::Builder::new().name(format!("gt-keeps-{}", self.info.name))
+    }
+
+    fn run(self, program: &Path) {
         let name = &self.info.name;
         let mut in_a_row = 0;
         loop {
             let start = Instant::now();
-            let end = match self.live() {
+            let end = match self.live(program) {
                 Ok(status) => end_of(status),
                 Err(error) => {
                     tracing::error!(target: "gtd::worker", worker = name, %error, "its process could not be started");
@@ -172,12 +191,10 @@ impl Keeping {
     }
 
     /// Starts a process and waits for its end.
-    fn live(&self) -> Result<ExitStatus, Error> {
+    fn live(&self, program: &Path) -> Result<ExitStatus, Error> {
         let (ours, theirs) = Socket::pair().map_err(Error::other)?;
-        let bell = self.bell.try_clone().map_err(Error::other)?;
-        let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
         // Ctrl-C in a terminal is for the daemon, which ends the worker when its work is done: a group of its own.
-        let mut process = Command::new(&self.program)
+        let mut process = Command::new(program)
             .arg0("gtd")
             .args(["worker", "--fd", "0", "--name", &self.info.name])
             // Where they are wrong, the daemon's own command line was right.
@@ -186,27 +203,14 @@ impl Keeping {
             .stdout(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let started = || -> Result<Child, Error> {
+        let started = || -> Result<_, Error> {
             let pid = rustix::process::Pid::from_child(&process);
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-            let message = Message::Start {
-                info: self.info.clone(),
-                number: self.number,
-                report_slots: STEPS_MAX as u32,
-                work_slots: WORK_SLOTS,
-            };
-            gt_protocol::link::send(&ours, &message, &fds.as_array(), READY_DEADLINE).map_err(Error::other)?;
-            let (Ready { version }, fds) = gt_protocol::link::recv(&ours, 1, READY_DEADLINE).map_err(Error::other)?;
-            if version != env!("CARGO_PKG_VERSION") {
-                return Err(Error::other(format!("{} is version {version}", self.program.display())));
-            }
-            let memory = fds.into_iter().next().map(Arc::new);
-            Ok(Child { pid: process.id(), socket: ours, memory, distrusted: false, pidfd })
+            Ok((pidfd.try_clone()?, self.introduce(ours, process.id(), Some(pidfd))?))
         };
         match started() {
-            Ok(child) => {
+            Ok((pidfd, (child, port))) => {
                 tracing::info!(target: "gtd::worker", worker = self.info.name, process = child.pid, "started");
-                let pidfd = child.pidfd.try_clone()?;
                 self.tell(News::Started { child, port });
                 if let Err(error) = self.wait_for_end(&pidfd) {
                     tracing::warn!(target: "gtd::worker", %error, "whether a worker is stopped is not seen");
@@ -220,6 +224,45 @@ impl Keeping {
                 Err(Error::other(format!("{error} ({status})")))
             }
         }
+    }
+
+    /// Says to a process what it is, and waits until it is ready.
+    fn introduce(&self, socket: Socket, pid: u32, pidfd: Option<OwnedFd>) -> Result<(Child, DaemonPort), Error> {
+        let bell = self.bell.try_clone().map_err(Error::other)?;
+        let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
+        let message = Message::Start {
+            info: self.info.clone(),
+            number: self.number,
+            report_slots: STEPS_MAX as u32,
+            work_slots: WORK_SLOTS,
+        };
+        gt_protocol::link::send(&socket, &message, &fds.as_array(), READY_DEADLINE).map_err(Error::other)?;
+        let (Ready { version }, fds) = gt_protocol::link::recv(&socket, 1, READY_DEADLINE).map_err(Error::other)?;
+        if version != env!("CARGO_PKG_VERSION") {
+            return Err(Error::other(format!("it is version {version}")));
+        }
+        let memory = fds.into_iter().next().map(Arc::new);
+        Ok((Child { pid, socket, memory, distrusted: false, pidfd }, port))
+    }
+
+    /// Lets a process that was not started here take part until it hangs up. What becomes of it then is not known.
+    fn look_after(self, socket: Socket, pid: u32) {
+        let name = &self.info.name;
+        let ended = socket.as_fd().try_clone_to_owned().and_then(|hangs_up| {
+            // Once, and not while sessions wait.
+            machine_bytes_per_ns();
+            let (child, port) = self.introduce(socket, pid, None)?;
+            tracing::info!(target: "gtd::worker", worker = name, process = pid, "registered");
+            self.tell(News::Started { child, port });
+            // A hang-up is reported unasked; messages are others' business.
+            while let Err(Errno::INTR) = poll(&mut [PollFd::new(&hangs_up, PollFlags::RDHUP)], None) {}
+            Ok(())
+        });
+        match ended {
+            Ok(()) => tracing::warn!(target: "gtd::worker", "worker {name} has left; what it held is lost"),
+            Err(error) => tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered"),
+        }
+        self.tell(News::Ended { end: WorkerEnd::Unknown, waits: true });
     }
 
     /// Waits until the process has ended, which it is made to if it is stopped for long.

@@ -9,21 +9,26 @@
 //! step as failed, opens the sessions anew, and says of each tensor that is asked for and not there that it was lost.
 //! Nothing that the process writes is believed: what makes no sense ends it.
 //!
+//! A process that registers itself is not started again: when it ends, the link stays for the sessions that knew it, and
+//! says of all that it is asked that the worker is lost.
+//!
 //! Here is the dispatcher's side; in [`keeper`] the thread that starts the process and waits for its end, in [`child`]
-//! the process itself. The dispatcher waits for none of them.
+//! the process itself, and in [`registering`] how one comes that was not started here. The dispatcher waits for none of
+//! them.
 
 pub mod child;
 pub mod keeper;
+pub mod registering;
 
 use self::keeper::{Child, Keeper, News};
 use super::queue::{Nonsense, Queue, Wire, kind};
-use super::{Outcome, Place, Report, Step, Stream, WorkerLink};
+use super::{Outcome, Place, Presence, Report, Step, Stream, WorkerLink};
 use gt_backend::Account;
 use gt_ops::Workers;
 use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Failure, Fault, Slot};
 use gt_protocol::{WorkerInfo, WorkerState};
-use gt_shm::{Arena, DaemonPort, Doorbell};
+use gt_shm::{Arena, DaemonPort, Doorbell, Socket};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -93,6 +98,8 @@ pub struct ProcessLink {
     lost: VecDeque<Report>,
     /// How the last process ended.
     last_end: WorkerEnd,
+    /// Whether it was not started here.
+    registered: bool,
     stopping: bool,
 }
 
@@ -155,7 +162,29 @@ impl ProcessLink {
     pub fn start(program: PathBuf, number: usize, info: WorkerInfo, rates: (f64, f64)) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
         let keeper = Keeper::start(program, number, info.clone(), bell.try_clone().map_err(std::io::Error::other)?)?;
-        Ok(ProcessLink {
+        Ok(ProcessLink::new(info, rates, bell, keeper, false))
+    }
+
+    /// Takes worker `number` in, called what `info` says, which is process `pid` at the other end of `socket`. It is not
+    /// waited for.
+    ///
+    /// # Errors
+    /// If the system has no thread or descriptor left.
+    pub fn adopt(
+        socket: Socket,
+        pid: u32,
+        number: usize,
+        info: WorkerInfo,
+        rates: (f64, f64),
+    ) -> std::io::Result<ProcessLink> {
+        let bell = Doorbell::new().map_err(std::io::Error::other)?;
+        let rings = bell.try_clone().map_err(std::io::Error::other)?;
+        let keeper = Keeper::adopt(socket, pid, number, info.clone(), rings)?;
+        Ok(ProcessLink::new(info, rates, bell, keeper, true))
+    }
+
+    fn new(info: WorkerInfo, rates: (f64, f64), bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {
+        ProcessLink {
             name: WorkerName::new(&info.name),
             info: WorkerInfo { state: WorkerState::Starting, ..info },
             rates,
@@ -167,8 +196,9 @@ impl ProcessLink {
             sessions: HashMap::new(),
             lost: VecDeque::new(),
             last_end: WorkerEnd::NotStarted,
+            registered,
             stopping: false,
-        })
+        }
     }
 
     fn fault(&self) -> Fault {
@@ -206,6 +236,10 @@ impl ProcessLink {
             }
         });
         self.post();
+        if self.registered {
+            self.control(kind::REGISTERED, Stream { session: 0, place: 0 });
+            self.queue.flush();
+        }
     }
 
     fn ended(&mut self, end: WorkerEnd, waits: bool) {
@@ -216,7 +250,11 @@ impl ProcessLink {
         // Whoever ended it for what it said knows better than the system how it ended.
         self.last_end =
             if self.child.as_ref().is_some_and(|child| child.distrusted) { WorkerEnd::Nonsense } else { end };
-        self.info.state = if waits { WorkerState::Down } else { WorkerState::Starting };
+        self.info.state = match waits {
+            _ if self.registered => WorkerState::Left,
+            true => WorkerState::Down,
+            false => WorkerState::Starting,
+        };
         self.info.process = None;
         self.info.losses += 1;
         self.info.last_loss = Some(self.last_end.to_string());
@@ -272,8 +310,12 @@ impl ProcessLink {
     /// Fails a step at once, if there is no worker for it and will not be soon.
     fn refused(&self, step: &Step) -> Option<Failure> {
         let op = if let Command::Op(instruction) = &step.command { Some(instruction.op) } else { None };
-        let down = self.info.state == WorkerState::Down;
-        down.then(|| Failure { fault: self.fault(), instruction: step.origin, op })
+        self.is_down().then(|| Failure { fault: self.fault(), instruction: step.origin, op })
+    }
+
+    /// Whether what it is sent fails.
+    fn is_down(&self) -> bool {
+        matches!(self.info.state, WorkerState::Down | WorkerState::Left)
     }
 
     /// Queues what is no step.
@@ -346,8 +388,9 @@ impl WorkerLink for ProcessLink {
     }
 
     fn close(&mut self, stream: Stream) {
-        self.sessions.remove(&stream.session);
-        self.control(kind::CLOSE, stream);
+        if self.sessions.remove(&stream.session).is_some() {
+            self.control(kind::CLOSE, stream);
+        }
     }
 
     fn is_thread(&self) -> bool {
@@ -362,31 +405,41 @@ impl WorkerLink for ProcessLink {
         self.info.losses.into()
     }
 
-    fn join(&mut self, workers: Workers, place: Option<Place>) {
+    fn presence(&self) -> Presence {
+        match self.info.state {
+            WorkerState::Starting if self.registered => Presence::Coming,
+            WorkerState::Left => Presence::Gone,
+            _ => Presence::Here,
+        }
+    }
+
+    fn join(&mut self, workers: Workers, place: Place) {
         if self.child.is_none() {
             // The next process is in no group until one is formed anew.
             return;
         }
-        let what = match place {
-            Some(Place::Shared { group, rank, memories }) => {
-                let place = Message::Place { rank, memories: memories.len() };
-                self.letters.push_back(Letter { message: place, fd: group });
-                self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd }));
-                self.post();
-                kind::JOIN
-            }
-            Some(Place::Thread(_)) => return tracing::error!(target: "gtd::worker", "a place among threads"),
-            None => kind::LEAVE,
+        let Place::Shared { group, rank, memories } = place else {
+            return tracing::error!(target: "gtd::worker", "a place among threads");
         };
-        self.queue.control(what, Stream { session: 0, place: 0 }, [workers.bits(), 0, 0]);
+        let place = Message::Place { rank, memories: memories.len() };
+        self.letters.push_back(Letter { message: place, fd: group });
+        self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd }));
+        self.post();
+        self.queue.control(kind::JOIN, Stream { session: 0, place: 0 }, [workers.bits(), 0, 0]);
+    }
+
+    fn leave(&mut self, workers: Workers, gone: Workers) {
+        if self.child.is_some() {
+            self.queue.control(kind::LEAVE, Stream { session: 0, place: 0 }, [workers.bits(), gone.bits(), 0]);
+        }
     }
 
     #[inline]
     fn is_full(&mut self, queued_ns_max: u64) -> bool {
         match self.info.state {
             WorkerState::Running => self.queue.is_full(queued_ns_max) || !self.lost.is_empty(),
-            WorkerState::Down => !self.lost.is_empty(),
-            _ => true,
+            WorkerState::Starting => !self.registered,
+            _ => !self.lost.is_empty(),
         }
     }
 
@@ -404,7 +457,7 @@ impl WorkerLink for ProcessLink {
     }
 
     fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool {
-        if self.info.state == WorkerState::Down {
+        if self.is_down() {
             for step in steps {
                 done(step, self.refused(step).map_or(Ok(()), Err));
             }

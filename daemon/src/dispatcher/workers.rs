@@ -1,0 +1,110 @@
+//! Which workers there are: those that the daemon was started with, and those that register themselves later.
+//!
+//! A session computes on the workers that are there when it begins. One that comes later is for later sessions; one that
+//! leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
+
+use super::{Dispatcher, Source};
+use crate::start::cpu_rates;
+use crate::worker::process::ProcessLink;
+use crate::worker::{Presence, WorkerLink};
+use gt_ops::Workers;
+use gt_ops::placement::WORKERS_MAX;
+use gt_protocol::{DaemonMessage, Hello, RefusalCode, Refused, WorkerInfo, WorkerOffer, WorkerState};
+use gt_shm::Socket;
+use std::os::fd::AsFd;
+
+impl Dispatcher {
+    /// Takes a worker in, which is counted when it is ready; its connection is then its link's.
+    pub(super) fn register(&mut self, place: usize, hello: &Hello) {
+        let (number, offer) = match self.may_register(place, hello) {
+            Ok(may) => may,
+            Err(refused) => {
+                let why = format!("its worker was refused: {refused}");
+                self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                return self.disconnect(place, &why);
+            }
+        };
+        let welcome = self.welcoming();
+        self.answer(place, &DaemonMessage::Welcome(welcome), &[]);
+        let Some((socket, pid)) = self.hand_over(place) else { return };
+        let info = WorkerInfo {
+            name: format!("cpu:{number}"),
+            kind: "cpu".into(),
+            threads: offer.threads,
+            memory_bytes_limit: offer.memory_bytes_limit,
+            process: Some(pid),
+            state: WorkerState::Starting,
+            ..WorkerInfo::default()
+        };
+        let name = info.name.clone();
+        let rates = cpu_rates(offer.threads);
+        let taken = ProcessLink::adopt(socket, pid, number, info, rates).and_then(|link| {
+            self.watch(link.bell(), Source::Worker(number))?;
+            Ok(Box::new(link))
+        });
+        match taken {
+            Ok(link) if number == self.links.len() => self.links.push(link),
+            Ok(link) => {
+                let before = std::mem::replace(&mut self.links[number], link);
+                self.unwatch(before.bell());
+            }
+            Err(error) => tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered"),
+        }
+    }
+
+    /// The number of one more worker, and what it offers.
+    fn may_register(&mut self, place: usize, hello: &Hello) -> Result<(usize, WorkerOffer), Refused> {
+        let Some(Some(connection)) = self.connections.get(place) else {
+            return Err(Refused::new(RefusalCode::Other, "the connection has ended"));
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        if hello.client_version != version {
+            let theirs = &hello.client_version;
+            let text = format!("the worker is version {theirs}, the daemon is {version}: they must be the same");
+            return Err(Refused::new(RefusalCode::ProtocolVersion, text));
+        }
+        if !self.is_administrator(connection) {
+            let text = "a worker computes on everybody's tensors: only root, the daemon's user and members of the group \
+                        gt-admin may register one";
+            return Err(Refused::new(RefusalCode::NotPermitted, text));
+        }
+        let Some(offer) = &hello.offer else {
+            return Err(Refused::new(RefusalCode::Malformed, "a worker says what it has to offer"));
+        };
+        if offer.pid != connection.peer.pid {
+            // Workers notice each other's end by their numbers.
+            let text = "the worker and the daemon do not see the same processes: start it outside the container";
+            return Err(Refused::new(RefusalCode::NotPermitted, text));
+        }
+        let sessions = self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref());
+        let known = sessions.fold(Workers::NONE, |all, session| all.with(session.workers()));
+        let free = |number: &usize| self.links[*number].presence() == Presence::Gone && !known.contains(*number);
+        let number = (0..self.links.len()).find(free).unwrap_or(self.links.len());
+        if number >= WORKERS_MAX {
+            let text = format!("the daemon has {WORKERS_MAX} workers, and no more are possible");
+            return Err(Refused::new(RefusalCode::Exhausted, text).with_limit(WORKERS_MAX as u64, WORKERS_MAX as u64));
+        }
+        Ok((number, offer.clone()))
+    }
+
+    /// Takes the socket of a connection, which ends with that, and whose it is.
+    fn hand_over(&mut self, place: usize) -> Option<(Socket, u32)> {
+        let connection = self.connections.get_mut(place)?.take()?;
+        self.places.remove(&connection.serial);
+        self.unwatch(connection.socket.as_fd());
+        if let Some(pidfd) = &connection.pidfd {
+            self.unwatch(pidfd.as_fd());
+        }
+        Some((connection.socket, connection.peer.pid))
+    }
+
+    /// Follows which workers there are.
+    pub(super) fn count_workers(&mut self) {
+        let here = self.links.iter().enumerate().filter(|(_, link)| link.presence() == Presence::Here);
+        let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
+        if present != std::mem::replace(&mut self.present, present) {
+            let sessions = || self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref());
+            self.pipelines.retain(|of| sessions().any(|session| session.present(present) == of));
+        }
+    }
+}

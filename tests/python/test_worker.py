@@ -1,0 +1,280 @@
+"""A worker that registers itself: sessions that begin later compute on it, and its end is only its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support import daemon, environment, eventually, gone, gtd, line_of, output_of, started
+
+TOKEN = "test-token-0123456789"
+
+PROLOGUE = """
+import gt, sys
+from gt import ShardConfig, SignalConfig
+from gt.signal import context
+gt.register_config("rows", SignalConfig(shard=ShardConfig(axis=0)))
+gt.register_config("copies", SignalConfig(shard=ShardConfig(replicated=True)))
+def told(f):
+    try: return f()
+    except Exception as error: return f"{type(error).__name__}: {error}".splitlines()[0]
+"""
+
+# Refused where the session has one worker.
+SECOND = 'gt.register_config("second", SignalConfig(shard=ShardConfig(workers=[1])))\n'
+
+
+@contextmanager
+def worker(*arguments: str, **env: str | None) -> Iterator[subprocess.Popen[str]]:
+    """`python -m gt.worker`, killed afterwards if it still runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gt.worker", *arguments],
+        env=environment(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def joined(socket: Path, *options: str, as_worker: str = "cpu:1") -> Iterator[subprocess.Popen[str]]:
+    """A worker of one thread that has joined the daemon at `socket`."""
+    with worker("--connect", f"unix:{socket}", "--threads", "1", *options) as process:
+        assert line_of(process) == f"joined the daemon at unix:{socket} as worker {as_worker}; Ctrl-C leaves"
+        yield process
+
+
+def workers(socket: Path) -> dict[str, dict]:
+    """The daemon's workers, by name, as `gtctl status` tells of them."""
+    done = subprocess.run(
+        [gtd().with_name("gtctl"), "status", "--json", "--socket", str(socket)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return {worker["name"]: worker for worker in json.loads(done.stdout)["workers"]}
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Iterator[Path]:
+    """The socket of a daemon with one worker of its own."""
+    with daemon(tmp_path / "gtd.sock", "--threads", "1"):
+        yield tmp_path / "gtd.sock"
+
+
+def said(socket: Path, program: str) -> list[str]:
+    return output_of(PROLOGUE + program, GT_SOCKET=str(socket)).splitlines()
+
+
+# At work ----------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_that_begin_later_compute_on_it(socket: Path) -> None:
+    divided = """
+with context("rows"):
+    y = gt.ones(8, 3)
+print(gt.debug.placement(y).workers, (y @ gt.ones(3, 2)).sum().item())
+print(gt._gt.session_info()["workers"])
+"""
+    named = (
+        SECOND
+        + """
+with context("second"):
+    x = gt.arange(6.0) * 2
+print(gt.debug.placement(x).workers, x.tolist())
+"""
+    )
+    begins = "print(gt.ones(2).tolist(), flush=True)\nsys.stdin.readline()\n"
+    with started(PROLOGUE + begins + divided, GT_SOCKET=str(socket)) as before:
+        assert line_of(before) == "[1.0, 1.0]"
+        with joined(socket, "--memory", "64M") as process:
+            found = workers(socket)["cpu:1"]
+            assert found["process"] == process.pid
+            assert (found["state"], found["threads"], found["memory_bytes_limit"]) == ("running", 1, 64 << 20)
+            assert said(socket, named + divided) == [
+                "('cpu:1',) [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]",
+                "('cpu:0', 'cpu:1') 48.0",
+                "['cpu:0', 'cpu:1']",
+            ]
+            # A session that had begun keeps to the workers it began with.
+            out, err = before.communicate("\n", timeout=60)
+            assert (out.splitlines(), err) == (["('cpu:0',) 48.0", "['cpu:0']"], "")
+
+
+def test_it_works_beside_workers_of_every_kind(tmp_path: Path) -> None:
+    """Tensors move between threads of the daemon, its processes, and the one that came."""
+    socket = tmp_path / "gtd.sock"
+    program = """
+with context("rows"):
+    x = gt.arange(24.0).reshape(12, 2)
+    w = gt.ones(2, 5)
+loss = (x @ w).pow(2).mean()
+with context("copies"):
+    total = x.sum(0) + 1
+print(gt.debug.placement(total).workers, total.tolist(), round(loss.item(), 3))
+"""
+    with daemon(socket, "--workers", "cpu:1,proc-cpu:1"), joined(socket, as_worker="cpu:2"):
+        names = "('cpu:0', 'cpu:1', 'cpu:2')"
+        assert said(socket, program) == [f"{names} [133.0, 145.0] 719.667"]
+
+
+def test_it_comes_by_the_port_of_a_daemon_on_its_machine(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    command = [gtd(), "--socket", socket, "--listen", "0", "--announce"]
+    server = subprocess.Popen(command, env=environment(GT_TOKEN=TOKEN), stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        lines = [server.stdout.readline() for _ in range(4)]
+        port = re.search(r"localhost:(\d+)", lines[2])[1]
+        with worker("--host", "localhost", "-p", port, GT_TOKEN=TOKEN) as process:
+            assert line_of(process) == f"joined the daemon at localhost:{port} as worker cpu:1; Ctrl-C leaves"
+            assert said(socket, "print(gt._gt.session_info()['workers'])") == ["['cpu:0', 'cpu:1']"]
+        with worker("-p", port, GT_TOKEN="another-token-0123456789") as process:
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out) == (1, "")
+            assert err == (
+                f"gtd worker: the daemon at localhost:{port}: wrong token: take it from the daemon's token file, by "
+                "GT_TOKEN or gt.connect(…, token=…)\n"
+            )
+    finally:
+        server.kill()
+        server.communicate()
+
+
+# Its end ----------------------------------------------------------------------------------------------------------
+
+HOLDER = (
+    PROLOGUE
+    + SECOND
+    + """
+with context("second"):
+    x = gt.arange(6.0)
+with context("rows"):
+    y = gt.ones(8, 3)
+home = gt.full((2,), 7.0)
+gt.synchronize()
+print("holds", flush=True)
+sys.stdin.readline()
+print(told(lambda: x.tolist()))
+print(told(lambda: (x + home.sum()).tolist()))
+print(told(lambda: y.sum().item()))
+print(home.tolist())
+with context("rows"):
+    z = gt.ones(8, 3)
+with context("second"):
+    again = gt.arange(3.0)
+print(gt.debug.placement(z).workers, z.sum().item(), again.tolist())
+gt.synchronize()
+"""
+)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_it_held_is_lost_and_nothing_else(socket: Path, how: signal.Signals) -> None:
+    lost = r"RuntimeError: .*worker (cpu:)?1 ended, and the tensors it held are lost; the session goes on.*"
+    with joined(socket) as process, started(HOLDER, GT_SOCKET=str(socket)) as holder:
+        assert line_of(holder) == "holds"
+        process.send_signal(how)
+        out, err = process.communicate(timeout=60)
+        ended = "" if how == signal.SIGKILL else f"left the daemon at unix:{socket}\n"
+        assert (process.returncode, out, err) == (-how if how == signal.SIGKILL else 0, "", ended)
+        eventually(lambda: workers(socket)["cpu:1"]["state"] == "left", "the daemon to notice")
+        told, err = holder.communicate("\n", timeout=60)
+        *errors, home, after = told.splitlines()
+        assert len(errors) == 3, err
+        assert all(re.fullmatch(lost, error) for error in errors), errors
+        # What it did not hold is there, and what is made from now on is made by the others.
+        assert home == "[7.0, 7.0]"
+        assert after == "('cpu:0',) 24.0 [0.0, 1.0, 2.0]"
+        assert (holder.returncode, err) == (0, "")
+    assert said(socket, "print(gt._gt.session_info()['workers'], gt.ones(3).sum().item())") == ["['cpu:0'] 3.0"]
+
+
+def test_its_number_is_given_to_the_next_when_no_session_knows_it(socket: Path) -> None:
+    knows = "print(gt._gt.session_info()['workers'], flush=True)\nsys.stdin.readline()\n"
+    with joined(socket) as first, started(PROLOGUE + knows, GT_SOCKET=str(socket)) as session:
+        assert line_of(session) == "['cpu:0', 'cpu:1']"
+        first.send_signal(signal.SIGINT)
+        gone(first.pid)
+        eventually(lambda: workers(socket)["cpu:1"]["state"] == "left", "the daemon to notice")
+        with joined(socket, as_worker="cpu:2"):
+            # The second of this session's workers is another than its number says.
+            program = (
+                SECOND + "with context('second'): x = gt.ones(2)\nprint(gt.debug.placement(x).workers, x.tolist())"
+            )
+            assert said(socket, program) == ["('cpu:2',) [1.0, 1.0]"]
+            session.communicate("\n", timeout=60)
+            status = [gtd().with_name("gtctl"), "sessions", "--json", "--socket", str(socket)]
+            eventually(lambda: b'"id"' not in subprocess.check_output(status, timeout=30), "the session's end")
+            with joined(socket, as_worker="cpu:1"):
+                found = {name: worker["state"] for name, worker in workers(socket).items()}
+                assert found == {"cpu:0": "running", "cpu:1": "running", "cpu:2": "running"}
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket) as server, joined(socket) as process:
+        server.send_signal(how)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (1, "")
+        assert err == f"gtd worker: the daemon at unix:{socket} has ended, or has ended this worker\n"
+
+
+# Who may not ------------------------------------------------------------------------------------------------------
+
+
+def refused(*arguments: str, **env: str | None) -> str:
+    with worker(*arguments, **env) as process:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode != 0
+        assert out == ""
+        return err
+
+
+def test_one_sentence_says_what_is_wrong(tmp_path: Path) -> None:
+    nowhere = tmp_path / "gtd.sock"
+    assert re.fullmatch(
+        rf"gtd worker: cannot connect to the daemon at {nowhere}: .+\n", refused("--connect", f"unix:{nowhere}")
+    )
+    assert refused("--connect", "private").startswith("gtd worker: a private daemon belongs to a program, and takes no")
+    assert "is no address of a daemon" in refused("--connect", "nothing")
+    assert "--host needs the port: -p PORT" in refused("--host", "localhost")
+    assert "leave --host and --port out" in refused("--connect", str(nowhere), "-p", "1")
+    assert "'0' for '--threads" in refused("--connect", str(nowhere), "--threads", "0")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="takes another user's process")
+def test_only_administrators_register_workers() -> None:
+    socket = f"@gt-worker-{os.getpid()}"
+    with daemon(socket):
+        done = subprocess.run(
+            [gtd(), "worker", f"--connect=unix:{socket}"],
+            env=environment(),
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "gtd worker: a worker computes on everybody's tensors: only root, the daemon's user and "
+        "members of the group gt-admin may register one\n"
+    )
