@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import gt.worker
 import pytest
 from support import daemon, environment, eventually, gone, gtd, line_of, output_of, started
 
@@ -204,6 +205,23 @@ def test_what_it_held_is_lost_and_nothing_else(socket: Path, how: signal.Signals
     assert said(socket, "print(gt._gt.session_info()['workers'], gt.ones(3).sum().item())") == ["['cpu:0'] 3.0"]
 
 
+def test_one_that_is_stopped_is_ended(socket: Path) -> None:
+    """Whoever needs it would wait for ever."""
+    program = """
+with context("rows"):
+    x = gt.ones(8, 3)
+print(x.sum().item(), flush=True)
+sys.stdin.readline()
+print(told(lambda: x.sum().item()))
+"""
+    with joined(socket) as process, started(PROLOGUE + program, GT_SOCKET=str(socket)) as session:
+        assert line_of(session) == "24.0"
+        process.send_signal(signal.SIGSTOP)
+        told, err = session.communicate("\n", timeout=60)
+        assert "the tensors it held are lost" in told, err
+        assert process.wait(timeout=60) == -signal.SIGKILL
+
+
 def test_its_number_is_given_to_the_next_when_no_session_knows_it(socket: Path) -> None:
     knows = "print(gt._gt.session_info()['workers'], flush=True)\nsys.stdin.readline()\n"
     with joined(socket) as first, started(PROLOGUE + knows, GT_SOCKET=str(socket)) as session:
@@ -238,24 +256,30 @@ def test_it_ends_with_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
 # Who may not ------------------------------------------------------------------------------------------------------
 
 
-def refused(*arguments: str, **env: str | None) -> str:
-    with worker(*arguments, **env) as process:
-        out, err = process.communicate(timeout=60)
-        assert process.returncode != 0
-        assert out == ""
-        return err
+def refused(*arguments: str) -> str:
+    """What the program says that `python -m gt.worker` becomes."""
+    done = subprocess.run(
+        [gtd(), "worker", *arguments], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    return done.stderr
 
 
-def test_one_sentence_says_what_is_wrong(tmp_path: Path) -> None:
+def test_one_sentence_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = tmp_path / "gtd.sock"
     assert re.fullmatch(
         rf"gtd worker: cannot connect to the daemon at {nowhere}: .+\n", refused("--connect", f"unix:{nowhere}")
     )
     assert refused("--connect", "private").startswith("gtd worker: a private daemon belongs to a program, and takes no")
     assert "is no address of a daemon" in refused("--connect", "nothing")
-    assert "--host needs the port: -p PORT" in refused("--host", "localhost")
-    assert "leave --host and --port out" in refused("--connect", str(nowhere), "-p", "1")
     assert "'0' for '--threads" in refused("--connect", str(nowhere), "--threads", "0")
+    for arguments, why in [
+        (["--host", "localhost"], "--host needs the port: -p PORT"),
+        (["--connect", str(nowhere), "-p", "1"], "leave --host and --port out"),
+    ]:
+        with pytest.raises(SystemExit):
+            gt.worker.main(arguments)
+        assert why in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="takes another user's process")
