@@ -205,23 +205,6 @@ def test_what_it_held_is_lost_and_nothing_else(socket: Path, how: signal.Signals
     assert said(socket, "print(gt._gt.session_info()['workers'], gt.ones(3).sum().item())") == ["['cpu:0'] 3.0"]
 
 
-def test_one_that_is_stopped_is_ended(socket: Path) -> None:
-    """Whoever needs it would wait for ever."""
-    program = """
-with context("rows"):
-    x = gt.ones(8, 3)
-print(x.sum().item(), flush=True)
-sys.stdin.readline()
-print(told(lambda: x.sum().item()))
-"""
-    with joined(socket) as process, started(PROLOGUE + program, GT_SOCKET=str(socket)) as session:
-        assert line_of(session) == "24.0"
-        process.send_signal(signal.SIGSTOP)
-        told, err = session.communicate("\n", timeout=60)
-        assert "the tensors it held are lost" in told, err
-        assert process.wait(timeout=60) == -signal.SIGKILL
-
-
 def test_its_number_is_given_to_the_next_when_no_session_knows_it(socket: Path) -> None:
     knows = "print(gt._gt.session_info()['workers'], flush=True)\nsys.stdin.readline()\n"
     with joined(socket) as first, started(PROLOGUE + knows, GT_SOCKET=str(socket)) as session:

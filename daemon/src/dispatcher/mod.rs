@@ -3,8 +3,8 @@
 //! Sessions whose rings were used lately are *hot*: the dispatcher looks at them in turn. The others are *cold*: their
 //! doorbells wake it. It spins only for moments, and sleeps in `epoll` when no hot ring has work.
 //!
-//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, in `doors` who comes and goes, in `workers`
-//! which workers there are, and in `admin` what is commanded of sessions and users.
+//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, in `doors` who comes and goes, in
+//! `workers` which workers there are, and in `admin` what is commanded of sessions and users.
 
 mod admin;
 mod doors;

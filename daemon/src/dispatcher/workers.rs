@@ -1,7 +1,7 @@
 //! Which workers there are: those that the daemon was started with, and those that register themselves later.
 //!
-//! A session computes on the workers that are there when it begins. One that comes later is for later sessions; one that
-//! leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
+//! A session computes on the workers that are there when it begins. One that comes later is for later sessions; one
+//! that leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
 
 use super::{Dispatcher, Source};
 use crate::start::cpu_rates;

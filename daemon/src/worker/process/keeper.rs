@@ -14,9 +14,7 @@ use gt_protocol::WorkerInfo;
 use gt_shm::{DaemonPort, Doorbell, Socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
-};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use std::io::Error;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -256,40 +254,15 @@ impl Keeping {
             let (child, port) = self.introduce(socket, pid, None)?;
             tracing::info!(target: "gtd::worker", worker = name, process = pid, "registered");
             self.tell(News::Started { child, port });
-            self.wait_for_hang_up(&hangs_up, pid)
+            // A hang-up is reported unasked; messages are others' business.
+            while let Err(Errno::INTR) = poll(&mut [PollFd::new(&hangs_up, PollFlags::RDHUP)], None) {}
+            Ok(())
         });
         match ended {
             Ok(()) => tracing::warn!(target: "gtd::worker", "worker {name} has left; what it held is lost"),
             Err(error) => tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered"),
         }
         self.tell(News::Ended { end: WorkerEnd::Unknown, waits: true });
-    }
-
-    /// Waits until process `pid` hangs up, which it is ended for if it is stopped for long, as by Ctrl-Z.
-    fn wait_for_hang_up(&self, hangs_up: &OwnedFd, pid: u32) -> Result<(), Error> {
-        let look = Timespec::try_from(STOPPED_LOOK).ok();
-        let mut looks = 0;
-        loop {
-            // Messages are others' business.
-            match poll(&mut [PollFd::new(hangs_up, PollFlags::RDHUP)], look.as_ref()) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-            looks = if is_stopped(pid) { looks + 1 } else { 0 };
-            if looks == 1 {
-                let name = &self.info.name;
-                tracing::warn!(target: "gtd::worker", "worker {name} is stopped; it is ended unless it goes on");
-            }
-            if looks > STOPPED_LOOKS_MAX {
-                // It is still there: nobody has waited for it, and its socket is open. May fail for another user's,
-                // which then sees the hang-up when it goes on.
-                if let Some(process) = Pid::from_raw(pid as i32) {
-                    let _ = kill_process(process, Signal::KILL);
-                }
-                rustix::net::shutdown(hangs_up, rustix::net::Shutdown::Both)?;
-            }
-        }
     }
 
     /// Waits until the process has ended, which it is made to if it is stopped for long.
@@ -338,13 +311,6 @@ impl Keeping {
         let waited = self.shared.stopped.wait_timeout_while(stopping, delay, |stopping| !*stopping);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
-}
-
-/// Whether a process is stopped, as far as the system shows it.
-fn is_stopped(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in brackets, may have any character.
-    status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// How long to wait after so many ends in a row.

@@ -9,8 +9,8 @@
 //! step as failed, opens the sessions anew, and says of each tensor that is asked for and not there that it was lost.
 //! Nothing that the process writes is believed: what makes no sense ends it.
 //!
-//! A process that registers itself is not started again: when it ends, the link stays for the sessions that knew it, and
-//! says of all that it is asked that the worker is lost.
+//! A process that registers itself is not started again: when it ends, the link stays for the sessions that knew it,
+//! and says of all that it is asked that the worker is lost.
 //!
 //! Here is the dispatcher's side; in [`keeper`] the thread that starts the process and waits for its end, in [`child`]
 //! the process itself, and in [`registering`] how one comes that was not started here. The dispatcher waits for none of
@@ -165,8 +165,8 @@ impl ProcessLink {
         Ok(ProcessLink::new(info, rates, bell, keeper, false))
     }
 
-    /// Takes worker `number` in, called what `info` says, which is process `pid` at the other end of `socket`. It is not
-    /// waited for.
+    /// Takes worker `number` in, called what `info` says, which is process `pid` at the other end of `socket`. It is
+    /// not waited for.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
