@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import gt.worker
 import pytest
 from support import daemon, environment, eventually, gone, gtd, line_of, output_of, started
+
+import gt.worker
 
 TOKEN = "test-token-0123456789"
 
