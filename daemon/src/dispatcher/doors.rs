@@ -26,6 +26,11 @@ fn no_session() -> Refused {
     Refused::new(RefusalCode::NotPermitted, "only a client has a session to ask about")
 }
 
+/// A descriptor to give up when there is no other.
+pub(super) fn spare() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
 impl Dispatcher {
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
@@ -52,7 +57,7 @@ impl Dispatcher {
     /// Has a descriptor to spare again, if one is free.
     pub(super) fn keep_spare(&mut self) {
         if self.spare.is_none() {
-            self.spare = std::fs::File::open("/dev/null").ok().map(OwnedFd::from);
+            self.spare = spare();
         }
     }
 

@@ -184,7 +184,7 @@ impl Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener,
             listening_paused: false,
-            spare: None,
+            spare: doors::spare(),
             signals,
             own_workers: links.len(),
             present: Workers::first_of(links.len()),

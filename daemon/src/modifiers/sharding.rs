@@ -36,6 +36,8 @@ pub struct Costs {
     pub link_bytes_per_ns: f64,
 }
 
+/// What taking a copy counts, of a tensor that is at home elsewhere.
+const COPY_NS: f64 = 1.0;
 /// Bytes that are copied to see how fast the machine does, and how often: a few milliseconds.
 const COPIED_BYTES: usize = 8 << 20;
 const COPIES: usize = 3;
@@ -325,7 +327,12 @@ impl Sharding {
     fn bring_ns(&self, given: &Given, to: &Placement, tensors: &TensorTable) -> f64 {
         match given {
             Given::Number => 0.0,
-            Given::Tensor(tensor) => nearest(tensor, to, self.costs.link_bytes_per_ns, tensors).1,
+            Given::Tensor(tensor) => {
+                let (found, ns) = nearest(tensor, to, self.costs.link_bytes_per_ns, tensors);
+                // Of ways that cost the same, the one that takes things where they are at home: whether there is a
+                // copy may be chance, and where results lie should not be.
+                if found.at == tensor.at { ns } else { ns + COPY_NS }
+            }
         }
     }
 
