@@ -14,7 +14,7 @@ use gt_protocol::{
 use gt_shm::port::spin_default;
 use gt_shm::{Arena, ArenaRange, Completions, SessionState, Slot, Socket, Submitter};
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 pub const CONNECTIONS_MAX: usize = 256;
 /// A client that takes nothing for so long is gone.
 const WRITE_DEADLINE: Duration = Duration::from_secs(60);
+/// How long a client may take to read why its session was ended.
+const LAST_WORDS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often to look whether the daemon is there while nothing comes from it.
 const WAIT_SLICE: Duration = Duration::from_millis(500);
 /// Slots that are put into the ring at one time.
@@ -138,7 +140,8 @@ impl Listener {
         };
         answer(&Answer::Welcome(Box::new(welcome)))?;
         let (submitter, completions) = port.split();
-        let far = Far { tcp, socket, grant, fetches: Mutex::default(), sending: Mutex::default() };
+        let far =
+            Far { tcp, socket, grant, fetches: Mutex::default(), sending: Mutex::default(), ending: Mutex::default() };
         std::thread::scope(|scope| {
             let down = || far.ended(far.send(completions));
             let Ok(down) = std::thread::Builder::new().name("gt-tcp-down".into()).spawn_scoped(scope, down) else {
@@ -183,14 +186,44 @@ struct Far {
     fetches: Mutex<HashMap<u64, (wire::ArenaRange, ArenaRange)>>,
     /// Held while frames are sent, which must be whole.
     sending: Mutex<()>,
+    /// Held while the connection is ended.
+    ending: Mutex<()>,
 }
 
 impl Far {
     /// One direction has ended: so does the other, and the session with them.
     fn ended(&self, how: Result<(), Ended>) -> Result<(), Ended> {
+        let _first = lock(&self.ending);
+        self.say_last_words();
         let _ = self.tcp.shutdown(Shutdown::Both);
         self.socket.shut_down();
         how
+    }
+
+    /// Passes on why the daemon has ended the session, if it said so.
+    fn say_last_words(&self) {
+        let Ok((words @ DaemonMessage::Refused(_), _)) = gt_protocol::recv_daemon_message(&self.socket, Duration::ZERO)
+        else {
+            return;
+        };
+        let mut out = Vec::new();
+        push_json(&mut out, &words);
+        // A client that is gone needs no words. One that still sends would lose them if the connection were closed
+        // before it has read them.
+        if self.write(&mut out).is_ok() && self.tcp.shutdown(Shutdown::Write).is_ok() {
+            let deadline = Instant::now() + LAST_WORDS_DEADLINE;
+            let mut rest = vec![0; DATA_BYTES_MAX];
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() || self.tcp.set_read_timeout(Some(left)).is_err() {
+                    return;
+                }
+                match (&*self.tcp).read(&mut rest) {
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {}
+                }
+            }
+        }
     }
 
     fn write(&self, out: &mut Vec<u8>) -> Result<(), Ended> {
