@@ -1,8 +1,8 @@
 //! The table of primitive ops: one row each, and all that is known of an op in its row.
 //!
 //! To add an elementwise op, add a row to `op_table!` below: its name, its wire id (explicit, never reused), what it
-//! computes on floats and on integers, its gradient and a NumPy reference. The enum [`Op`], the CPU kernel, the Python
-//! method, the reference page and the per-op tests follow from the row.
+//! computes on floats and on integers, in Rust and in CUDA, its gradient and a NumPy reference. The enum [`Op`], the CPU
+//! and CUDA kernels, the Python method, the reference page and the per-op tests follow from the row.
 
 use crate::dtype::{DType, DTypeSet};
 use crate::grad::{self, GradFn};
@@ -190,6 +190,11 @@ pub struct Row {
     /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for
     /// the tests.
     pub reference: &'static str,
+    /// What an elementwise row computes on floats, as a C++ expression over `a`, `b` and `c`: floats or doubles, `R` being
+    /// their type. It may use what CUDA has and what the CUDA backend's `math.cuh` and `special.cuh` define.
+    pub cuda: &'static str,
+    /// The same on integers, `I` being their type. Bools compute as C++ bools: what is not 0 counts as 1.
+    pub cuda_int: &'static str,
     /// Where the tests draw each operand from: PyTorch leaves the op undefined, or its gradient wild, elsewhere.
     pub domain: [(f64, f64); 3],
     /// The second operand may not be 0 when it is an integer.
@@ -224,6 +229,8 @@ const BASE: Row = Row {
     grad: None,
     saves: Saves::NOTHING,
     reference: "",
+    cuda: "",
+    cuda_int: "",
     domain: EVERYWHERE,
     divisor_nonzero: false,
 };
@@ -359,221 +366,249 @@ macro_rules! op_table {
 op_table! { $
     real1 {
         Exp = 16, "exp", "e to the power of each element.", |a| a.exp(),
-            { grad: Some(grad::exp), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp(a)" };
+            { grad: Some(grad::exp), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp(a)", cuda: "exp(a)" };
         Log = 17, "log", "The natural logarithm of each element.", |a| a.ln(),
-            { grad: Some(grad::log), saves: Saves::inputs(1), cost_flops: 8, domain: POSITIVE, reference: "np.log(a)" };
+            { grad: Some(grad::log), saves: Saves::inputs(1), cost_flops: 8, domain: POSITIVE, reference: "np.log(a)", cuda: "log(a)" };
         Sqrt = 18, "sqrt", "The square root of each element.", |a| a.sqrt(),
-            { grad: Some(grad::sqrt), saves: Saves::OUTPUT, cost_flops: 4, domain: POSITIVE, reference: "np.sqrt(a)" };
+            { grad: Some(grad::sqrt), saves: Saves::OUTPUT, cost_flops: 4, domain: POSITIVE, reference: "np.sqrt(a)", cuda: "sqrt(a)" };
         Rsqrt = 19, "rsqrt", "One over the square root of each element.", |a| R::ONE / a.sqrt(),
-            { grad: Some(grad::rsqrt), saves: Saves::OUTPUT, cost_flops: 8, domain: POSITIVE, reference: "1 / np.sqrt(a)" };
+            { grad: Some(grad::rsqrt), saves: Saves::OUTPUT, cost_flops: 8, domain: POSITIVE, reference: "1 / np.sqrt(a)", cuda: "R(1) / sqrt(a)" };
         Sin = 20, "sin", "The sine of each element, in radians.", |a| a.sin(),
-            { grad: Some(grad::sin), saves: Saves::inputs(1), cost_flops: 10, reference: "np.sin(a)" };
+            { grad: Some(grad::sin), saves: Saves::inputs(1), cost_flops: 10, reference: "np.sin(a)", cuda: "sin(a)" };
         Cos = 21, "cos", "The cosine of each element, in radians.", |a| a.cos(),
-            { grad: Some(grad::cos), saves: Saves::inputs(1), cost_flops: 10, reference: "np.cos(a)" };
+            { grad: Some(grad::cos), saves: Saves::inputs(1), cost_flops: 10, reference: "np.cos(a)", cuda: "cos(a)" };
         Tanh = 22, "tanh", "The hyperbolic tangent of each element.", |a| a.tanh(),
-            { grad: Some(grad::tanh), saves: Saves::OUTPUT, cost_flops: 10, reference: "np.tanh(a)" };
+            { grad: Some(grad::tanh), saves: Saves::OUTPUT, cost_flops: 10, reference: "np.tanh(a)", cuda: "tanh(a)" };
         Sigmoid = 23, "sigmoid", "1 / (1 + exp(-x)) of each element.", |a| R::ONE / (R::ONE + (-a).exp()),
-            { grad: Some(grad::sigmoid), saves: Saves::OUTPUT, cost_flops: 10, reference: "1 / (1 + np.exp(-a))" };
+            { grad: Some(grad::sigmoid), saves: Saves::OUTPUT, cost_flops: 10, reference: "1 / (1 + np.exp(-a))", cuda: "R(1) / (R(1) + exp(-a))" };
         Erf = 24, "erf", "The error function of each element.", |a| a.erf(),
-            { grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12, reference: "sp.erf(a)" };
+            { grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12, reference: "sp.erf(a)", cuda: "erf(a)" };
         Gelu = 25, "gelu", "x * Phi(x) of each element, Phi being the normal distribution function (Hendrycks and Gimpel 2016).",
             |a| a * a.normal_below(),
-            { grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14, reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))" };
+            { grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14, reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))",
+              cuda: "a * normal_below(a)" };
         GeluTanh = 26, "gelu_tanh", "The tanh approximation of gelu (Hendrycks and Gimpel 2016).",
             |a| R::from_f64(0.5) * a * (R::ONE + (R::from_f64(0.797_884_560_802_865_4) * (a + R::from_f64(0.044715) * a * a * a)).tanh()),
             { grad: Some(grad::gelu_tanh), saves: Saves::inputs(1), cost_flops: 14,
-              reference: "0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))" };
+              reference: "0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))",
+              cuda: "R(0.5) * a * (R(1) + tanh(R(0.7978845608028654) * (a + R(0.044715) * a * a * a)))" };
         Reciprocal = 27, "reciprocal", "One over each element.", |a| R::ONE / a,
-            { grad: Some(grad::reciprocal), saves: Saves::OUTPUT, domain: POSITIVE, reference: "1 / a" };
+            { grad: Some(grad::reciprocal), saves: Saves::OUTPUT, domain: POSITIVE, reference: "1 / a", cuda: "R(1) / a" };
         Expm1 = 28, "expm1", "exp(x) - 1 of each element, exact near 0.", |a| a.exp_m1(),
-            { grad: Some(grad::expm1), saves: Saves::OUTPUT, cost_flops: 20, reference: "np.expm1(a)" };
+            { grad: Some(grad::expm1), saves: Saves::OUTPUT, cost_flops: 20, reference: "np.expm1(a)", cuda: "expm1(a)" };
         Log1p = 29, "log1p", "log(1 + x) of each element, exact near 0.", |a| a.ln_1p(),
-            { grad: Some(grad::log1p), saves: Saves::inputs(1), cost_flops: 20, domain: POSITIVE, reference: "np.log1p(a)" };
+            { grad: Some(grad::log1p), saves: Saves::inputs(1), cost_flops: 20, domain: POSITIVE, reference: "np.log1p(a)", cuda: "log1p(a)" };
         Tan = 30, "tan", "The tangent of each element, in radians.", |a| a.tan(),
-            { grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20, domain: [(-1.2, 1.2); 3], reference: "np.tan(a)" };
+            { grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20, domain: [(-1.2, 1.2); 3], reference: "np.tan(a)", cuda: "tan(a)" };
         Asin = 31, "asin", "The angle whose sine it is, in radians.", |a| a.asin(),
-            { grad: Some(grad::asin), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arcsin(a)" };
+            { grad: Some(grad::asin), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arcsin(a)", cuda: "asin(a)" };
         Acos = 32, "acos", "The angle whose cosine it is, in radians.", |a| a.acos(),
-            { grad: Some(grad::acos), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arccos(a)" };
+            { grad: Some(grad::acos), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arccos(a)", cuda: "acos(a)" };
         Atan = 33, "atan", "The angle whose tangent it is, in radians.", |a| a.atan(),
-            { grad: Some(grad::atan), saves: Saves::inputs(1), cost_flops: 20, reference: "np.arctan(a)" };
+            { grad: Some(grad::atan), saves: Saves::inputs(1), cost_flops: 20, reference: "np.arctan(a)", cuda: "atan(a)" };
         Sinh = 34, "sinh", "The hyperbolic sine of each element.", |a| a.sinh(),
-            { grad: Some(grad::sinh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.sinh(a)" };
+            { grad: Some(grad::sinh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.sinh(a)", cuda: "sinh(a)" };
         Cosh = 35, "cosh", "The hyperbolic cosine of each element.", |a| a.cosh(),
-            { grad: Some(grad::cosh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.cosh(a)" };
+            { grad: Some(grad::cosh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.cosh(a)", cuda: "cosh(a)" };
         Asinh = 36, "asinh", "The number whose hyperbolic sine it is.", |a| a.asinh(),
-            { grad: Some(grad::asinh), saves: Saves::inputs(1), cost_flops: 32, reference: "np.arcsinh(a)" };
+            { grad: Some(grad::asinh), saves: Saves::inputs(1), cost_flops: 32, reference: "np.arcsinh(a)", cuda: "asinh(a)" };
         Acosh = 37, "acosh", "The number from 0 on whose hyperbolic cosine it is.", |a| a.acosh(),
-            { grad: Some(grad::acosh), saves: Saves::inputs(1), cost_flops: 32, domain: [(1.2, 4.0); 3], reference: "np.arccosh(a)" };
+            { grad: Some(grad::acosh), saves: Saves::inputs(1), cost_flops: 32, domain: [(1.2, 4.0); 3], reference: "np.arccosh(a)", cuda: "acosh(a)" };
         Atanh = 38, "atanh", "The number whose hyperbolic tangent it is.", |a| a.atanh(),
-            { grad: Some(grad::atanh), saves: Saves::inputs(1), cost_flops: 24, domain: INSIDE, reference: "np.arctanh(a)" };
+            { grad: Some(grad::atanh), saves: Saves::inputs(1), cost_flops: 24, domain: INSIDE, reference: "np.arctanh(a)", cuda: "atanh(a)" };
         Log2 = 39, "log2", "The logarithm to base 2 of each element.", |a| a.log2(),
-            { grad: Some(grad::log2), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log2(a)" };
+            { grad: Some(grad::log2), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log2(a)", cuda: "log2(a)" };
         Log10 = 256, "log10", "The logarithm to base 10 of each element.", |a| a.log10(),
-            { grad: Some(grad::log10), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log10(a)" };
+            { grad: Some(grad::log10), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log10(a)", cuda: "log10(a)" };
         Exp2 = 257, "exp2", "2 to the power of each element.", |a| a.exp2(),
-            { grad: Some(grad::exp2), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp2(a)" };
+            { grad: Some(grad::exp2), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp2(a)", cuda: "exp2(a)" };
         Erfc = 258, "erfc", "1 less the error function of each element, without loss.", |a| R::from_f64(special::erfc(a.to_f64())),
-            { grad: Some(grad::erfc), saves: Saves::inputs(1), cost_flops: 80, reference: "sp.erfc(a)" };
+            { grad: Some(grad::erfc), saves: Saves::inputs(1), cost_flops: 80, reference: "sp.erfc(a)", cuda: "erfc(a)" };
         Erfinv = 259, "erfinv", "The number whose error function it is.", |a| a.erfinv(),
-            { grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 30, domain: INSIDE, reference: "sp.erfinv(a)" };
+            { grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 30, domain: INSIDE, reference: "sp.erfinv(a)", cuda: "erfinv(a)" };
         Lgamma = 260, "lgamma", "The logarithm of the absolute value of the gamma function.", |a| a.lgamma(),
-            { grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 60, domain: POSITIVE, reference: "sp.gammaln(a)" };
+            { grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 60, domain: POSITIVE, reference: "sp.gammaln(a)", cuda: "lgamma(a)" };
         Digamma = 261, "digamma", "The slope of the logarithm of the gamma function.", |a| R::from_f64(special::digamma(a.to_f64())),
-            { grad: Some(grad::digamma), saves: Saves::inputs(1), cost_flops: 120, domain: POSITIVE, reference: "sp.digamma(a)" };
+            { grad: Some(grad::digamma), saves: Saves::inputs(1), cost_flops: 120, domain: POSITIVE, reference: "sp.digamma(a)", cuda: "R(digamma(a))" };
         I0 = 262, "i0", "The modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0(a.to_f64())),
-            { grad: Some(grad::i0), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.i0(a)" };
+            { grad: Some(grad::i0), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.i0(a)", cuda: "R(i0(a))" };
         I0e = 263, "i0e", "exp(-|x|) times the modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0e(a.to_f64())),
-            { grad: Some(grad::i0e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i0e(a)" };
+            { grad: Some(grad::i0e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i0e(a)", cuda: "R(i0e(a))" };
         I1 = 264, "i1", "The modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1(a.to_f64())),
-            { grad: Some(grad::i1), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1(a)" };
+            { grad: Some(grad::i1), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1(a)", cuda: "R(i1(a))" };
         I1e = 265, "i1e", "exp(-|x|) times the modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1e(a.to_f64())),
-            { grad: Some(grad::i1e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1e(a)" };
+            { grad: Some(grad::i1e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1e(a)", cuda: "R(i1e(a))" };
         Ndtri = 266, "ndtri", "The number below which a normal variable lies with this probability.", |a| R::from_f64(special::ndtri(a.to_f64())),
-            { grad: Some(grad::ndtri), saves: Saves::OUTPUT, cost_flops: 300, domain: [(0.02, 1.0); 3], reference: "sp.ndtri(a)" };
+            { grad: Some(grad::ndtri), saves: Saves::OUTPUT, cost_flops: 300, domain: [(0.02, 1.0); 3], reference: "sp.ndtri(a)", cuda: "R(ndtri(a))" };
         LogNdtr = 267, "log_ndtr", "The logarithm of the probability that a normal variable lies below.", |a| R::from_f64(special::log_ndtr(a.to_f64())),
-            { grad: Some(grad::log_ndtr), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.log_ndtr(a)" };
+            { grad: Some(grad::log_ndtr), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.log_ndtr(a)", cuda: "R(log_ndtr(a))" };
         Erfcx = 268, "erfcx", "exp(x^2) times 1 less the error function.", |a| R::from_f64(special::erfcx(a.to_f64())),
-            { grad: Some(grad::erfcx), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.erfcx(a)" };
+            { grad: Some(grad::erfcx), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.erfcx(a)", cuda: "erfcx(a)" };
     }
     real2 {
         ReluBackward = 120, "relu_backward", "The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it through.",
             |a, b| if b <= R::ZERO { R::ZERO } else { a },
-            { grad: Some(grad::relu_backward), saves: Saves::inputs(2), reference: "np.where(b <= 0, 0, a)" };
+            { grad: Some(grad::relu_backward), saves: Saves::inputs(2), reference: "np.where(b <= 0, 0, a)", cuda: "b <= R(0) ? R(0) : a" };
         GeluBackward = 249, "gelu_backward", "The first operand times the slope of gelu at the second.", |g, a| g * gelu_slope(a),
             { cost_flops: 24,
-              reference: "a * (0.5 * (1 + sp.erf(b / np.sqrt(2))) + b * np.exp(-b * b / 2) / np.sqrt(2 * np.pi))" };
+              reference: "a * (0.5 * (1 + sp.erf(b / np.sqrt(2))) + b * np.exp(-b * b / 2) / np.sqrt(2 * np.pi))", cuda: "a * gelu_slope(b)" };
         GeluTanhBackward = 250, "gelu_tanh_backward", "The first operand times the slope of gelu_tanh at the second.", |g, a| g * gelu_tanh_slope(a),
             { cost_flops: 24,
-              reference: "a * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3)) + b * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * b**2) / np.cosh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3))**2)" };
+              reference: "a * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3)) + b * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * b**2) / np.cosh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3))**2)",
+              cuda: "a * gelu_tanh_slope(b)" };
         Atan2 = 41, "atan2", "The angle of the point whose coordinates are the second and the first, in radians.", |a, b| a.atan2(b),
-            { grad: Some(grad::atan2), saves: Saves::inputs(3), cost_flops: 24, domain: [(-3.0, 3.0), (0.2, 3.0), (-3.0, 3.0)], reference: "np.arctan2(a, b)" };
+            { grad: Some(grad::atan2), saves: Saves::inputs(3), cost_flops: 24, domain: [(-3.0, 3.0), (0.2, 3.0), (-3.0, 3.0)], reference: "np.arctan2(a, b)",
+              cuda: "atan2(a, b)" };
         Logaddexp = 42, "logaddexp", "The logarithm of the sum of two exponentials, without overflow.",
             |a, b| a.log_add(b, std::f64::consts::LN_2, R::exp, R::ln_1p),
-            { grad: Some(grad::logaddexp), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp(a, b)" };
+            { grad: Some(grad::logaddexp), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp(a, b)", cuda: "log_add(a, b)" };
         Logaddexp2 = 43, "logaddexp2", "The logarithm to base 2 of the sum of two powers of 2, without overflow.",
             |a, b| a.log_add(b, 1.0, R::exp2, |x| x.ln_1p() * R::from_f64(std::f64::consts::LOG2_E)),
-            { grad: Some(grad::logaddexp2), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp2(a, b)" };
+            { grad: Some(grad::logaddexp2), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp2(a, b)", cuda: "log_add2(a, b)" };
         Xlogy = 44, "xlogy", "The first times the logarithm of the second; 0 where the first is, unless the second is NaN.", |a, b| a.xlogy(b),
-            { grad: Some(grad::xlogy), saves: Saves::inputs(3), cost_flops: 12, domain: [(-3.0, 3.0), (0.2, 4.0), (-3.0, 3.0)], reference: "sp.xlogy(a, b)" };
+            { grad: Some(grad::xlogy), saves: Saves::inputs(3), cost_flops: 12, domain: [(-3.0, 3.0), (0.2, 4.0), (-3.0, 3.0)], reference: "sp.xlogy(a, b)",
+              cuda: "xlogy(a, b)" };
         Copysign = 45, "copysign", "The first with the sign of the second.", |a, b| a.copysign(b),
-            { grad: Some(grad::copysign), saves: Saves::inputs(3), reference: "np.copysign(a, b)" };
+            { grad: Some(grad::copysign), saves: Saves::inputs(3), reference: "np.copysign(a, b)", cuda: "copysign(a, b)" };
         Nextafter = 46, "nextafter", "The next number after the first towards the second.", |a, b| a.next_after(b),
-            { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, grad: Some(grad::nextafter), reference: "np.nextafter(a, b)" };
+            { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, grad: Some(grad::nextafter), reference: "np.nextafter(a, b)",
+              cuda: "nextafter(a, b)" };
         Zeta = 47, "zeta", "Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on.", |a, b| R::from_f64(special::zeta(a.to_f64(), b.to_f64())),
-            { grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400, domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)" };
+            { grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400, domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)",
+              cuda: "R(zeta(a, b))" };
         Gammainc = 290, "gammainc", "The lower incomplete gamma function of shape a at b: the probability that a gamma variable lies below.", |a, b| R::from_f64(special::gammainc(a.to_f64(), b.to_f64())),
-            { grad: Some(grad::gammainc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammainc(a, b)" };
+            { grad: Some(grad::gammainc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammainc(a, b)",
+              cuda: "R(gammainc(a, b))" };
         Gammaincc = 291, "gammaincc", "The upper incomplete gamma function of shape a at b: 1 less gammainc, without loss.", |a, b| R::from_f64(special::gammaincc(a.to_f64(), b.to_f64())),
-            { grad: Some(grad::gammaincc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammaincc(a, b)" };
+            { grad: Some(grad::gammaincc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammaincc(a, b)",
+              cuda: "R(gammaincc(a, b))" };
         GammaSlope = 292, "gamma_slope", "How fast the place b where gammainc has its value there moves as the shape a grows.", |a, b| R::from_f64(special::gamma_slope(a.to_f64(), b.to_f64())),
             { cost_flops: 600, domain: [(2.0, 4.0), (0.5, 4.0), (-3.0, 3.0)],
-              reference: "sum(c * (sp.gammainc(a - k / 20, b) - sp.gammainc(a + k / 20, b)) for k, c in enumerate((0.8, -0.2, 4 / 105, -1 / 280), 1)) * 20 / np.exp((a - 1) * np.log(b) - b - sp.gammaln(a))" };
+              reference: "sum(c * (sp.gammainc(a - k / 20, b) - sp.gammainc(a + k / 20, b)) for k, c in enumerate((0.8, -0.2, 4 / 105, -1 / 280), 1)) * 20 / np.exp((a - 1) * np.log(b) - b - sp.gammaln(a))",
+              cuda: "R(gamma_slope(a, b))" };
         Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
-            { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b" };
+            { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b", cuda: "a / b" };
     }
     real3 {
         Lerp = 82, "lerp", "From the first, at weight 0, to the second, at weight 1; the third is the weight.",
             |a, b, c| if c.abs() < R::from_f64(0.5) { a + c * (b - a) } else { b - (b - a) * (R::ONE - c) },
-            { grad: Some(grad::lerp), saves: Saves::inputs(7), promotion: Promotion::Common, cost_flops: 4, reference: "a + c * (b - a)" };
+            { grad: Some(grad::lerp), saves: Saves::inputs(7), promotion: Promotion::Common, cost_flops: 4, reference: "a + c * (b - a)",
+              cuda: "fabs(c) < R(0.5) ? a + c * (b - a) : b - (b - a) * (R(1) - c)" };
         MeanSquareStep = 83, "mean_square_step", "A running mean of squares, moved to the second's square by a share, the third.",
-            |a, b, c| (R::ONE - c) * a + c * (b * b), { promotion: Promotion::Common, cost_flops: 4, reference: "(1 - c) * a + c * b * b" };
+            |a, b, c| (R::ONE - c) * a + c * (b * b), { promotion: Promotion::Common, cost_flops: 4, reference: "(1 - c) * a + c * b * b",
+              cuda: "(R(1) - c) * a + c * (b * b)" };
         ScaledStep = 84, "scaled_step", "The first over the sum of the root of a running mean of squares, the second, and the third.",
-            |a, b, c| a / (b.sqrt() + c), { promotion: Promotion::Common, cost_flops: 8, domain: [(-3.0, 3.0), (0.2, 4.0), (0.1, 3.0)], reference: "a / (np.sqrt(b) + c)" };
+            |a, b, c| a / (b.sqrt() + c), { promotion: Promotion::Common, cost_flops: 8, domain: [(-3.0, 3.0), (0.2, 4.0), (0.1, 3.0)], reference: "a / (np.sqrt(b) + c)",
+              cuda: "a / (sqrt(b) + c)" };
     }
     map1 {
         Neg = 48, "neg", "Minus each element.", real |a| -a, int |a| a.wrapping_neg(),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::neg), reference: "-a" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::neg), reference: "-a", cuda: "-a", cuda_int: "wrapping_neg(a)" };
         Abs = 49, "abs", "The absolute value of each element.", real |a| a.abs(), int |a| a.wrapping_abs(),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::abs), saves: Saves::inputs(1), reference: "np.abs(a)" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::abs), saves: Saves::inputs(1), reference: "np.abs(a)",
+              cuda: "fabs(a)", cuda_int: "wrapping_abs(a)" };
         Sign = 50, "sign", "-1, 0 or 1 by the sign of each element; NaN gives 0.", real |a| a.sign(), int |a| a.sign(),
-            { grad: Some(grad::zero), reference: "np.sign(a)" };
+            { grad: Some(grad::zero), reference: "np.sign(a)", cuda: "sign(a)", cuda_int: "sign(a)" };
         Relu = 51, "relu", "max(x, 0) of each element; NaN stays.", real |a| if a < R::ZERO { R::ZERO } else { a }, int |a| a.imax(I::ZERO),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::relu), saves: Saves::OUTPUT, reference: "np.maximum(a, 0)" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::relu), saves: Saves::OUTPUT, reference: "np.maximum(a, 0)",
+              cuda: "a < R(0) ? R(0) : a", cuda_int: "maximum(a, I(0))" };
         Floor = 52, "floor", "The largest integer not above each element.", real |a| a.floor(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.floor(a)" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.floor(a)", cuda: "floor(a)", cuda_int: "a" };
         Ceil = 53, "ceil", "The smallest integer not below each element.", real |a| a.ceil(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.ceil(a)" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.ceil(a)", cuda: "ceil(a)", cuda_int: "a" };
         Round = 54, "round", "The nearest integer to each element, halves going to even.", real |a| a.round_even(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.round(a)" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.round(a)", cuda: "rint(a)", cuda_int: "a" };
         Trunc = 55, "trunc", "Each element without its fraction.", real |a| a.trunc(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.trunc(a)" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.trunc(a)", cuda: "trunc(a)", cuda_int: "a" };
     }
     map2 {
         Add = 64, "add", "The sum of two tensors; on bools, either.", real |a, b| a + b, int |a, b| a.wrapping_add(b),
-            { grad: Some(grad::add), reference: "a + b" };
+            { grad: Some(grad::add), reference: "a + b", cuda: "a + b", cuda_int: "wrapping_add(a, b)" };
         Sub = 65, "sub", "The difference of two tensors.", real |a, b| a - b, int |a, b| a.wrapping_sub(b),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::sub), reference: "a - b" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::sub), reference: "a - b", cuda: "a - b", cuda_int: "wrapping_sub(a, b)" };
         Mul = 66, "mul", "The product of two tensors; on bools, both.", real |a, b| a * b, int |a, b| a.wrapping_mul(b),
-            { grad: Some(grad::mul), saves: Saves::inputs(3), reference: "a * b" };
+            { grad: Some(grad::mul), saves: Saves::inputs(3), reference: "a * b", cuda: "a * b", cuda_int: "wrapping_mul(a, b)" };
         FloorDivide = 67, "floor_divide", "The quotient of two tensors, rounded down.",
             real |a, b| a.floor_div(b), int |a, b| a.floor_div(b),
             { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), cost_flops: 4, divisor_nonzero: true,
-              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.floor_divide(a, b)" };
+              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.floor_divide(a, b)", cuda: "floor_div(a, b)", cuda_int: "floor_div(a, b)" };
         Remainder = 68, "remainder", "What floor division leaves, with the sign of the divisor, as Python's %.",
             real |a, b| a.floor_rem(b), int |a, b| a.floor_rem(b),
             { accepts: DTypeSet::NUMERIC, grad: Some(grad::remainder), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
-              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.remainder(a, b)" };
+              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.remainder(a, b)", cuda: "floor_rem(a, b)", cuda_int: "floor_rem(a, b)" };
         Pow = 69, "pow", "The first tensor to the power of the second.", real |a, b| a.pow(b), int |a, b| a.pow(b),
             { accepts: DTypeSet::NUMERIC, grad: Some(grad::pow), saves: Saves { inputs: 3, output: true }, cost_flops: 24,
-              domain: POSITIVE, reference: "np.power(a, b)" };
+              domain: POSITIVE, reference: "np.power(a, b)", cuda: "pow(a, b)", cuda_int: "int_pow(a, b)" };
         Minimum = 70, "minimum", "The smaller of two tensors' elements; NaN if either is.", real |a, b| a.minimum(b), int |a, b| a.imin(b),
-            { grad: Some(grad::minimum), saves: Saves::inputs(3), reference: "np.minimum(a, b)" };
+            { grad: Some(grad::minimum), saves: Saves::inputs(3), reference: "np.minimum(a, b)", cuda: "minimum(a, b)", cuda_int: "minimum(a, b)" };
         Maximum = 71, "maximum", "The larger of two tensors' elements; NaN if either is.", real |a, b| a.maximum(b), int |a, b| a.imax(b),
-            { grad: Some(grad::maximum), saves: Saves::inputs(3), reference: "np.maximum(a, b)" };
+            { grad: Some(grad::maximum), saves: Saves::inputs(3), reference: "np.maximum(a, b)", cuda: "maximum(a, b)", cuda_int: "maximum(a, b)" };
         Fmod = 72, "fmod", "What division rounded towards 0 leaves, with the sign of the first.", real |a, b| a.fmod(b), int |a, b| a.trunc_rem(b),
             { accepts: DTypeSet::NUMERIC, grad: Some(grad::fmod), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
-              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.fmod(a, b)" };
+              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.fmod(a, b)", cuda: "fmod(a, b)", cuda_int: "trunc_rem(a, b)" };
         Fmin = 73, "fmin", "The smaller of two tensors' elements; of a NaN and a number, the number.",
             real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.minimum(b) }, int |a, b| a.imin(b),
-            { grad: Some(grad::fmin), saves: Saves::inputs(3), reference: "np.fmin(a, b)" };
+            { grad: Some(grad::fmin), saves: Saves::inputs(3), reference: "np.fmin(a, b)",
+              cuda: "is_nan(a) ? b : is_nan(b) ? a : minimum(a, b)", cuda_int: "minimum(a, b)" };
         Fmax = 74, "fmax", "The larger of two tensors' elements; of a NaN and a number, the number.",
             real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.maximum(b) }, int |a, b| a.imax(b),
-            { grad: Some(grad::fmax), saves: Saves::inputs(3), reference: "np.fmax(a, b)" };
+            { grad: Some(grad::fmax), saves: Saves::inputs(3), reference: "np.fmax(a, b)",
+              cuda: "is_nan(a) ? b : is_nan(b) ? a : maximum(a, b)", cuda_int: "maximum(a, b)" };
     }
     map3 {
         Addcmul = 80, "addcmul", "a + b * c, rounded after the product and after the sum.",
             real |a, b, c| a + b * c, int |a, b, c| a.wrapping_add(b.wrapping_mul(c)),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::addcmul), saves: Saves::inputs(6), cost_flops: 2, reference: "a + b * c" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::addcmul), saves: Saves::inputs(6), cost_flops: 2, reference: "a + b * c",
+              cuda: "a + b * c", cuda_int: "wrapping_add(a, wrapping_mul(b, c))" };
         Clamp = 81, "clamp", "Each element kept between a lower and an upper bound; NaN stays.",
             real |a, b, c| a.maximum(b).minimum(c), int |a, b, c| a.imax(b).imin(c),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::clamp), saves: Saves::inputs(7), cost_flops: 2, reference: "np.minimum(np.maximum(a, b), c)" };
+            { accepts: DTypeSet::NUMERIC, grad: Some(grad::clamp), saves: Saves::inputs(7), cost_flops: 2, reference: "np.minimum(np.maximum(a, b), c)",
+              cuda: "minimum(maximum(a, b), c)", cuda_int: "minimum(maximum(a, b), c)" };
     }
     int1 {
-        BitwiseNot = 88, "bitwise_not", "Every bit flipped; on bools, not.", |a| a.bit_not(), { reference: "~a" };
+        BitwiseNot = 88, "bitwise_not", "Every bit flipped; on bools, not.", |a| a.bit_not(), { reference: "~a", cuda_int: "bit_not(a)" };
     }
     int2 {
-        BitwiseAnd = 89, "bitwise_and", "The bits set in both.", |a, b| a.bit_and(b), { reference: "a & b" };
-        BitwiseOr = 90, "bitwise_or", "The bits set in either.", |a, b| a.bit_or(b), { reference: "a | b" };
-        BitwiseXor = 91, "bitwise_xor", "The bits set in one of the two.", |a, b| a.bit_xor(b), { reference: "a ^ b" };
+        BitwiseAnd = 89, "bitwise_and", "The bits set in both.", |a, b| a.bit_and(b), { reference: "a & b", cuda_int: "a & b" };
+        BitwiseOr = 90, "bitwise_or", "The bits set in either.", |a, b| a.bit_or(b), { reference: "a | b", cuda_int: "a | b" };
+        BitwiseXor = 91, "bitwise_xor", "The bits set in one of the two.", |a, b| a.bit_xor(b), { reference: "a ^ b", cuda_int: "a ^ b" };
         BitwiseLeftShift = 92, "bitwise_left_shift", "The first's bits moved up by as many as the second says; 0 where there are not so many.",
-            |a, b| a.shift_left(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a << b" };
+            |a, b| a.shift_left(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a << b",
+              cuda_int: "shift_left(a, b)" };
         BitwiseRightShift = 93, "bitwise_right_shift", "The first's bits moved down by as many as the second says, its sign staying.",
-            |a, b| a.shift_right(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a >> b" };
-        Gcd = 94, "gcd", "The largest divisor of both.", |a, b| a.gcd(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.gcd(a, b)" };
-        Lcm = 95, "lcm", "The smallest multiple of both.", |a, b| a.lcm(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.lcm(a, b)" };
+            |a, b| a.shift_right(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a >> b",
+              cuda_int: "shift_right(a, b)" };
+        Gcd = 94, "gcd", "The largest divisor of both.", |a, b| a.gcd(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.gcd(a, b)",
+              cuda_int: "gcd(a, b)" };
+        Lcm = 95, "lcm", "The smallest multiple of both.", |a, b| a.lcm(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.lcm(a, b)",
+              cuda_int: "lcm(a, b)" };
     }
     test1 {
-        LogicalNot = 96, "logical_not", "Whether each element is 0.", real |a| a == R::ZERO, int |a| a == I::ZERO, { reference: "np.logical_not(a)" };
-        Isnan = 97, "isnan", "Whether each element is not a number.", real |a| a.is_nan(), int |_a| false, { reference: "np.isnan(a)" };
-        Isinf = 98, "isinf", "Whether each element is infinite.", real |a| a.abs() == R::INFINITY, int |_a| false, { reference: "np.isinf(a)" };
-        Isfinite = 99, "isfinite", "Whether each element is neither infinite nor NaN.", real |a| a.abs() < R::INFINITY, int |_a| true, { reference: "np.isfinite(a)" };
+        LogicalNot = 96, "logical_not", "Whether each element is 0.", real |a| a == R::ZERO, int |a| a == I::ZERO, { reference: "np.logical_not(a)",
+              cuda: "a == R(0)", cuda_int: "a == I(0)" };
+        Isnan = 97, "isnan", "Whether each element is not a number.", real |a| a.is_nan(), int |_a| false, { reference: "np.isnan(a)",
+              cuda: "is_nan(a)", cuda_int: "false" };
+        Isinf = 98, "isinf", "Whether each element is infinite.", real |a| a.abs() == R::INFINITY, int |_a| false, { reference: "np.isinf(a)",
+              cuda: "is_inf(a)", cuda_int: "false" };
+        Isfinite = 99, "isfinite", "Whether each element is neither infinite nor NaN.", real |a| a.abs() < R::INFINITY, int |_a| true, { reference: "np.isfinite(a)",
+              cuda: "is_finite(a)", cuda_int: "true" };
         Signbit = 100, "signbit", "Whether each element has a minus sign, zeros and NaN included.", real |a| R::ONE.copysign(a) < R::ZERO, int |a| a < I::ZERO,
-            { reference: "np.signbit(a)" };
+            { reference: "np.signbit(a)", cuda: "sign_bit(a)", cuda_int: "a < I(0)" };
     }
     test2 {
-        Eq = 104, "eq", "Whether the elements are equal.", real |a, b| a == b, int |a, b| a == b, { reference: "a == b" };
-        Ne = 105, "ne", "Whether the elements differ.", real |a, b| a != b, int |a, b| a != b, { reference: "a != b" };
-        Lt = 106, "lt", "Whether the first is less.", real |a, b| a < b, int |a, b| a < b, { reference: "a < b" };
-        Le = 107, "le", "Whether the first is less or equal.", real |a, b| a <= b, int |a, b| a <= b, { reference: "a <= b" };
-        Gt = 108, "gt", "Whether the first is greater.", real |a, b| a > b, int |a, b| a > b, { reference: "a > b" };
-        Ge = 109, "ge", "Whether the first is greater or equal.", real |a, b| a >= b, int |a, b| a >= b, { reference: "a >= b" };
+        Eq = 104, "eq", "Whether the elements are equal.", real |a, b| a == b, int |a, b| a == b, { reference: "a == b", cuda: "a == b", cuda_int: "a == b" };
+        Ne = 105, "ne", "Whether the elements differ.", real |a, b| a != b, int |a, b| a != b, { reference: "a != b", cuda: "a != b", cuda_int: "a != b" };
+        Lt = 106, "lt", "Whether the first is less.", real |a, b| a < b, int |a, b| a < b, { reference: "a < b", cuda: "a < b", cuda_int: "a < b" };
+        Le = 107, "le", "Whether the first is less or equal.", real |a, b| a <= b, int |a, b| a <= b, { reference: "a <= b", cuda: "a <= b", cuda_int: "a <= b" };
+        Gt = 108, "gt", "Whether the first is greater.", real |a, b| a > b, int |a, b| a > b, { reference: "a > b", cuda: "a > b", cuda_int: "a > b" };
+        Ge = 109, "ge", "Whether the first is greater or equal.", real |a, b| a >= b, int |a, b| a >= b, { reference: "a >= b",
+              cuda: "a >= b", cuda_int: "a >= b" };
         LogicalAnd = 110, "logical_and", "Whether both are nonzero.", real |a, b| (a != R::ZERO) & (b != R::ZERO), int |a, b| (a != I::ZERO) & (b != I::ZERO),
-            { reference: "np.logical_and(a, b)" };
+            { reference: "np.logical_and(a, b)", cuda: "a != R(0) && b != R(0)", cuda_int: "a != I(0) && b != I(0)" };
         LogicalOr = 111, "logical_or", "Whether either is nonzero.", real |a, b| (a != R::ZERO) | (b != R::ZERO), int |a, b| (a != I::ZERO) | (b != I::ZERO),
-            { reference: "np.logical_or(a, b)" };
+            { reference: "np.logical_or(a, b)", cuda: "a != R(0) || b != R(0)", cuda_int: "a != I(0) || b != I(0)" };
         LogicalXor = 112, "logical_xor", "Whether exactly one is nonzero.", real |a, b| (a != R::ZERO) ^ (b != R::ZERO), int |a, b| (a != I::ZERO) ^ (b != I::ZERO),
-            { reference: "np.logical_xor(a, b)" };
+            { reference: "np.logical_xor(a, b)", cuda: "(a != R(0)) != (b != R(0))", cuda_int: "(a != I(0)) != (b != I(0))" };
     }
     other {
         Where = 128, "where", "The second operand's elements where the first is true, the third's elsewhere.",
@@ -799,6 +834,22 @@ mod tests {
             assert!(row.op as u16 >= crate::wire::CONTROL_IDS, "{} takes a control id", row.name);
         }
         assert_eq!(Op::from_wire(9999), None);
+    }
+
+    #[test]
+    fn elementwise_rows_and_no_others_say_what_they_compute_in_cuda() {
+        for row in ROWS {
+            let elementwise = row.class == Class::Elementwise;
+            let computes_on = |dtypes: DTypeSet| elementwise && dtypes.iter().any(|dtype| row.accepts.contains(dtype));
+            assert_eq!(!row.cuda.is_empty(), computes_on(DTypeSet::FLOAT), "{} on floats: {:?}", row.name, row.cuda);
+            assert_eq!(!row.cuda_int.is_empty(), computes_on(DTypeSet::INT_BOOL), "{} on integers", row.name);
+            for expression in [row.cuda, row.cuda_int].into_iter().filter(|e| !matches!(*e, "" | "true" | "false")) {
+                let words: Vec<&str> = expression.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+                for (i, operand) in ["a", "b", "c"].into_iter().enumerate() {
+                    assert_eq!(words.contains(&operand), i < row.operands as usize, "{}: {operand}", row.name);
+                }
+            }
+        }
     }
 
     #[test]

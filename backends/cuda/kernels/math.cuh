@@ -1,0 +1,240 @@
+// What the op table's CUDA expressions are written in, beside the functions that CUDA has itself (exp, log, erf, ...).
+//
+// Each computes what the function of the same name in `ops/src/math.rs` computes.
+#pragma once
+
+#ifdef GT_EMULATED
+// CUDA has these in the global namespace, for both float types.
+using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atan2, std::atanh, std::ceil, std::copysign, std::cos;
+using std::cosh, std::erf, std::erfc, std::exp, std::exp2, std::expm1, std::fabs, std::floor, std::fma, std::fmax, std::fmod;
+using std::lgamma, std::log, std::log10, std::log1p, std::log2, std::nextafter, std::pow, std::rint, std::sin, std::sinh;
+using std::sqrt, std::tan, std::tanh, std::trunc;
+#endif
+
+// Floats.
+
+template <typename R>
+GT_DEVICE bool is_nan(R x) {
+    return x != x;
+}
+template <typename R>
+GT_DEVICE bool is_inf(R x) {
+    return fabs(x) > (sizeof(R) == 4 ? R(3.4028234663852886e38) : R(1.7976931348623157e308));
+}
+template <typename R>
+GT_DEVICE bool is_finite(R x) {
+    return fabs(x) <= (sizeof(R) == 4 ? R(3.4028234663852886e38) : R(1.7976931348623157e308));
+}
+template <typename R>
+GT_DEVICE bool sign_bit(R x) {
+    return copysign(R(1), x) < R(0);
+}
+
+// The smaller; NaN if either is. Of floats and integers.
+template <typename T>
+GT_DEVICE T minimum(T a, T b) {
+    T low = a < b ? a : b;
+    return a != a ? a : low;
+}
+// The larger; NaN if either is.
+template <typename T>
+GT_DEVICE T maximum(T a, T b) {
+    T high = a > b ? a : b;
+    return a != a ? a : high;
+}
+
+// -1, 0 or 1; 0 for NaN.
+template <typename T>
+GT_DEVICE T sign(T x) {
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
+}
+
+// The share of the normal distribution below, and the slopes of gelu and of its tanh approximation.
+template <typename R>
+GT_DEVICE R normal_below(R x) {
+    return R(0.5) * (R(1) + erf(x * R(0.70710678118654752)));
+}
+template <typename R>
+GT_DEVICE R gelu_slope(R x) {
+    R density = R(0.3989422804014327) * exp(-(R(0.5) * x * x));
+    return normal_below(x) + x * density;
+}
+template <typename R>
+GT_DEVICE R gelu_tanh_slope(R a) {
+    // Beyond 30, the slope is 0 or 1 to the last bit, and the square would overflow on the way there.
+    R x = minimum(maximum(a, R(-30)), R(30));
+    R k = R(0.7978845608028654), square = x * x;
+    R u = k * x * (R(1) + R(0.044715) * square);
+    // (1 + tanh(u)) / 2, without what the sum loses of a small one.
+    R below = R(1) / (R(1) + exp(-(R(2) * u)));
+    return below + R(2) * x * below * (R(1) - below) * k * (R(1) + R(3.0 * 0.044715) * square);
+}
+
+// The sum of two exponentials, as a logarithm; of equal infinities the difference is no number.
+template <typename R>
+GT_DEVICE R log_add(R a, R b) {
+    R sum = maximum(a, b) + log1p(exp(-fabs(a - b)));
+    return a == b ? a + R(0.69314718055994531) : sum;
+}
+template <typename R>
+GT_DEVICE R log_add2(R a, R b) {
+    R sum = maximum(a, b) + log1p(exp2(-fabs(a - b))) * R(1.4426950408889634);
+    return a == b ? a + R(1) : sum;
+}
+
+// a log(b), which is 0 where a is.
+template <typename R>
+GT_DEVICE R xlogy(R a, R b) {
+    R y = a == R(0) ? R(0) : a * log(b);
+    return is_nan(b) ? b : y;
+}
+
+// What floor division leaves: the sign of the divisor, as Python's %.
+template <typename R>
+GT_DEVICE R float_floor_rem(R a, R divisor) {
+    R r = fmod(a, divisor);
+    return r != R(0) && (r < R(0)) != (divisor < R(0)) ? r + divisor : r;
+}
+GT_DEVICE float floor_rem(float a, float divisor) { return float_floor_rem(a, divisor); }
+GT_DEVICE double floor_rem(double a, double divisor) { return float_floor_rem(a, divisor); }
+
+// Division rounded down, by way of the exact remainder (CPython's float_floor_div).
+template <typename R>
+GT_DEVICE R float_floor_div(R a, R divisor) {
+    if (divisor == R(0)) return a / divisor;
+    R r = fmod(a, divisor);
+    R quotient = (a - r) / divisor;
+    if (r != R(0) && (divisor < R(0)) != (r < R(0))) quotient -= R(1);
+    if (quotient == R(0)) return copysign(R(0), a / divisor);
+    R low = floor(quotient);
+    return quotient - low > R(0.5) ? low + R(1) : low;
+}
+GT_DEVICE float floor_div(float a, float divisor) { return float_floor_div(a, divisor); }
+GT_DEVICE double floor_div(double a, double divisor) { return float_floor_div(a, divisor); }
+
+// Integers. Arithmetic wraps; division by 0 gives 0, and whoever divides looks for that beforehand.
+
+template <typename I>
+GT_DEVICE I wrapping_add(I a, I b) {
+    typedef typename Wrapping<I>::type U;
+    return I(U(a) + U(b));
+}
+template <typename I>
+GT_DEVICE I wrapping_sub(I a, I b) {
+    typedef typename Wrapping<I>::type U;
+    return I(U(a) - U(b));
+}
+template <typename I>
+GT_DEVICE I wrapping_mul(I a, I b) {
+    typedef typename Wrapping<I>::type U;
+    return I(U(a) * U(b));
+}
+template <typename I>
+GT_DEVICE I wrapping_neg(I a) {
+    return wrapping_sub(I(0), a);
+}
+template <typename I>
+GT_DEVICE I wrapping_abs(I a) {
+    return a < I(0) ? wrapping_neg(a) : a;
+}
+
+// The least integer over -1 has no quotient: it wraps to itself, and leaves nothing.
+template <typename I>
+GT_DEVICE I trunc_div(I a, I divisor) {
+    if (I(-1) < I(0) && divisor == I(-1)) return wrapping_neg(a);
+    return divisor == I(0) ? I(0) : I(a / divisor);
+}
+template <typename I>
+GT_DEVICE I trunc_rem(I a, I divisor) {
+    if (I(-1) < I(0) && divisor == I(-1)) return I(0);
+    return divisor == I(0) ? I(0) : I(a % divisor);
+}
+template <typename I>
+GT_DEVICE I floor_div(I a, I divisor) {
+    I quotient = trunc_div(a, divisor), left = trunc_rem(a, divisor);
+    return left != I(0) && (left < I(0)) != (divisor < I(0)) ? I(quotient - I(1)) : quotient;
+}
+template <typename I>
+GT_DEVICE I floor_rem(I a, I divisor) {
+    I left = trunc_rem(a, divisor);
+    return left != I(0) && (left < I(0)) != (divisor < I(0)) ? I(left + divisor) : left;
+}
+
+// A power; negative exponents give 0, or 1 and -1 for bases of 1 and -1.
+template <typename I>
+GT_DEVICE I int_pow(I base, I exponent) {
+    if (exponent < I(0)) {
+        if (base == I(1)) return I(1);
+        return base != I(-1) ? I(0) : (exponent & I(1)) != 0 ? I(-1) : I(1);
+    }
+    I result = I(1);
+    for (u64 left = u64(exponent); left > 0; left >>= 1) {
+        if (left & 1) result = wrapping_mul(result, base);
+        base = wrapping_mul(base, base);
+    }
+    return result;
+}
+
+template <typename I>
+GT_DEVICE I gcd(I a, I b) {
+    a = wrapping_abs(a);
+    b = wrapping_abs(b);
+    while (b != I(0)) {
+        I left = trunc_rem(a, b);
+        a = b;
+        b = left;
+    }
+    return wrapping_abs(a);
+}
+template <typename I>
+GT_DEVICE I lcm(I a, I b) {
+    I divisor = gcd(a, b);
+    return divisor == I(0) ? I(0) : wrapping_abs(wrapping_mul(trunc_div(a, divisor), b));
+}
+
+template <typename I>
+GT_DEVICE I bit_not(I a) {
+    return I(~a);
+}
+GT_DEVICE bool bit_not(bool a) { return !a; }
+
+// Bits moved up, 0 where there are not so many; and down, the sign staying.
+template <typename I>
+GT_DEVICE I shift_left(I a, I bits) {
+    typedef typename Wrapping<I>::type U;
+    return bits < I(0) || u64(bits) >= 8 * sizeof(I) ? I(0) : I(U(a) << bits);
+}
+template <typename I>
+GT_DEVICE I shift_right(I a, I bits) {
+    const int most = 8 * sizeof(I) - 1;
+    bool within = !(bits < I(0)) && u64(bits) <= u64(most);
+    return within ? I(a >> bits) : a < I(0) ? I(-1) : I(0);
+}
+
+// Conversions between what kernels compute in, as Rust's `as`: floats truncate towards 0 and saturate, NaN giving 0; what
+// then does not fit an integer of less than 32 bits wraps. A bool is whether the number is not 0.
+
+template <typename I, typename R>
+GT_DEVICE I saturated(R x, R least, I min, I max) {
+    return is_nan(x) ? I(0) : x <= least ? min : x >= -least ? max : I(x);
+}
+template <typename R>
+GT_DEVICE i32 to_i32(R x) {
+    return saturated<i32>(x, R(-2147483648.0), -2147483647 - 1, 2147483647);
+}
+template <typename R>
+GT_DEVICE i64 to_i64(R x) {
+    return saturated<i64>(x, R(-9223372036854775808.0), -9223372036854775807ll - 1, 9223372036854775807ll);
+}
+
+template <typename T>
+struct Kind {
+    static const bool integer = T(0.5) == T(0), fractional = T(2.5) != T(2);
+};
+
+template <typename To, typename From>
+GT_DEVICE To converted(From x) {
+    if constexpr (Kind<From>::fractional && Kind<To>::integer && sizeof(To) == 8) return To(to_i64(x));
+    else if constexpr (Kind<From>::fractional && Kind<To>::integer) return To(to_i32(x));
+    else return To(x);
+}

@@ -1,0 +1,241 @@
+// Functions of mathematical physics and statistics, in double: those of `ops/src/special.rs`, by the same steps.
+#pragma once
+
+#define GT_PI 3.14159265358979323846
+#define GT_LN_2 0.69314718055994530942
+#define GT_EPSILON 2.220446049250313e-16
+#define GT_INFINITY double_of(0x7ff0000000000000ull)
+#define GT_NAN double_of(0x7ff8000000000000ull)
+
+// The slope of lgamma: the recurrence up to 10, reflection below 0, then the asymptotic series (DLMF 5.11.2).
+GT_DEVICE double digamma(double x) {
+    if (x == 0.0) return copysign(GT_INFINITY, -x);
+    double reflected = 0.0;
+    if (x < 0.0) {
+        double fraction = x - trunc(x);
+        if (fraction == 0.0 || is_inf(x)) return GT_NAN;
+        reflected = -GT_PI / tan(GT_PI * fraction);
+        x = 1.0 - x;
+    }
+    double sum = 0.0;
+    for (; x < 10.0; x += 1.0) sum -= 1.0 / x;
+    double z = 1.0 / (x * x);
+    // Bernoulli's numbers of even index over that index.
+    const double terms[7] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760, 1.0 / 12};
+    double series = 0.0;
+    for (int i = 6; i >= 0; i--) series = series * z + terms[i];
+    return sum + log(x) - 0.5 / x - z * series + reflected;
+}
+
+// Hurwitz' zeta function for q above 0, by the formula of Euler and Maclaurin.
+GT_DEVICE double zeta_above(double x, double q) {
+    if (q > 1e8) return (1.0 / (x - 1.0) + 1.0 / (2.0 * q)) * pow(q, 1.0 - x);
+    // Of Bernoulli's number of index 2k over (2k)!, the reciprocal.
+    const double terms[12] = {12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1892437580.3183792, 74724249600.0,
+                              -2950130727918.164, 116467828143500.67, -4597978722407472.6, 1.8152105401943547e17,
+                              -7.166165256175667e18};
+    double sum = pow(q, -x), a = q, term = 0.0;
+    for (int n = 0; n < 9 || a <= 9.0; n++) {
+        a += 1.0;
+        term = pow(a, -x);
+        sum += term;
+        if (term < GT_EPSILON * sum) return sum;
+    }
+    sum += term * a / (x - 1.0) - 0.5 * term;
+    double factor = 1.0;
+    for (int i = 0; i < 12; i++) {
+        double k = 2.0 * i;
+        factor *= x + k;
+        term /= a;
+        double next = factor * term / terms[i];
+        sum += next;
+        if (fabs(next / sum) < GT_EPSILON) break;
+        factor *= x + k + 1.0;
+        term /= a;
+    }
+    return sum;
+}
+
+// Hurwitz' zeta function, the sum of (q + k) ^ -x over k from 0 on.
+GT_DEVICE double zeta(double x, double q) {
+    if (is_nan(x) || is_nan(q) || x < 1.0) return GT_NAN;
+    if (x == 1.0) return GT_INFINITY;
+    if (q > 0.0) return zeta_above(x, q);
+    if (q == floor(q)) return GT_INFINITY;
+    if (x != floor(x) || is_inf(x)) return GT_NAN;
+    // The terms below 0 are a stretch of the series of their absolute values.
+    double count = ceil(-q);
+    double below = zeta_above(x, 1.0 - q - count) - zeta_above(x, 1.0 - q);
+    return (fmod(x, 2.0) == 0.0 ? below : -below) + zeta_above(x, q + count);
+}
+
+// The y with erfc(y) = z, for z at most 1: Winitzki's approximation of 2008, made exact by Halley's rule.
+GT_DEVICE double erfc_inverse(double z) {
+    if (z == 0.0) return GT_INFINITY;
+    if (z < 0.0 || is_nan(z)) return GT_NAN;
+    double logarithm = log(z * (2.0 - z));
+    double t = 2.0 / (GT_PI * 0.147) + 0.5 * logarithm;
+    double y = sqrt(fmax(sqrt(t * t - logarithm / 0.147) - t, 0.0));
+    for (int i = 0; i < 3; i++) {
+        double step = (erfc(y) - z) / (2.0 / sqrt(GT_PI) * exp(-y * y));
+        if (!is_finite(step)) break;
+        y += step / (1.0 - y * step);
+    }
+    return y;
+}
+
+#ifdef GT_EMULATED
+// CUDA has these two itself.
+GT_DEVICE double erfcx(double x) {
+    if (x < 2.0) return exp(x * x) * erfc(x);
+    // A continued fraction (DLMF 7.9.1) where both factors would leave the range.
+    double rest = 0.0;
+    for (int k = 60; k > 0; k--) rest = 0.5 * k / (x + rest);
+    return 1.0 / ((x + rest) * sqrt(GT_PI));
+}
+GT_DEVICE double erfinv(double x) {
+    double a = fabs(x);
+    if (a > 0.5) return copysign(erfc_inverse(1.0 - a), x);
+    double y = a * sqrt(GT_PI) / 2.0;
+    for (int i = 0; i < 4; i++) {
+        double step = (a - erf(y)) / (2.0 / sqrt(GT_PI) * exp(-y * y));
+        y += step / (1.0 - y * step);
+    }
+    return copysign(y, x);
+}
+GT_DEVICE float erfcx(float x) { return float(erfcx(double(x))); }
+GT_DEVICE float erfinv(float x) { return float(erfinv(double(x))); }
+#endif
+
+// The number below which a normal variable lies with this probability.
+GT_DEVICE double ndtri(double p) {
+    double root2 = 1.41421356237309504880;
+    return p > 0.5 ? root2 * erfc_inverse(2.0 * (1.0 - p)) : -root2 * erfc_inverse(2.0 * p);
+}
+
+// The logarithm of the probability that a normal variable lies below.
+GT_DEVICE double log_ndtr(double x) {
+    double t = x * 0.70710678118654752440;
+    return x < -1.0 ? log(erfcx(-t)) - GT_LN_2 - t * t : log1p(-0.5 * erfc(t));
+}
+
+// The modified Bessel function of the first kind, of order 0 or 1, times exp(-|x|): the power series (DLMF 10.25.2)
+// up to 30, the asymptotic one (DLMF 10.40.1) past it.
+GT_DEVICE double bessel_scaled(double x, double order) {
+    double a = fabs(x);
+    if (is_inf(a)) return 0.0;
+    if (is_nan(a)) return a;
+    if (a <= 30.0) {
+        double square = 0.25 * a * a, term = order == 0.0 ? 1.0 : 0.5 * a, sum = 0.0;
+        for (double k = 1.0; term > GT_EPSILON * 0.25 * sum; k += 1.0) {
+            sum += term;
+            term *= square / (k * (k + order));
+        }
+        return sum * exp(-a);
+    }
+    double term = 1.0, sum = 0.0;
+    for (int k = 1; k < 60; k++) {
+        sum += term;
+        double odd = 2 * k - 1;
+        double next = -term * (4.0 * order - odd * odd) / (k * 8.0 * a);
+        if (fabs(next) > fabs(term) || fabs(next) < GT_EPSILON * 0.1) break;
+        term = next;
+    }
+    return sum / sqrt(2.0 * GT_PI * a);
+}
+// exp(|x|) y, in two steps: the exponential alone may be out of range.
+GT_DEVICE double unscaled(double y, double x) {
+    if (is_inf(x)) return copysign(GT_INFINITY, y);
+    double root = exp(0.5 * fabs(x));
+    return y * root * root;
+}
+GT_DEVICE double i0e(double x) { return bessel_scaled(x, 0.0); }
+GT_DEVICE double i1e(double x) { return copysign(bessel_scaled(x, 1.0), x); }
+GT_DEVICE double i0(double x) { return unscaled(i0e(x), x); }
+GT_DEVICE double i1(double x) { return unscaled(i1e(x), x); }
+
+// How far two exponential series have to go, in terms: those of shape 1e8 near their middle take 90,000.
+#define GT_TERMS_MAX (1 << 20)
+
+// x^a e^-x / gamma(a + 1), without loss for large a.
+GT_DEVICE double gamma_factor(double a, double x) {
+    if (a < 10.0) return exp(a * log(x) - x - lgamma(a + 1.0));
+    // By Stirling's formula, its error as a series: only how far x is from a remains.
+    double error = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / (1260.0 * a * a)) / (a * a)) / a;
+    double away = (x - a) / a;
+    return exp(-a * (away - log1p(away)) - error) / sqrt(2.0 * GT_PI * a);
+}
+// The lower incomplete gamma function over the whole by its series (DLMF 8.11.4), for x below a + 1.
+GT_DEVICE double gamma_series(double a, double x) {
+    double term = 1.0, sum = 1.0;
+    for (int n = 1; n < GT_TERMS_MAX; n++) {
+        term *= x / (a + n);
+        sum += term;
+        if (term < sum * 1e-17) break;
+    }
+    return gamma_factor(a, x) * sum;
+}
+// The upper one by its continued fraction (DLMF 8.9.2, by Lentz' method), for x from a + 1 on.
+GT_DEVICE double gamma_fraction(double a, double x) {
+    const double tiny = 1e-300;
+    double b = x + 1.0 - a, c = 1.0 / tiny, d = 1.0 / b, product = d;
+    for (int n = 1; n < GT_TERMS_MAX; n++) {
+        double numerator = n * (a - n);
+        b += 2.0;
+        d = numerator * d + b;
+        d = 1.0 / (fabs(d) < tiny ? tiny : d);
+        c = b + numerator / c;
+        c = fabs(c) < tiny ? tiny : c;
+        product *= d * c;
+        if (fabs(d * c - 1.0) < 1e-16) break;
+    }
+    return gamma_factor(a, x) * a * product;
+}
+// The share of a gamma variable of shape a below x, or above it.
+GT_DEVICE double gamma_share(double a, double x, bool below) {
+    double lower;
+    if (!(a >= 0.0 && x >= 0.0) || (a == 0.0 && x == 0.0) || (is_inf(a) && is_inf(x))) {
+        return GT_NAN;
+    } else if (a == 0.0 || is_inf(x)) {
+        lower = 1.0;
+    } else if (x == 0.0 || is_inf(a)) {
+        lower = 0.0;
+    } else if (x < a + 1.0) {
+        lower = gamma_series(a, x);
+    } else {
+        double upper = gamma_fraction(a, x);
+        return below ? 1.0 - upper : upper;
+    }
+    return below ? lower : 1.0 - lower;
+}
+GT_DEVICE double gammainc(double a, double x) { return gamma_share(a, x, true); }
+GT_DEVICE double gammaincc(double a, double x) { return gamma_share(a, x, false); }
+
+// How fast x moves as a grows and gammainc(a, x) stays: minus its slope by a over that by x.
+//
+// Of the series of gammainc, each term and its slope; in the upper tail, where those cancel, the integral
+// of (ln(x + s) - digamma(a)) (1 + s / x)^(a - 1) e^-s over s from 0 on, by Simpson's rule.
+GT_DEVICE double gamma_slope(double a, double x) {
+    if (!(a > 0.0 && x > 0.0) || is_inf(a) || is_inf(x)) return GT_NAN;
+    if (a > 1e6) return 1.0 + (x - a) / (2.0 * a);
+    if (x > a + 6.0 * sqrt(a) + 6.0) {
+        const int steps = 1000;
+        double end = 45.0 * x / fmax(x - a + 1.0, 1.0), mean = digamma(a), step = end / steps, sum = 0.0;
+        for (int i = 0; i <= steps; i++) {
+            double s = i == steps ? end : i * step;
+            double at = (log(x + s) - mean) * exp((a - 1.0) * log1p(s / x) - s);
+            sum += at * (i == 0 || i == steps ? 1.0 : i % 2 == 1 ? 4.0 : 2.0);
+        }
+        return sum * step / 3.0;
+    }
+    double term = 1.0, sum = 1.0, harmonic = 0.0, slopes = 0.0;
+    for (int n = 1; n < GT_TERMS_MAX; n++) {
+        double next = a + n;
+        term *= x / next;
+        harmonic += 1.0 / next;
+        sum += term;
+        slopes += term * harmonic;
+        if (term * (harmonic + 1.0) < (sum + slopes) * 1e-17) break;
+    }
+    return (slopes - sum * (log(x) - digamma(a + 1.0))) * x / a;
+}
