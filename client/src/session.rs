@@ -15,7 +15,7 @@ use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Submitter, fork};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Tensors up to this many bytes are freed in batches: a free then costs a seventh of a slot.
@@ -50,6 +50,8 @@ pub struct Session {
     cq_slots: usize,
     generation: u32,
     closed: AtomicBool,
+    /// Why it is over, once somebody has noticed.
+    lost: OnceLock<String>,
     traceback: bool,
     /// Whether there is a core to answer on while this one spins.
     spins: bool,
@@ -195,6 +197,7 @@ impl Session {
             cq_slots: grant.cq_slots as usize,
             generation: fork::generation(),
             closed: AtomicBool::new(false),
+            lost: OnceLock::new(),
             traceback,
             spins: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
             info: SessionInfo {
@@ -321,27 +324,30 @@ impl Session {
     #[cold]
     fn disconnected(&self) -> Error {
         tracing::debug!(target: "gt_client", session = self.info.session_id, "the session is over");
-        Error::Disconnected(if self.is_inherited() {
-            "this tensor belongs to the parent process's session, which a forked child cannot use: \
-             create tensors after the fork, or pass them as NumPy arrays"
-                .into()
-        } else if self.closed.load(Relaxed) {
-            "the session is closed: its tensors are gone; create new ones".into()
-        } else if let Some(last_words) = self.last_words() {
-            self.closed.store(true, Relaxed);
-            last_words
-        } else {
-            // What is created next gets a new session.
-            self.closed.store(true, Relaxed);
-            let place = match &self.info.address {
-                address @ Address::Tcp { .. } => format!("at {address}"),
-                _ => format!("(pid {})", self.info.daemon_pid),
-            };
-            format!(
-                "the GT daemon {place} closed the session or is gone: its tensors are lost; \
-                 create new ones, which connects again, and see the daemon's log"
-            )
-        })
+        if self.is_inherited() {
+            return Error::Disconnected(
+                "this tensor belongs to the parent process's session, which a forked child cannot use: create tensors \
+                 after the fork, or pass them as NumPy arrays"
+                    .into(),
+            );
+        }
+        // Whoever is the first to notice may have nobody to tell it to, as a tensor that is dropped.
+        let why = self.lost.get_or_init(|| {
+            if self.closed.swap(true, Relaxed) {
+                return "the session is closed: its tensors are gone; create new ones".into();
+            }
+            self.last_words().unwrap_or_else(|| {
+                let place = match &self.info.address {
+                    address @ Address::Tcp { .. } => format!("at {address}"),
+                    _ => format!("(pid {})", self.info.daemon_pid),
+                };
+                format!(
+                    "the GT daemon {place} closed the session or is gone: its tensors are lost; create new ones, which \
+                     connects again, and see the daemon's log"
+                )
+            })
+        });
+        Error::Disconnected(why.clone())
     }
 
     /// What the daemon said before it closed the session, if anything.
