@@ -3,13 +3,7 @@
 // Each computes what the function of the same name in `ops/src/math.rs` computes.
 #pragma once
 
-#ifdef GT_EMULATED
-// CUDA has these in the global namespace, for both float types.
-using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atan2, std::atanh, std::ceil, std::copysign, std::cos;
-using std::cosh, std::erf, std::erfc, std::exp, std::exp2, std::expm1, std::fabs, std::floor, std::fma, std::fmax, std::fmod;
-using std::lgamma, std::log, std::log10, std::log1p, std::log2, std::nextafter, std::pow, std::rint, std::sin, std::sinh;
-using std::sqrt, std::tan, std::tanh, std::trunc;
-#endif
+#include "types.cuh"
 
 // Floats.
 

@@ -1,5 +1,6 @@
 // Functions of mathematical physics and statistics, in double: those of `ops/src/special.rs`, by the same steps.
 #pragma once
+#include "math.cuh"
 
 #define GT_PI 3.14159265358979323846
 #define GT_LN_2 0.69314718055994530942

@@ -1,11 +1,12 @@
 // The element types of tensors, and how they get from memory to what kernels compute in and back.
 //
-// C++17 without headers: NVRTC compiles it for devices, and g++ for the emulator, which defines GT_EMULATED.
+// C++17 without headers: NVRTC compiles it for devices and, in tests, g++ with `emulator.h` before it, which defines
+// GT_EMULATED.
 #pragma once
 
-#ifndef GT_DEVICE
 #define GT_DEVICE static __device__ __forceinline__
-#endif
+// A kernel of blocks of at most so many threads.
+#define GT_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
 typedef signed char i8;
 typedef short i16;
@@ -15,6 +16,8 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
 
 // Half precision floats are only stored: kernels compute in f32.
 struct f16 {
@@ -24,17 +27,10 @@ struct bf16 {
     u16 bits;
 };
 
-#ifdef GT_EMULATED
-GT_DEVICE u32 bits_of(float x) { return __builtin_bit_cast(u32, x); }
-GT_DEVICE u64 bits_of(double x) { return __builtin_bit_cast(u64, x); }
-GT_DEVICE float float_of(u32 bits) { return __builtin_bit_cast(float, bits); }
-GT_DEVICE double double_of(u64 bits) { return __builtin_bit_cast(double, bits); }
-#else
 GT_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 GT_DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
 GT_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 GT_DEVICE double double_of(u64 bits) { return __longlong_as_double((i64)bits); }
-#endif
 
 // Conversions between half precisions and f32: exact, or to nearest with halves to even. NaN stays NaN.
 

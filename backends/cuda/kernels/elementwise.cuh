@@ -1,0 +1,104 @@
+// How elementwise kernels walk their operands. What they compute is made from the op table (`src/program.rs`).
+//
+// A thread computes V elements at a time, which follow each other in the result: a vector of up to 16 bytes, or two.
+#pragma once
+#include "special.cuh"
+
+// Elements that are read or written together.
+template <typename T, int V>
+struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Lanes {
+    T at[V];
+};
+
+// An operand: its first element, or a number's bits where that is null.
+struct Operand {
+    const void *first;
+    u64 bits;
+};
+
+// The one element of an operand that has only one.
+template <typename T>
+GT_DEVICE T only(Operand from) {
+    if (from.first) return *(const T *)from.first;
+    union {
+        u64 bits;
+        T value;
+    } number;
+    number.bits = from.bits;
+    return number.value;
+}
+
+template <int V, typename T>
+GT_DEVICE Lanes<T, V> repeated(T x) {
+    Lanes<T, V> lanes;
+#pragma unroll
+    for (int k = 0; k < V; k++) lanes.at[k] = x;
+    return lanes;
+}
+
+// Elements `from[0]` to `from[V - 1]`, of which `count` are there: those beyond repeat the first.
+template <int V, typename T>
+GT_DEVICE Lanes<T, V> read(const T *from, u64 count) {
+    if (count >= V) return *(const Lanes<T, V> *)from;
+    Lanes<T, V> lanes;
+#pragma unroll
+    for (int k = 0; k < V; k++) lanes.at[k] = from[k < count ? k : 0];
+    return lanes;
+}
+template <int V, typename T>
+GT_DEVICE void write(T *to, Lanes<T, V> lanes, u64 count) {
+    if (count >= V) {
+        *(Lanes<T, V> *)to = lanes;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        if (k < count) to[k] = lanes.at[k];
+}
+
+// Elements `from[0]`, `from[step]`, ...
+template <int V, typename T>
+GT_DEVICE Lanes<T, V> read_stepped(const T *from, i64 step) {
+    if (step == 0) return repeated<V>(*from);
+    if (step == 1 && V > 1 && (u64)from % alignof(Lanes<T, V>) == 0) return *(const Lanes<T, V> *)from;
+    Lanes<T, V> lanes;
+#pragma unroll
+    for (int k = 0; k < V; k++) lanes.at[k] = from[k * step];
+    return lanes;
+}
+
+#define GT_RANK_MAX 8
+
+// The axes that N operands are walked along, outermost first; the innermost counts in steps of V elements.
+struct Axes {
+    u32 rank;
+    u32 sizes[GT_RANK_MAX];
+    // What division by a size multiplies with and shifts by (Granlund and Montgomery 1994): x / size is
+    // (x * multiplier >> 32) + x >> shift for x below 2^31.
+    u32 multipliers[GT_RANK_MAX];
+    u32 shifts[GT_RANK_MAX];
+};
+template <int N>
+struct Strides {
+    // In elements, from one index to the next; along the innermost axis from one step to the next.
+    i64 along[GT_RANK_MAX][N];
+    // From one element to the next along the innermost axis.
+    i64 inner[N];
+};
+
+// How far the elements of the `at`-th step are from the operands' first.
+template <int N>
+GT_DEVICE void find(i64 (&offsets)[N], const Axes &axes, const Strides<N> &strides, u32 at) {
+#pragma unroll
+    for (int i = 0; i < N; i++) offsets[i] = 0;
+#pragma unroll
+    for (int down = 0; down < GT_RANK_MAX; down++) {
+        int axis = (int)axes.rank - 1 - down;
+        if (axis < 0) break;
+        u32 outer = axis == 0 ? 0 : (__umulhi(at, axes.multipliers[axis]) + at) >> axes.shifts[axis];
+        u32 index = at - outer * axes.sizes[axis];
+#pragma unroll
+        for (int i = 0; i < N; i++) offsets[i] += index * strides.along[axis][i];
+        at = outer;
+    }
+}
