@@ -18,7 +18,6 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError}
 use cudarc::nccl::sys::ncclUniqueId;
 use device::{Account, DeviceComm};
 use gt_ops::DType;
-pub use library::LIBRARY_VARIABLE;
 use library::{Library, SUCCESS};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;

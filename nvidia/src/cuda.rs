@@ -1,0 +1,195 @@
+//! What is asked of the driver to know the devices, and what its errors mean.
+
+use crate::find::DRIVER;
+use crate::probe::{ComputeMode, Device, NoCuda};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+crate::functions! {
+    /// The functions of the driver that are used to look around. None of them makes a context.
+    pub struct Cuda {
+        init: "cuInit" (c_uint) -> c_uint;
+        driver_version: "cuDriverGetVersion" (*mut c_int) -> c_uint;
+        count: "cuDeviceGetCount" (*mut c_int) -> c_uint;
+        device: "cuDeviceGet" (*mut c_int, c_int) -> c_uint;
+        name: "cuDeviceGetName" (*mut c_char, c_int, c_int) -> c_uint;
+        uuid: "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int) -> c_uint;
+        attribute: "cuDeviceGetAttribute" (*mut c_int, c_uint, c_int) -> c_uint;
+        total_memory: "cuDeviceTotalMem_v2" (*mut usize, c_int) -> c_uint;
+        pci: "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int) -> c_uint;
+        error_name: "cuGetErrorName" (c_uint, *mut *const c_char) -> c_uint;
+        error_text: "cuGetErrorString" (c_uint, *mut *const c_char) -> c_uint;
+    }
+}
+
+/// `CU_DEVICE_ATTRIBUTE_*`.
+mod attribute {
+    pub const CLOCK_KHZ: u32 = 13;
+    pub const MULTIPROCESSORS: u32 = 16;
+    pub const COMPUTE_MODE: u32 = 20;
+    pub const MEMORY_CLOCK_KHZ: u32 = 36;
+    pub const MEMORY_BUS_BITS: u32 = 37;
+    pub const CAPABILITY_MAJOR: u32 = 75;
+    pub const CAPABILITY_MINOR: u32 = 76;
+}
+
+/// `CUDA_ERROR_NO_DEVICE`.
+const NO_DEVICE: u32 = 100;
+
+/// What to do about a result of the driver's, where that is known.
+pub fn remedy(code: u32) -> Option<&'static str> {
+    Some(match code {
+        34 => "libcuda.so.1 is the stub that one links with: remove its folder from LD_LIBRARY_PATH",
+        46 => {
+            "somebody else has the GPU for itself: end that program (gtctl doctor names it), or `nvidia-smi -c 0` as root"
+        }
+        100 => {
+            "there is no GPU for this process: look at CUDA_VISIBLE_DEVICES and nvidia-smi; a container needs the GPUs \
+             given (docker run --gpus all)"
+        }
+        101 => "no GPU has that number: gtctl doctor lists them",
+        2 => "its memory is full: gtctl doctor names who holds it",
+        3 | 4 => "the driver is being unloaded",
+        802 => "the GPUs' fabric is not ready: systemctl start nvidia-fabricmanager",
+        803 | 804 => "the kernel's module and libcuda are of different versions: restart the machine after an upgrade",
+        999 => "the driver cannot say why: nvidia-modprobe -u -c 0, or dmesg, may",
+        _ => return None,
+    })
+}
+
+/// What a result of the driver's is called and means: `CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)`, with
+/// what to do about it. `name` and `text` are what the driver says.
+pub fn explain(code: u32, name: Option<&str>, text: Option<&str>) -> String {
+    let name = name.map_or_else(|| format!("CUDA error {code}"), str::to_owned);
+    let text = text.map(|text| format!(" ({text})")).unwrap_or_default();
+    let remedy = remedy(code).map(|remedy| format!(": {remedy}")).unwrap_or_default();
+    format!("{name}{text}{remedy}")
+}
+
+/// `10.2` for 10020, as the driver counts.
+pub fn version_text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+impl Cuda {
+    /// Opens the driver and begins.
+    ///
+    /// # Errors
+    /// Why there is none, or why it does not work.
+    pub fn start() -> Result<Cuda, NoCuda> {
+        let cuda = DRIVER.open(None, Cuda::bind).map_err(|missing| NoCuda::NoDriver(missing.to_string()))?;
+        // SAFETY: the only flags there are.
+        match unsafe { (cuda.init)(0) } {
+            0 => Ok(cuda),
+            NO_DEVICE => Err(NoCuda::NoDevice(cuda.explain(NO_DEVICE))),
+            code => Err(NoCuda::Failed { what: "cuInit".into(), why: cuda.explain(code) }),
+        }
+    }
+
+    fn explain(&self, code: u32) -> String {
+        let text = |of: unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint| {
+            let mut text = std::ptr::null();
+            // SAFETY: it writes a pointer to a static string, or null.
+            unsafe { (of(code, &raw mut text) == 0 && !text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy()) }
+        };
+        explain(code, text(self.error_name).as_deref(), text(self.error_text).as_deref())
+    }
+
+    fn check(&self, what: &str, code: u32) -> Result<(), NoCuda> {
+        if code == 0 { Ok(()) } else { Err(NoCuda::Failed { what: what.into(), why: self.explain(code) }) }
+    }
+
+    /// The newest CUDA that the driver knows, as in 13000.
+    pub fn version(&self) -> Result<i32, NoCuda> {
+        let mut version = 0;
+        // SAFETY: it writes one int.
+        self.check("cuDriverGetVersion", unsafe { (self.driver_version)(&raw mut version) })?;
+        Ok(version)
+    }
+
+    /// All devices that this process may see, by their numbers.
+    pub fn devices(&self) -> Result<Vec<Device>, NoCuda> {
+        let mut count = 0;
+        // SAFETY: it writes one int.
+        self.check("cuDeviceGetCount", unsafe { (self.count)(&raw mut count) })?;
+        (0..count).map(|number| self.describe(number)).collect()
+    }
+
+    fn describe(&self, number: c_int) -> Result<Device, NoCuda> {
+        let mut device = 0;
+        // SAFETY: it writes one int.
+        self.check("cuDeviceGet", unsafe { (self.device)(&raw mut device, number) })?;
+        let text = |what, of: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint| {
+            let mut text = [0; 256];
+            // SAFETY: it writes so many bytes at most, the last of them 0.
+            self.check(what, unsafe { of(text.as_mut_ptr(), text.len() as c_int, device) })?;
+            // SAFETY: the last byte is 0 in any case.
+            Ok::<_, NoCuda>(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+        };
+        // An attribute that a driver does not know is no reason to do without the device.
+        let attribute = |which| {
+            let mut value = 0;
+            // SAFETY: it writes one int.
+            let code = unsafe { (self.attribute)(&raw mut value, which, device) };
+            if code == 0 { value.max(0) as u32 } else { 0 }
+        };
+        let name = text("cuDeviceGetName", self.name)?;
+        let mut uuid = [0; 16];
+        // SAFETY: it writes 16 bytes.
+        self.check("cuDeviceGetUuid", unsafe { (self.uuid)(&raw mut uuid, device) })?;
+        let mut memory_bytes = 0;
+        // SAFETY: it writes one size.
+        self.check("cuDeviceTotalMem", unsafe { (self.total_memory)(&raw mut memory_bytes, device) })?;
+        let mig = name.contains(" MIG ");
+        Ok(Device {
+            number: number as u32,
+            uuid: uuid_text(if mig { "MIG" } else { "GPU" }, uuid),
+            capability: (attribute(attribute::CAPABILITY_MAJOR), attribute(attribute::CAPABILITY_MINOR)),
+            memory_bytes: memory_bytes as u64,
+            pci: text("cuDeviceGetPCIBusId", self.pci)?,
+            mig,
+            compute_mode: ComputeMode::from_number(attribute(attribute::COMPUTE_MODE)),
+            multiprocessors: attribute(attribute::MULTIPROCESSORS),
+            clock_khz: attribute(attribute::CLOCK_KHZ),
+            memory_clock_khz: attribute(attribute::MEMORY_CLOCK_KHZ),
+            memory_bus_bits: attribute(attribute::MEMORY_BUS_BITS),
+            free_bytes: None,
+            holders: Vec::new(),
+            name,
+        })
+    }
+}
+
+/// As NVIDIA writes it: `GPU-8d2a…`.
+pub fn uuid_text(kind: &str, uuid: [u8; 16]) -> String {
+    let mut text = format!("{kind}-");
+    for (at, byte) in uuid.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_to_do() {
+        let text = explain(802, Some("CUDA_ERROR_SYSTEM_NOT_READY"), Some("system not yet initialized"));
+        assert_eq!(
+            text,
+            "CUDA_ERROR_SYSTEM_NOT_READY (system not yet initialized): the GPUs' fabric is not ready: \
+             systemctl start nvidia-fabricmanager"
+        );
+        assert_eq!(explain(77777, None, None), "CUDA error 77777");
+    }
+
+    #[test]
+    fn versions_and_names_are_as_nvidia_writes_them() {
+        assert_eq!((version_text(13000), version_text(12080)), ("13.0".into(), "12.8".into()));
+        let uuid = std::array::from_fn(|at| at as u8);
+        assert_eq!(uuid_text("GPU", uuid), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+    }
+}

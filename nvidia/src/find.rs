@@ -1,0 +1,352 @@
+//! Where a shared library may be, and opening it.
+//!
+//! The loader knows the folders of the system and of `LD_LIBRARY_PATH`, but not those of Python's packages, from which
+//! most users have CUDA. Each place is tried in turn; what is there and cannot be used is not the end of the search.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Names folders that are looked into before all others, as in a `PATH`.
+pub const FOLDERS_VARIABLE: &str = "GT_CUDA_LIBRARIES";
+
+/// A shared library of NVIDIA's.
+#[derive(Debug)]
+pub struct Library {
+    /// As people call it.
+    pub name: &'static str,
+    /// What it is for, as a clause: "which compiles the kernels".
+    pub purpose: &'static str,
+    /// How to get it.
+    pub install: &'static str,
+    /// Names its file, before all else.
+    variable: Option<&'static str>,
+    /// What it may be called, the best first.
+    files: &'static [File],
+    /// Further folders of the system.
+    folders: &'static [&'static str],
+}
+
+/// A name that a library may have.
+#[derive(Debug)]
+struct File {
+    name: &'static str,
+    /// Where it lies below a folder of Python's packages; nowhere if empty.
+    in_packages: &'static str,
+    /// The version of CUDA that it belongs to and that the driver must know, if it belongs to one.
+    cuda: Option<u32>,
+}
+
+/// The driver, `libcuda`.
+pub const DRIVER: Library = Library {
+    name: "NVIDIA's driver library",
+    purpose: "through which GPUs are used",
+    install: "install NVIDIA's driver (apt install nvidia-driver, or the package of your system); in a container, start \
+              it with the GPUs (docker run --gpus all)",
+    variable: None,
+    files: &[File { name: "libcuda.so.1", in_packages: "", cuda: None }],
+    folders: &["/usr/lib/wsl/lib", "/run/opengl-driver/lib"],
+};
+
+/// The compiler of kernels.
+pub const NVRTC: Library = Library {
+    name: "NVRTC",
+    purpose: "which compiles the kernels",
+    install: "pip install nvidia-cuda-nvrtc beside GT (nvidia-cuda-nvrtc-cu12 with a driver older than 580)",
+    variable: None,
+    files: &[
+        File { name: "libnvrtc.so.13", in_packages: "nvidia/cu13/lib", cuda: Some(13) },
+        File { name: "libnvrtc.so.12", in_packages: "nvidia/cuda_nvrtc/lib", cuda: Some(12) },
+    ],
+    folders: &["/usr/local/cuda/lib64"],
+};
+
+/// Matrix products.
+pub const CUBLAS_LT: Library = Library {
+    name: "cuBLASLt",
+    purpose: "which multiplies matrices",
+    install: "pip install nvidia-cublas beside GT (nvidia-cublas-cu12 with a driver older than 580)",
+    variable: None,
+    files: &[
+        File { name: "libcublasLt.so.13", in_packages: "nvidia/cu13/lib", cuda: Some(13) },
+        File { name: "libcublasLt.so.12", in_packages: "nvidia/cublas/lib", cuda: Some(12) },
+    ],
+    folders: &["/usr/local/cuda/lib64"],
+};
+
+/// Collectives.
+pub const NCCL: Library = Library {
+    name: "NCCL",
+    purpose: "by which several GPUs compute together",
+    install: "pip install nvidia-nccl-cu13 beside GT, or set GT_NCCL_LIBRARY to the path of libnccl.so.2",
+    variable: Some("GT_NCCL_LIBRARY"),
+    files: &[
+        File { name: "libnccl.so.2", in_packages: "nvidia/nccl/lib", cuda: None },
+        File { name: "libnccl.so", in_packages: "", cuda: None },
+    ],
+    folders: &["/usr/local/cuda/lib64"],
+};
+
+/// What the driver says about devices without using them.
+pub const NVML: Library = Library {
+    name: "NVML",
+    purpose: "which says who uses a GPU",
+    install: "it comes with NVIDIA's driver",
+    variable: None,
+    files: &[File { name: "libnvidia-ml.so.1", in_packages: "", cuda: None }],
+    folders: &["/usr/lib/wsl/lib", "/run/opengl-driver/lib"],
+};
+
+/// A library that is open, for as long as this lives.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its functions.
+    pub library: libloading::Library,
+    /// Where it was found; a name alone is wherever the loader found it.
+    pub path: PathBuf,
+}
+
+/// A library that is not here, or that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}, {purpose}, was not found: {install}. Looked for: {tried}")]
+pub struct Missing {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it would have been for.
+    pub purpose: &'static str,
+    /// How to get it.
+    pub install: &'static str,
+    /// What was looked for, and what was wrong with it.
+    pub tried: String,
+}
+
+/// What the search looks at besides files.
+pub struct Environment<'a> {
+    /// Variables.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+    /// The program that runs: one that pip installed lies in the `bin` of its environment.
+    pub program: Option<PathBuf>,
+}
+
+impl Library {
+    /// Opens the first file that is there and that `bind` can use. `cuda` is the version of CUDA that the driver is for,
+    /// if that is known: what belongs to a newer one is passed over.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn open<T>(
+        &self,
+        cuda: Option<u32>,
+        bind: impl FnMut(Opened) -> std::result::Result<T, String>,
+    ) -> std::result::Result<T, Missing> {
+        let variable = |name: &str| std::env::var_os(name);
+        let environment = Environment { variable: &variable, program: std::env::current_exe().ok() };
+        self.open_first(&self.candidates(&environment, cuda), bind)
+    }
+
+    /// As [`open`](Self::open), among `paths`.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn open_first<T>(
+        &self,
+        paths: &[PathBuf],
+        mut bind: impl FnMut(Opened) -> std::result::Result<T, String>,
+    ) -> std::result::Result<T, Missing> {
+        let mut tried = Vec::new();
+        for path in paths {
+            // A path is looked for first, so that the message tells a file that is not there from one that is broken.
+            if path.components().count() > 1 && !path.exists() {
+                tried.push(format!("{}: not there", path.display()));
+                continue;
+            }
+            // SAFETY: the initialisers of NVIDIA's libraries and of what they need do nothing that others' do not.
+            let opened = unsafe { libloading::Library::new(path) }.map_err(|error| error.to_string());
+            match opened.and_then(|library| bind(Opened { library, path: path.clone() })) {
+                Ok(bound) => return Ok(bound),
+                // The loader's message may begin with the name.
+                Err(error) => match error.strip_prefix(&format!("{}: ", path.display())) {
+                    Some(_) => tried.push(error),
+                    None => tried.push(format!("{}: {error}", path.display())),
+                },
+            }
+        }
+        let Library { name, purpose, install, .. } = *self;
+        Err(Missing { name, purpose, install, tried: tried.join("; ") })
+    }
+
+    /// Where the library may be, the likeliest first.
+    pub fn candidates(&self, environment: &Environment<'_>, cuda: Option<u32>) -> Vec<PathBuf> {
+        let variable = environment.variable;
+        let files = || self.files.iter().filter(|file| cuda.is_none_or(|cuda| file.cuda <= Some(cuda)));
+        let mut paths: Vec<PathBuf> = self.variable.and_then(variable).map(PathBuf::from).into_iter().collect();
+        let named = variable(FOLDERS_VARIABLE).unwrap_or_default();
+        for folder in std::env::split_paths(&named).filter(|folder| !folder.as_os_str().is_empty()) {
+            paths.extend(files().map(|file| folder.join(file.name)));
+        }
+        let packaged = |packages: &Path| {
+            let packages = packages.to_owned();
+            files()
+                .filter(|file| !file.in_packages.is_empty())
+                .map(move |file| packages.join(file.in_packages).join(file.name))
+        };
+        let own = environment.program.as_deref().and_then(|program| Some(program.parent()?.parent()?.to_owned()));
+        let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from).chain(own);
+        for prefix in prefixes {
+            let lib = prefix.join("lib");
+            for packages in packages_below(&lib) {
+                paths.extend(packaged(&packages));
+            }
+            paths.extend(files().map(|file| lib.join(file.name)).filter(|path| path.exists()));
+        }
+        let python_path = variable("PYTHONPATH").unwrap_or_default();
+        for folder in std::env::split_paths(&python_path) {
+            paths.extend(packaged(&folder).filter(|path| path.exists()));
+        }
+        // By name: what the loader knows, LD_LIBRARY_PATH and the system's folders.
+        paths.extend(files().map(|file| file.name.into()));
+        for prefix in ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable) {
+            paths.extend(files().map(|file| Path::new(&prefix).join("lib64").join(file.name)));
+        }
+        for folder in self.folders {
+            paths.extend(files().map(|file| Path::new(folder).join(file.name)));
+        }
+        let mut seen = std::collections::HashSet::new();
+        paths.retain(|path| seen.insert(path.clone()));
+        paths
+    }
+}
+
+/// The folders of packages of each Python below `lib`.
+fn packages_below(lib: &Path) -> Vec<PathBuf> {
+    let pythons = std::fs::read_dir(lib).into_iter().flatten().flatten();
+    let pythons = pythons.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"python3"));
+    let mut folders: Vec<PathBuf> = pythons
+        .flat_map(|python| ["site-packages", "dist-packages"].map(|packages| python.path().join(packages)))
+        .filter(|folder| folder.is_dir())
+        .collect();
+    // The newest Python's first.
+    folders.sort_by(|a, b| b.cmp(a));
+    folders
+}
+
+/// Declares a struct of a library's functions, each with the name of its symbol and its signature in C.
+///
+/// ```
+/// gt_nvidia::functions! {
+///     /// What is used of the C library.
+///     pub struct LibC {
+///         abs: "abs" (std::ffi::c_int) -> std::ffi::c_int;
+///     }
+/// }
+/// let path = "libc.so.6".into();
+/// let library = gt_nvidia::DRIVER.open_first(&[path], LibC::bind)?;
+/// // SAFETY: it takes any number.
+/// assert_eq!(unsafe { (library.abs)(-3) }, 3);
+/// # Ok::<(), gt_nvidia::Missing>(())
+/// ```
+#[macro_export]
+macro_rules! functions {
+    ($(#[$attribute:meta])* $vis:vis struct $Name:ident {
+        $($(#[$of_one:meta])* $name:ident: $symbol:literal ($($argument:ty),* $(,)?) -> $result:ty;)*
+    }) => {
+        $(#[$attribute])*
+        $vis struct $Name {
+            $(#[doc = concat!("`", $symbol, "`.")] $(#[$of_one])* pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// Where the library was found.
+            pub path: std::path::PathBuf,
+            /// Keeps the functions mapped.
+            _library: $crate::libloading::Library,
+        }
+
+        impl $Name {
+            /// Looks every function up.
+            ///
+            /// # Errors
+            /// Which one is not there: the library is another, or of another version.
+            pub fn bind(opened: $crate::Opened) -> std::result::Result<$Name, String> {
+                $(
+                    // SAFETY: the signature is that of the library's header, as who declared it has checked.
+                    let $name = *unsafe { opened.library.get(concat!($symbol, "\0").as_bytes()) }
+                        .map_err(|_| format!("it has no {}: it is too old, or another library", $symbol))?;
+                )*
+                Ok($Name { $($name,)* path: opened.path, _library: opened.library })
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(library: &Library, variables: &[(&str, &str)], cuda: Option<u32>) -> Vec<String> {
+        let variable =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        let environment = Environment { variable: &variable, program: Some("/opt/env/bin/gtd".into()) };
+        library.candidates(&environment, cuda).iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn what_the_administrator_names_comes_first_and_the_loader_before_the_systems_folder() {
+        let found = candidates(&NVRTC, &[(FOLDERS_VARIABLE, "/a:/b"), ("CUDA_HOME", "/c")], None);
+        assert_eq!(
+            found,
+            [
+                "/a/libnvrtc.so.13",
+                "/a/libnvrtc.so.12",
+                "/b/libnvrtc.so.13",
+                "/b/libnvrtc.so.12",
+                "libnvrtc.so.13",
+                "libnvrtc.so.12",
+                "/c/lib64/libnvrtc.so.13",
+                "/c/lib64/libnvrtc.so.12",
+                "/usr/local/cuda/lib64/libnvrtc.so.13",
+                "/usr/local/cuda/lib64/libnvrtc.so.12"
+            ]
+        );
+        let found = candidates(&NCCL, &[("GT_NCCL_LIBRARY", "/n/libnccl.so.2"), (FOLDERS_VARIABLE, "/a")], None);
+        assert_eq!(found[..3], ["/n/libnccl.so.2", "/a/libnccl.so.2", "/a/libnccl.so"]);
+    }
+
+    #[test]
+    fn the_packages_of_an_environment_are_looked_into() {
+        let folder = std::env::temp_dir().join(format!("gt-nvidia-packages-{}", std::process::id()));
+        let packages = folder.join("lib/python3.12/site-packages");
+        std::fs::create_dir_all(&packages).unwrap();
+        let found = candidates(&CUBLAS_LT, &[("VIRTUAL_ENV", folder.to_str().unwrap())], None);
+        let of = |rest: &str| packages.join(rest).display().to_string();
+        assert_eq!(
+            found[..3],
+            [
+                of("nvidia/cu13/lib/libcublasLt.so.13"),
+                of("nvidia/cublas/lib/libcublasLt.so.12"),
+                "libcublasLt.so.13".into()
+            ]
+        );
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_library_that_the_driver_is_too_old_for_is_passed_over() {
+        assert_eq!(candidates(&NVRTC, &[], Some(12)), ["libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.12"]);
+        assert_eq!(candidates(&NVRTC, &[], Some(13)).len(), 4);
+        // What belongs to no version of CUDA fits each.
+        assert_eq!(candidates(&DRIVER, &[], Some(12))[0], "libcuda.so.1");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri opens no libraries")]
+    fn what_is_missing_is_one_sentence_that_says_what_to_do() {
+        let paths = ["/nowhere/libnvrtc.so.13".into(), "libgt-no-such-library.so.2".into(), "libc.so.6".into()];
+        functions! { pub struct Nvrtc { version: "nvrtcVersion" (*mut i32, *mut i32) -> i32; } }
+        let error = NVRTC.open_first(&paths, Nvrtc::bind).err().unwrap().to_string();
+        for part in [
+            "NVRTC, which compiles the kernels, was not found: pip install nvidia-cuda-nvrtc beside GT",
+            "/nowhere/libnvrtc.so.13: not there; libgt-no-such-library.so.2: ",
+            "; libc.so.6: it has no nvrtcVersion",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(error.matches("libgt-no-such-library").count(), 1, "{error}");
+    }
+}

@@ -1,0 +1,414 @@
+//! Which devices there are, which libraries, and what is missing.
+
+use crate::cuda::{Cuda, version_text};
+use crate::find::{CUBLAS_LT, DRIVER, Library, Missing, NCCL, NVML, NVRTC};
+use crate::nvml::Nvml;
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The oldest driver that can be used, by the CUDA it is for: 12.0, as a driver's from 525 on.
+const CUDA_MIN: i32 = 12000;
+/// The oldest devices that can be used: Turing. NVRTC 13 compiles for none that is older.
+const CAPABILITY_MIN: (u32, u32) = (7, 5);
+/// How often the end of the probing process is looked for when it has said all.
+const NAP: Duration = Duration::from_millis(1);
+
+/// A device that CUDA can use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its number in this process and those with the same `CUDA_VISIBLE_DEVICES`.
+    pub number: u32,
+    /// As in `NVIDIA H200`.
+    pub name: String,
+    /// As in `GPU-8d2a…`, or `MIG-…`.
+    pub uuid: String,
+    /// As in 9.0.
+    pub capability: (u32, u32),
+    /// All its memory.
+    pub memory_bytes: u64,
+    /// Its place on the bus, as in `0000:65:00.0`.
+    pub pci: String,
+    /// Whether it is a slice of a GPU.
+    pub mig: bool,
+    /// Who may use it.
+    pub compute_mode: ComputeMode,
+    /// How many streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Their clock; 0 if it is not known, as the next two.
+    pub clock_khz: u32,
+    /// The memory's clock,
+    pub memory_clock_khz: u32,
+    /// and the width of its bus.
+    pub memory_bus_bits: u32,
+    /// Memory that is free, if NVML says so.
+    pub free_bytes: Option<u64>,
+    /// Who uses it, if NVML says so.
+    pub holders: Vec<Holder>,
+}
+
+/// Who may use a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeMode {
+    /// Whoever wants to.
+    Shared,
+    /// One process at a time.
+    Exclusive,
+    /// Nobody.
+    Prohibited,
+}
+
+/// A process that uses a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its number.
+    pub pid: u32,
+    /// What it is called, if that can be seen.
+    pub name: String,
+    /// Memory of the device that it holds, if that is known.
+    pub bytes: Option<u64>,
+}
+
+/// A library that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// What it is called.
+    pub name: String,
+    /// Whether GPUs cannot be used without it.
+    pub needed: bool,
+    /// Where it is, or why not.
+    pub path: Result<String, String>,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The driver's version, as in 580.95.05, if NVML says it.
+    pub driver: Option<String>,
+    /// The newest CUDA that it knows, as in 13.0.
+    pub cuda: Option<String>,
+    /// The devices, or why there are none.
+    pub devices: Result<Vec<Device>, NoCuda>,
+    /// The libraries.
+    pub libraries: Vec<Found>,
+}
+
+/// Why there is no device to compute on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum NoCuda {
+    /// The driver's library is not there.
+    #[error("{0}")]
+    NoDriver(String),
+    /// The driver is too old.
+    #[error(
+        "NVIDIA's driver is too old: it is for CUDA {found}, and 12.0 is needed: install driver 525 or newer, best 580"
+    )]
+    DriverTooOld {
+        /// The CUDA it is for.
+        found: String,
+    },
+    /// There is none, or none for this process.
+    #[error("no GPU can be used: {0}")]
+    NoDevice(String),
+    /// The driver says no.
+    #[error("NVIDIA's driver does not work: {what}: {why}")]
+    Failed {
+        /// What it was asked.
+        what: String,
+        /// What it said.
+        why: String,
+    },
+    /// The process that asked the driver did not live to say.
+    #[error("NVIDIA's driver does not work: the process that asked it for devices {0}; dmesg may say why")]
+    Broken(String),
+}
+
+impl ComputeMode {
+    pub(crate) fn from_number(number: u32) -> ComputeMode {
+        match number {
+            2 => ComputeMode::Prohibited,
+            1 | 3 => ComputeMode::Exclusive,
+            _ => ComputeMode::Shared,
+        }
+    }
+}
+
+impl Device {
+    /// Why nothing can be computed on it, if so.
+    pub fn trouble(&self) -> Option<String> {
+        let (major, minor) = self.capability;
+        if self.capability < CAPABILITY_MIN {
+            let (major_min, minor_min) = CAPABILITY_MIN;
+            return Some(format!(
+                "cuda:{} is too old: {} has compute capability {major}.{minor}, and {major_min}.{minor_min} is needed",
+                self.number, self.name
+            ));
+        }
+        match self.compute_mode {
+            ComputeMode::Prohibited => Some(format!(
+                "cuda:{} may not be used: its compute mode is Prohibited: `nvidia-smi -c 0` as root lifts that",
+                self.number
+            )),
+            ComputeMode::Exclusive if !self.holders.is_empty() => Some(format!(
+                "cuda:{} is in exclusive mode and in use by {}: end that program, or `nvidia-smi -c 0` as root",
+                self.number,
+                self.holders.iter().map(Holder::to_string).collect::<Vec<_>>().join(", ")
+            )),
+            _ => None,
+        }
+    }
+
+    /// What it is estimated to do: gigaflops in f32, and gigabytes a second of its memory. Both are of what it says of its
+    /// clocks, less what is never reached.
+    pub fn rates(&self) -> (f64, f64) {
+        // Lanes of f32 a multiprocessor, which no attribute says.
+        let lanes = match self.capability {
+            (8, 0) | (7, _) => 64.0,
+            _ => 128.0,
+        };
+        let gflops = f64::from(self.multiprocessors) * lanes * 2.0 * f64::from(self.clock_khz) * 1e-6;
+        // Two transfers a clock.
+        let gbytes = 2.0 * f64::from(self.memory_clock_khz) * f64::from(self.memory_bus_bits) / 8.0 * 1e-6;
+        // A slice of a GPU does not say; nor need a driver. Then as a small device.
+        let or = |rate: f64, otherwise: f64| if rate > 0.0 { rate } else { otherwise };
+        (or(0.8 * gflops, 8_000.0), or(0.85 * gbytes, 400.0))
+    }
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = if self.name.is_empty() { "process" } else { &self.name };
+        write!(f, "{name} {}", self.pid)
+    }
+}
+
+impl Report {
+    /// What keeps the devices from being used, if anything: no driver, or a library that all of them need.
+    pub fn trouble(&self) -> Option<String> {
+        match &self.devices {
+            Err(error) => Some(error.to_string()),
+            Ok(_) => self.libraries.iter().filter(|found| found.needed).find_map(|found| found.path.clone().err()),
+        }
+    }
+
+    /// The devices on which can be computed.
+    pub fn usable(&self) -> impl Iterator<Item = &Device> {
+        let devices = if self.trouble().is_none() { self.devices.as_deref().unwrap_or_default() } else { &[] };
+        devices.iter().filter(|device| device.trouble().is_none())
+    }
+}
+
+/// Whether it is worth asking: without any of these files no GPU is there, whatever else is installed. Takes
+/// microseconds.
+pub fn is_there() -> bool {
+    // The driver's module; its first user makes /dev/nvidiactl. WSL. Tegra.
+    ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"]
+        .iter()
+        .any(|path| Path::new(path).exists())
+}
+
+/// Asks the driver and looks for the libraries. This process then has used CUDA; see [`probe_apart`].
+pub fn probe() -> Report {
+    let (mut version, mut driver) = (None, None);
+    let devices = Cuda::start().and_then(|cuda| {
+        driver = Some(where_it_is(&cuda.path));
+        let found = cuda.version()?;
+        version = Some(found);
+        if found < CUDA_MIN {
+            return Err(NoCuda::DriverTooOld { found: version_text(found) });
+        }
+        match cuda.devices()? {
+            devices if devices.is_empty() => Err(NoCuda::NoDevice("the driver knows none".into())),
+            devices => Ok(devices),
+        }
+    });
+    let nvml = Nvml::start();
+    let mut report = Report {
+        driver: nvml.as_ref().ok().and_then(Nvml::driver_version),
+        cuda: version.map(version_text),
+        devices,
+        libraries: Vec::new(),
+    };
+    if let (Ok(nvml), Ok(devices)) = (&nvml, &mut report.devices) {
+        devices.iter_mut().for_each(|device| nvml.add(device));
+    }
+    let cuda = version.map(|version| version as u32 / 1000);
+    let looked_for = |library: &Library| library.open(cuda, |opened| Ok(where_it_is(&opened.path)));
+    report.libraries = vec![
+        found(&DRIVER, true, driver.map_or_else(|| looked_for(&DRIVER), Ok)),
+        found(&NVRTC, true, looked_for(&NVRTC)),
+        found(&CUBLAS_LT, true, looked_for(&CUBLAS_LT)),
+        found(&NCCL, false, looked_for(&NCCL)),
+        found(&NVML, false, nvml.map(|nvml| where_it_is(&nvml.path))),
+    ];
+    report
+}
+
+fn found(library: &Library, needed: bool, path: Result<String, Missing>) -> Found {
+    Found { name: library.name.into(), needed, path: path.map_err(|missing| missing.to_string()) }
+}
+
+/// The file behind a name that the loader knew.
+fn where_it_is(path: &Path) -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let name = path.to_string_lossy();
+    let mapped = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+    let mut found = mapped.filter(|file| {
+        path.components().count() == 1 && file.rsplit('/').next().is_some_and(|base| base.starts_with(&*name))
+    });
+    found.next().map_or_else(|| name.to_string(), str::to_owned)
+}
+
+/// Has `program` say what [`probe`] found, as JSON on standard output, within `limit`.
+pub fn probe_apart(program: &mut Command, limit: Duration) -> Report {
+    ask(program, limit).unwrap_or_else(|error| Report {
+        driver: None,
+        cuda: None,
+        devices: Err(NoCuda::Broken(error)),
+        libraries: Vec::new(),
+    })
+}
+
+fn ask(program: &mut Command, limit: Duration) -> Result<Report, String> {
+    let deadline = Instant::now() + limit;
+    let mut child = program
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("could not be started: {error}"))?;
+    let mut out = child.stdout.take().ok_or("has no output")?;
+    let (sender, said) = channel();
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = out.read_to_end(&mut text).map(|_| text);
+        let _ = sender.send(read);
+    });
+    let said = match said.recv_timeout(limit) {
+        Ok(text) => text.map_err(|error| format!("could not be read: {error}")),
+        Err(RecvTimeoutError::Timeout) => Err(format!("did not answer within {limit:?}")),
+        Err(RecvTimeoutError::Disconnected) => Err("could not be read".into()),
+    };
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if said.is_ok() && Instant::now() < deadline => std::thread::sleep(NAP),
+            _ => {
+                let _ = child.kill();
+                // One that hangs in the driver ends when the driver lets it, for which nobody waits.
+                std::thread::spawn(move || child.wait());
+                break None;
+            }
+        }
+    };
+    let text = said?;
+    serde_json::from_slice(&text).map_err(|error| match ended {
+        Some(status) if !status.success() => format!("ended ({status})"),
+        _ => format!("says what makes no sense: {error}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h200() -> Device {
+        Device {
+            number: 0,
+            name: "NVIDIA H200".into(),
+            uuid: "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f".into(),
+            capability: (9, 0),
+            memory_bytes: 150_000_000_000,
+            pci: "0000:65:00.0".into(),
+            mig: false,
+            compute_mode: ComputeMode::Shared,
+            multiprocessors: 132,
+            clock_khz: 1_980_000,
+            memory_clock_khz: 3_201_000,
+            memory_bus_bits: 6144,
+            free_bytes: None,
+            holders: Vec::new(),
+        }
+    }
+
+    fn report(devices: Result<Vec<Device>, NoCuda>) -> Report {
+        Report { driver: Some("580.95.05".into()), cuda: Some("13.0".into()), devices, libraries: Vec::new() }
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_used_says_why() {
+        let holders = vec![Holder { pid: 7, name: "python".into(), bytes: None }];
+        for (device, why) in [
+            (h200(), None),
+            (Device { capability: (7, 0), ..h200() }, Some("is too old: NVIDIA H200 has compute capability 7.0")),
+            (Device { compute_mode: ComputeMode::Prohibited, ..h200() }, Some("compute mode is Prohibited")),
+            (Device { compute_mode: ComputeMode::Exclusive, ..h200() }, None),
+            (Device { compute_mode: ComputeMode::Exclusive, holders, ..h200() }, Some("in use by python 7")),
+        ] {
+            match (device.trouble(), why) {
+                (found, None) => assert_eq!(found, None),
+                (found, Some(why)) => assert!(found.as_ref().is_some_and(|found| found.contains(why)), "{found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn rates_are_near_what_devices_are_known_to_do() {
+        let (gflops, gbytes) = h200().rates();
+        assert!((50_000.0..67_000.0).contains(&gflops), "{gflops}");
+        assert!((3_900.0..4_900.0).contains(&gbytes), "{gbytes}");
+        let slice = Device { memory_clock_khz: 0, clock_khz: 0, ..h200() };
+        assert!(slice.rates() > (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_library_that_all_devices_need_keeps_all_from_being_used() {
+        let found = |needed, path| Found { name: "NVRTC".into(), needed, path };
+        let with = |libraries| Report { libraries, ..report(Ok(vec![h200()])) };
+        assert_eq!(with(vec![found(false, Err("no".into()))]).usable().count(), 1);
+        let without = with(vec![found(true, Err("NVRTC was not found".into()))]);
+        assert_eq!((without.usable().count(), without.trouble().unwrap()), (0, "NVRTC was not found".into()));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri starts no processes")]
+    fn the_process_that_asks_may_die_hang_or_say_nonsense() {
+        let limit = Duration::from_secs(20);
+        let whole = report(Ok(vec![h200()]));
+        let json = serde_json::to_string(&whole).unwrap();
+        assert_eq!(probe_apart(&mut shell(&format!("echo '{json}'")), limit), whole);
+        for (script, limit, why) in [
+            ("kill -SEGV $$", limit, "signal: 11"),
+            ("exit 3", limit, "exit status: 3"),
+            ("echo hello", limit, "makes no sense"),
+            ("exec sleep 1000", Duration::from_millis(50), "did not answer within 50ms"),
+        ] {
+            let error = probe_apart(&mut shell(script), limit).devices.unwrap_err().to_string();
+            assert!(error.contains(why), "{script}: {error}");
+        }
+        let error = probe_apart(&mut Command::new("/nowhere/gtd"), limit).devices.unwrap_err().to_string();
+        assert!(error.contains("could not be started"), "{error}");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri opens no libraries")]
+    fn a_machine_without_a_driver_says_what_to_install() {
+        if is_there() {
+            return;
+        }
+        let report = probe();
+        let why = report.trouble().unwrap();
+        assert!(why.contains("NVIDIA's driver library") && why.contains("install NVIDIA's driver"), "{why}");
+        assert_eq!(report.usable().count(), 0);
+    }
+}
