@@ -53,6 +53,11 @@ pub struct Config {
     #[arg(long, value_name = "PATH", requires = "listen")]
     pub token_file: Option<PathBuf>,
 
+    /// Keeps what users have had of the devices in this folder, so that a new start does not forget it [default:
+    /// $STATE_DIRECTORY, which systemd sets; without it, nowhere].
+    #[arg(long, value_name = "FOLDER")]
+    pub state: Option<PathBuf>,
+
     /// Says on standard output how to connect, when the daemon is ready.
     #[arg(long)]
     pub announce: bool,
@@ -136,6 +141,14 @@ impl Config {
     /// The kinds of the workers to run.
     pub fn workers(&self) -> Vec<WorkerKind> {
         self.workers.as_ref().map_or_else(|| vec![WorkerKind::Cpu], |Workers(kinds)| kinds.clone())
+    }
+
+    /// Where to keep what outlives the daemon. A private one has nothing of the kind: its environment is its client's.
+    pub fn state(&self) -> Option<PathBuf> {
+        if self.private {
+            return None;
+        }
+        self.state.clone().or_else(|| std::env::var_os("STATE_DIRECTORY").map(PathBuf::from))
     }
 
     /// From which size on tensors are spread over several workers by themselves; none if they are not.

@@ -10,7 +10,7 @@
 //! others counts less than the own weight, by half at most. Where everybody has what the weights say, it changes
 //! nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// How long one session is served before the next is looked at, nanoseconds of expected time.
@@ -95,37 +95,54 @@ impl Shares {
     /// A new session of user `uid`, who weighs `weight`.
     pub fn open(&mut self, uid: u32, weight: f64) -> Standing {
         self.set_weight(uid, weight);
-        let user = match self.by_uid.get(&uid) {
-            Some(user) => *user,
-            None => {
-                let user = User {
-                    uid,
-                    weight,
-                    pull: weight,
-                    time: self.time,
-                    sessions_time: 0.0,
-                    sessions: 0,
-                    backlogged: 0,
-                    worked: false,
-                    usage_s: 0.0,
-                };
-                let place = match self.vacant.pop() {
-                    Some(place) => {
-                        self.users[place] = user;
-                        place
-                    }
-                    None => {
-                        self.users.push(user);
-                        self.users.len() - 1
-                    }
-                };
-                self.by_uid.insert(uid, place);
-                place
-            }
-        };
+        let user = self.user(uid, weight);
         self.users[user].sessions += 1;
         let time = self.users[user].sessions_time;
         Standing { user, time, backlogged: false, fresh_ns: 0.0, device_ns: 0.0, share: 0.0 }
+    }
+
+    /// The place of user `uid`, who weighs `weight` if this is the first of it.
+    fn user(&mut self, uid: u32, weight: f64) -> usize {
+        if let Some(user) = self.by_uid.get(&uid) {
+            return *user;
+        }
+        let user = User {
+            uid,
+            weight,
+            pull: weight,
+            time: self.time,
+            sessions_time: 0.0,
+            sessions: 0,
+            backlogged: 0,
+            worked: false,
+            usage_s: 0.0,
+        };
+        let place = match self.vacant.pop() {
+            Some(place) => {
+                self.users[place] = user;
+                place
+            }
+            None => {
+                self.users.push(user);
+                self.users.len() - 1
+            }
+        };
+        self.by_uid.insert(uid, place);
+        place
+    }
+
+    /// What users have had, in the last hours most of all, seconds.
+    pub fn usage(&self) -> BTreeMap<u32, f64> {
+        let of = |(uid, user): (&u32, &usize)| (*uid, self.users[*user].usage_s.max(0.0));
+        self.by_uid.iter().map(of).filter(|(_, usage_s)| *usage_s >= USAGE_FORGOTTEN_S).collect()
+    }
+
+    /// Remembers what users had had, so long ago.
+    pub fn remember(&mut self, usage_s: BTreeMap<u32, f64>, age: Duration) {
+        for (uid, usage_s) in usage_s {
+            let user = self.user(uid, 1.0);
+            self.users[user].usage_s += usage_s * kept_after(age);
+        }
     }
 
     /// A session has ended. What its user has had is remembered.
@@ -199,7 +216,7 @@ impl Shares {
 
     /// `elapsed` has passed: usage fades, and takes its part of the weights of those who compete.
     pub fn tick(&mut self, elapsed: Duration) {
-        let kept = (-elapsed.as_secs_f64() / USAGE_HALF_LIFE.as_secs_f64()).exp2();
+        let kept = kept_after(elapsed);
         let by_weight = |user: &User| user.usage_s.max(0.0) / user.weight;
         for user in &mut self.users {
             user.usage_s *= kept;
@@ -218,6 +235,11 @@ impl Shares {
             }
         }
     }
+}
+
+/// The part of usage that still counts after so long.
+fn kept_after(elapsed: Duration) -> f64 {
+    (-elapsed.as_secs_f64() / USAGE_HALF_LIFE.as_secs_f64()).exp2()
 }
 
 /// How long a session's steps take beside what was estimated.
@@ -431,6 +453,30 @@ mod tests {
         assert_eq!((shares.usage_s(7), shares.by_uid.len()), (0.0, 0));
         let standing = shares.open(8, 1.0);
         assert_eq!((standing.user, shares.users.len()), (0, 1));
+    }
+
+    #[test]
+    fn what_was_had_counts_after_a_new_start() {
+        let mut before = Shares::default();
+        let mut standing = before.open(7, 2.0);
+        before.charge(&mut standing, 7200e9);
+        before.open(8, 1.0);
+        assert_eq!(before.usage(), BTreeMap::from([(7, 7200.0)]));
+        let mut shares = Shares::default();
+        shares.remember(before.usage(), USAGE_HALF_LIFE);
+        assert_eq!((shares.usage_s(7), shares.usage_s(8)), (3600.0, 0.0));
+        let loads = [load(7, 10_000.0, 1.0), load(8, 10_000.0, 1.0)];
+        let mut standings = open(&mut shares, &loads, |_| 1.0);
+        let part = |had: Vec<f64>| had[0] / (had[0] + had[1]);
+        simulate(&mut shares, &loads, &mut standings, 1e9, 1);
+        shares.tick(Duration::from_secs(1));
+        let part = part(simulate(&mut shares, &loads, &mut standings, 1e9, 2));
+        assert!(part < 0.4, "{part}");
+        // Who never comes back is forgotten.
+        let mut shares = Shares::default();
+        shares.remember(BTreeMap::from([(9, 100.0)]), Duration::ZERO);
+        shares.tick(USAGE_HALF_LIFE * 20);
+        assert_eq!((shares.usage(), shares.by_uid.len()), (BTreeMap::new(), 0));
     }
 
     #[test]

@@ -14,8 +14,9 @@
 //!
 //! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
 //! happened to instructions and [`journal`] to everything else, [`limits`] what each user may have, [`spin`] says when
-//! to sleep, [`janitor`] drops what takes long, [`config`] is the command line, [`reload`] reads the file beside it
-//! again, [`systemd`] is who may have started the daemon, and [`start`] puts everything together.
+//! to sleep, [`janitor`] drops what takes long, [`ledger`] keeps what users have had where it outlives the daemon,
+//! [`config`] is the command line, [`reload`] reads the file beside it again, [`systemd`] is who may have started the
+//! daemon, and [`start`] puts everything together.
 
 pub mod config;
 pub mod connection;
@@ -23,6 +24,7 @@ pub mod dispatcher;
 pub mod fair;
 pub mod janitor;
 pub mod journal;
+pub mod ledger;
 pub mod limits;
 pub mod listen;
 pub mod log;

@@ -3,6 +3,7 @@
 use crate::config::{Config, Role};
 use crate::dispatcher::{Dispatcher, Parts};
 use crate::journal::{self, Volume};
+use crate::ledger::Ledger;
 use crate::listen;
 use crate::log::InstructionLog;
 use crate::modifiers;
@@ -156,6 +157,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
             _ => None,
         },
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },
+        ledger: config.state().map(Ledger::new),
     })?;
     if config.private {
         // A long life must not keep a folder or a mount busy.

@@ -14,6 +14,7 @@ mod workers;
 use crate::connection::Connection;
 use crate::fair::Shares;
 use crate::janitor::Janitor;
+use crate::ledger::Ledger;
 use crate::limits::{LimitsTable, Rules};
 use crate::log::InstructionLog;
 use crate::modifiers::Pipelines;
@@ -117,6 +118,8 @@ pub struct Parts {
     pub reload: Option<Reload>,
     /// Who tells systemd how the daemon is.
     pub notifier: Notifier,
+    /// Where what users have had is kept beyond the daemon's end; none if it is not.
+    pub ledger: Option<Ledger>,
 }
 
 /// The daemon's one thread that serves clients.
@@ -169,6 +172,9 @@ pub struct Dispatcher {
     start: Instant,
     reload: Option<Reload>,
     notifier: Notifier,
+    ledger: Option<Ledger>,
+    /// Whether something was done since the ledger was written.
+    unwritten: bool,
 }
 
 impl Dispatcher {
@@ -177,8 +183,12 @@ impl Dispatcher {
     /// # Errors
     /// If the kernel refuses a descriptor.
     pub fn new(parts: Parts) -> std::io::Result<Dispatcher> {
-        let Parts { listener, client, signals, links, pipelines, tape, log, limits, arena_bytes_max, reload, notifier } =
-            parts;
+        let Parts { listener, client, signals, links, pipelines, tape, log, limits, .. } = parts;
+        let Parts { arena_bytes_max, reload, notifier, ledger, .. } = parts;
+        let mut shares = Shares::default();
+        if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
+            shares.remember(usage_s, age);
+        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut dispatcher = Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -203,7 +213,7 @@ impl Dispatcher {
             draining: false,
             rules: Rules::new(limits),
             arena_bytes_max,
-            shares: Shares::default(),
+            shares,
             shares_ns: 0,
             queued_ns_max: QUEUED_NS_MAX,
             administrators: admin::administrators(),
@@ -217,6 +227,8 @@ impl Dispatcher {
             start: Instant::now(),
             reload,
             notifier,
+            ledger,
+            unwritten: false,
         };
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
@@ -262,7 +274,7 @@ impl Dispatcher {
                 if std::mem::take(&mut self.looking) {
                     self.spin.found();
                 }
-                self.trimmed = false;
+                (self.trimmed, self.unwritten) = (false, true);
                 if let Some(log) = &self.log {
                     log.wake();
                 }
@@ -332,6 +344,7 @@ impl Dispatcher {
         let greetings = self.connections.iter().flatten().filter_map(Connection::deadline);
         let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
         let crowded = self.listening_paused.then(|| now + HURRY_AFTER);
+        let unwritten = self.ledger.as_ref().filter(|_| self.unwritten).map(Ledger::due);
         // What is due is looked at every so often, so there is no use in waking earlier.
         let least = Duration::from_nanos(DUE_EVERY_NS);
         greetings
@@ -339,6 +352,7 @@ impl Dispatcher {
             .chain(self.notifier.due())
             .chain(trim)
             .chain(crowded)
+            .chain(unwritten)
             .min()
             .map(|due| due.saturating_duration_since(now).max(least))
     }
@@ -417,6 +431,10 @@ impl Dispatcher {
         if now_ns - self.shares_ns >= SHARES_EVERY_NS {
             self.add_up(now_ns);
         }
+        if let Some(ledger) = self.ledger.as_mut().filter(|ledger| self.unwritten && ledger.due() <= now) {
+            ledger.write_soon(self.shares.usage());
+            self.unwritten = false;
+        }
         let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
         if !self.trimmed && idle >= TRIM_AFTER {
             self.trimmed = true;
@@ -480,6 +498,9 @@ impl Dispatcher {
         self.stop_listening();
         for place in 0..self.connections.len() {
             self.disconnect(place, "the daemon is ending");
+        }
+        if let Some(ledger) = self.ledger.take() {
+            ledger.close(self.shares.usage());
         }
         for link in &mut self.links {
             link.stop(STOP_PATIENCE);

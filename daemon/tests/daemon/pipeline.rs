@@ -82,6 +82,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             arena_bytes_max: 1 << 30,
             reload: None,
             notifier: gtd::systemd::Notifier::silent(),
+            ledger: None,
         };
         Dispatcher::new(parts).unwrap().run().unwrap();
     });

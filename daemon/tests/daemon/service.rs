@@ -1,6 +1,7 @@
 //! What an administrator and systemd can rely on: the configuration file, and what the daemon is given and tells.
 
 use crate::support::{Client, Folder, Gtd, eventually, gtd_path, wait};
+use gt_ops::Op;
 use gt_protocol::{Error, Hello, RefusalCode, Role, ask_limits, ask_reload, connect};
 use gt_shm::Socket;
 use nix::sys::signal::Signal;
@@ -81,6 +82,52 @@ fn without_a_file_there_is_nothing_to_read_again() {
     // Its terminal has gone.
     gtd.signal(Signal::SIGHUP);
     assert!(gtd.wait().success());
+}
+
+#[test]
+fn what_users_have_had_is_remembered_by_the_next_daemon() {
+    let state = Folder::new();
+    let path = state.0.to_str().unwrap();
+    let me = nix::unistd::getuid().as_raw();
+    let usage_s = |gtd: &Gtd| {
+        let users = ask_limits(&control(gtd)).unwrap().users;
+        users.iter().find(|user| user.uid == me).map_or(0.0, |user| user.usage_s)
+    };
+    let had = {
+        let mut gtd = Gtd::start(&["--state", path]);
+        let mut client = gtd.client();
+        let id = client.full(&[1 << 20], 1.0);
+        let mut last = id;
+        eventually("enough was had to be remembered", || {
+            for _ in 0..100 {
+                last = client.binary(Op::Add, last, id);
+            }
+            client.sync();
+            usage_s(&gtd) > 0.2
+        });
+        let had = usage_s(&gtd);
+        drop(client);
+        gtd.signal(Signal::SIGTERM);
+        assert!(gtd.wait().success());
+        had
+    };
+    let file = state.0.join("usage.json");
+    {
+        // By the environment this time, as systemd says it.
+        let gtd = Gtd::start_with(&[], &[("STATE_DIRECTORY", path)]);
+        let client = gtd.client();
+        let now = usage_s(&gtd);
+        assert!(now >= 0.9 * had, "{now} of {had}");
+        drop(client);
+    }
+    std::fs::write(&file, "{\"unix_s\": 1, \"usa").unwrap();
+    let gtd = Gtd::start(&["--state", path]);
+    let mut client = gtd.client();
+    let id = client.full(&[2], 3.0);
+    assert_eq!(client.fetch_f32(id, 2).unwrap(), [3.0, 3.0]);
+    assert!(usage_s(&gtd) < 0.1);
+    let said = gtd.stderr();
+    assert!(said.contains("what users have had is forgotten") && said.contains("usage.json: EOF"), "{said}");
 }
 
 /// A daemon that is started as systemd does it: with the listening socket as descriptor 3.
