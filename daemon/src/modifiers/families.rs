@@ -34,8 +34,10 @@ pub enum Kin {
     Users,
     /// Computed in a family.
     Member(u32),
-    /// On several workers, or where a signal asked it to be, or computed from such.
+    /// On several workers, or computed from what a signal has placed.
     Placed,
+    /// Asked by a signal to lie like this, or a new value of such a tensor.
+    Asked(Placement),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +241,7 @@ impl Sharding {
                 let families = tensors.families();
                 family = Some(families.join(family.unwrap_or(own), own));
             }
-            placed |= tensor.kin == Kin::Placed || tensor.placement.sole().is_none();
+            placed |= matches!(tensor.kin, Kin::Placed | Kin::Asked(_)) || tensor.placement.sole().is_none();
             common = if work.operands == 0 { tensor.placement.sole() } else { common };
             common = common.filter(|_| common == tensor.placement.sole());
             work.operands += 1;
@@ -247,7 +249,10 @@ impl Sharding {
         }
         if placed {
             family.into_iter().for_each(|family| tensors.families().scatter(family));
-            tensors.get_at_mut(made)?.kin = Kin::Placed;
+            let made = tensors.get_at_mut(made)?;
+            if !matches!(made.kin, Kin::Asked(_)) {
+                made.kin = Kin::Placed;
+            }
             return None;
         }
         if work.operands == 0 || family.is_none() && asked.op.row().class == Class::Movement {

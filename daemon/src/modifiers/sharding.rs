@@ -36,8 +36,6 @@ pub struct Costs {
     pub link_bytes_per_ns: f64,
 }
 
-/// What taking a copy counts, of a tensor that is at home elsewhere.
-const COPY_NS: f64 = 1.0;
 /// Bytes that are copied to see how fast the machine does, and how often: a few milliseconds.
 const COPIED_BYTES: usize = 8 << 20;
 const COPIES: usize = 3;
@@ -132,8 +130,13 @@ impl Sharding {
                 },
             });
         }
-        let target = self.target(asked, &step, &meta, &given, out.tensors().is_spread());
         let made = WorkerTensor::from_id(asked.out);
+        let wished = self.wished(asked, &step, &meta, &given);
+        let kept = if wished.is_none() { kept(asked, &given, &meta) } else { None };
+        if let (Some(place), Some(result)) = (wished.or(kept), out.tensors().get_at_mut(made)) {
+            result.kin = Kin::Asked(place);
+        }
+        let target = wished.or_else(|| self.target(asked, &meta, out.tensors().is_spread()));
         let home = self.home(asked, &given, target.is_some(), &step, out.tensors());
         if let Some(home) = home
             && !given.iter().all(|given| given.is_there(&Placement::on(home)))
@@ -143,6 +146,7 @@ impl Sharding {
         }
         if target.is_none()
             && let Some(placement) = self.as_they_lie(asked, &given, &meta, &step)
+            && kept.is_none_or(|kept| kept == placement)
         {
             out.tensors().place(made, placement);
             let divided = matches!(placement, Placement::Sharded { .. });
@@ -150,6 +154,7 @@ impl Sharding {
             let (cost_ns, fused_ns) = (step.cost_ns / ways, step.fused_ns.map(|ns| ns / ways));
             return out.push(Step { workers: placement.workers(), divided, cost_ns, fused_ns, ..step });
         }
+        let target = target.or(kept);
         if let Some(lowered) = self.mean_of_losses(asked, &step, &given, target.as_ref(), out) {
             return lowered;
         }
@@ -166,23 +171,18 @@ impl Sharding {
         }
     }
 
-    /// Where the result is asked to be, by a signal or by its size.
-    fn target(
-        &self,
-        asked: &Instruction,
-        step: &Step,
-        meta: &Meta,
-        given: &[Given],
-        spread: bool,
-    ) -> Option<Placement> {
+    /// Where the signal that an instruction is under asks its result to be.
+    fn wished(&self, asked: &Instruction, step: &Step, meta: &Meta, given: &[Given]) -> Option<Placement> {
+        let wish = step.wish?;
+        // Views follow what they are views of; what has the shape it had is there to be placed.
+        let same = matches!(given, [Given::Tensor(tensor)] if tensor.meta.shape == meta.shape);
+        let places = asked.op.row().class != Class::Movement || asked.op == Op::Reshape && same;
+        if places { wish.placement(&meta.shape, self.all) } else { None }
+    }
+
+    /// Where a new tensor is to be that no signal places.
+    fn target(&self, asked: &Instruction, meta: &Meta, spread: bool) -> Option<Placement> {
         let class = asked.op.row().class;
-        if let Some(wish) = step.wish {
-            // Views follow what they are views of; what has the shape it had is there to be placed.
-            let same = matches!(given, [Given::Tensor(tensor)] if tensor.meta.shape == meta.shape);
-            if class != Class::Movement || asked.op == Op::Reshape && same {
-                return wish.placement(&meta.shape, self.all);
-            }
-        }
         // Sooner made than moved: the seed of a backward pass, positions, what gradients are added to.
         let small = meta.shape.numel() == 1
             || meta.bytes() as u64 <= MADE_EVERYWHERE_BYTES_MAX && self.costs.shard_bytes_min != Some(0);
@@ -327,12 +327,7 @@ impl Sharding {
     fn bring_ns(&self, given: &Given, to: &Placement, tensors: &TensorTable) -> f64 {
         match given {
             Given::Number => 0.0,
-            Given::Tensor(tensor) => {
-                let (found, ns) = nearest(tensor, to, self.costs.link_bytes_per_ns, tensors);
-                // Of ways that cost the same, the one that takes things where they are at home: whether there is a
-                // copy may be chance, and where results lie should not be.
-                if found.at == tensor.at { ns } else { ns + COPY_NS }
-            }
+            Given::Tensor(tensor) => nearest(tensor, to, self.costs.link_bytes_per_ns, tensors).1,
         }
     }
 
@@ -385,6 +380,16 @@ impl Sharding {
             // What was made on the way is not wanted.
             settle(tensor.id, at, step, out);
         }
+    }
+}
+
+/// Where a signal asked the first operand to be, of which the result is a new value: a parameter that is updated stays
+/// there, wherever gradients and moments lie.
+fn kept(asked: &Instruction, given: &[Given], meta: &Meta) -> Option<Placement> {
+    let alike = matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast);
+    match given.first()?.tensor()? {
+        Tensor { kin: Kin::Asked(place), meta: own, .. } if alike && own.shape == meta.shape => Some(*place),
+        _ => None,
     }
 }
 

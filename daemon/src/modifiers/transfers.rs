@@ -24,8 +24,8 @@ impl Sharding {
         let placement = wish.or_else(|| self.by_size(&meta)).filter(fits).unwrap_or(home);
         let at = WorkerTensor::from_id(id);
         out.tensors().place(at, placement);
-        if let (Some(_), Some(tensor)) = (wish, out.tensors().get_at_mut(at)) {
-            tensor.kin = Kin::Placed;
+        if let (Some(wish), Some(tensor)) = (wish, out.tensors().get_at_mut(at)) {
+            tensor.kin = Kin::Asked(wish);
         }
         if let Placement::Sharded { workers, .. } = placement {
             for worker in workers.iter() {
