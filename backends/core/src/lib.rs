@@ -9,7 +9,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 mod account;
+mod layout;
+mod loops;
 pub use account::{Account, Holder};
+pub use layout::Layout;
+pub use loops::{Loops, Run};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

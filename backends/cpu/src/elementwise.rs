@@ -1,10 +1,10 @@
 //! Elementwise work of any strides: contiguous stretches go straight to a kernel, the rest by way of tiles in L1.
 
 use crate::kernels::Kernel;
-use crate::loops::Loops;
 use crate::pool::Pool;
 use crate::strided::{copy_run, stream, stream_end};
 use gt_backend::ExecError;
+use gt_backend::Loops;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 

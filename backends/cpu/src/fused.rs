@@ -6,10 +6,10 @@
 use crate::create::scalar_bits;
 use crate::elementwise::{CHUNK_ELEMENTS, STREAM_BYTES_MIN, TILE, Tile, chunk_elements, work_ns};
 use crate::kernels::Kernel;
-use crate::loops::Loops;
 use crate::strided::{copy_run, stream, stream_end};
 use crate::tensor::Tensor;
 use crate::{CpuBackend, IN_PLACE_WASTE_MAX, Map, Power, Result, is_turned, memory, simple_power};
+use gt_backend::Loops;
 use gt_backend::{ExecError, Feed, Input, Stage};
 use gt_ops::{Class, DType, Op, Scalar, Shape};
 
@@ -295,7 +295,7 @@ impl CpuBackend {
             };
             let reused = given_up.iter().position(|(t, read)| *read <= at && fits(t));
             let result = match reused {
-                Some(i) => Tensor { meta: stage.out, ..given_up.swap_remove(i).0.clone() },
+                Some(i) => given_up.swap_remove(i).0.reused(stage.out),
                 None => self.new_tensor(&stage.out)?,
             };
             step.kept = match reused {

@@ -2,9 +2,9 @@
 
 use crate::elementwise::{TILE, Tile};
 use crate::kernels::{Kernel, Level};
-use crate::loops::Loops;
 use crate::strided::copy_run;
 use gt_backend::ExecError;
+use gt_backend::Loops;
 use gt_ops::math::{Int, Truth};
 use gt_ops::{DType, Op};
 use half::{bf16, f16};

@@ -13,7 +13,6 @@ mod fused;
 mod index;
 mod kernels;
 mod lanes;
-mod loops;
 mod matmul;
 mod memory;
 mod planes;
@@ -33,13 +32,12 @@ pub use tensor::Tensor;
 
 use create::{Fill, Route, fill, scalar_bits};
 use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_elements, work_ns};
-use gt_backend::{Account, Backend, ExecError, HostRange, Input, MemoryStats, Stage};
+use gt_backend::{Account, Backend, ExecError, HostRange, Input, Loops, MemoryStats, Stage};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
 use gt_shm::Segment;
 use index::{Lookup, Search, Searcher};
 use kernels::{Kernel, Kernels, Level};
-use loops::Loops;
 use matmul::{Matrix, Product};
 use memory::Allocator;
 use pool::Pool;
@@ -243,7 +241,7 @@ impl CpuBackend {
         let reused =
             in_place.filter(|t| t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(memory::ALIGN_BYTES));
         let result = match reused {
-            Some(t) => Tensor { meta: *out, ..t.clone() },
+            Some(t) => t.reused(*out),
             None => self.new_tensor(out)?,
         };
         if elements == 0 {
@@ -406,25 +404,9 @@ impl CpuBackend {
     }
 
     fn movement(&mut self, op: Op, t: &Tensor, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
-        let shape = out.shape;
-        match (op, attrs) {
-            (Op::Reshape, _) => {
-                if let Some(strides) = reshaped_strides(t, &shape) {
-                    return Ok(t.view(shape, t.offset_bytes, strides));
-                }
-                let copied = self.contiguous(t)?;
-                Ok(Tensor::contiguous(copied.buffer, *out))
-            }
-            (Op::Expand, _) => Ok(t.view(shape, t.offset_bytes, t.broadcast_strides(&shape))),
-            (Op::Permute, Attrs::Permutation(p)) => {
-                let mut strides = [0; RANK_MAX];
-                for (to, axis) in p[..shape.rank()].iter().enumerate() {
-                    strides[to] = t.strides[*axis as usize];
-                }
-                Ok(t.view(shape, t.offset_bytes, strides))
-            }
-            (Op::Slice, Attrs::Slice(spec)) => Ok(boxed(t, spec)),
-            _ => Err(ExecError::internal(format!("{} is no movement", op.name()))),
+        match t.moved(op, attrs, &out.shape)? {
+            Some(layout) => Ok(t.seen(layout)),
+            None => Ok(Tensor::contiguous(self.contiguous(t)?.buffer, *out)),
         }
     }
 
@@ -441,7 +423,7 @@ impl CpuBackend {
 
     fn slice_scatter(&mut self, base: &Tensor, source: &Tensor, spec: &SliceSpec, last_use: u8) -> Result<Tensor> {
         let out = self.private_copy(base, last_use & 1 == 1)?;
-        let hole = boxed(&out, spec);
+        let hole = out.seen(out.boxed(spec));
         // SAFETY: both have the box's shape; the result is ours alone, so the source is elsewhere.
         unsafe {
             copy(
@@ -694,53 +676,6 @@ fn tensor<'a>(input: &Input<'a, Tensor>) -> Result<&'a Tensor> {
     }
 }
 
-/// The view of a strided box.
-fn boxed(t: &Tensor, spec: &SliceSpec) -> Tensor {
-    let mut offset = t.offset_bytes as isize;
-    let mut strides = [0; RANK_MAX];
-    let empty = spec.sizes.numel() == 0;
-    for (axis, stride) in strides.iter_mut().enumerate().take(spec.sizes.rank()) {
-        if !empty {
-            offset += spec.start[axis] as isize * t.strides[axis];
-        }
-        // A step past an axis of one element is never taken, and may be too large to multiply.
-        if spec.sizes.dims()[axis] > 1 {
-            *stride = spec.step[axis] as isize * t.strides[axis];
-        }
-    }
-    t.view(spec.sizes, offset as usize, strides)
-}
-
-/// Strides that show `t` as `shape`, if there are any.
-fn reshaped_strides(t: &Tensor, shape: &Shape) -> Option<[isize; RANK_MAX]> {
-    let size = t.size() as isize;
-    let mut strides = shape.contiguous_strides().map(|s| s * size);
-    if t.contiguous || t.numel() == 0 {
-        return Some(strides);
-    }
-    // Merge the axes that follow each other in memory, then cut the new axes out of the merged ones.
-    let loops = Loops::new(&t.meta.shape, [&t.strides]);
-    let mut old = loops.sizes().len();
-    let (mut left, mut step) = (1usize, 0isize);
-    for (axis, &dim) in shape.dims().iter().enumerate().rev() {
-        if dim == 1 {
-            continue;
-        }
-        if left == 1 {
-            old = old.checked_sub(1)?;
-            left = loops.sizes()[old];
-            step = loops.strides()[old][0];
-        }
-        if left % dim != 0 {
-            return None;
-        }
-        strides[axis] = step;
-        step *= dim as isize;
-        left /= dim;
-    }
-    Some(strides)
-}
-
 impl Backend for CpuBackend {
     type Tensor = Tensor;
 
@@ -776,7 +711,7 @@ impl Backend for CpuBackend {
         if !tensor.contiguous || !tensor.buffer.is_unique() {
             return Err(ExecError::internal("write to a tensor that is shared"));
         }
-        check_range(tensor, offset_bytes, src.len())?;
+        tensor.check_range(offset_bytes, src.len())?;
         let to = tensor.ptr().wrapping_add(offset_bytes);
         // SAFETY: the range lies in the tensor, which nobody else sees; the caller of `HostRange::new` answers for it.
         unsafe {
@@ -802,7 +737,7 @@ impl Backend for CpuBackend {
     }
 
     fn read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
-        check_range(tensor, offset_bytes, dst.len())?;
+        tensor.check_range(offset_bytes, dst.len())?;
         if tensor.contiguous {
             // SAFETY: the range lies in the tensor; the caller of `HostRange::new` answers for the other.
             return unsafe {
@@ -911,18 +846,6 @@ impl CpuBackend {
             _ => Err(ExecError::internal(format!("{} carries other attributes", row.name))),
         }
     }
-}
-
-fn check_range(tensor: &Tensor, offset_bytes: usize, len_bytes: usize) -> Result<()> {
-    let (all, size) = (tensor.meta.bytes(), tensor.size());
-    let fits = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= all);
-    if !fits || !offset_bytes.is_multiple_of(size) || !len_bytes.is_multiple_of(size) {
-        return Err(ExecError::internal(format!(
-            "bytes {offset_bytes} to {offset_bytes} + {len_bytes} of a {} tensor of {all} bytes",
-            tensor.meta.dtype
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 use crate::elementwise::{TILE, Tile};
 use crate::kernels::Kernel;
 use crate::lanes::{self, LANES, Lanes, Registers, gather_over};
-use crate::loops::Loops;
 use crate::pool::Pool;
 use crate::strided::{Shared, copy_run, run_or_not};
 use gt_backend::ExecError;
+use gt_backend::Loops;
 use gt_ops::math::{Int, Real, Truth};
 use gt_ops::{DType, Op, RANK_MAX, Shape};
 use std::mem::MaybeUninit;

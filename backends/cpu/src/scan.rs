@@ -1,10 +1,10 @@
 //! Scans: each element from all up to it along an axis.
 
-use crate::loops::Loops;
 use crate::strided::{Shared, run_or_not};
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Result};
 use gt_backend::ExecError;
+use gt_backend::Loops;
 use gt_ops::math::Int;
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};

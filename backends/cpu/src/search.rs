@@ -57,12 +57,13 @@ impl CpuBackend {
                 }
             }
         }
+        let dtype = sorted.meta.dtype;
         in_chunks(&mut self.pool, elements, 64, |first, last| {
             let (places, sizes, range_) =
                 ((from.get().cast_const(), at.get().cast_const(), to.get()), (row, count), (first, last));
             // SAFETY: all are contiguous, of these sizes; the result is new, and chunks are disjoint.
             unsafe {
-                match sorted.meta.dtype {
+                match dtype {
                     DType::Bool | DType::U8 => range::<u8>(op, places, sizes, range_),
                     DType::I8 => range::<i8>(op, places, sizes, range_),
                     DType::I16 => range::<i16>(op, places, sizes, range_),

@@ -1,9 +1,9 @@
 //! The order of elements along an axis, by their keys: unsigned integers in the same order.
 
-use crate::loops::Loops;
 use crate::strided::Shared;
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Result};
+use gt_backend::Loops;
 use gt_ops::{DType, Meta, Op, Shape};
 use half::{bf16, f16};
 use std::slice;

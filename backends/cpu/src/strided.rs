@@ -1,9 +1,9 @@
 //! Copies between strided places.
 
 use crate::elementwise::TILE;
-use crate::loops::Loops;
 use crate::pool::Pool;
 use gt_backend::ExecError;
+use gt_backend::Loops;
 use gt_ops::{RANK_MAX, Shape};
 
 /// Bytes that one thread reads or writes in a nanosecond, roughly.

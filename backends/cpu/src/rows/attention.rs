@@ -5,11 +5,11 @@
 use super::{Work, at_level};
 use crate::elementwise::work_ns;
 use crate::lanes::{LANES, Lanes, Vectors, largest, sum_over};
-use crate::loops::Loops;
 use crate::matmul::{Matrix, one};
 use crate::tensor::Tensor;
 use crate::{CpuBackend, Inputs, Result, tensor};
 use gt_backend::ExecError;
+use gt_backend::Loops;
 use gt_ops::math::Real;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
 

@@ -57,6 +57,7 @@ impl<const N: usize> Loops<N> {
     }
 
     /// All axes but one.
+    #[must_use]
     pub fn without(&self, axis: usize) -> Loops<N> {
         let mut loops = *self;
         loops.sizes.copy_within(axis + 1.., axis);
