@@ -134,6 +134,22 @@ pub trait Backend {
     /// The shape and dtype of a tensor.
     fn meta(&self, tensor: &Self::Tensor) -> Meta;
 
+    /// The instructions from now on are part of what the caller calls `label`: [`ExecError::Earlier`] says so where a
+    /// device finds later what is wrong. A backend that finds everything at once need not know.
+    #[inline]
+    fn label(&mut self, label: u64) {
+        let _ = label;
+    }
+
+    /// Memory that transfers will read and write many times, from now on or, if not `present`, no longer: a device may
+    /// have to know it to copy at full speed. No transfer is under way.
+    ///
+    /// # Safety
+    /// The range stays mapped as long as it is present.
+    unsafe fn host_memory(&mut self, range: HostRange, present: bool) {
+        let _ = (range, present);
+    }
+
     /// What is made from now on is held in the name of `account`, until another is named. Memory that others held is
     /// cleared before it is theirs.
     fn charge(&mut self, account: &Arc<Account>);
@@ -213,6 +229,19 @@ pub enum ExecError {
     /// An integer division by zero.
     #[error("ZeroDivisionError")]
     ZeroDivision,
+    /// What an earlier instruction found, which is only known now that the device has done it.
+    #[error("{error}")]
+    Earlier {
+        /// What [`Backend::label`] called that instruction.
+        label: u64,
+        /// What that computes.
+        op: Op,
+        /// What it found.
+        error: Box<ExecError>,
+    },
+    /// The device does not work any more: nothing can be made or read.
+    #[error("the device is lost: {0}")]
+    Lost(Box<str>),
     /// A fault of the backend itself.
     #[error("internal error of the backend: {0}")]
     Internal(Box<str>),

@@ -1,4 +1,225 @@
 //! The CUDA backend of GT: kernels and memory for tensors on an NVIDIA device.
 //!
 //! This crate must not know sessions, clients or tensor ids, and links to nothing of CUDA: what it needs is opened at run
-//! time.
+//! time. Start at [`CudaBackend`]; an instruction's way leads from `execute` here to the file of its class, which picks a
+//! kernel (`kernels`: source, compilation, cache; the CUDA C++ itself is in `kernels/`) and launches it on the one stream
+//! of computation. `driver` is the seam to the device, with an emulated one for tests; `memory` the allocator, in the
+//! order of that stream; `transfer` moves bytes between host and device on streams of its own; `checks` is how the device
+//! says what is wrong with an instruction; `progress` keeps the worker from running too far ahead.
+
+mod checks;
+pub mod compile;
+pub mod driver;
+pub mod kernels;
+mod launch;
+mod memory;
+mod progress;
+mod strided;
+mod tensor;
+mod transfer;
+
+pub use compile::Compiler;
+pub use driver::Driver;
+pub use tensor::Tensor;
+
+use checks::{Board, Slot};
+use driver::{DriverError, Stream};
+use gt_backend::{Account, Backend, ExecError, HostRange, Input, Layout, MemoryStats};
+use gt_ops::{Attrs, Class, Meta, Op, Row};
+use kernels::Kernels;
+use memory::Allocator;
+use progress::Progress;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use transfer::Transfers;
+
+type Result<T> = std::result::Result<T, ExecError>;
+type Inputs<'a, 'b> = &'a [Input<'b, Tensor>];
+
+/// What a device's failure is to the caller of the backend.
+fn failed(error: DriverError) -> ExecError {
+    match error {
+        DriverError::Lost { .. } => ExecError::Lost(error.to_string().into()),
+        error => ExecError::internal(error.to_string()),
+    }
+}
+
+/// Computes on a CUDA device.
+pub struct CudaBackend {
+    transfers: Transfers,
+    board: Board,
+    progress: Progress,
+    memory: Allocator,
+    kernels: Kernels,
+    stream: Stream,
+    driver: Arc<dyn Driver>,
+    label: u64,
+    /// What is being read piece by piece, and the same in row-major order.
+    straightened: Option<(Tensor, Tensor)>,
+}
+
+impl CudaBackend {
+    /// A backend on the device of `driver`, whose tensors may hold `memory_bytes_limit` together.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(
+        driver: Arc<dyn Driver>,
+        compiler: Box<dyn Compiler>,
+        store: compile::Store,
+        memory_bytes_limit: usize,
+    ) -> driver::Result<CudaBackend> {
+        let stream = driver.new_stream()?;
+        Ok(CudaBackend {
+            transfers: Transfers::new(driver.clone())?,
+            board: Board::new(driver.clone())?,
+            progress: Progress::new(driver.clone(), stream),
+            memory: Allocator::new(driver.clone(), stream, memory_bytes_limit),
+            kernels: Kernels::new(driver.clone(), compiler, store),
+            stream,
+            driver,
+            label: 0,
+            straightened: None,
+        })
+    }
+
+    #[inline]
+    fn new_tensor(&self, meta: &Meta) -> Result<Tensor> {
+        Ok(Tensor::contiguous(self.memory.allocate(meta.bytes())?, *meta))
+    }
+
+    /// A place where a kernel of this step, which computes `op`, can say what it finds wrong; `out`, which the kernel
+    /// makes, remembers it.
+    #[expect(dead_code, reason = "the ops that find something come next")]
+    fn check(&mut self, op: Op, out: &mut Tensor) -> Result<Slot> {
+        let (step, label) = (self.progress.step(), (self.label, op));
+        let begun = match self.board.begin(step, self.progress.done(), label) {
+            Some(begun) => Some(begun),
+            None => {
+                self.synchronize()?;
+                self.board.begin(step, self.progress.done(), label)
+            }
+        };
+        let (slot, checks) = begun.ok_or_else(|| ExecError::internal("more checks under way than there are slots"))?;
+        out.checks.join(&checks, self.progress.done());
+        Ok(slot)
+    }
+
+    /// Waits until the device has done everything.
+    fn synchronize(&mut self) -> Result<()> {
+        self.driver.synchronize(self.stream).map_err(failed)?;
+        self.progress.all_done();
+        Ok(())
+    }
+
+    fn run(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta, last_use: u8) -> Result<Tensor> {
+        let _ = last_use;
+        let operand = |i: usize| match inputs.get(i) {
+            Some(Input::Tensor(t)) => Ok(*t),
+            Some(Input::Scalar(_)) => Err(ExecError::internal("a number where a tensor belongs")),
+            None => Err(ExecError::internal("an operand is missing")),
+        };
+        match (row.class, attrs) {
+            (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
+            _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
+        }
+    }
+
+    fn movement(&mut self, op: Op, t: &Tensor, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+        match t.moved(op, attrs, &out.shape)? {
+            Some(layout) => Ok(t.seen(layout)),
+            None => {
+                let copied = self.contiguous(t)?;
+                Ok(copied.seen(Layout::contiguous(*out)))
+            }
+        }
+    }
+}
+
+impl Backend for CudaBackend {
+    type Tensor = Tensor;
+
+    #[inline]
+    fn execute(
+        &mut self,
+        op: Op,
+        inputs: &[Input<'_, Tensor>],
+        attrs: &Attrs,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<Tensor> {
+        self.straightened = None;
+        self.progress.next().map_err(failed)?;
+        let mut result = self.run(op.row(), inputs, attrs, out, last_use)?;
+        for input in inputs {
+            if let Input::Tensor(t) = input
+                && !t.checks.is_empty()
+            {
+                result.checks.join(&t.checks, self.progress.done());
+            }
+        }
+        Ok(result)
+    }
+
+    fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {
+        self.new_tensor(meta)
+    }
+
+    fn write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
+        if !tensor.contiguous || !tensor.is_sole_owner() {
+            return Err(ExecError::internal("write to a tensor that is shared"));
+        }
+        tensor.check_range(offset_bytes, src.len())?;
+        self.upload(tensor, offset_bytes, src)
+    }
+
+    fn read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
+        tensor.check_range(offset_bytes, dst.len())?;
+        let straight = match self.straightened.take() {
+            Some((of, straight)) if of.buffer.ptr() == tensor.buffer.ptr() && of.layout == tensor.layout => straight,
+            _ => self.contiguous(tensor)?,
+        };
+        self.download(&straight, offset_bytes, dst)?;
+        if !tensor.contiguous && offset_bytes + dst.len() < tensor.meta.bytes() {
+            self.straightened = Some((tensor.clone(), straight));
+        }
+        self.progress.all_done();
+        tensor.checks.settle()
+    }
+
+    fn bytes_of(&self, _tensor: &Tensor) -> Option<(NonNull<u8>, usize)> {
+        // The bytes are the device's: nobody here can read them.
+        None
+    }
+
+    fn meta(&self, tensor: &Tensor) -> Meta {
+        tensor.meta
+    }
+
+    fn label(&mut self, label: u64) {
+        self.label = label;
+    }
+
+    unsafe fn host_memory(&mut self, range: HostRange, present: bool) {
+        // SAFETY: the caller's promise.
+        unsafe { self.transfers.host_memory(range, present) };
+    }
+
+    #[inline]
+    fn charge(&mut self, account: &Arc<Account>) {
+        self.memory.charge(account);
+    }
+
+    fn held(&self, account: &Account) -> usize {
+        self.memory.held(account)
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.memory.stats()
+    }
+
+    fn trim(&mut self) {
+        self.straightened = None;
+        self.memory.trim();
+    }
+}

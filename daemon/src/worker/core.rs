@@ -212,6 +212,7 @@ impl<B: Backend> Core<B> {
             return Err(Failure { fault: Fault::Internal, instruction: origin, op: None });
         }
         let backend = &mut self.backend;
+        backend.label(origin);
         match command {
             Command::Op(instruction) => op(backend, stream, origin, instruction, out),
             Command::Free { ids } => {
@@ -433,7 +434,9 @@ pub(super) fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -
             Fault::IndexOutOfRange { index, axis: axis as u64, size: size as u64 }
         }
         ExecError::ZeroDivision => Fault::ZeroDivision,
-        ExecError::Internal(what) => {
+        // It is that instruction's failure, not that of whoever came to know of it.
+        ExecError::Earlier { label, op, error } => return failure(*error, label, Some(op)),
+        ExecError::Internal(what) | ExecError::Lost(what) => {
             let op = op.map_or("a transfer", Op::name);
             tracing::error!(target: "gtd::worker", instruction, op, %what, "a step failed that should not have");
             Fault::Internal

@@ -1,0 +1,208 @@
+//! What only the device finds: an index out of range, a division by zero.
+//!
+//! A kernel that may find something gets a [`Slot`] in memory that device and host share, and writes there what is
+//! wrong. What it makes, and all that is computed from it, carries the check, and whoever reads such a tensor looks
+//! there when the device is done. The context stays as it is: a kernel that finds something does something harmless
+//! instead. A check that has been passed is forgotten, so that tensors do not carry all that ever came before them.
+
+use crate::driver::{DevicePtr, Driver};
+use gt_backend::ExecError;
+use gt_ops::Op;
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+/// Checks that can be under way at one time.
+pub const SLOTS: usize = 4096;
+
+/// What a kernel writes: `struct Found` of `checks.cuh`.
+#[repr(C)]
+struct Found {
+    /// 0: nothing; else one of the kinds below.
+    kind: AtomicI32,
+    axis: AtomicI32,
+    index: AtomicI64,
+    size: AtomicI64,
+}
+
+const INDEX_OUT_OF_RANGE: i32 = 1;
+const ZERO_DIVISION: i32 = 2;
+
+/// Where a kernel says what it found, on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot(pub DevicePtr);
+
+/// The slots of one device.
+pub struct Board {
+    shared: Arc<Shared>,
+    /// Checks that may still have their slot.
+    open: Vec<Weak<Check>>,
+}
+
+struct Shared {
+    driver: Arc<dyn Driver>,
+    slots: NonNull<Found>,
+    /// Free slots, each with the step that must be done before it is used again.
+    free: Mutex<VecDeque<(usize, u64)>>,
+}
+
+// SAFETY: slots are atomics, in memory that lives as long as this.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// One thing that the device may find.
+pub struct Check {
+    shared: Arc<Shared>,
+    slot: usize,
+    /// The step that may find it; see [`crate::progress`].
+    step: u64,
+    /// Which instruction that is, as the caller of the backend calls it.
+    label: u64,
+    op: Op,
+    /// What was found, or nothing, once the step is done. The slot is somebody else's then.
+    verdict: OnceLock<Option<ExecError>>,
+}
+
+/// The checks that a tensor depends on.
+#[derive(Clone, Default)]
+pub struct Checks(Option<Arc<Vec<Arc<Check>>>>);
+
+impl Board {
+    /// A board for a device.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn new(driver: Arc<dyn Driver>) -> crate::driver::Result<Board> {
+        let slots = driver.allocate_host(SLOTS * size_of::<Found>())?.cast();
+        let free = Mutex::new((0..SLOTS).map(|slot| (slot, 0)).collect());
+        Ok(Board { shared: Arc::new(Shared { driver, slots, free }), open: Vec::new() })
+    }
+
+    /// A check for a kernel of step `step`, which computes `op` of the instruction called `label`; nothing where all slots are taken until
+    /// the device has done more than step `done`.
+    pub fn begin(&mut self, step: u64, done: u64, (label, op): (u64, Op)) -> Option<(Slot, Checks)> {
+        let slot = self.shared.take(done).or_else(|| {
+            self.open.retain(|check| check.upgrade().is_some_and(|check| !check.is_settled(done)));
+            self.shared.take(done)
+        })?;
+        let check = Arc::new(Check { shared: self.shared.clone(), slot, step, label, op, verdict: OnceLock::new() });
+        self.open.push(Arc::downgrade(&check));
+        if self.open.len() > 2 * SLOTS {
+            self.open.retain(|check| check.strong_count() > 0);
+        }
+        let place = std::ptr::from_ref(check.shared.found(slot)) as DevicePtr;
+        Some((Slot(place), Checks(Some(Arc::new(vec![check])))))
+    }
+}
+
+impl Shared {
+    fn found(&self, slot: usize) -> &Found {
+        // SAFETY: there are more slots than `slot`, and they live as long as this.
+        unsafe { self.slots.add(slot).as_ref() }
+    }
+
+    fn take(&self, done: u64) -> Option<usize> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.front().filter(|(_, step)| *step <= done)?;
+        let (slot, _) = free.pop_front()?;
+        self.found(slot).kind.store(0, Release);
+        Some(slot)
+    }
+
+    fn give(&self, slot: usize, step: u64) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push_back((slot, step));
+    }
+}
+
+impl Check {
+    /// What was found, once the device has done the step.
+    fn verdict(&self) -> Option<&ExecError> {
+        let look = || {
+            let found = self.shared.found(self.slot);
+            let error = match found.kind.load(Acquire) {
+                0 => None,
+                INDEX_OUT_OF_RANGE => Some(ExecError::IndexOutOfRange {
+                    index: found.index.load(Relaxed),
+                    axis: found.axis.load(Relaxed) as usize,
+                    size: found.size.load(Relaxed) as usize,
+                }),
+                ZERO_DIVISION => Some(ExecError::ZeroDivision),
+                other => Some(ExecError::internal(format!("a kernel found {other}"))),
+            };
+            self.shared.give(self.slot, self.step);
+            error
+        };
+        self.verdict.get_or_init(look).as_ref()
+    }
+
+    /// Whether it is known how it ended, now that step `done` is.
+    fn is_settled(&self, done: u64) -> bool {
+        if self.step <= done {
+            self.verdict();
+        }
+        self.verdict.get().is_some()
+    }
+
+    /// Whether nothing was found, for good.
+    fn has_passed(&self, done: u64) -> bool {
+        self.is_settled(done) && self.verdict().is_none()
+    }
+}
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        if self.verdict.get().is_none() {
+            self.shared.give(self.slot, self.step);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: it came from the same driver, and no check is left.
+        unsafe { self.driver.free_host(self.slots.cast()) };
+    }
+}
+
+impl Checks {
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// These and others, less what has been passed by `done`, the last step that the device is known to have done.
+    pub fn join(&mut self, other: &Checks, done: u64) {
+        let Some(theirs) = &other.0 else { return };
+        if self.0.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, theirs)) {
+            return;
+        }
+        if self.0.is_none() && !theirs.iter().any(|check| check.has_passed(done)) {
+            self.0 = Some(theirs.clone());
+            return;
+        }
+        let mut all: Vec<Arc<Check>> = Vec::new();
+        for check in self.0.iter().chain([theirs]).flat_map(|checks| checks.iter()) {
+            if !check.has_passed(done) && !all.iter().any(|other| Arc::ptr_eq(other, check)) {
+                all.push(check.clone());
+            }
+        }
+        self.0 = (!all.is_empty()).then(|| Arc::new(all));
+    }
+
+    /// Whether the device found nothing, now that it has done all steps.
+    ///
+    /// # Errors
+    /// [`ExecError::Earlier`] with what it found first.
+    pub fn settle(&self) -> Result<(), ExecError> {
+        let failed = self.0.iter().flat_map(|checks| checks.iter()).filter(|check| check.verdict().is_some());
+        match failed.min_by_key(|check| check.step).and_then(|check| Some((check, check.verdict()?.clone()))) {
+            Some((check, error)) => {
+                Err(ExecError::Earlier { label: check.label, op: check.op, error: Box::new(error) })
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Images on disk, so that a kernel is compiled once on a machine.
+
+use super::Image;
+use gt_backend::ExecError;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A folder of images, by the hash of what they were made of; or none, and nothing is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    folder: Option<PathBuf>,
+}
+
+impl Store {
+    /// Keeps images in `folder`, which is made when it is needed.
+    pub fn at(folder: impl Into<PathBuf>) -> Store {
+        Store { folder: Some(folder.into()) }
+    }
+
+    /// The image of `source` by the compiler of this identity, made if it is not there.
+    ///
+    /// A folder that cannot be written costs time, not results, so what is wrong with it is only logged.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn get_or_make(
+        &self,
+        identity: &str,
+        source: &str,
+        make: impl FnOnce() -> Result<Image, ExecError>,
+    ) -> Result<Image, ExecError> {
+        let Some(folder) = &self.folder else { return make() };
+        let path = folder.join(format!("{:016x}{:016x}", hash(1, identity, source), hash(2, identity, source)));
+        if let Some(image) = read(&path) {
+            return Ok(image);
+        }
+        let image = make()?;
+        if let Err(error) = write(folder, &path, &image) {
+            tracing::warn!(target: "gtd::cuda", folder = %folder.display(), %error, "a compiled kernel could not be kept");
+        }
+        Ok(image)
+    }
+}
+
+fn hash(kind: u8, identity: &str, source: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (kind, identity, source).hash(&mut hasher);
+    // A header that changes changes what includes it.
+    crate::kernels::HEADERS.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn checksum(image: &[u8]) -> [u8; 8] {
+    let mut hasher = DefaultHasher::new();
+    image.hash(&mut hasher);
+    hasher.finish().to_le_bytes()
+}
+
+/// The image in the file, if it is whole.
+fn read(path: &Path) -> Option<Image> {
+    let mut image = fs::read(path).ok()?;
+    let sum: [u8; 8] = image.split_off(image.len().checked_sub(8)?).try_into().ok()?;
+    (sum == checksum(&image)).then_some(image)
+}
+
+fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    // What is loaded from here runs on the device in everybody's name.
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let partial = path.with_extension(std::process::id().to_string());
+    let mut file = fs::File::create(&partial)?;
+    file.write_all(image)?;
+    file.write_all(&checksum(image))?;
+    drop(file);
+    fs::rename(partial, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_made_once_and_again_if_its_file_is_broken() {
+        let folder = std::env::temp_dir().join(format!("gt-store-{}", std::process::id()));
+        let store = Store::at(&folder);
+        let made = std::cell::Cell::new(0);
+        let get = |identity: &str, source: &str| {
+            let make = || {
+                made.set(made.get() + 1);
+                Ok(source.as_bytes().to_vec())
+            };
+            store.get_or_make(identity, source, make).unwrap()
+        };
+        assert_eq!((get("sm_90", "a"), get("sm_90", "a"), made.get()), (b"a".to_vec(), b"a".to_vec(), 1));
+        assert_eq!((get("sm_80", "a"), get("sm_90", "b"), made.get()), (b"a".to_vec(), b"b".to_vec(), 3));
+        for entry in fs::read_dir(&folder).unwrap() {
+            fs::write(entry.unwrap().path(), b"half").unwrap();
+        }
+        assert_eq!((get("sm_90", "a"), made.get()), (b"a".to_vec(), 4));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,489 @@
+//! A device that is the CPU: the very kernels, compiled by g++, in memory that is the host's.
+//!
+//! It is for tests where there is no GPU, and made to find mistakes rather than to be fast. Streams do nothing until
+//! somebody waits for them, and then in their own order alone, so that work which should have waited for an event is
+//! done too early or too late. Freed memory is overwritten, memory is never what a kernel hopes for, and what is written
+//! beyond the end of an allocation is found when that is freed. Everything that is asked of the driver is counted.
+
+use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Grid, Module, Properties, Result, Stream};
+use crate::compile::{Compiler, Image};
+use crate::kernels::HEADERS;
+use gt_backend::ExecError;
+use std::alloc::Layout;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes behind each allocation that nobody may write.
+const FENCE_BYTES: usize = 64;
+const FENCE: u8 = 0x5e;
+/// What memory holds that nobody wrote, or that was freed.
+const NOISE: u8 = 0xa5;
+const ALIGN_BYTES: usize = 256;
+/// Work that streams put off at most, so that freed memory comes back.
+const PUT_OFF_MAX: usize = 4096;
+
+type Run = unsafe extern "C" fn(args: *mut *mut c_void, blocks: *const c_uint, threads: c_uint);
+
+enum Work {
+    Launch { run: Run, grid: Grid, args: Vec<Vec<u8>> },
+    Fill { to: DevicePtr, byte: u8, bytes: usize },
+    Copy { to: u64, from: u64, bytes: usize },
+    Free { at: DevicePtr },
+    Record { event: u64, turn: u64 },
+    Wait { event: u64, turn: u64 },
+    Do(Box<dyn FnOnce() + Send>),
+}
+
+#[derive(Default)]
+struct EventState {
+    /// How often it was recorded, and the last of these that its stream has come to.
+    recorded: u64,
+    passed: u64,
+    stream: usize,
+}
+
+#[derive(Default)]
+struct State {
+    streams: Vec<VecDeque<Work>>,
+    put_off: usize,
+    events: HashMap<u64, EventState>,
+    next: u64,
+    memory: HashMap<DevicePtr, usize>,
+    held: usize,
+    host: HashMap<usize, usize>,
+    modules: Vec<libloading::Library>,
+    functions: Vec<Run>,
+    lost: Option<String>,
+}
+
+/// What has been asked of an [`Emulated`] driver.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Kernels launched.
+    pub launches: AtomicU64,
+    /// Allocations.
+    pub allocations: AtomicU64,
+    /// Copies to and from the device.
+    pub transfers: AtomicU64,
+    /// Modules loaded.
+    pub modules: AtomicU64,
+}
+
+/// The driver of a device that is not there.
+pub struct Emulated {
+    properties: Properties,
+    state: Mutex<State>,
+    /// What has been asked of it.
+    pub counts: Counts,
+}
+
+impl Emulated {
+    /// A device with so much memory.
+    pub fn new(memory_bytes: usize) -> Emulated {
+        let properties = Properties {
+            name: "an emulated device".into(),
+            capability: 90,
+            multiprocessors: 4,
+            threads_per_multiprocessor: 2048,
+            shared_bytes_per_block: 227 << 10,
+            memory_bytes,
+        };
+        Emulated { properties, state: Mutex::default(), counts: Counts::default() }
+    }
+
+    /// From now on every call fails as those of a broken device do.
+    pub fn lose(&self, why: &str) {
+        self.state().lost = Some(why.into());
+    }
+
+    /// Allocations that nobody freed, once all streams have done their work.
+    pub fn leaked(&self) -> usize {
+        let mut state = self.state();
+        state.run_all();
+        state.memory.len()
+    }
+
+    /// Does something when the stream comes to it.
+    pub(crate) fn enqueue(&self, stream: Stream, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.put_off(stream, Work::Do(Box::new(work)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alive(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        match &state.lost {
+            Some(why) => Err(DriverError::Lost { call: "the emulated driver", what: why.clone() }),
+            None => Ok(state),
+        }
+    }
+
+    fn put_off(&self, stream: Stream, work: Work) -> Result<()> {
+        let mut state = self.alive()?;
+        state.streams[stream.0 as usize].push_back(work);
+        state.put_off += 1;
+        if state.put_off > PUT_OFF_MAX {
+            state.run_all();
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn run_all(&mut self) {
+        for stream in 0..self.streams.len() {
+            while self.run_one(stream) {}
+        }
+    }
+
+    /// Does the first thing of a stream; and before it, what that waits for.
+    fn run_one(&mut self, stream: usize) -> bool {
+        let Some(work) = self.streams[stream].pop_front() else { return false };
+        self.put_off -= 1;
+        match work {
+            Work::Launch { run, grid, mut args } => {
+                let mut pointers: Vec<*mut c_void> = args.iter_mut().map(|arg| arg.as_mut_ptr().cast()).collect();
+                // SAFETY: the arguments are the kernel's, as whoever launched it promised.
+                unsafe { run(pointers.as_mut_ptr(), grid.blocks.as_ptr(), grid.threads) };
+            }
+            // SAFETY: as whoever asked for it promised.
+            Work::Fill { to, byte, bytes } => unsafe { std::ptr::write_bytes(to as usize as *mut u8, byte, bytes) },
+            // SAFETY: as above.
+            Work::Copy { to, from, bytes } => unsafe {
+                std::ptr::copy_nonoverlapping(from as usize as *const u8, to as usize as *mut u8, bytes);
+            },
+            Work::Free { at } => self.release(at),
+            Work::Record { event, turn } => {
+                if let Some(state) = self.events.get_mut(&event) {
+                    state.passed = state.passed.max(turn);
+                }
+            }
+            Work::Wait { event, turn } => self.pass(event, turn),
+            Work::Do(work) => work(),
+        }
+        true
+    }
+
+    fn pass(&mut self, event: u64, turn: u64) {
+        while let Some((passed, stream)) = self.events.get(&event).map(|state| (state.passed, state.stream)) {
+            if passed >= turn || !self.run_one(stream) {
+                return;
+            }
+        }
+    }
+
+    fn release(&mut self, at: DevicePtr) {
+        let bytes = self.memory.remove(&at).expect("freed memory was allocated");
+        self.held -= bytes;
+        let start = at as usize as *mut u8;
+        for i in bytes..bytes + FENCE_BYTES {
+            // SAFETY: the fence is part of the allocation.
+            let byte = unsafe { start.add(i).read() };
+            assert_eq!(byte, FENCE, "a kernel wrote byte {i} of an allocation of {bytes}");
+        }
+        // SAFETY: the allocation is as long as that, and freed once, with the layout it was made with.
+        unsafe {
+            std::ptr::write_bytes(start, NOISE, bytes);
+            std::alloc::dealloc(start, layout(bytes + FENCE_BYTES));
+        }
+    }
+}
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, ALIGN_BYTES).expect("a size that fits")
+}
+
+impl Driver for Emulated {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn new_stream(&self) -> Result<Stream> {
+        let mut state = self.alive()?;
+        state.streams.push(VecDeque::new());
+        Ok(Stream(state.streams.len() as u64 - 1))
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        let mut state = self.alive()?;
+        while state.run_one(stream.0 as usize) {}
+        Ok(())
+    }
+
+    fn new_event(&self) -> Result<Event> {
+        let mut state = self.alive()?;
+        state.next += 1;
+        let event = state.next;
+        state.events.insert(event, EventState::default());
+        Ok(Event(event))
+    }
+
+    fn drop_event(&self, event: Event) {
+        self.state().events.remove(&event.0);
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        let turn = {
+            let mut state = self.alive()?;
+            let state = state.events.get_mut(&event.0).expect("the event is there");
+            state.stream = stream.0 as usize;
+            state.recorded += 1;
+            state.recorded
+        };
+        self.put_off(stream, Work::Record { event: event.0, turn })
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        let turn = self.alive()?.events.get(&event.0).expect("the event is there").recorded;
+        self.put_off(stream, Work::Wait { event: event.0, turn })
+    }
+
+    fn has_passed(&self, event: Event) -> Result<bool> {
+        let mut state = self.alive()?;
+        let (recorded, passed, stream) = {
+            let state = state.events.get(&event.0).expect("the event is there");
+            (state.recorded, state.passed, state.stream)
+        };
+        // Whoever asks often enough sees the device get on.
+        if passed < recorded {
+            state.run_one(stream);
+        }
+        Ok(passed >= recorded)
+    }
+
+    fn await_event(&self, event: Event) -> Result<()> {
+        let mut state = self.alive()?;
+        let turn = state.events.get(&event.0).expect("the event is there").recorded;
+        state.pass(event.0, turn);
+        Ok(())
+    }
+
+    fn elapsed_ns(&self, _from: Event, _to: Event) -> Result<u64> {
+        Ok(1000)
+    }
+
+    fn allocate(&self, bytes: usize, _stream: Stream) -> Result<DevicePtr> {
+        let mut state = self.alive()?;
+        if state.held + bytes > self.properties.memory_bytes {
+            state.run_all();
+            if state.held + bytes > self.properties.memory_bytes {
+                return Err(DriverError::OutOfMemory);
+            }
+        }
+        // SAFETY: the fence makes the size at least one byte.
+        let start = unsafe { std::alloc::alloc(layout(bytes + FENCE_BYTES)) };
+        assert!(!start.is_null(), "the host is out of memory");
+        // SAFETY: the allocation is as long as that.
+        unsafe {
+            std::ptr::write_bytes(start, NOISE, bytes);
+            std::ptr::write_bytes(start.add(bytes), FENCE, FENCE_BYTES);
+        }
+        state.memory.insert(start as u64, bytes);
+        state.held += bytes;
+        self.counts.allocations.fetch_add(1, Relaxed);
+        Ok(start as u64)
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+        self.put_off(stream, Work::Free { at: ptr })
+    }
+
+    fn trim(&self) -> Result<()> {
+        self.alive().map(drop)
+    }
+
+    fn free_bytes(&self) -> Result<usize> {
+        Ok(self.properties.memory_bytes - self.alive()?.held)
+    }
+
+    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
+        self.put_off(stream, Work::Fill { to, byte, bytes })
+    }
+
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+        self.put_off(stream, Work::Copy { to, from, bytes })
+    }
+
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+        self.counts.transfers.fetch_add(1, Relaxed);
+        self.put_off(stream, Work::Copy { to, from: from as u64, bytes })
+    }
+
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+        self.counts.transfers.fetch_add(1, Relaxed);
+        self.put_off(stream, Work::Copy { to: to as u64, from, bytes })
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let bytes = bytes.max(1);
+        // SAFETY: the size is not 0.
+        let start = unsafe { std::alloc::alloc_zeroed(layout(bytes)) };
+        let start = NonNull::new(start).ok_or(DriverError::OutOfMemory)?;
+        self.alive()?.host.insert(start.as_ptr() as usize, bytes);
+        Ok(start)
+    }
+
+    unsafe fn free_host(&self, start: NonNull<u8>) {
+        let bytes = self.state().host.remove(&(start.as_ptr() as usize)).expect("host memory of ours");
+        // SAFETY: it was allocated with this layout.
+        unsafe { std::alloc::dealloc(start.as_ptr(), layout(bytes)) };
+    }
+
+    unsafe fn register(&self, _start: NonNull<u8>, _bytes: usize) -> Result<()> {
+        self.alive().map(drop)
+    }
+
+    unsafe fn unregister(&self, _start: NonNull<u8>) -> Result<()> {
+        self.alive().map(drop)
+    }
+
+    fn load(&self, image: &[u8]) -> Result<Module> {
+        self.counts.modules.fetch_add(1, Relaxed);
+        let failed = |what: String| DriverError::Failed { call: "load", what };
+        let file = scratch("so");
+        std::fs::write(&file, image).map_err(|error| failed(error.to_string()))?;
+        // SAFETY: it is what g++ made of our kernels, and has no initialisers but those of the C++ library.
+        let library = unsafe { libloading::Library::new(&file) };
+        let _ = std::fs::remove_file(&file);
+        let mut state = self.alive()?;
+        state.modules.push(library.map_err(|error| failed(error.to_string()))?);
+        Ok(Module(state.modules.len() as u64 - 1))
+    }
+
+    fn function(&self, module: Module, name: &str) -> Result<Function> {
+        let mut state = self.alive()?;
+        let symbol = format!("emulator_run_{name}\0");
+        // SAFETY: `wrapped` gave it this signature.
+        let run = *unsafe { state.modules[module.0 as usize].get::<Run>(symbol.as_bytes()) }
+            .map_err(|error| DriverError::Failed { call: "function", what: error.to_string() })?;
+        state.functions.push(run);
+        Ok(Function(state.functions.len() as u64 - 1))
+    }
+
+    fn allow_shared(&self, _function: Function, bytes: u32) -> Result<()> {
+        if bytes > self.properties.shared_bytes_per_block {
+            return Err(DriverError::Failed { call: "allow_shared", what: format!("{bytes} bytes are too many") });
+        }
+        self.alive().map(drop)
+    }
+
+    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: Stream) -> Result<()> {
+        let blocks_fit = grid.blocks.iter().all(|n| *n >= 1) && grid.blocks[1] <= 65535 && grid.blocks[2] <= 65535;
+        if !blocks_fit || grid.blocks[0] > i32::MAX as u32 || grid.threads == 0 || grid.threads > 1024 {
+            return Err(DriverError::Failed { call: "launch", what: format!("a grid of {grid:?}") });
+        }
+        self.counts.launches.fetch_add(1, Relaxed);
+        let run = self.alive()?.functions[function.0 as usize];
+        self.put_off(stream, Work::Launch { run, grid, args: args.iter().map(<[u8]>::to_vec).collect() })
+    }
+}
+
+/// A file of our own that does not exist yet.
+fn scratch(extension: &str) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("gt-emulated-{}-{}.{extension}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    std::env::temp_dir().join(name)
+}
+
+/// g++, as a compiler of kernels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gxx;
+
+const EMULATOR: &str = include_str!("emulator.h");
+const OPTIONS: [&str; 9] =
+    ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-xc++", "-fwrapv"];
+
+/// The source with a function for each of its kernels that runs all of the kernel's threads.
+fn wrapped(source: &str) -> String {
+    let mut text = format!("{EMULATOR}\n");
+    text.push_str(source);
+    for name in kernel_names(source) {
+        text.push_str(&format!(
+            "\nextern \"C\" void emulator_run_{name}(void** args, const unsigned* blocks, unsigned threads) {{\n    \
+             emulator::run<&{name}>(\"{name}\", args, blocks, threads);\n}}\n"
+        ));
+    }
+    text
+}
+
+/// The names behind each `GT_KERNEL(threads)`.
+fn kernel_names(source: &str) -> Vec<&str> {
+    let after = source.split("GT_KERNEL(").skip(1);
+    let name = |rest: &str| -> Option<usize> { rest.find(')') };
+    after
+        .filter_map(|rest| {
+            let rest = rest[name(rest)? + 1..].trim_start();
+            Some(&rest[..rest.find('(')?])
+        })
+        .filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+        .collect()
+}
+
+impl Compiler for Gxx {
+    fn identity(&self) -> String {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        EMULATOR.hash(&mut hasher);
+        format!("g++ {} {:x}", OPTIONS.join(" "), hasher.finish())
+    }
+
+    fn takes_many(&self) -> bool {
+        true
+    }
+
+    fn compile(&self, name: &str, source: &str) -> std::result::Result<Image, ExecError> {
+        let failed = |what: String| ExecError::internal(format!("g++ does not compile {name}: {what}"));
+        let folder = scratch("d");
+        let file = |name: &str| folder.join(name);
+        let made = (|| -> std::io::Result<std::result::Result<Image, String>> {
+            std::fs::create_dir(&folder)?;
+            for (name, text) in HEADERS {
+                std::fs::write(file(name), text)?;
+            }
+            std::fs::write(file("kernel.cu"), wrapped(source))?;
+            let output = Command::new("g++")
+                .args(OPTIONS)
+                .arg(file("kernel.cu"))
+                .arg("-o")
+                .arg(file("kernel.so"))
+                .arg("-I")
+                .arg(&folder)
+                .output()?;
+            if !output.status.success() {
+                let errors = String::from_utf8_lossy(&output.stderr);
+                return Ok(Err(errors.lines().take(30).collect::<Vec<_>>().join("\n")));
+            }
+            std::fs::read(file("kernel.so")).map(Ok)
+        })();
+        let _ = std::fs::remove_dir_all(&folder);
+        made.map_err(|error| failed(error.to_string()))?.map_err(failed)
+    }
+}
+
+/// Whether g++ is here.
+pub fn is_available() -> bool {
+    Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Where tests keep what g++ made, so that the next run need not wait for it.
+pub fn test_store() -> crate::compile::Store {
+    crate::compile::Store::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/emulated-kernels"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_found_by_their_mark() {
+        let source = "GT_DEVICE f(int);\nGT_KERNEL(256) gt_a(float* x) {}\nGT_KERNEL(32)\ngt_b_2(\n int y) {}";
+        assert_eq!(kernel_names(source), ["gt_a", "gt_b_2"]);
+    }
+}

@@ -1,0 +1,203 @@
+//! The kernels: which there are, what their source is, and how they get onto the device.
+//!
+//! A [`Template`] is a family of kernels that one Rust file launches; a [`Key`] names one of them: the template for an
+//! op, dtypes and a variant. A kernel is compiled when it is first asked for, and kept on disk. Every key that can be
+//! asked for is in its template's catalogue, so that a test compiles them all without a device.
+
+use crate::compile::{Compiler, Image, Store};
+use crate::driver::{Driver, Function};
+use gt_backend::ExecError;
+use gt_ops::{DType, Op};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// A header that kernels include, by its name in `kernels/`.
+pub type Header = (&'static str, &'static str);
+
+/// What every kernel may include.
+pub static HEADERS: &[Header] = &[
+    ("checks.cuh", include_str!("../kernels/checks.cuh")),
+    ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
+    ("math.cuh", include_str!("../kernels/math.cuh")),
+    ("special.cuh", include_str!("../kernels/special.cuh")),
+    ("types.cuh", include_str!("../kernels/types.cuh")),
+    ("walk.cuh", include_str!("../kernels/walk.cuh")),
+];
+
+/// A family of kernels.
+pub struct Template {
+    /// Its name, which begins those of its kernels.
+    pub name: &'static str,
+    /// The headers it includes.
+    pub includes: &'static [&'static str],
+    /// The code of a kernel called [`Key::name`].
+    pub code: fn(&Key) -> String,
+    /// Every key that its file asks for.
+    pub catalogue: fn() -> Vec<Key>,
+}
+
+impl PartialEq for Template {
+    fn eq(&self, other: &Template) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl std::fmt::Debug for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// One kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its family.
+    pub template: &'static Template,
+    /// The op, where the code depends on it.
+    pub op: Option<Op>,
+    /// The dtypes, as many as the code depends on.
+    pub dtypes: [Option<DType>; 3],
+    /// What else it depends on, as its template says.
+    pub variant: u32,
+}
+
+impl Key {
+    /// A kernel for an op of a dtype.
+    pub const fn new(template: &'static Template, op: Option<Op>, dtype: Option<DType>, variant: u32) -> Key {
+        Key { template, op, dtypes: [dtype, None, None], variant }
+    }
+
+    /// The kernel's name in the code.
+    pub fn name(&self) -> String {
+        let mut name = format!("gt_{}", self.template.name);
+        if let Some(op) = self.op {
+            let _ = write!(name, "_{}", op.name());
+        }
+        for dtype in self.dtypes.iter().flatten() {
+            let _ = write!(name, "_{}", c_name(*dtype));
+        }
+        let _ = write!(name, "_{}", self.variant);
+        name
+    }
+
+    fn id(&self) -> u128 {
+        let dtype = |i: usize| self.dtypes[i].map_or(0xff, |dtype| dtype as u128 & 0xff);
+        let op = self.op.map_or(0xffff, |op| op as u128);
+        (std::ptr::from_ref(self.template) as usize as u128) << 72
+            | op << 56
+            | dtype(0) << 48
+            | dtype(1) << 40
+            | dtype(2) << 32
+            | self.variant as u128
+    }
+}
+
+/// The name of a dtype in kernels.
+pub fn c_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::U8 => "u8",
+        DType::I8 => "i8",
+        DType::I16 => "i16",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+    }
+}
+
+/// The whole source of kernels of one template.
+pub fn source(keys: &[Key]) -> String {
+    let mut text = String::new();
+    if let Some(key) = keys.first() {
+        for include in key.template.includes {
+            let _ = writeln!(text, "#include \"{include}\"");
+        }
+    }
+    for key in keys {
+        text.push_str(&(key.template.code)(key));
+        text.push('\n');
+    }
+    text
+}
+
+/// Every template, by the file that launches it.
+pub static TEMPLATES: &[&[&Template]] = &[crate::strided::TEMPLATES, crate::transfer::TEMPLATES];
+
+/// Every kernel that can be asked for by a key.
+pub fn catalogue() -> Vec<Key> {
+    TEMPLATES.iter().copied().flatten().flat_map(|template| (template.catalogue)()).collect()
+}
+
+/// The kernels of one device.
+pub struct Kernels {
+    driver: Arc<dyn Driver>,
+    compiler: Box<dyn Compiler>,
+    store: Store,
+    loaded: HashMap<u128, Function>,
+    /// Kernels that are made of instructions rather than listed, by their source.
+    programs: HashMap<String, Function>,
+}
+
+impl Kernels {
+    /// None is loaded yet.
+    pub fn new(driver: Arc<dyn Driver>, compiler: Box<dyn Compiler>, store: Store) -> Kernels {
+        Kernels { driver, compiler, store, loaded: HashMap::new(), programs: HashMap::new() }
+    }
+
+    /// The kernel, compiled and loaded if it has not been used yet.
+    ///
+    /// # Errors
+    /// [`ExecError::Internal`] where it cannot be compiled or loaded.
+    #[inline]
+    pub fn get(&mut self, key: &Key) -> Result<Function, ExecError> {
+        match self.loaded.get(&key.id()) {
+            Some(function) => Ok(*function),
+            None => self.load(key),
+        }
+    }
+
+    #[cold]
+    fn load(&mut self, key: &Key) -> Result<Function, ExecError> {
+        // Where each run of the compiler is dear, all kernels of the dtype come in one.
+        let keys: Vec<Key> = if self.compiler.takes_many() {
+            let all = (key.template.catalogue)();
+            debug_assert!(all.iter().any(|other| other.id() == key.id()), "{} is in no catalogue", key.name());
+            all.into_iter().filter(|other| other.dtypes == key.dtypes).collect()
+        } else {
+            vec![*key]
+        };
+        let image = self.image(&key.name(), &source(&keys))?;
+        let module = self.driver.load(&image).map_err(crate::failed)?;
+        for key in &keys {
+            let function = self.driver.function(module, &key.name()).map_err(crate::failed)?;
+            self.loaded.insert(key.id(), function);
+        }
+        self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
+    }
+
+    /// The kernel called `name` in `source`, which is the same for the same source.
+    ///
+    /// # Errors
+    /// As [`Kernels::get`].
+    pub fn program(&mut self, name: &str, source: &str) -> Result<Function, ExecError> {
+        if let Some(function) = self.programs.get(source) {
+            return Ok(*function);
+        }
+        let image = self.image(name, source)?;
+        let function =
+            self.driver.load(&image).and_then(|module| self.driver.function(module, name)).map_err(crate::failed)?;
+        self.programs.insert(source.to_owned(), function);
+        Ok(function)
+    }
+
+    fn image(&self, name: &str, source: &str) -> Result<Image, ExecError> {
+        self.store.get_or_make(&self.compiler.identity(), source, || {
+            tracing::debug!(target: "gtd::cuda", name, "compiles a kernel");
+            self.compiler.compile(name, source)
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! Memory of tensors on the device: a caching allocator in the order of one stream.
+//!
+//! A freed block may be used again at once by what comes to the stream later, so nothing waits. Sizes are rounded up to
+//! classes, eight to a doubling, and a block is kept for the next tensor of its class: a training step then asks the
+//! driver for nothing. Each block is held in the name of an account; who held it before is given it first, and for
+//! anybody else it is cleared.
+
+use crate::driver::{DevicePtr, Driver, DriverError, Stream};
+use gt_backend::{Account, ExecError, Holder, MemoryStats};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Blocks are multiples of this, so that the widest loads are aligned wherever a tensor begins.
+const ALIGN_BYTES: usize = 256;
+/// So many free blocks of a class are looked at for one that the account held before.
+const OWN_BLOCKS_TRIED: usize = 8;
+
+/// Shared ownership of a piece of device memory.
+pub type Buffer = Arc<Block>;
+
+/// A piece of device memory, given back when its last owner is dropped.
+pub struct Block {
+    ptr: DevicePtr,
+    capacity_bytes: usize,
+    account: Arc<Account>,
+    pool: Arc<Mutex<Pool>>,
+}
+
+impl Block {
+    /// Where it begins.
+    #[inline]
+    pub fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+    /// How many bytes it has.
+    #[inline]
+    pub fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes
+    }
+}
+
+/// A free block.
+struct Free {
+    ptr: DevicePtr,
+    /// The account whose data it has.
+    owner: u64,
+}
+
+struct Pool {
+    driver: Arc<dyn Driver>,
+    stream: Stream,
+    /// Free blocks by their capacity.
+    free: HashMap<usize, Vec<Free>>,
+    /// What each account holds here.
+    held: HashMap<u64, usize>,
+    stats: MemoryStats,
+}
+
+// SAFETY of the calls to the driver below: blocks belong to one owner or to a free list, and whatever uses a block is on
+// the pool's stream, or that stream waits for it, before the block is dropped.
+
+/// Hands out [`Buffer`]s.
+pub struct Allocator {
+    pool: Arc<Mutex<Pool>>,
+    account: Arc<Account>,
+}
+
+/// The size of the class that `bytes` are in: at most an eighth more.
+fn class_bytes(bytes: usize) -> usize {
+    let units = bytes.div_ceil(ALIGN_BYTES).max(1);
+    let shift = (usize::BITS - (units - 1).leading_zeros()).saturating_sub(4);
+    ((((units - 1) >> shift) + 1) << shift) * ALIGN_BYTES
+}
+
+fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
+    // The pool is consistent between any two statements that could panic.
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Allocator {
+    /// Memory for what comes to `stream`, at most `limit_bytes` together.
+    pub fn new(driver: Arc<dyn Driver>, stream: Stream, limit_bytes: usize) -> Allocator {
+        let stats = MemoryStats { limit_bytes, ..MemoryStats::default() };
+        let pool = Pool { driver, stream, free: HashMap::new(), held: HashMap::new(), stats };
+        Allocator { pool: Arc::new(Mutex::new(pool)), account: Arc::new(Account::new(0)) }
+    }
+
+    /// What is made from now on is held in the name of `account`.
+    #[inline]
+    pub fn charge(&mut self, account: &Arc<Account>) {
+        if !Arc::ptr_eq(&self.account, account) {
+            self.account = account.clone();
+        }
+    }
+
+    /// A block of at least `bytes`, which holds nothing of another account's.
+    ///
+    /// # Errors
+    /// [`ExecError::OutOfMemory`].
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
+        let class = class_bytes(bytes);
+        let mut pool = lock(&self.pool);
+        let limit = pool.stats.limit_bytes;
+        if pool.stats.used_bytes.checked_add(class).is_none_or(|total| total > limit) {
+            return Err(pool.full(bytes));
+        }
+        self.account.take(class, bytes)?;
+        match pool.block(class, self.account.id()) {
+            Ok(block) => {
+                *pool.held.entry(self.account.id()).or_default() += class;
+                let stats = &mut pool.stats;
+                stats.used_bytes += class;
+                stats.used_bytes_peak = stats.used_bytes_peak.max(stats.used_bytes);
+                let (account, pool) = (self.account.clone(), self.pool.clone());
+                Ok(Arc::new(Block { ptr: block.ptr, capacity_bytes: class, account, pool }))
+            }
+            Err(error) => {
+                self.account.give(class);
+                Err(match error {
+                    // Others use the device too.
+                    DriverError::OutOfMemory => pool.full(bytes),
+                    error => crate::failed(error),
+                })
+            }
+        }
+    }
+
+    /// Bytes held in the name of `account`.
+    pub fn held(&self, account: &Account) -> usize {
+        lock(&self.pool).held.get(&account.id()).copied().unwrap_or(0)
+    }
+
+    /// What is in use.
+    pub fn stats(&self) -> MemoryStats {
+        lock(&self.pool).stats
+    }
+
+    /// Gives what is only kept for reuse back to the driver, and that to the system.
+    pub fn trim(&self) {
+        let mut pool = lock(&self.pool);
+        pool.release();
+        if let Err(error) = pool.driver.trim() {
+            tracing::warn!(target: "gtd::cuda", %error, "memory could not be given back");
+        }
+    }
+}
+
+impl Pool {
+    fn full(&self, requested: usize) -> ExecError {
+        let MemoryStats { used_bytes: held, limit_bytes: limit, .. } = self.stats;
+        ExecError::OutOfMemory { requested, held, limit, holder: Holder::Device }
+    }
+
+    /// A block of this class that holds nothing of another account's.
+    fn block(&mut self, class: usize, owner: u64) -> Result<Free, DriverError> {
+        let kept = self.free.get_mut(&class).and_then(|free| {
+            let last = free.len().saturating_sub(OWN_BLOCKS_TRIED);
+            let at = free[last..]
+                .iter()
+                .rposition(|block| block.owner == owner)
+                .map_or(free.len().checked_sub(1)?, |at| last + at);
+            Some(free.swap_remove(at))
+        });
+        let Some(mut block) = kept else { return self.new_block(class, owner) };
+        self.stats.cached_bytes -= class;
+        if block.owner != owner {
+            // SAFETY: see above; the block is free.
+            let cleared = unsafe { self.driver.fill(block.ptr, 0, class, self.stream) };
+            if let Err(error) = cleared {
+                self.keep(class, block);
+                return Err(error);
+            }
+            block.owner = owner;
+        }
+        Ok(block)
+    }
+
+    fn keep(&mut self, class: usize, block: Free) {
+        self.stats.cached_bytes += class;
+        self.free.entry(class).or_default().push(block);
+    }
+
+    fn new_block(&mut self, class: usize, owner: u64) -> Result<Free, DriverError> {
+        // What is kept counts where there is no room for both.
+        if self.stats.cached_bytes + class > self.stats.limit_bytes - self.stats.used_bytes {
+            self.release();
+        }
+        let ptr = match self.driver.allocate(class, self.stream) {
+            Err(DriverError::OutOfMemory) => {
+                self.release();
+                self.driver.synchronize(self.stream)?;
+                self.driver.trim()?;
+                self.driver.allocate(class, self.stream)?
+            }
+            other => other?,
+        };
+        // The driver clears what another process had, but not what this one gave back before, whoever held it.
+        // SAFETY: see above; the memory is new.
+        unsafe { self.driver.fill(ptr, 0, class, self.stream) }?;
+        Ok(Free { ptr, owner })
+    }
+
+    /// Gives all free blocks back to the driver.
+    fn release(&mut self) {
+        for block in self.free.drain().flat_map(|(_, blocks)| blocks) {
+            // SAFETY: see above; the block is free, and named nowhere else from here on.
+            if let Err(error) = unsafe { self.driver.free(block.ptr, self.stream) } {
+                tracing::warn!(target: "gtd::cuda", %error, "a block could not be given back");
+            }
+        }
+        self.stats.cached_bytes = 0;
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let class = self.capacity_bytes;
+        self.account.give(class);
+        let mut pool = lock(&self.pool);
+        if let Some(held) = pool.held.get_mut(&self.account.id()) {
+            *held -= class;
+            if *held == 0 {
+                pool.held.remove(&self.account.id());
+            }
+        }
+        pool.stats.used_bytes -= class;
+        pool.keep(class, Free { ptr: self.ptr, owner: self.account.id() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_waste_an_eighth_at_most() {
+        for bytes in [0, 1, 255, 256, 257, 4095, 4097, 1 << 20, (1 << 20) + 1, 12_345_678] {
+            let class = class_bytes(bytes);
+            assert!(class >= bytes && class.is_multiple_of(ALIGN_BYTES), "{bytes}");
+            assert!(class <= (bytes + bytes / 8 + ALIGN_BYTES), "{bytes} in {class}");
+            assert_eq!(class_bytes(class), class);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A tensor: a view of device memory.
+
+use crate::checks::Checks;
+use crate::driver::DevicePtr;
+use crate::memory::Buffer;
+use gt_backend::Layout;
+use gt_ops::Meta;
+use std::ops::Deref;
+
+/// A handle of a tensor in device memory: a buffer, where in it each element is, and what the device may yet find wrong
+/// with what it was computed from.
+#[derive(Clone)]
+pub struct Tensor {
+    pub(crate) buffer: Buffer,
+    pub(crate) layout: Layout,
+    pub(crate) checks: Checks,
+}
+
+impl Deref for Tensor {
+    type Target = Layout;
+
+    #[inline]
+    fn deref(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+impl Tensor {
+    /// A tensor that fills `buffer` in row-major order.
+    #[inline]
+    pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> Tensor {
+        Tensor { buffer, layout: Layout::contiguous(meta), checks: Checks::default() }
+    }
+
+    /// The first element of a non-empty tensor.
+    #[inline]
+    pub(crate) fn ptr(&self) -> DevicePtr {
+        // Inside the buffer, by the invariant of `strides`; wrapping, as an empty tensor has no first element.
+        self.buffer.ptr().wrapping_add(self.offset_bytes as u64)
+    }
+
+    /// The same buffer in another layout.
+    pub(crate) fn seen(&self, layout: Layout) -> Tensor {
+        Tensor { buffer: self.buffer.clone(), layout, checks: self.checks.clone() }
+    }
+
+    /// The strides in elements: byte strides are multiples of the element's size.
+    pub(crate) fn element_strides(&self) -> [i64; gt_ops::RANK_MAX] {
+        self.strides.map(|stride| stride as i64 / self.size() as i64)
+    }
+
+    /// Whether nobody else has a handle of the memory.
+    #[inline]
+    pub(crate) fn is_sole_owner(&self) -> bool {
+        std::sync::Arc::strong_count(&self.buffer) == 1
+    }
+}

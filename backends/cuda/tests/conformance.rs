@@ -1,0 +1,13 @@
+//! The CUDA backend passes the suite of every backend, its kernels running on an emulated device.
+
+use gt_backend::conformance::MEMORY_BYTES;
+use gt_cuda::CudaBackend;
+use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
+use std::sync::Arc;
+
+fn backend() -> CudaBackend {
+    let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
+    CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device")
+}
+
+gt_backend::conformance_tests!(backend(); movements, transfers);
