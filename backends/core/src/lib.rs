@@ -11,9 +11,11 @@ use std::sync::Arc;
 mod account;
 mod layout;
 mod loops;
+mod number;
 pub use account::{Account, Holder};
 pub use layout::Layout;
 pub use loops::{Loops, Run};
+pub use number::{Power, scalar_bits, simple_power};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -3,27 +3,8 @@
 use crate::elementwise::{TILE, Tile};
 use crate::kernels::{Kernel, Level};
 use gt_ops::math::Real;
-use gt_ops::{DType, Scalar, philox};
-use half::{bf16, f16};
+use gt_ops::{DType, philox};
 use std::slice;
-
-/// A number in a dtype's bytes (half precisions by way of f32, as in PyTorch), from the start of the eight.
-#[inline]
-pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
-    match dtype {
-        DType::Bool => scalar.to_bool() as u64,
-        DType::U8 => scalar.to_i64() as u8 as u64,
-        DType::I8 => scalar.to_i64() as u8 as u64,
-        DType::I16 => scalar.to_i64() as u16 as u64,
-        DType::I32 => scalar.to_i64() as u32 as u64,
-        DType::I64 => scalar.to_i64() as u64,
-        DType::F16 => f16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
-        DType::BF16 => bf16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
-        DType::F32 => (scalar.to_f64() as f32).to_bits() as u64,
-        DType::F64 => scalar.to_f64().to_bits(),
-    }
-    .to_le()
-}
 
 /// What fills a new tensor.
 #[derive(Clone, Copy, Debug)]

@@ -3,14 +3,12 @@
 //!
 //! The inner loops are those of single instructions, and no element depends on its neighbours: the bits are the same.
 
-use crate::create::scalar_bits;
 use crate::elementwise::{CHUNK_ELEMENTS, STREAM_BYTES_MIN, TILE, Tile, chunk_elements, work_ns};
 use crate::kernels::Kernel;
 use crate::strided::{copy_run, stream, stream_end};
 use crate::tensor::Tensor;
-use crate::{CpuBackend, IN_PLACE_WASTE_MAX, Map, Power, Result, is_turned, memory, simple_power};
-use gt_backend::Loops;
-use gt_backend::{ExecError, Feed, Input, Stage};
+use crate::{CpuBackend, IN_PLACE_WASTE_MAX, Map, Result, is_turned, memory};
+use gt_backend::{ExecError, Feed, Input, Loops, Power, Stage, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar, Shape};
 
 /// Bytes of a tile: one of [`TILE`] elements of the widest dtype, or of more elements of a narrower one.

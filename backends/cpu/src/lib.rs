@@ -30,11 +30,13 @@ mod tiles;
 
 pub use tensor::Tensor;
 
-use create::{Fill, Route, fill, scalar_bits};
+use create::{Fill, Route, fill};
 use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_elements, work_ns};
-use gt_backend::{Account, Backend, ExecError, HostRange, Input, Loops, MemoryStats, Stage};
+use gt_backend::{
+    Account, Backend, ExecError, HostRange, Input, Loops, MemoryStats, Power, Stage, scalar_bits, simple_power,
+};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
+use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Shape};
 use gt_shm::Segment;
 use index::{Lookup, Search, Searcher};
 use kernels::{Kernel, Kernels, Level};
@@ -644,25 +646,6 @@ struct Map {
     dtypes: [DType; 3],
     narrow: Option<Kernel>,
     weight: usize,
-}
-
-/// A power that has a simpler name.
-enum Power {
-    Same,
-    Square,
-    Function(Op),
-}
-
-/// What to compute instead of a power of floats, as PyTorch does; x² above all.
-fn simple_power(exponent: Scalar) -> Option<Power> {
-    match exponent.to_f64() {
-        1.0 => Some(Power::Same),
-        2.0 => Some(Power::Square),
-        0.5 => Some(Power::Function(Op::Sqrt)),
-        -0.5 => Some(Power::Function(Op::Rsqrt)),
-        -1.0 => Some(Power::Function(Op::Reciprocal)),
-        _ => None,
-    }
 }
 
 fn every_axis(shape: &Shape) -> u8 {

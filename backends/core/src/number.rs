@@ -1,0 +1,45 @@
+//! Numbers that are operands, as backends take them.
+
+use gt_ops::{DType, Op, Scalar};
+use half::{bf16, f16};
+
+/// A number in a dtype's bytes (half precisions by way of f32, as in PyTorch), from the start of the eight.
+#[inline]
+pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
+    match dtype {
+        DType::Bool => scalar.to_bool() as u64,
+        DType::U8 => scalar.to_i64() as u8 as u64,
+        DType::I8 => scalar.to_i64() as u8 as u64,
+        DType::I16 => scalar.to_i64() as u16 as u64,
+        DType::I32 => scalar.to_i64() as u32 as u64,
+        DType::I64 => scalar.to_i64() as u64,
+        DType::F16 => f16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
+        DType::BF16 => bf16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
+        DType::F32 => (scalar.to_f64() as f32).to_bits() as u64,
+        DType::F64 => scalar.to_f64().to_bits(),
+    }
+    .to_le()
+}
+
+/// A power that has a simpler name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// The operand.
+    Same,
+    /// The operand times itself.
+    Square,
+    /// A function of the operand.
+    Function(Op),
+}
+
+/// What to compute instead of a power of floats, as PyTorch does; x² above all.
+pub fn simple_power(exponent: Scalar) -> Option<Power> {
+    match exponent.to_f64() {
+        1.0 => Some(Power::Same),
+        2.0 => Some(Power::Square),
+        0.5 => Some(Power::Function(Op::Sqrt)),
+        -0.5 => Some(Power::Function(Op::Rsqrt)),
+        -1.0 => Some(Power::Function(Op::Reciprocal)),
+        _ => None,
+    }
+}
