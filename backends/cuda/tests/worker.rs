@@ -1,0 +1,176 @@
+//! What the CUDA backend does besides computing, on an emulated device: memory, order, and a device that breaks.
+
+use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input};
+use gt_cuda::CudaBackend;
+use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::{Attrs, DType, Meta, Op, RANK_MAX, Shape};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const LIMIT: usize = 64 << 20;
+
+fn backend_on(driver: &Arc<Emulated>) -> CudaBackend {
+    CudaBackend::new(driver.clone(), Box::new(Gxx), test_store(), LIMIT).expect("an emulated device")
+}
+
+fn device() -> (Arc<Emulated>, CudaBackend) {
+    let driver = Arc::new(Emulated::new(2 * LIMIT));
+    let backend = backend_on(&driver);
+    (driver, backend)
+}
+
+fn meta(dims: &[usize], dtype: DType) -> Meta {
+    Meta::new(Shape::new(dims).unwrap(), dtype)
+}
+
+fn range(bytes: &mut [u8]) -> HostRange {
+    // SAFETY: the callers pass it to one call, while `bytes` is borrowed.
+    unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+}
+
+fn upload<B: Backend>(backend: &mut B, meta: &Meta, bytes: &mut [u8]) -> B::Tensor {
+    let mut tensor = backend.allocate(meta).unwrap();
+    backend.write(&mut tensor, 0, range(bytes)).unwrap();
+    tensor
+}
+
+fn read<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Result<Vec<u8>, ExecError> {
+    let mut bytes = vec![0xee; backend.meta(tensor).bytes()];
+    backend.read(tensor, 0, range(&mut bytes))?;
+    Ok(bytes)
+}
+
+/// The transpose of a matrix, which is then copied into row-major order.
+fn transposed_copy(backend: &mut CudaBackend, of: &gt_cuda::Tensor) -> gt_cuda::Tensor {
+    let turned = {
+        let mut p = [0u8; RANK_MAX];
+        p[0] = 1;
+        run(backend, Op::Permute, of, Attrs::Permutation(p))
+    };
+    let flat = Shape::new(&[backend.meta(of).shape.numel()]).unwrap();
+    run(backend, Op::Reshape, &turned, Attrs::Shape(flat))
+}
+
+fn run(backend: &mut CudaBackend, op: Op, of: &gt_cuda::Tensor, attrs: Attrs) -> gt_cuda::Tensor {
+    let out = infer(op, &[InputMeta::Tensor(backend.meta(of))], &attrs).unwrap();
+    backend.execute(op, &[Input::Tensor(of)], &attrs, &out, 0).unwrap()
+}
+
+#[test]
+fn an_upload_may_be_forgotten_as_soon_as_it_returns() {
+    let (_driver, mut backend) = device();
+    // Larger than the pinned buffers together, so that they are used again while the device is behind.
+    let meta = meta(&[5 << 20], DType::I32);
+    let mut bytes: Vec<u8> = (0..meta.bytes()).map(|i| (i * 7 + i / 4096) as u8).collect();
+    let expected = bytes.clone();
+    let tensor = upload(&mut backend, &meta, &mut bytes);
+    bytes.fill(0);
+    assert_eq!(read(&mut backend, &tensor).unwrap(), expected);
+}
+
+#[test]
+fn memory_that_is_registered_is_copied_without_a_detour() {
+    let (driver, mut backend) = device();
+    let mut arena: Vec<u8> = (0..16 << 20).map(|i| (i * 13 + i / 999) as u8).collect();
+    let expected = arena[..8 << 20].to_vec();
+    let whole = range(&mut arena);
+    // SAFETY: the memory outlives the backend's use of it.
+    unsafe { backend.host_memory(whole, true) };
+    let start = NonNull::new(whole.as_ptr()).unwrap();
+    // SAFETY: both halves lie in the memory, and nobody else uses it.
+    let (source, target) = unsafe { (HostRange::new(start, 8 << 20), HostRange::new(start.add(8 << 20), 8 << 20)) };
+    let meta = meta(&[8 << 20], DType::U8);
+    let mut tensor = backend.allocate(&meta).unwrap();
+    backend.write(&mut tensor, 0, source).unwrap();
+    backend.read(&tensor, 0, target).unwrap();
+    assert_eq!(driver.counts.transfers.load(Relaxed), 2);
+    // SAFETY: as above.
+    unsafe { backend.host_memory(whole, false) };
+    assert_eq!(&arena[8 << 20..], expected);
+}
+
+#[test]
+fn memory_is_used_again_in_the_order_of_the_stream() {
+    let (driver, mut backend) = device();
+    let meta = meta(&[256, 1024], DType::F32);
+    let mut bytes: Vec<u8> = (0..meta.bytes()).map(|i| (i % 251) as u8).collect();
+    let tensor = upload(&mut backend, &meta, &mut bytes);
+    let first = transposed_copy(&mut backend, &tensor);
+    let expected = read(&mut backend, &first).unwrap();
+    drop(first);
+    let before = driver.counts.allocations.load(Relaxed);
+    for _ in 0..100 {
+        // Made in the memory of the one before, which may not have been computed yet.
+        let copy = transposed_copy(&mut backend, &tensor);
+        drop(copy);
+    }
+    let last = transposed_copy(&mut backend, &tensor);
+    assert_eq!(read(&mut backend, &last).unwrap(), expected);
+    assert_eq!(driver.counts.allocations.load(Relaxed), before, "a block of this size was free");
+}
+
+#[test]
+fn nobody_sees_what_another_account_held() {
+    let (_driver, mut backend) = device();
+    let (one, two) = (Arc::new(Account::new(1)), Arc::new(Account::new(2)));
+    let meta = meta(&[1 << 20], DType::U8);
+    backend.charge(&one);
+    let secret = upload(&mut backend, &meta, &mut vec![0x77; meta.bytes()]);
+    assert!(backend.held(&one) >= meta.bytes() && backend.held(&two) == 0);
+    drop(secret);
+    assert_eq!(backend.held(&one), 0);
+    backend.charge(&two);
+    let fresh = backend.allocate(&meta).unwrap();
+    assert!(read(&mut backend, &fresh).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn an_account_has_a_limit_of_its_own_and_others_go_on() {
+    let (_driver, mut backend) = device();
+    let (small, other) = (Arc::new(Account::new(1)), Arc::new(Account::new(2)));
+    small.set_limit(1 << 20);
+    let meta = meta(&[2 << 20], DType::U8);
+    backend.charge(&small);
+    let refused = backend.allocate(&meta).err();
+    assert!(matches!(refused, Some(ExecError::OutOfMemory { holder: Holder::Account, .. })), "{refused:?}");
+    backend.charge(&other);
+    assert!(backend.allocate(&meta).is_ok());
+}
+
+#[test]
+fn a_device_that_others_fill_is_out_of_memory_until_they_leave() {
+    let driver = Arc::new(Emulated::new(LIMIT));
+    let mut others = backend_on(&driver);
+    let mut backend = backend_on(&driver);
+    let large = meta(&[48 << 20], DType::U8);
+    let held = others.allocate(&large).unwrap();
+    let refused = backend.allocate(&large).err();
+    assert!(matches!(refused, Some(ExecError::OutOfMemory { holder: Holder::Device, .. })), "{refused:?}");
+    drop(held);
+    others.trim();
+    assert!(backend.allocate(&large).is_ok());
+}
+
+#[test]
+fn nothing_is_left_on_the_device() {
+    let (driver, mut backend) = device();
+    let meta = meta(&[64, 64], DType::I64);
+    let tensor = upload(&mut backend, &meta, &mut vec![1; meta.bytes()]);
+    let copy = transposed_copy(&mut backend, &tensor);
+    drop((tensor, copy));
+    drop(backend);
+    assert_eq!(driver.leaked(), 0);
+}
+
+#[test]
+fn a_device_that_is_lost_says_so_and_ends_nobody() {
+    let (driver, mut backend) = device();
+    let meta = meta(&[64, 64], DType::F32);
+    let tensor = upload(&mut backend, &meta, &mut vec![1; meta.bytes()]);
+    driver.lose("an illegal memory access was encountered");
+    let error = read(&mut backend, &tensor).unwrap_err();
+    assert!(matches!(&error, ExecError::Lost(why) if why.contains("an illegal memory access")), "{error}");
+    assert!(matches!(backend.allocate(&meta), Err(ExecError::Lost(_))));
+}
