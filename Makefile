@@ -24,6 +24,9 @@ DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autog
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
 LOOM_TARGET := $(CARGO_TARGET)/loom
+# NVIDIA's compiler, for the kernels' tests; a person who has one elsewhere sets GT_CUDA_LIBRARIES to its folder.
+CUDA_TOOLS := $(CARGO_TARGET)/cuda
+GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
 CRATES := ops shm protocol config backends collectives client daemon ctl pybind/src
 # What an installed copy is made from. The Python files are not here: the install is editable.
@@ -107,8 +110,12 @@ test-systemd: $(VENV)/.stamp-test ## the units and the package, in a systemd tha
 
 test: test-rust test-loom test-miri lint test-python ## every test, Rust and Python, and the linters
 
-test-rust: tools ## the Rust tests
-	cargo test --no-fail-fast
+test-rust: tools $(CUDA_TOOLS)/.stamp ## the Rust tests
+	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) cargo test --no-fail-fast
+
+$(CUDA_TOOLS)/.stamp: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --upgrade --no-deps --target $(CUDA_TOOLS) --group cuda
+	@touch $@
 
 test-stress: tools ## clients that train beside bad ones, for as long as STRESS='--seconds 600 --clients 8' says [15 s]
 	cargo test --package gtd --test storm -- $(STRESS)

@@ -13,15 +13,14 @@ fn nvrtc(capability: u32) -> Option<Nvrtc> {
     let names = ["libnvrtc.so.13", "libnvrtc.so.12"];
     let path: PathBuf = std::env::split_paths(&folders)
         .flat_map(|folder| names.map(|name| folder.join(name)))
-        .find(|path| path.exists())?;
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no NVRTC in GT_CUDA_LIBRARIES={}", folders.display()));
     Some(Nvrtc::open(&path, capability).expect("a library that is NVRTC"))
 }
 
 fn all_compile(capability: u32) {
     let Some(nvrtc) = nvrtc(capability) else {
-        return println!(
-            "skipped: no NVRTC here; pip install nvidia-cuda-nvrtc and set GT_CUDA_LIBRARIES to its folder"
-        );
+        return println!("skipped: GT_CUDA_LIBRARIES is not set to a folder with NVRTC, as `make test-rust` does");
     };
     let keys = catalogue();
     assert!(!keys.is_empty());
