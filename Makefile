@@ -75,7 +75,7 @@ $(RELEASE)/.stamp-programs: $(INSTALL_INPUTS)
 	@touch $@
 
 install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manual and completions, under PREFIX [/usr/local]
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man8
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(DESTDIR)$(PREFIX)/share/man/,man1 man5 man8)
 	install $(RELEASE)/gtd $(RELEASE)/gtctl $(DESTDIR)$(PREFIX)/bin
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
 	install -m 644 systemd/gtd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/gtd.socket
@@ -87,6 +87,7 @@ install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manua
 	test -e $(DESTDIR)$(SYSCONFDIR)/gt/gtd.yaml || install -m 644 systemd/gtd.yaml $(DESTDIR)$(SYSCONFDIR)/gt
 	$(RELEASE)/gtd manual >$(DESTDIR)$(PREFIX)/share/man/man8/gtd.8
 	$(RELEASE)/gtctl manual $(DESTDIR)$(PREFIX)/share/man/man1
+	$(RELEASE)/gtctl config manual >$(DESTDIR)$(PREFIX)/share/man/man5/gtd.yaml.5
 	install -d $(DESTDIR)$(PREFIX)/share/doc/gtd
 	install -m 644 docs/administration.md systemd/gtd.yaml LICENSE $(DESTDIR)$(PREFIX)/share/doc/gtd
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)

@@ -8,9 +8,9 @@ pub mod settings;
 pub mod values;
 pub mod yaml;
 
-pub use settings::{Settings, parse, read};
+pub use settings::{Settings, about, parse, read};
 pub use values::{Bytes, Level, WorkerKind, Workers, listen_address};
-pub use yaml::Error;
+pub use yaml::{About, Error};
 
 /// The file of the machine's daemon.
 pub const SYSTEM_FILE: &str = "/etc/gt/gtd.yaml";

@@ -1,7 +1,7 @@
 //! What the file may say.
 
 use crate::values::{Bytes, Level, Workers, listen_address};
-use crate::yaml::{self, Error, Key, Value};
+use crate::yaml::{self, About, Error, Key, Value};
 use gt_protocol::Limits;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,30 +35,134 @@ pub struct Settings {
     pub users: BTreeMap<u32, Limits>,
 }
 
+/// What a running daemon takes up.
+const fn soon(value: &'static str, default: &'static str, text: &'static str) -> About {
+    About { value, default, text, needs_start: false }
+}
+
+/// What is as it was when the daemon started.
+const fn at_start(value: &'static str, default: &'static str, text: &'static str) -> About {
+    About { needs_start: true, ..soon(value, default, text) }
+}
+
 /// The keys of a file.
 const KEYS: &[Key<Settings>] = &[
-    Key { name: "workers", set: |to, value| value.word(&mut to.workers) },
-    Key { name: "threads", set: |to, value| value.with(&mut to.threads, threads) },
-    Key { name: "memory", set: |to, value| value.word(&mut to.memory) },
-    Key { name: "auto_shard", set: |to, value| value.with(&mut to.auto_shard, switch) },
-    Key { name: "shard_bytes_min", set: |to, value| value.word(&mut to.shard_bytes_min) },
-    Key { name: "socket", set: |to, value| value.with(&mut to.socket, socket) },
-    Key { name: "listen", set: |to, value| value.with(&mut to.listen, listen_address) },
-    Key { name: "token_file", set: |to, value| value.with(&mut to.token_file, absolute) },
-    Key { name: "log", set: |to, value| value.word(&mut to.log) },
-    Key { name: "limits", set: |to, value| limits(&mut to.limits, value) },
-    Key { name: "users", set: |to, value| users(&mut to.users, value) },
+    Key {
+        name: "workers",
+        about: at_start(
+            "KIND:N,…",
+            "cpu:1",
+            "Workers: cpu:N are N in the daemon, proc-cpu:N are N in processes of their own, as in cpu:1,proc-cpu:2.",
+        ),
+        set: |to, value| value.word(&mut to.workers),
+    },
+    Key {
+        name: "threads",
+        about: at_start("1 to 4096", "one a core", "Threads that compute, all workers together."),
+        set: |to, value| value.with(&mut to.threads, threads),
+    },
+    Key {
+        name: "memory",
+        about: at_start("bytes", "three quarters of the machine's", "What all tensors of all sessions may take."),
+        set: |to, value| value.word(&mut to.memory),
+    },
+    Key {
+        name: "auto_shard",
+        about: at_start("on or off", "on", "Whether large tensors are spread over several workers by themselves."),
+        set: |to, value| value.with(&mut to.auto_shard, switch),
+    },
+    Key {
+        name: "shard_bytes_min",
+        about: at_start("bytes", "4M", "From which size on they are; with 0, whatever can be divided is."),
+        set: |to, value| value.word(&mut to.shard_bytes_min),
+    },
+    Key {
+        name: "socket",
+        about: at_start(
+            "path or @name",
+            "/run/gt/gtd.sock",
+            "Where clients connect. Under systemd the unit gtd.socket says it, and this is not used.",
+        ),
+        set: |to, value| value.with(&mut to.socket, socket),
+    },
+    Key {
+        name: "listen",
+        about: at_start(
+            "[host:]port",
+            "none",
+            "Where clients connect by TCP, who must then know the token; a port alone is on loopback.",
+        ),
+        set: |to, value| value.with(&mut to.listen, listen_address),
+    },
+    Key {
+        name: "token_file",
+        about: at_start("path", "/run/gt/token", "Where that token is, which is made if it is not there."),
+        set: |to, value| value.with(&mut to.token_file, absolute),
+    },
+    Key {
+        name: "log",
+        about: soon("error, warn, info, debug or trace", "warn", "How much the daemon says."),
+        set: |to, value| value.word(&mut to.log),
+    },
+    Key {
+        name: "limits",
+        about: soon("the keys below", "", "What each user may have."),
+        set: |to, value| limits(&mut to.limits, value),
+    },
+    Key {
+        name: "users",
+        about: soon(
+            "names or numbers, each with the keys below",
+            "",
+            "What some users may have; what is not said here is as for all.",
+        ),
+        set: |to, value| users(&mut to.users, value),
+    },
 ];
 
 /// The keys of limits.
 const LIMITS: &[Key<Limits>] = &[
-    Key { name: "memory", set: |to, value| value.with(&mut to.memory_bytes, bytes) },
-    Key { name: "session_memory", set: |to, value| value.with(&mut to.session_memory_bytes, bytes) },
-    Key { name: "sessions", set: |to, value| value.with(&mut to.sessions, number) },
-    Key { name: "arena", set: |to, value| value.with(&mut to.arena_bytes, bytes) },
-    Key { name: "queued", set: |to, value| value.with(&mut to.queued, number) },
-    Key { name: "weight", set: |to, value| value.with(&mut to.weight, number) },
+    Key {
+        name: "memory",
+        about: soon("bytes", "0", "What the tensors of all of a user's sessions may take; 0 is no limit."),
+        set: |to, value| value.with(&mut to.memory_bytes, bytes),
+    },
+    Key {
+        name: "session_memory",
+        about: soon("bytes", "0", "What those of each session may take; 0 is no limit."),
+        set: |to, value| value.with(&mut to.session_memory_bytes, bytes),
+    },
+    Key {
+        name: "sessions",
+        about: soon("number", "256", "Sessions at a time."),
+        set: |to, value| value.with(&mut to.sessions, number),
+    },
+    Key {
+        name: "arena",
+        about: soon(
+            "bytes",
+            "64G",
+            "What each session may share with the daemon for data on its way in or out, and for arrays that view \
+             tensors.",
+        ),
+        set: |to, value| value.with(&mut to.arena_bytes, bytes),
+    },
+    Key {
+        name: "queued",
+        about: soon("number", "0", "Instructions of each session that are taken in and not done; 0 is no limit."),
+        set: |to, value| value.with(&mut to.queued, number),
+    },
+    Key {
+        name: "weight",
+        about: soon("number", "1", "Part of the devices' time, beside other users' weights."),
+        set: |to, value| value.with(&mut to.weight, number),
+    },
 ];
+
+/// What people are told of every key: those of the file, then those of limits.
+pub fn about() -> [Vec<(&'static str, About)>; 2] {
+    [KEYS.iter().map(|key| (key.name, key.about)).collect(), LIMITS.iter().map(|key| (key.name, key.about)).collect()]
+}
 
 /// Reads the file at `path`.
 ///
@@ -173,6 +277,22 @@ mod tests {
             ]),
         };
         assert_eq!(settings(text), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_told_of_a_default_holds() {
+        let [file, limits] = about();
+        let written = |keys: &[(&str, About)], before: &str| -> String {
+            let said = keys.iter().filter(|(_, about)| !about.default.contains(' ') && about.default != "none");
+            said.filter(|(_, about)| !about.default.is_empty())
+                .map(|(name, about)| format!("{before}{name}: {}\n", about.default))
+                .collect()
+        };
+        let text = format!("{}limits:\n{}", written(&file, ""), written(&limits, "  "));
+        let said = settings(&text).unwrap();
+        assert_eq!(gt_protocol::Allowance::from(said.limits), gt_protocol::Allowance::default());
+        assert_eq!(said.socket, Some(gt_protocol::path::SYSTEM_SOCKET.into()));
+        assert!(said.limits.weight.is_some() && said.workers.is_some() && said.shard_bytes_min.is_some(), "{text}");
     }
 
     #[test]

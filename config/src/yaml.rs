@@ -44,10 +44,25 @@ pub struct Value<'a> {
     node: &'a MarkedYaml<'a>,
 }
 
+/// What people are told of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct About {
+    /// What its value looks like.
+    pub value: &'static str,
+    /// What holds where the file says nothing; empty where there is no such thing.
+    pub default: &'static str,
+    /// What it is: a sentence.
+    pub text: &'static str,
+    /// Whether a change takes a new start of the daemon; a reload is enough for the others.
+    pub needs_start: bool,
+}
+
 /// A key, and how its value is taken in.
 pub struct Key<T> {
     /// Its name.
     pub name: &'static str,
+    /// What people are told of it.
+    pub about: About,
     /// Takes the value in.
     pub set: fn(&mut T, &Value<'_>) -> Result<(), Error>,
 }

@@ -153,6 +153,11 @@ pub enum ConfigCommand {
         #[arg(default_value = SYSTEM_FILE)]
         path: PathBuf,
     },
+    /// Lists the keys that a file may have, with what they mean.
+    Keys,
+    /// Prints the manual page of the file.
+    #[command(hide = true)]
+    Manual,
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //!
 //! It must not know the daemon's insides, only what [`gt_protocol`] says, and what [`gt_config`] reads. Start at
 //! [`main`]. [`arguments`] is the command line, [`failure`] what went wrong and how the program ends then, [`answer`]
-//! what is printed; [`status`], [`limits`] and [`doctor`] are the commands of those names, [`table`] lays text out in
-//! columns.
+//! what is printed; [`status`], [`limits`] and [`doctor`] are the commands of those names, [`keys`] is about the
+//! configuration's, [`table`] lays text out in columns.
 
 pub mod answer;
 pub mod arguments;
 pub mod doctor;
 pub mod failure;
+pub mod keys;
 pub mod limits;
 pub mod status;
 pub mod table;
@@ -120,6 +121,8 @@ fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         }),
         Command::Doctor => Ok(doctor::answer(&path)),
         Command::Config { command: ConfigCommand::Check { path } } => check(path),
+        Command::Config { command: ConfigCommand::Keys } => Ok(keys::answer()),
+        Command::Config { command: ConfigCommand::Manual } => Ok(Answer::text_alone(keys::manual())),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "gtctl", &mut text);
@@ -144,10 +147,6 @@ fn check(path: &PathBuf) -> Result<Answer, Failure> {
             let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n", path.display());
             Ok(Answer::new(text, &json!({"file": path, "good": true})))
         }
-        Err(error) => Err(Failure::new(
-            Exit::Config,
-            error.to_string(),
-            "Its keys are in administration.md, in the folder share/doc/gtd of the installation.",
-        )),
+        Err(error) => Err(Failure::new(Exit::Config, error.to_string(), "gtctl config keys lists what it may say.")),
     }
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import daemon, environment, eventually, gtd, line_of, started
+from support import ROOT, daemon, environment, eventually, gtd, line_of, started
 
 GTCTL = gtd().with_name("gtctl")
 # Holds 4,000 bytes, says so, and goes on at a word.
@@ -181,6 +181,23 @@ def test_a_configuration_is_checked_without_a_daemon(tmp_path: Path) -> None:
     done = gtctl("config", "check", file)
     assert done.returncode == 7
     assert done.stderr.startswith(f"gtctl: {file}:1: workers: `tpu` is no kind of worker")
+
+
+def test_the_keys_of_the_configuration_are_the_same_everywhere() -> None:
+    assert gtctl("config", "keys").stdout.startswith("KEY ")
+    keys = json.loads(gtctl("config", "keys", "--json").stdout)
+    page = (ROOT / "docs" / "administration.md").read_text().split("## The configuration")[1].split("\n## ")[0]
+    lines = [line.replace("`", "").strip("|").split("|") for line in page.splitlines() if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    reload = {False: "yes", True: "no"}
+    file = [[key["key"], key["default"], reload[key["needs_start"]]] for key in keys["file"]]
+    assert [[name, *rest] for name, _, *rest in rows if len(rest) == 2] == file
+    assert [[name, *rest] for name, _, *rest in rows if len(rest) == 1] == [
+        [key["key"], key["default"]] for key in keys["limits"]
+    ]
+    shipped = (ROOT / "systemd" / "gtd.yaml").read_text()
+    for key in keys["file"] + keys["limits"]:
+        assert re.search(rf"^ *#?{key['key']}:", shipped, flags=re.MULTILINE), key
 
 
 @pytest.mark.parametrize("command", ["status", "sessions", "session 1", "kill 1", "limits", "drain", "reload"])
