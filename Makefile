@@ -46,6 +46,10 @@ LIBGT_SONAME := libgt.so.$(firstword $(subst ., ,$(VERSION)))
 LIBGT_INPUTS := Cargo.toml Cargo.lock capi/libgt.map \
 	$(shell find ops shm protocol client capi/src -name '*.rs' -o -name Cargo.toml -o -type d -name src)
 
+# What packages are made of, and where Debian has libraries.
+DEB := $(CARGO_TARGET)/debian
+DEB_LIBDIR = /usr/lib/$(shell dpkg-architecture -q DEB_HOST_MULTIARCH)
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
@@ -101,10 +105,18 @@ install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manua
 	    echo "gt: installed; start it with: systemctl enable --now gtd.socket gtd"; \
 	fi
 
-deb: $(RELEASE)/.stamp-programs ## a Debian package of the same, in target/debian
-	rm -rf $(CARGO_TARGET)/debian
-	$(MAKE) --no-print-directory install DESTDIR=$(CARGO_TARGET)/debian/stage PREFIX=/usr SYSCONFDIR=/etc
-	scripts/make-deb $(CARGO_TARGET)/debian/stage $(CARGO_TARGET)/debian
+deb: $(RELEASE)/.stamp-programs $(LIBGT) ## Debian packages of the same (gtd) and of libgt (libgt0, libgt-dev), in target/debian
+	rm -rf $(DEB)
+	$(MAKE) --no-print-directory install DESTDIR=$(DEB)/gtd PREFIX=/usr SYSCONFDIR=/etc
+	$(MAKE) --no-print-directory install-libgt DESTDIR=$(DEB)/libgt-dev PREFIX=/usr LIBDIR=$(DEB_LIBDIR)
+	install -d $(DEB)/libgt0$(DEB_LIBDIR) $(DEB)/libgt-dev/usr/share/doc/libgt-dev/examples
+	mv $(DEB)/libgt-dev$(DEB_LIBDIR)/libgt.so.* $(DEB)/libgt0$(DEB_LIBDIR)
+	install -m 644 docs/c.md $(DEB)/libgt-dev/usr/share/doc/libgt-dev
+	install -m 644 examples/c/*.c $(DEB)/libgt-dev/usr/share/doc/libgt-dev/examples
+	for package in gtd libgt0 libgt-dev; do \
+	    install -D -m 644 LICENSE $(DEB)/$$package/usr/share/doc/$$package/copyright && \
+	    scripts/make-deb $$package $(DEB)/$$package $(DEB) || exit 1; \
+	done
 
 test-systemd: $(VENV)/.stamp-test ## the units and the package, in a systemd that is booted for it where root runs this
 	$(VENV)/bin/python -m pytest tests/service $(PYTEST)

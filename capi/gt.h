@@ -241,6 +241,9 @@ const char *gt_version(void);
  * that of this machine; otherwise a private one, which is started and ends with its last client. The program for it,
  * gtd, is looked for in GT_DAEMON and on PATH.
  *
+ * A daemon at a port asks for its token: that of the environment's GT_TOKEN, otherwise of the file ~/.config/gt/token,
+ * otherwise of /run/gt/token.
+ *
  * `name` is what `gtctl status` calls the session, or NULL.
  *
  * The session is the caller's, to be closed with gt_session_close(). Threads may share it. A forked child may not use

@@ -100,7 +100,9 @@ mod tests {
         let (page, Answer { text, json, .. }) = (manual(), answer());
         let [file, limits] = gt_config::about();
         assert!(file.len() > 9 && limits.len() > 5);
-        for ((name, about), group) in file.iter().map(|key| (key, "file")).chain(limits.iter().map(|key| (key, "limits"))) {
+        for ((name, about), group) in
+            file.iter().map(|key| (key, "file")).chain(limits.iter().map(|key| (key, "limits")))
+        {
             assert!(text.contains(about.text), "{text}");
             assert!(page.contains(&format!(r"\fB{name}: \fR")), "{name}\n{page}");
             let documents = json[group].as_array().unwrap();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -221,6 +222,59 @@ def daemon(socket: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]
     try:
         eventually(lambda: str(socket) in sockets() or process.poll() is not None, "the daemon's socket")
         yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# What a daemon asks of whoever comes by TCP.
+TOKEN = "test-token-0123456789"
+
+
+class Server(NamedTuple):
+    """A daemon that listens by TCP, too."""
+
+    process: subprocess.Popen[str]
+    port: int
+    socket: str
+
+    @property
+    def address(self) -> str:
+        """As `gt.connect` takes it."""
+        return f"localhost:{self.port}"
+
+    def sessions(self) -> list[dict]:
+        """What `gtctl status` says of them."""
+        done = subprocess.run(
+            [gtd().with_name("gtctl"), "status", "--json", "--socket", self.socket],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        return json.loads(done.stdout)["sessions"]
+
+    def quiet(self) -> None:
+        """Waits until no session is left."""
+        eventually(lambda: self.sessions() == [], "the end of all sessions")
+
+
+@contextmanager
+def server(tmp_path: Path, *options: str, **env: str | None) -> Iterator[Server]:
+    """A daemon with a port of its own, as `python -m gt.server` runs it."""
+    socket = str(tmp_path / "gtd.sock")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gt.server", "-p", "0", "--socket", socket, *options],
+        env=environment(**{"GT_TOKEN": TOKEN, **env}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        ready, unix, tcp, _ = [line_of(process) for _ in range(4)]
+        assert ready.startswith("gtd ")
+        assert unix == f'gt.connect("unix:{socket}")'
+        yield Server(process, int(tcp.removeprefix('gt.connect("localhost:').removesuffix('")')), socket)
     finally:
         process.kill()
         process.communicate()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from c_library import Attrs, Failed, Handle, Ints, Session, Tensor, check, functions, library
-from support import ROOT, as_bfloat16, daemon, draw, gtd, output_of
+from support import ROOT, TOKEN, as_bfloat16, daemon, draw, gtd, output_of, server
 
 import gt
 from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
@@ -506,6 +506,27 @@ def test_a_session_is_with_the_daemon_of_its_address(tmp_path: Path) -> None:
             Session(wrong)
     with pytest.raises(Failed, match="GT_ERROR_VALUE: "):
         Session(name="a name of\nmany lines")
+
+
+def test_a_session_by_tcp_takes_the_daemon_s_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with server(tmp_path) as there:
+        with pytest.raises(Failed, match="GT_ERROR_LAUNCH: connecting by TCP takes the daemon's token: set GT_TOKEN"):
+            Session(there.address)
+        monkeypatch.setenv("GT_TOKEN", "wrong-token-0123456789")
+        with pytest.raises(Failed, match=f"GT_ERROR_LAUNCH: the daemon at {there.address}: wrong token"):
+            Session(there.address)
+        monkeypatch.setenv("GT_TOKEN", TOKEN)
+        own = Session(there.address, name="c by tcp")
+        x = own.tensor(X.astype(np.float32)).requires_grad()
+        own.op("sum", own.op("mul", x, x)).backward()
+        np.testing.assert_array_equal(x.grad.numpy(), 2 * X.astype(np.float32))
+        assert [session["name"] for session in there.sessions()] == ["c by tcp"]
+        assert library().gt_session_is_alive(own.handle)
+        own.close()
+        there.quiet()
+    with pytest.raises(Failed, match=f"cannot connect to the daemon at {there.address}: nobody listens there"):
+        Session(there.address)
 
 
 def test_tensors_of_a_closed_session_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from support import alive, environment, eventually, gtd, line_of, output_of, started
-
-TOKEN = "test-token-0123456789"
+from support import TOKEN, alive, environment, eventually, line_of, output_of, server, started
 
 PROLOGUE = """
 import gt, os, signal, sys
@@ -27,51 +24,6 @@ def told(f, *args, **kwargs):
     except Exception as error: return f"{type(error).__name__}: {error}"
     return "nothing"
 """
-
-
-class Server(NamedTuple):
-    process: subprocess.Popen[str]
-    port: int
-    socket: str
-
-    @property
-    def address(self) -> str:
-        return f"localhost:{self.port}"
-
-    def sessions(self) -> list[dict]:
-        done = subprocess.run(
-            [gtd().with_name("gtctl"), "status", "--json", "--socket", self.socket],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-        return json.loads(done.stdout)["sessions"]
-
-    def quiet(self) -> None:
-        """Waits until no session is left."""
-        eventually(lambda: self.sessions() == [], "the end of all sessions")
-
-
-@contextmanager
-def server(tmp_path: Path, *options: str, **env: str | None) -> Iterator[Server]:
-    """A daemon with a port of its own, as `python -m gt.server` runs it."""
-    socket = str(tmp_path / "gtd.sock")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gt.server", "-p", "0", "--socket", socket, *options],
-        env=environment(**{"GT_TOKEN": TOKEN, **env}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        ready, unix, tcp, _ = [line_of(process) for _ in range(4)]
-        assert ready.startswith("gtd ")
-        assert unix == f'gt.connect("unix:{socket}")'
-        yield Server(process, int(tcp.removeprefix('gt.connect("localhost:').removesuffix('")')), socket)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def lines_of(program: str, **env: str | None) -> list[str]:

@@ -167,10 +167,9 @@ def booted(folder: Path) -> Iterator[Machine]:
 
 
 @functools.cache
-def package() -> Path:
-    """The Debian package of this checkout."""
-    if not all(shutil.which(tool) for tool in ("cargo", "dpkg-deb", "dpkg-shlibdeps")):
-        pytest.skip("a Debian package needs cargo and dpkg-dev")
+def packages() -> dict[str, Path]:
+    """The Debian packages of this checkout, by name."""
+    if not all(shutil.which(tool) for tool in ("cargo", "cc", "dpkg-deb", "dpkg-shlibdeps")):
+        pytest.skip("Debian packages need cargo, a C compiler and dpkg-dev")
     run("make", "deb", cwd=ROOT)
-    (built,) = (TARGET / "debian").glob("*.deb")
-    return built
+    return {built.name.split("_")[0]: built for built in (TARGET / "debian").glob("*.deb")}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from machine import DEADLINE_S, Machine, booted, eventually, package, why_no_boot
+from machine import DEADLINE_S, Machine, booted, eventually, packages, why_no_boot
 
 pytestmark = pytest.mark.timeout(900)
 CONFIGURATION = "/etc/gt/gtd.yaml"
@@ -17,7 +17,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A machine with the package, a user who may compute and one who may not."""
     if why := why_no_boot():
         pytest.skip(why)
-    deb = package()
+    deb = packages()["gtd"]
     with booted(tmp_path_factory.mktemp("machine")) as machine:
         machine.run("dpkg", "--no-triggers", "--install", deb)
         machine.run("useradd", "--groups", "gt", "ana")

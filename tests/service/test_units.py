@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from machine import ROOT, SYSTEMD, package, run
+from machine import ROOT, SYSTEMD, TARGET, packages, run
 
 pytestmark = pytest.mark.timeout(900)
 EXPOSURE_MAX = 2.0
@@ -60,7 +61,8 @@ def test_the_configuration_that_is_installed_is_good_and_so_are_its_comments(ins
 
 
 def test_the_package_holds_what_an_administrator_needs() -> None:
-    listed = run("dpkg-deb", "--contents", package())
+    package = packages()["gtd"]
+    listed = run("dpkg-deb", "--contents", package)
     for path in (
         "usr/bin/gtd",
         "usr/bin/gtctl",
@@ -79,6 +81,31 @@ def test_the_package_holds_what_an_administrator_needs() -> None:
     ):
         assert re.search(rf" \./{path}$", listed, flags=re.MULTILINE), f"{path}\n{listed}"
     assert not re.search(r"\d (?!root/root)\w+/\w+ ", listed)
-    fields = run("dpkg-deb", "--field", package())
+    fields = run("dpkg-deb", "--field", package)
     assert re.search(r"^Depends: .*libc6 \(>= ", fields, flags=re.MULTILINE), fields
-    assert "/etc/gt/gtd.yaml" in run("dpkg-deb", "--info", package(), "conffiles")
+    assert "/etc/gt/gtd.yaml" in run("dpkg-deb", "--info", package, "conffiles")
+
+
+def test_the_library_s_packages_are_what_a_program_of_c_needs(tmp_path: Path) -> None:
+    assert sorted(packages()) == ["gtd", "libgt-dev", "libgt0"]
+    fields = {name: run("dpkg-deb", "--field", package) for name, package in packages().items()}
+    version = re.search(r"^Version: (.*)$", fields["libgt0"], flags=re.MULTILINE)[1]
+    assert f"Depends: libgt0 (= {version})\n" in fields["libgt-dev"]
+    assert re.search(r"^Depends: .*libc6 \(>= ", fields["libgt0"], flags=re.MULTILINE), fields
+    assert "libgt 0 libgt0 " in run("dpkg-deb", "--info", packages()["libgt0"], "shlibs")
+    # The one is enough to run with, the other to compile with.
+    at_work, to_compile = tmp_path / "libgt0", tmp_path / "both"
+    run("dpkg-deb", "--extract", packages()["libgt0"], at_work)
+    for name in ("libgt0", "libgt-dev"):
+        run("dpkg-deb", "--extract", packages()[name], to_compile)
+    (folder,) = {path.parent for path in at_work.glob("usr/lib/*/libgt.so.0")}
+    if not shutil.which("pkg-config"):
+        pytest.skip("there is no pkg-config")
+    search = to_compile / folder.relative_to(at_work) / "pkgconfig"
+    env = {**os.environ, "PKG_CONFIG_SYSROOT_DIR": str(to_compile), "PKG_CONFIG_LIBDIR": str(search)}
+    flags = run("pkg-config", "--cflags", "--libs", "gt", env=env).split()
+    source = to_compile / "usr/share/doc/libgt-dev/examples/first.c"
+    run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", source, *flags, "-o", tmp_path / "first")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GT_")}
+    env |= {"LD_LIBRARY_PATH": str(folder), "GT_DAEMON": str(TARGET / "release" / "gtd")}
+    assert abs(float(run(tmp_path / "first", env=env))) < 1e6
