@@ -18,8 +18,10 @@ pub type Header = (&'static str, &'static str);
 /// What every kernel may include.
 pub static HEADERS: &[Header] = &[
     ("checks.cuh", include_str!("../kernels/checks.cuh")),
+    ("create.cuh", include_str!("../kernels/create.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
     ("math.cuh", include_str!("../kernels/math.cuh")),
+    ("philox.cuh", include_str!("../kernels/philox.cuh")),
     ("special.cuh", include_str!("../kernels/special.cuh")),
     ("types.cuh", include_str!("../kernels/types.cuh")),
     ("walk.cuh", include_str!("../kernels/walk.cuh")),
@@ -125,7 +127,8 @@ pub fn source(keys: &[Key]) -> String {
 }
 
 /// Every template, by the file that launches it.
-pub static TEMPLATES: &[&[&Template]] = &[crate::strided::TEMPLATES, crate::transfer::TEMPLATES];
+pub static TEMPLATES: &[&[&Template]] =
+    &[crate::create::TEMPLATES, crate::strided::TEMPLATES, crate::transfer::TEMPLATES];
 
 /// Every kernel that can be asked for by a key.
 pub fn catalogue() -> Vec<Key> {

@@ -9,6 +9,7 @@
 
 mod checks;
 pub mod compile;
+mod create;
 pub mod driver;
 pub mod kernels;
 mod launch;
@@ -120,6 +121,7 @@ impl CudaBackend {
             None => Err(ExecError::internal("an operand is missing")),
         };
         match (row.class, attrs) {
+            (Class::Creation | Class::Random, _) => self.create(row.op, inputs, attrs, out),
             (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
             _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
         }

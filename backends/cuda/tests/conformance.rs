@@ -10,4 +10,4 @@ fn backend() -> CudaBackend {
     CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device")
 }
 
-gt_backend::conformance_tests!(backend(); movements, transfers);
+gt_backend::conformance_tests!(backend(); movements, creations, randoms, transfers);

@@ -1,0 +1,126 @@
+//! Tensors from numbers, random or not.
+
+use crate::driver::Args;
+use crate::kernels::{Key, Template, c_name};
+use crate::{CudaBackend, Inputs, Result, Tensor};
+use gt_backend::{ExecError, Input, scalar_bits};
+use gt_ops::{Attrs, DType, Meta, Op};
+
+/// Bytes that a thread of `FULL` writes together.
+const PIECE_BYTES: usize = 16;
+/// Numbers that a thread of `CREATE` makes together.
+const FOUR: usize = 4;
+
+/// The same eight bytes again and again.
+static FULL: Template = Template {
+    name: "full",
+    includes: &["types.cuh", "walk.cuh"],
+    code: |key| {
+        format!(
+            "struct alignas(16) Piece {{ u64 halves[2]; }};
+GT_KERNEL(256) {}(Piece* out, i64 pieces, u64 bits) {{ GT_FOR_EACH(i, pieces) out[i] = Piece{{{{bits, bits}}}}; }}",
+            key.name()
+        )
+    },
+    catalogue: || vec![Key::new(&FULL, None, None, 0)],
+};
+
+/// Each element from its place.
+static CREATE: Template = Template {
+    name: "create",
+    includes: &["create.cuh"],
+    code: |key| {
+        let (Some(op), Some(dtype)) = (key.op, key.dtypes[0]) else { return String::new() };
+        let maker = maker(op, dtype);
+        format!(
+            "GT_KERNEL(256) {}({}* out, u64 elements, u64 first, {maker} maker) {{
+    create(out, elements, first, maker);
+}}",
+            key.name(),
+            c_name(dtype)
+        )
+    },
+    catalogue: || {
+        let ops = [Op::Arange, Op::Rand, Op::Randn, Op::Randint];
+        ops.into_iter().flat_map(|op| op.row().accepts.iter().map(move |dtype| create_key(op, dtype))).collect()
+    },
+};
+
+/// The templates of this file.
+pub(crate) static TEMPLATES: &[&Template] = &[&FULL, &CREATE];
+
+fn create_key(op: Op, dtype: DType) -> Key {
+    Key::new(&CREATE, Some(op), Some(dtype), 0)
+}
+
+/// What makes the numbers, of `create.cuh`.
+fn maker(op: Op, dtype: DType) -> &'static str {
+    match (op, dtype) {
+        (Op::Arange, dtype) if dtype.is_float() => "Steps<f64>",
+        // Of a type that wraps.
+        (Op::Arange, _) => "Steps<u64>",
+        (Op::Rand, DType::F64) => "UniformWide",
+        // As many bits as the dtype holds just below 1: rounding never gives 1.
+        (Op::Rand, DType::F16) => "Uniform<11>",
+        (Op::Rand, DType::BF16) => "Uniform<8>",
+        (Op::Rand, _) => "Uniform<24>",
+        (Op::Randn, DType::F64) => "NormalWide",
+        (Op::Randn, _) => "Normal",
+        _ => "Below",
+    }
+}
+
+impl CudaBackend {
+    /// A tensor from numbers.
+    pub(crate) fn create(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+        let number = |i: usize| match inputs.get(i) {
+            Some(Input::Scalar(scalar)) => Ok(*scalar),
+            _ => Err(ExecError::internal(format!("{} of no number", op.name()))),
+        };
+        let dtype = out.dtype;
+        let result = self.new_tensor(out)?;
+        let elements = out.shape.numel();
+        if elements == 0 {
+            return Ok(result);
+        }
+        if op == Op::Full {
+            let bits = scalar_bits(number(0)?, dtype);
+            let repeated = match dtype.size() {
+                1 => bits * 0x0101_0101_0101_0101,
+                2 => bits * 0x0001_0001_0001_0001,
+                4 => bits * 0x0000_0001_0000_0001,
+                _ => bits,
+            };
+            // Memory comes in multiples of more than this, so that the last piece is the tensor's own too.
+            let pieces = out.bytes().div_ceil(PIECE_BYTES);
+            let function = self.kernels.get(&Key::new(&FULL, None, None, 0))?;
+            let mut args = Args::new();
+            args.push(result.ptr()).push(pieces as i64).push(repeated);
+            // SAFETY: the arguments are the kernel's, and the pieces lie in the result's memory.
+            unsafe { self.launch(function, self.grid_stride(pieces), &args) }?;
+            return Ok(result);
+        }
+        let function = self.kernels.get(&create_key(op, dtype))?;
+        let mut args = Args::new();
+        args.push(result.ptr()).push(elements as u64);
+        match (op, attrs) {
+            (Op::Arange, _) if dtype.is_float() => {
+                args.push(0u64).push([number(0)?.to_f64(), number(1)?.to_f64()]);
+            }
+            (Op::Arange, _) => {
+                args.push(0u64).push([number(0)?.to_i64(), number(1)?.to_i64()]);
+            }
+            (Op::Randint, Attrs::Random { seed, stream, first, .. }) => {
+                let (low, high) = (number(0)?.to_i64(), number(1)?.to_i64());
+                args.push(*first).push([*seed, *stream, low as u64, high.wrapping_sub(low) as u64]);
+            }
+            (_, Attrs::Random { seed, stream, first, .. }) => {
+                args.push(*first).push([*seed, *stream]);
+            }
+            _ => return Err(ExecError::internal(format!("{} creates nothing", op.name()))),
+        }
+        // SAFETY: the arguments are the kernel's: its maker is a struct of these numbers; the result has room.
+        unsafe { self.launch(function, self.grid_stride(elements.div_ceil(FOUR) + 1), &args) }?;
+        Ok(result)
+    }
+}
