@@ -15,6 +15,7 @@ use crate::worker::{
 use gt_backend::Account;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
+use gt_ops::lost::WorkerName;
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::{
     ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, Fault, SLOTS_MAX, Slot, Whose, WireError, decode, slots_of,
@@ -691,7 +692,7 @@ impl Session {
                     if step.cost_ns >= TICK_COST_NS {
                         cx.tape.tick();
                     }
-                    self.finished(&step.report(result), worker as u16, cx.tape)?;
+                    self.finished(&step.report(result), worker as u16, cx.links, cx.tape)?;
                 }
             }
         }
@@ -715,7 +716,7 @@ impl Session {
                 cx.tape.tick();
                 self.bill.done_ns += group.iter().map(|step| step.cost_ns).sum::<u64>();
                 for report in reports {
-                    self.finished(&report, worker as u16, cx.tape)?;
+                    self.finished(&report, worker as u16, cx.links, cx.tape)?;
                 }
             } else {
                 let workers = cx.workers;
@@ -762,13 +763,25 @@ impl Session {
     ///
     /// # Errors
     /// If its completion does not fit: the client has scribbled over its cursor.
-    pub fn reported(&mut self, report: &Report, worker: u16, tape: &mut Tape) -> Result<(), Violation> {
+    pub fn reported(
+        &mut self,
+        report: &Report,
+        worker: u16,
+        links: &mut [Box<dyn WorkerLink>],
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
         self.queued -= 1;
-        self.finished(report, worker, tape)
+        self.finished(report, worker, links, tape)
     }
 
     #[inline]
-    fn finished(&mut self, report: &Report, worker: u16, tape: &mut Tape) -> Result<(), Violation> {
+    fn finished(
+        &mut self,
+        report: &Report,
+        worker: u16,
+        links: &mut [Box<dyn WorkerLink>],
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
         let Report { subject, origin, token, bytes, mut result, .. } = *report;
         if subject == Subject::Free {
             return Ok(());
@@ -827,6 +840,7 @@ impl Session {
             self.parts.remove(&token);
         }
         self.completions_in_flight -= 1;
+        let result = result.map_err(|failure| named(failure, links));
         self.port.complete(Completion { token, result }.encode()).map_err(|_| Violation::Completions)?;
         self.port.flush_completions();
         tape.write(event(EventKind::Send, NO_WORKER));
@@ -998,3 +1012,11 @@ impl Session {
 
 /// An arena is made as large as all before it together, so that there are few, up to this many bytes.
 const ARENA_GROWTH_BYTES_MAX: u64 = 1 << 30;
+
+/// Says the name of a lost worker of which others knew the number.
+#[cold]
+fn named(failure: Failure, links: &mut [Box<dyn WorkerLink>]) -> Failure {
+    let Fault::WorkerLost { worker, end } = failure.fault else { return failure };
+    let Some(link) = worker.number().and_then(|number| links.get_mut(number)) else { return failure };
+    Failure { fault: Fault::WorkerLost { worker: WorkerName::new(&link.info().name), end }, ..failure }
+}

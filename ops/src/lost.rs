@@ -16,6 +16,16 @@ impl WorkerName {
         WorkerName(bytes)
     }
 
+    /// Of one that is known by its number only.
+    pub fn numbered(number: usize) -> WorkerName {
+        WorkerName::new(&number.to_string())
+    }
+
+    /// The number of one that is known by that only.
+    pub fn number(self) -> Option<usize> {
+        self.to_string().parse().ok()
+    }
+
     /// As it travels.
     pub fn words(self) -> [u64; 2] {
         let [low, high] = [0, 8].map(|at| std::array::from_fn(|i| self.0[at + i]));
@@ -118,6 +128,7 @@ mod tests {
             assert_eq!(WorkerName::from_words(name.words()), name);
         }
         assert_eq!(WorkerName::new("cpu:0").to_string(), "cpu:0");
+        assert_eq!([WorkerName::numbered(63), WorkerName::new("cpu:0")].map(WorkerName::number), [Some(63), None]);
         assert_eq!(WorkerName::new("a name of more than sixteen").to_string(), "a?name?of?more?t");
         assert_eq!(WorkerName::from_words([u64::MAX; 2]).to_string(), "?".repeat(16));
     }

@@ -30,7 +30,7 @@ impl Dispatcher {
                 let Some(session) = &mut connection.session else { continue };
                 let more_ns = session.correction(&report) / workers as f64;
                 self.shares.charge(&mut session.standing, more_ns);
-                let ended = session.reported(&report, index as u16, &mut self.tape);
+                let ended = session.reported(&report, index as u16, &mut self.links, &mut self.tape);
                 if let Err(violation) = ended {
                     self.violated(place, &violation);
                 }

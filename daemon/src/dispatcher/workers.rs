@@ -100,7 +100,8 @@ impl Dispatcher {
 
     /// Follows which workers there are.
     pub(super) fn count_workers(&mut self) {
-        let here = self.links.iter().enumerate().filter(|(_, link)| link.presence() == Presence::Here);
+        let computes = |link: &dyn WorkerLink| matches!(link.presence(), Presence::Here | Presence::Away);
+        let here = self.links.iter().enumerate().filter(|(_, link)| computes(&***link));
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
         if present != std::mem::replace(&mut self.present, present) {
             let sessions = || self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref());

@@ -134,7 +134,7 @@ impl<B: Backend> Core<B> {
         };
     }
 
-    /// Leaves the group of `workers`, of whom those of `gone` will never be in one again.
+    /// Leaves the group of `workers`, of whom those of `gone` are in none, unless one is formed anew.
     pub fn leave(&mut self, workers: Workers, gone: Workers) {
         self.groups.joined.remove(&workers);
         self.groups.gone = self.groups.gone.with(gone);
@@ -335,7 +335,7 @@ fn repeats(instruction: &Instruction) -> bool {
 #[derive(Default)]
 struct Groups {
     joined: HashMap<Workers, Box<dyn Communicator>>,
-    /// Who has left for good.
+    /// Who is in none: nobody waits for them.
     gone: Workers,
 }
 

@@ -32,7 +32,8 @@ impl Groups {
         if self.formed.iter().any(|group| group.workers == workers) {
             return;
         }
-        let gone = workers.iter().filter(|worker| links[*worker].presence() == Presence::Gone);
+        let is_gone = |worker: &usize| matches!(links[*worker].presence(), Presence::Gone | Presence::Away);
+        let gone = workers.iter().filter(is_gone);
         let gone = gone.fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
         if !gone.is_empty() {
             // They say whom they miss: what was to be moved is poisoned.

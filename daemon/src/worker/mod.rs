@@ -166,7 +166,7 @@ pub trait WorkerLink {
     /// Offers it a place in the group of `workers`; what is submitted from now on may move tensors among them.
     fn join(&mut self, workers: Workers, place: Place);
 
-    /// Lets it leave the group of `workers`, of whom those of `gone` will never be in one again.
+    /// Lets it leave the group of `workers`, of whom those of `gone` are in none, unless one is formed anew.
     fn leave(&mut self, workers: Workers, gone: Workers);
 
     /// True while the worker has as much to do as it should have at one time, which is at most `queued_ns_max` expected
@@ -211,6 +211,8 @@ pub trait WorkerLink {
 pub enum Presence {
     /// It computes, or will soon.
     Here,
+    /// It ended too often, and what it is sent fails until it is tried again.
+    Away,
     /// It registers itself.
     Coming,
     /// It had registered itself, and has left.

@@ -68,9 +68,9 @@ fn who_is_lost(relocation: &Relocation, error: &CollectiveError) -> Fault {
     group.iter().nth(rank).map_or(Fault::Internal, lost)
 }
 
-/// That a worker, of which only the number is known, is gone.
+/// That a worker is gone. Workers know each other by their numbers; the dispatcher says the name.
 pub fn lost(worker: usize) -> Fault {
-    Fault::WorkerLost { worker: WorkerName::new(&worker.to_string()), end: WorkerEnd::Unknown }
+    Fault::WorkerLost { worker: WorkerName::numbered(worker), end: WorkerEnd::Unknown }
 }
 
 /// What has failed first, in the order of ranks.

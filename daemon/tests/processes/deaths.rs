@@ -2,6 +2,7 @@
 
 use crate::support::{Client, Gtd, Private, eventually, f32s, range, wait};
 use gt_ops::lost::{WorkerEnd, WorkerName};
+use gt_ops::placement::{Layout, Wish, Workers};
 use gt_ops::wire::{Command, Completion, Failure, Fault};
 use gt_ops::{Op, TensorId};
 use gt_protocol::{Hello, Role, WorkerInfo, WorkerState, connect_over};
@@ -222,24 +223,29 @@ fn a_worker_may_die_at_any_instant_and_leaves_nothing() {
     eventually("all is as before", || settled() == before);
 }
 
-#[test]
-fn a_worker_that_dies_again_and_again_is_down_for_a_while() {
-    let gtd = Gtd::start(&[]);
-    let mut client = gtd.client();
-    let first = client.full(&[1], 1.0);
-    client.fetch_f32(first, 1).unwrap();
+/// Ends a worker's processes until it is given up for a while.
+fn wear_out(gtd: &Gtd, index: usize) {
     loop {
-        let mut info = worker(&gtd, 0);
+        let mut info = worker(gtd, index);
         eventually("it runs, or is given up", || {
-            info = worker(&gtd, 0);
+            info = worker(gtd, index);
             info.process.is_some() || info.state == WorkerState::Down
         });
         match info.process {
             Some(process) => signal(process, Signal::SIGKILL),
             None => break,
         }
-        eventually("it was noticed", || worker(&gtd, 0).losses > info.losses);
+        eventually("it was noticed", || worker(gtd, index).losses > info.losses);
     }
+}
+
+#[test]
+fn a_worker_that_dies_again_and_again_is_down_for_a_while() {
+    let gtd = Gtd::start(&[]);
+    let mut client = gtd.client();
+    let first = client.full(&[1], 1.0);
+    client.fetch_f32(first, 1).unwrap();
+    wear_out(&gtd, 0);
     assert!(children(gtd.child.id()).is_empty());
     // Nobody waits for it: what it should do fails at once.
     for _ in 0..3 {
@@ -249,6 +255,24 @@ fn a_worker_that_dies_again_and_again_is_down_for_a_while() {
     let mut other = gtd.client();
     let one = other.full(&[1], 1.0);
     assert!(other.fetch(one, 4).is_err());
+}
+
+#[test]
+fn nobody_waits_for_a_worker_that_is_down_to_meet_it() {
+    for workers in ["proc-cpu:2", "cpu:1,proc-cpu:1"] {
+        let gtd = Gtd::start(&["--workers", workers]);
+        let mut client = gtd.client();
+        wear_out(&gtd, 1);
+        for (signal, workers) in [(1, Workers::one(0)), (2, Workers::first_of(2))] {
+            client.send(&Command::DefineSignal { signal, wish: Wish { workers, layout: Layout::Replicated } });
+        }
+        client.send(&Command::Signal { signal: 1 });
+        let one = client.full(&[4], 1.0);
+        client.send(&Command::Signal { signal: 2 });
+        let two = client.binary(Op::Add, one, one);
+        assert_eq!(client.fetch(two, 16).unwrap_err().fault, lost(1, WorkerEnd::Unknown));
+        assert_eq!(client.fetch_f32(one, 4).unwrap(), [1.0; 4], "what others hold is there");
+    }
 }
 
 #[test]

@@ -409,6 +409,7 @@ impl WorkerLink for ProcessLink {
         match self.info.state {
             WorkerState::Starting if self.registered => Presence::Coming,
             WorkerState::Left => Presence::Gone,
+            WorkerState::Down => Presence::Away,
             _ => Presence::Here,
         }
     }
