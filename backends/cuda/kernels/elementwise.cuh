@@ -1,8 +1,10 @@
 // How elementwise kernels walk their operands. What they compute is made from the op table (`src/program.rs`).
 //
-// A thread computes V elements at a time, which follow each other in the result: a vector of up to 16 bytes, or two.
+// A thread computes V elements, which follow each other in the result: 16 bytes of the widest operand, if it is aligned.
 #pragma once
+#include "checks.cuh"
 #include "special.cuh"
+#include "walk.cuh"
 
 // Elements that are read or written together.
 template <typename T, int V>
@@ -36,52 +38,40 @@ GT_DEVICE Lanes<T, V> repeated(T x) {
     return lanes;
 }
 
-// Elements `from[0]` to `from[V - 1]`, of which `count` are there: those beyond repeat the first.
+// Elements `from[0]` to `from[V - 1]`, aligned together.
 template <int V, typename T>
-GT_DEVICE Lanes<T, V> read(const T *from, u64 count) {
-    if (count >= V) return *(const Lanes<T, V> *)from;
-    Lanes<T, V> lanes;
-#pragma unroll
-    for (int k = 0; k < V; k++) lanes.at[k] = from[k < count ? k : 0];
-    return lanes;
+GT_DEVICE Lanes<T, V> read(const T *from) {
+    return *(const Lanes<T, V> *)from;
 }
 template <int V, typename T>
-GT_DEVICE void write(T *to, Lanes<T, V> lanes, u64 count) {
-    if (count >= V) {
-        *(Lanes<T, V> *)to = lanes;
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < V; k++)
-        if (k < count) to[k] = lanes.at[k];
+GT_DEVICE void write(T *to, Lanes<T, V> lanes) {
+    *(Lanes<T, V> *)to = lanes;
 }
 
 // Elements `from[0]`, `from[step]`, ...
 template <int V, typename T>
 GT_DEVICE Lanes<T, V> read_stepped(const T *from, i64 step) {
     if (step == 0) return repeated<V>(*from);
-    if (step == 1 && V > 1 && (u64)from % alignof(Lanes<T, V>) == 0) return *(const Lanes<T, V> *)from;
+    if (step == 1 && (u64)from % alignof(Lanes<T, V>) == 0) return read<V>(from);
     Lanes<T, V> lanes;
 #pragma unroll
     for (int k = 0; k < V; k++) lanes.at[k] = from[k * step];
     return lanes;
 }
 
-#define GT_RANK_MAX 8
-
 // The axes that N operands are walked along, outermost first; the innermost counts in steps of V elements.
 struct Axes {
     u32 rank;
-    u32 sizes[GT_RANK_MAX];
+    u32 sizes[RANK_MAX];
     // What division by a size multiplies with and shifts by (Granlund and Montgomery 1994): x / size is
     // (x * multiplier >> 32) + x >> shift for x below 2^31.
-    u32 multipliers[GT_RANK_MAX];
-    u32 shifts[GT_RANK_MAX];
+    u32 multipliers[RANK_MAX];
+    u32 shifts[RANK_MAX];
 };
 template <int N>
 struct Strides {
     // In elements, from one index to the next; along the innermost axis from one step to the next.
-    i64 along[GT_RANK_MAX][N];
+    i64 along[RANK_MAX][N];
     // From one element to the next along the innermost axis.
     i64 inner[N];
 };
@@ -92,7 +82,7 @@ GT_DEVICE void find(i64 (&offsets)[N], const Axes &axes, const Strides<N> &strid
 #pragma unroll
     for (int i = 0; i < N; i++) offsets[i] = 0;
 #pragma unroll
-    for (int down = 0; down < GT_RANK_MAX; down++) {
+    for (int down = 0; down < RANK_MAX; down++) {
         int axis = (int)axes.rank - 1 - down;
         if (axis < 0) break;
         u32 outer = axis == 0 ? 0 : (__umulhi(at, axes.multipliers[axis]) + at) >> axes.shifts[axis];

@@ -127,8 +127,13 @@ pub fn source(keys: &[Key]) -> String {
 }
 
 /// Every template, by the file that launches it.
-pub static TEMPLATES: &[&[&Template]] =
-    &[crate::create::TEMPLATES, crate::strided::TEMPLATES, crate::transfer::TEMPLATES];
+#[rustfmt::skip]
+pub static TEMPLATES: &[&[&Template]] = &[
+    crate::create::TEMPLATES,
+    crate::elementwise::TEMPLATES,
+    crate::strided::TEMPLATES,
+    crate::transfer::TEMPLATES,
+];
 
 /// Every kernel that can be asked for by a key.
 pub fn catalogue() -> Vec<Key> {

@@ -11,9 +11,11 @@ mod checks;
 pub mod compile;
 mod create;
 pub mod driver;
+mod elementwise;
 pub mod kernels;
 mod launch;
 mod memory;
+mod program;
 mod progress;
 mod strided;
 mod tensor;
@@ -91,7 +93,6 @@ impl CudaBackend {
 
     /// A place where a kernel of this step, which computes `op`, can say what it finds wrong; `out`, which the kernel
     /// makes, remembers it.
-    #[expect(dead_code, reason = "the ops that find something come next")]
     fn check(&mut self, op: Op, out: &mut Tensor) -> Result<Slot> {
         let (step, label) = (self.progress.step(), (self.label, op));
         let begun = match self.board.begin(step, self.progress.done(), label) {
@@ -114,7 +115,6 @@ impl CudaBackend {
     }
 
     fn run(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta, last_use: u8) -> Result<Tensor> {
-        let _ = last_use;
         let operand = |i: usize| match inputs.get(i) {
             Some(Input::Tensor(t)) => Ok(*t),
             Some(Input::Scalar(_)) => Err(ExecError::internal("a number where a tensor belongs")),
@@ -122,6 +122,9 @@ impl CudaBackend {
         };
         match (row.class, attrs) {
             (Class::Creation | Class::Random, _) => self.create(row.op, inputs, attrs, out),
+            (Class::Elementwise, _) => self.elementwise(row, inputs, out, last_use),
+            (Class::Select, _) => self.select(inputs, out, last_use),
+            (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
             (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
             _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
         }

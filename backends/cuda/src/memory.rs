@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Blocks are multiples of this, so that the widest loads are aligned wherever a tensor begins.
-const ALIGN_BYTES: usize = 256;
+pub const ALIGN_BYTES: usize = 256;
 /// So many free blocks of a class are looked at for one that the account held before.
 const OWN_BLOCKS_TRIED: usize = 8;
 

@@ -10,4 +10,17 @@ fn backend() -> CudaBackend {
     CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device")
 }
 
-gt_backend::conformance_tests!(backend(); movements, creations, randoms, transfers);
+gt_backend::conformance_tests!(
+    backend();
+    casts,
+    creations,
+    divisions_by_zero,
+    elementwise,
+    elementwise_edges,
+    elementwise_large,
+    movements,
+    operands_given_up,
+    randoms,
+    selections,
+    transfers
+);

@@ -115,10 +115,18 @@ fn upload<B: Backend>(backend: &mut B, host: &Host) -> B::Tensor {
 }
 
 fn download<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Host {
+    fetch(backend, tensor).expect("a read")
+}
+
+/// A tensor's elements, or what the device found wrong with them, when it was done.
+fn fetch<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Result<Host, ExecError> {
     let meta = backend.meta(tensor);
     let mut bytes = vec![0xa5; meta.bytes()];
-    backend.read(tensor, 0, range_of(&mut bytes)).expect("a read");
-    Host::from_bytes(meta, &bytes)
+    match backend.read(tensor, 0, range_of(&mut bytes)) {
+        Ok(()) => Ok(Host::from_bytes(meta, &bytes)),
+        Err(ExecError::Earlier { error, .. }) => Err(*error),
+        Err(error) => Err(error),
+    }
 }
 
 /// A tensor with these elements in this layout.
@@ -256,7 +264,7 @@ fn run<B: Backend>(
         .collect();
     let result = backend.execute(op, &operands, attrs, &out, last_use)?;
     assert_eq!(backend.meta(&result), out, "{}", op.name());
-    Ok(download(backend, &result))
+    fetch(backend, &result)
 }
 
 /// Runs one instruction on the backend and the interpreter and compares.

@@ -59,6 +59,26 @@ impl Args {
         self
     }
 
+    /// One more: values side by side, as a struct of arrays has them whose length the kernel's code says.
+    ///
+    /// # Panics
+    /// As [`Args::push`].
+    #[inline]
+    pub fn push_all<T: Param>(&mut self, values: &[T]) -> &mut Args {
+        let size = size_of_val(values);
+        let at = self.used.next_multiple_of(align_of::<T>());
+        assert!(at + size <= BYTES_MAX && self.count < COUNT_MAX, "too many arguments for one kernel");
+        // SAFETY: the place is in the buffer, aligned as the buffer is to 16, and apart from the values.
+        unsafe {
+            let to = self.bytes.as_mut_ptr().cast::<u8>().add(at).cast::<T>();
+            to.copy_from_nonoverlapping(values.as_ptr(), values.len());
+        }
+        self.places[self.count] = (at as u16, size as u16);
+        self.count += 1;
+        self.used = at + size;
+        self
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.count

@@ -1,0 +1,307 @@
+//! Elementwise instructions, selections and casts: programs of one step, which are listed and compiled one by one.
+
+use crate::checks::Slot;
+use crate::driver::{Args, Function, Grid};
+use crate::kernels::{Kernels, Key, Template};
+use crate::program::{self, INPUTS_MAX, Program, THREADS, Walk};
+use crate::{CudaBackend, Inputs, Result, Tensor};
+use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
+use gt_ops::table::{ROWS, ResultDType};
+use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};
+
+/// Elements that one launch walks by their strides, so that their numbers have 32 bits; those of a large result are
+/// walked in several launches.
+const WALKED_MAX: usize = 1 << 31;
+/// A result takes the memory of an operand that has at most so many times the room it needs.
+const IN_PLACE_WASTE_MAX: usize = 2;
+
+static ELEMENTWISE: Template = Template {
+    name: "elementwise",
+    includes: &["elementwise.cuh"],
+    code: |key| match (key.op, key.dtypes[0], variant(key)) {
+        (Some(op), Some(dtype), Some((out, walk))) => Program::single(op, dtype, out).code(&key.name(), walk),
+        _ => String::new(),
+    },
+    catalogue,
+};
+
+/// The templates of this file.
+pub(crate) static TEMPLATES: &[&Template] = &[&ELEMENTWISE];
+
+/// The kernel of `op` on `dtype` with results of `out`.
+fn key(op: Op, dtype: DType, out: DType, walk: Walk) -> Key {
+    Key::new(&ELEMENTWISE, Some(op), Some(dtype), (out as u32) << 8 | walk as u32)
+}
+
+/// The dtype of the result, and how it is walked.
+fn variant(key: &Key) -> Option<(DType, Walk)> {
+    let walk = Walk::ALL.into_iter().find(|walk| *walk as u32 == key.variant & 0xff)?;
+    Some((DType::from_code((key.variant >> 8) as u8)?, walk))
+}
+
+fn catalogue() -> Vec<Key> {
+    let mut keys = Vec::new();
+    for row in ROWS.iter().filter(|row| matches!(row.class, Class::Elementwise | Class::Select | Class::Cast)) {
+        for dtype in row.accepts.iter() {
+            for out in DType::ALL {
+                let makes = match (row.class, row.result) {
+                    (Class::Cast, _) => out != dtype,
+                    (_, ResultDType::Bool) => out == DType::Bool,
+                    _ => out == dtype,
+                };
+                if makes {
+                    keys.extend(Walk::ALL.map(|walk| key(row.op, dtype, out, walk)));
+                }
+            }
+        }
+    }
+    keys
+}
+
+/// An operand of a program.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// A tensor of the program's shape, or broadcast to it.
+    Tensor(&'a Tensor),
+    /// The bits of a number.
+    Number(u64),
+}
+
+impl Source<'_> {
+    fn is_one(&self) -> bool {
+        match self {
+            Source::Tensor(t) => t.numel() == 1,
+            Source::Number(_) => true,
+        }
+    }
+}
+
+/// Whether the elements of `t` can be read and written `lanes` at a time.
+fn is_aligned(t: &Tensor, lanes: usize) -> bool {
+    t.ptr().is_multiple_of((lanes * t.size()) as u64)
+}
+
+/// Whether `t` may give its memory, if nobody needs it any more, to a result of `out`.
+pub(crate) fn gives_memory(t: &Tensor, out: &Meta) -> bool {
+    t.contiguous
+        && t.meta.shape == out.shape
+        && t.size() == out.dtype.size()
+        && t.is_sole_owner()
+        && t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(crate::memory::ALIGN_BYTES)
+}
+
+impl CudaBackend {
+    /// An elementwise instruction.
+    pub(crate) fn elementwise(
+        &mut self,
+        row: &Row,
+        inputs: Inputs<'_, '_>,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<Tensor> {
+        let dtype = match inputs {
+            [Input::Tensor(t), ..] | [_, Input::Tensor(t), ..] | [_, _, Input::Tensor(t)] => t.meta.dtype,
+            _ => return Err(ExecError::internal(format!("{} of no tensor", row.name))),
+        };
+        if let (true, Some(Input::Scalar(divisor))) = (row.divisor_nonzero && !dtype.is_float(), inputs.get(1))
+            && scalar_bits(*divisor, dtype) == 0
+            && out.shape.numel() > 0
+        {
+            return Err(ExecError::ZeroDivision);
+        }
+        if let (Op::Pow, [Input::Tensor(base), Input::Scalar(exponent)]) = (row.op, inputs)
+            && dtype.is_float()
+        {
+            match simple_power(*exponent) {
+                Some(Power::Same) => return Ok((*base).clone()),
+                Some(Power::Square) => return self.map(Op::Mul, &[inputs[0]; 2], [dtype; 3], out, last_use & 1),
+                Some(Power::Function(op)) => return self.map(op, &inputs[..1], [dtype; 3], out, last_use & 1),
+                None => {}
+            }
+        }
+        self.map(row.op, inputs, [dtype; 3], out, last_use)
+    }
+
+    /// `where`.
+    pub(crate) fn select(&mut self, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<Tensor> {
+        self.map(Op::Where, inputs, [DType::Bool, out.dtype, out.dtype], out, last_use)
+    }
+
+    /// A conversion.
+    pub(crate) fn cast(&mut self, t: &Tensor, out: &Meta, last_use: u8) -> Result<Tensor> {
+        if t.meta.dtype == out.dtype {
+            return Ok(t.clone());
+        }
+        self.map(Op::Cast, &[Input::Tensor(t)], [t.meta.dtype; 3], out, last_use)
+    }
+
+    /// Computes one step on operands of these dtypes.
+    fn map(&mut self, op: Op, inputs: Inputs<'_, '_>, dtypes: [DType; 3], out: &Meta, last_use: u8) -> Result<Tensor> {
+        let row = op.row();
+        let given_up = inputs.iter().enumerate().find_map(|(i, input)| match input {
+            Input::Tensor(t) if last_use >> i & 1 == 1 && gives_memory(t, out) => Some(*t),
+            _ => None,
+        });
+        let mut result = match given_up {
+            Some(t) => Tensor { layout: gt_backend::Layout { meta: *out, ..t.layout }, ..t.clone() },
+            None => self.new_tensor(out)?,
+        };
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let mut sources = [Source::Number(0); 3];
+        for (i, input) in inputs.iter().enumerate() {
+            sources[i] = match input {
+                Input::Tensor(t) => Source::Tensor(t),
+                Input::Scalar(number) => Source::Number(scalar_bits(*number, dtypes[i])),
+            };
+        }
+        // Of a selection the choices have the dtype that counts.
+        let dtype = dtypes[inputs.len() - 1];
+        let slot = match row.divisor_nonzero && !dtype.is_float() {
+            true => Some(self.check(op, &mut result)?),
+            false => None,
+        };
+        let lanes = program::lanes(op, dtype, dtype.size().max(out.dtype.size()));
+        let function = |kernels: &mut Kernels, walk| kernels.get(&key(op, dtype, out.dtype, walk));
+        self.launch_program(function, lanes, &sources[..inputs.len()], &[&result], slot)?;
+        Ok(result)
+    }
+
+    /// Runs the kernel of a program, `lanes` elements a thread, on tensors and numbers. `results` have one shape, are not
+    /// empty, and each is new or exactly where an operand is that has its shape.
+    pub(crate) fn launch_program(
+        &mut self,
+        function: impl Fn(&mut Kernels, Walk) -> Result<Function>,
+        lanes: usize,
+        sources: &[Source<'_>],
+        results: &[&Tensor],
+        slot: Option<Slot>,
+    ) -> Result<()> {
+        let Some(shape) = results.first().map(|result| result.meta.shape) else { return Ok(()) };
+        let mut ones = 0u32;
+        let mut straight = true;
+        for (i, source) in sources.iter().enumerate() {
+            match source {
+                _ if source.is_one() => ones |= 1 << i,
+                Source::Tensor(t) => straight &= t.contiguous && t.meta.shape == shape && is_aligned(t, lanes),
+                Source::Number(_) => {}
+            }
+        }
+        let aligned = results.iter().all(|result| is_aligned(result, lanes));
+        let elements = shape.numel();
+        let arguments = |args: &mut Args, offsets: &[isize; INPUTS_MAX], first: usize| {
+            for (source, offset) in sources.iter().zip(offsets) {
+                match source {
+                    Source::Tensor(t) => args.push([t.ptr().wrapping_add_signed(*offset as i64), 0]),
+                    Source::Number(bits) => args.push([0, *bits]),
+                };
+            }
+            for result in results {
+                args.push(result.ptr() + (first * result.size()) as u64);
+            }
+            if let Some(Slot(place)) = slot {
+                args.push(place);
+            }
+            args.push(ones);
+        };
+        if straight && aligned {
+            let function = function(&mut self.kernels, Walk::Straight)?;
+            let mut args = Args::new();
+            arguments(&mut args, &[0; INPUTS_MAX], 0);
+            args.push(elements as u64);
+            // SAFETY: the arguments are those of the program's kernel, which goes as far as the results do.
+            return unsafe { self.launch(function, grid(elements / lanes + elements % lanes), &args) };
+        }
+        let strides: [[isize; RANK_MAX]; INPUTS_MAX] = std::array::from_fn(|i| match sources.get(i) {
+            Some(Source::Tensor(t)) if t.numel() != 1 => t.broadcast_strides(&shape),
+            _ => [0; RANK_MAX],
+        });
+        let loops = Loops::new(&shape, strides.each_ref());
+        let walk = if aligned && loops.inner().is_multiple_of(lanes) { Walk::Rows } else { Walk::Single };
+        let lanes = if walk == Walk::Rows { lanes } else { 1 };
+        let function = function(&mut self.kernels, walk)?;
+        // Stretches of the outermost axis.
+        let outer = loops.sizes()[0];
+        let each = elements / outer;
+        let step = (WALKED_MAX / each).max(1).min(outer).next_multiple_of(lanes);
+        for first in (0..outer).step_by(step) {
+            let count = step.min(outer - first);
+            let mut args = Args::new();
+            arguments(&mut args, &loops.strides()[0].map(|stride| stride * first as isize), first * each);
+            args.push((count * each) as u64);
+            push_axes(&mut args, &loops, count, lanes, sources);
+            // SAFETY: as above; a stretch is where its first index along the outermost axis says.
+            unsafe { self.launch(function, grid(count * each / lanes), &args)? };
+        }
+        Ok(())
+    }
+}
+
+/// One thread for each item.
+fn grid(items: usize) -> Grid {
+    Grid::new(items.div_ceil(THREADS as usize) as u32, THREADS)
+}
+
+/// `struct Axes` and `struct Strides` of `elementwise.cuh`, for `count` indices along the outermost axis.
+fn push_axes(args: &mut Args, loops: &Loops<INPUTS_MAX>, count: usize, lanes: usize, sources: &[Source<'_>]) {
+    let rank = loops.sizes().len();
+    let inputs = sources.len();
+    let mut axes = [0u32; 1 + 3 * RANK_MAX];
+    let mut strides = [0i64; (RANK_MAX + 1) * INPUTS_MAX];
+    axes[0] = rank as u32;
+    for (axis, (&size, bytes)) in loops.sizes().iter().zip(loops.strides()).enumerate() {
+        let innermost = axis + 1 == rank;
+        let size = if axis == 0 { count } else { size };
+        let size = if innermost { size / lanes } else { size };
+        let (multiplier, shift) = divider(size as u32);
+        axes[1 + axis] = size as u32;
+        axes[1 + RANK_MAX + axis] = multiplier;
+        axes[1 + 2 * RANK_MAX + axis] = shift;
+        for (i, source) in sources.iter().enumerate() {
+            let Source::Tensor(t) = source else { continue };
+            let elements = bytes[i] as i64 / t.size() as i64;
+            strides[axis * inputs + i] = if innermost { elements * lanes as i64 } else { elements };
+            if innermost {
+                strides[RANK_MAX * inputs + i] = elements;
+            }
+        }
+    }
+    args.push(axes).push_all(&strides[..(RANK_MAX + 1) * inputs]);
+}
+
+/// The multiplier and shift that divide numbers below 2^31 by `size`, as `find` in `elementwise.cuh` does.
+fn divider(size: u32) -> (u32, u32) {
+    let size = size.max(1) as u64;
+    let shift = size.next_power_of_two().trailing_zeros();
+    let multiplier = (((1u64 << shift) - size) << 32) / size + 1;
+    (multiplier as u32, shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_divided_by_multiplying() {
+        let sizes =
+            (1..300).chain([641, 65_535, 65_536, 65_537, 1_000_003, (1 << 30) - 1, (1 << 30) + 1, (1 << 31) - 1]);
+        for size in sizes {
+            let (multiplier, shift) = divider(size);
+            let numbers = [0, 1, size / 2, size - 1, size, size + 1, 2 * (size >> 2) + 1, (1 << 31) - 1, 123_456_789];
+            for x in numbers.into_iter().filter(|x| *x < 1 << 31) {
+                let quotient = (((x as u64 * multiplier as u64) >> 32) as u32 + x) >> shift;
+                assert_eq!(quotient, x / size, "{x} / {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_catalogue_names_each_kernel_once() {
+        let mut names: Vec<String> = catalogue().iter().map(Key::name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

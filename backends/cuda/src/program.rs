@@ -1,0 +1,231 @@
+//! Elementwise programs and the code of their kernels.
+//!
+//! A program is a handful of steps in static single assignment: each computes one number from inputs and earlier steps,
+//! by the expression in the op's row. What is stored in half precision is rounded to it at each step, so that a program
+//! gives the bits that its steps give one by one. Shapes, strides and numbers are no part of it: they are arguments of
+//! the kernel. A single instruction is a program of one step.
+
+use crate::kernels::c_name;
+use gt_ops::{Class, DType, Op};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Operands of one step.
+pub const OPERANDS_MAX: usize = 3;
+/// Inputs of a program: their strides are arguments, for which there is limited room.
+pub const INPUTS_MAX: usize = 16;
+/// Results of a program.
+pub const KEPT_MAX: usize = 8;
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// Bytes that a thread reads or writes at once.
+const VECTOR_BYTES: usize = 16;
+/// Steps of more operations an element, on floats and on integers, do not wait for memory, and would be long when
+/// repeated for each lane.
+const LANES_COST_MAX: [u16; 2] = [80, 8];
+
+/// Where an operand of a step comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// From outside.
+    Input(usize),
+    /// An earlier step.
+    Step(usize),
+}
+
+/// One instruction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// What it computes: elementwise, a selection or a cast.
+    pub op: Op,
+    /// The dtype it computes on; of a selection, that of the choices.
+    pub dtype: DType,
+    /// The dtype of its result.
+    pub out: DType,
+    /// Its operands.
+    pub operands: Vec<Value>,
+}
+
+impl Step {
+    /// Whether it looks for divisors that are 0.
+    pub fn checks_divisor(&self) -> bool {
+        self.op.row().divisor_nonzero && !self.dtype.is_float()
+    }
+
+    /// The code that computes `s{number}` from the inputs `v0`, `v1`, ... and earlier steps, and puts it into the result
+    /// that it is.
+    fn write(&self, text: &mut String, number: usize, kept: Option<usize>) -> std::fmt::Result {
+        let out = computed(self.out);
+        write!(text, "        {out} s{number};\n        {{ ")?;
+        for (name, operand) in ["a", "b", "c"].into_iter().zip(&self.operands) {
+            match operand {
+                Value::Input(i) => write!(text, "const auto {name} = v{i}; ")?,
+                Value::Step(i) => write!(text, "const auto {name} = s{i}; ")?,
+            }
+        }
+        let row = self.op.row();
+        let expression = match row.class {
+            Class::Select => "a ? b : c".into(),
+            Class::Cast => Cow::Owned(format!("converted<{out}>(a)")),
+            _ if self.dtype.is_float() => row.cuda.into(),
+            _ => row.cuda_int.into(),
+        };
+        if row.class == Class::Elementwise {
+            write!(text, "typedef {} {}; ", computed(self.dtype), if self.dtype.is_float() { "R" } else { "I" })?;
+        }
+        if self.checks_divisor() {
+            text.push_str("if (b == I(0)) report(found, ZERO_DIVISION); ");
+        }
+        match (kept, self.out) {
+            (Some(o), _) => {
+                writeln!(text, "store(&r{o}.at[k], {out}({expression})); s{number} = load(&r{o}.at[k]); }}")
+            }
+            (None, DType::F16 | DType::BF16) => {
+                writeln!(text, "s{number} = rounded<{}>({expression}); }}", c_name(self.out))
+            }
+            (None, _) => writeln!(text, "s{number} = {out}({expression}); }}"),
+        }
+    }
+}
+
+/// How a kernel walks its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Walk {
+    /// Those of more than one element have the result's order, without gaps, and are aligned to vectors.
+    Straight,
+    /// They have any strides; the innermost axis is a multiple of [`Program::lanes`].
+    Rows,
+    /// They have any strides.
+    Single,
+}
+
+impl Walk {
+    /// Every way.
+    pub const ALL: [Walk; 3] = [Walk::Straight, Walk::Rows, Walk::Single];
+}
+
+/// A program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Program {
+    /// The dtypes of its inputs.
+    pub inputs: Vec<DType>,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// The steps whose results are stored.
+    pub kept: Vec<usize>,
+}
+
+impl Program {
+    /// A single instruction.
+    pub fn single(op: Op, dtype: DType, out: DType) -> Program {
+        let row = op.row();
+        let input = |i: usize| if row.class == Class::Select && i == 0 { DType::Bool } else { dtype };
+        let count = row.operands as usize;
+        let step = Step { op, dtype, out, operands: (0..count).map(Value::Input).collect() };
+        Program { inputs: (0..count).map(input).collect(), steps: vec![step], kept: vec![0] }
+    }
+
+    /// Elements that a thread computes together.
+    pub fn lanes(&self) -> usize {
+        let stored = self.kept.iter().map(|step| self.steps[*step].out);
+        let widest = self.inputs.iter().copied().chain(stored).map(DType::size).max();
+        self.steps.iter().map(|step| lanes(step.op, step.dtype, widest.unwrap_or(1))).min().unwrap_or(1)
+    }
+
+    /// Whether any step looks for divisors that are 0: the kernel then takes a place to report one.
+    pub fn checks_divisor(&self) -> bool {
+        self.steps.iter().any(Step::checks_divisor)
+    }
+
+    /// The code of a kernel called `name`. Its arguments are those that [`crate::elementwise`] gives.
+    pub fn code(&self, name: &str, walk: Walk) -> String {
+        let mut text = String::with_capacity(2048);
+        self.write(&mut text, name, walk).unwrap_or_default();
+        text
+    }
+
+    fn write(&self, text: &mut String, name: &str, walk: Walk) -> std::fmt::Result {
+        let straight = walk == Walk::Straight;
+        let (mut parameters, mut arguments) = (String::new(), String::new());
+        for i in 0..self.inputs.len() {
+            write!(parameters, "Operand in{i}, ")?;
+            write!(arguments, "in{i}, ")?;
+        }
+        for (o, step) in self.kept.iter().enumerate() {
+            write!(parameters, "{} *out{o}, ", c_name(self.steps[*step].out))?;
+            write!(arguments, "out{o}, ")?;
+        }
+        if self.checks_divisor() {
+            parameters.push_str("Found *found, ");
+            arguments.push_str("found, ");
+        }
+        parameters.push_str("u32 ones, ");
+        arguments.push_str("ones, ");
+        // What one thread does, to V elements from the `at`-th on.
+        let places = if straight { "" } else { ", const i64 *offsets, const i64 *inner" };
+        writeln!(text, "template <int V>\nGT_DEVICE void {name}_lanes({parameters}u64 at{places}) {{")?;
+        for (i, dtype) in self.inputs.iter().map(|dtype| c_name(*dtype)).enumerate() {
+            let first = format!("(const {dtype} *)in{i}.first");
+            write!(text, "    const auto x{i} = ones >> {i} & 1 ? repeated<V>(only<{dtype}>(in{i})) : ")?;
+            if straight {
+                writeln!(text, "read<V>({first} + at);")?;
+            } else {
+                writeln!(text, "read_stepped<V>({first} + offsets[{i}], inner[{i}]);")?;
+            }
+        }
+        for (o, step) in self.kept.iter().enumerate() {
+            writeln!(text, "    Lanes<{}, V> r{o};", c_name(self.steps[*step].out))?;
+        }
+        text.push_str("#pragma unroll\n    for (int k = 0; k < V; k++) {\n");
+        for i in 0..self.inputs.len() {
+            writeln!(text, "        const auto v{i} = to_compute(x{i}.at[k]);")?;
+        }
+        for (s, step) in self.steps.iter().enumerate() {
+            step.write(text, s, self.kept.iter().position(|kept| *kept == s))?;
+        }
+        text.push_str("    }\n");
+        for o in 0..self.kept.len() {
+            writeln!(text, "    write(out{o} + at, r{o});")?;
+        }
+        text.push_str("}\n");
+        let lanes = if walk == Walk::Single { 1 } else { self.lanes() };
+        if straight {
+            writeln!(
+                text,
+                "GT_KERNEL({THREADS}) {name}({parameters}u64 count) {{
+    const int V = {lanes};
+    const u64 i = u64(blockIdx.x) * {THREADS} + threadIdx.x, vectors = count / V, rest = i - vectors;
+    if (i < vectors) {name}_lanes<V>({arguments}i * V);
+    else if (rest < count % V) {name}_lanes<1>({arguments}vectors * V + rest);
+}}"
+            )
+        } else {
+            let inputs = self.inputs.len();
+            writeln!(
+                text,
+                "GT_KERNEL({THREADS}) {name}({parameters}u64 count, Axes axes, Strides<{inputs}> strides) {{
+    const int V = {lanes};
+    const u64 i = u64(blockIdx.x) * {THREADS} + threadIdx.x;
+    if (i >= count / V) return;
+    i64 offsets[{inputs}];
+    find(offsets, axes, strides, u32(i));
+    {name}_lanes<V>({arguments}i * V, offsets, strides.inner);
+}}"
+            )
+        }
+    }
+}
+
+/// Elements that a thread computes together of `op` on `dtype`, where those in memory have at most so many bytes.
+pub fn lanes(op: Op, dtype: DType, widest_bytes: usize) -> usize {
+    let costs_much = op.row().cost_flops > LANES_COST_MAX[usize::from(!dtype.is_float())];
+    if costs_much { 1 } else { VECTOR_BYTES / widest_bytes }
+}
+
+/// What kernels compute in for a dtype.
+fn computed(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 | DType::BF16 => "f32",
+        other => c_name(other),
+    }
+}
