@@ -15,6 +15,7 @@ mod elementwise;
 pub mod kernels;
 mod launch;
 mod memory;
+mod open;
 mod program;
 mod progress;
 mod strided;

@@ -3,44 +3,26 @@
 use super::{Compiler, Image};
 use crate::kernels::HEADERS;
 use gt_backend::ExecError;
+use gt_nvidia::{NVRTC, Opened};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 type Program = *mut c_void;
 
-macro_rules! functions {
-    ($($name:ident: $symbol:literal ($($argument:ty),*) -> $result:ty;)*) => {
-        struct Library {
-            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Keeps the functions mapped.
-            _library: libloading::Library,
-            _builtins: Option<libloading::Library>,
-        }
-
-        impl Library {
-            fn bind(library: libloading::Library, builtins: Option<libloading::Library>) -> Result<Library, String> {
-                $(
-                    // SAFETY: the signature is that of NVRTC's header, the same since CUDA 11.
-                    let $name = *unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
-                        .map_err(|error| format!("{}: {error}", $symbol))?;
-                )*
-                Ok(Library { $($name,)* _library: library, _builtins: builtins })
-            }
-        }
-    };
-}
-
-functions! {
-    version: "nvrtcVersion" (*mut c_int, *mut c_int) -> c_int;
-    error_string: "nvrtcGetErrorString" (c_int) -> *const c_char;
-    create: "nvrtcCreateProgram"
-        (*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
-    destroy: "nvrtcDestroyProgram" (*mut Program) -> c_int;
-    compile: "nvrtcCompileProgram" (Program, c_int, *const *const c_char) -> c_int;
-    log_size: "nvrtcGetProgramLogSize" (Program, *mut usize) -> c_int;
-    log: "nvrtcGetProgramLog" (Program, *mut c_char) -> c_int;
-    cubin_size: "nvrtcGetCUBINSize" (Program, *mut usize) -> c_int;
-    cubin: "nvrtcGetCUBIN" (Program, *mut c_char) -> c_int;
+gt_nvidia::functions! {
+    /// What is used of NVRTC, the same since CUDA 11.
+    struct Library {
+        version: "nvrtcVersion" (*mut c_int, *mut c_int) -> c_int;
+        error_string: "nvrtcGetErrorString" (c_int) -> *const c_char;
+        create: "nvrtcCreateProgram"
+            (*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
+        destroy: "nvrtcDestroyProgram" (*mut Program) -> c_int;
+        compile: "nvrtcCompileProgram" (Program, c_int, *const *const c_char) -> c_int;
+        log_size: "nvrtcGetProgramLogSize" (Program, *mut usize) -> c_int;
+        log: "nvrtcGetProgramLog" (Program, *mut c_char) -> c_int;
+        cubin_size: "nvrtcGetCUBINSize" (Program, *mut usize) -> c_int;
+        cubin: "nvrtcGetCUBIN" (Program, *mut c_char) -> c_int;
+    }
 }
 
 /// NVRTC, compiling for one architecture.
@@ -50,6 +32,8 @@ pub struct Nvrtc {
     capability: u32,
     /// More options; what they change of an image is in its identity.
     options: Vec<String>,
+    /// Kept mapped for NVRTC.
+    _builtins: Option<libloading::Library>,
 }
 
 impl Nvrtc {
@@ -58,19 +42,25 @@ impl Nvrtc {
     /// # Errors
     /// Why it is not NVRTC, or cannot be loaded.
     pub fn open(path: &Path, capability: u32) -> Result<Nvrtc, String> {
-        let builtins = path.parent().and_then(builtins_in);
-        // SAFETY: as below.
-        let builtins = builtins.and_then(|path| unsafe { libloading::Library::new(path) }.ok());
-        // SAFETY: the initialisers of NVRTC do nothing that other libraries' do not.
-        let library = unsafe { libloading::Library::new(path) }.map_err(|error| error.to_string())?;
-        let library = Library::bind(library, builtins)?;
+        NVRTC.open_first(&[path.to_owned()], |opened| Nvrtc::bind(opened, capability)).map_err(|error| error.to_string())
+    }
+
+    /// The library that was opened, as [`Nvrtc::open`].
+    ///
+    /// # Errors
+    /// Why it is not NVRTC.
+    pub fn bind(opened: Opened, capability: u32) -> Result<Nvrtc, String> {
+        let builtins = opened.path.parent().and_then(builtins_in);
+        // SAFETY: its initialisers do nothing that other libraries' do not.
+        let _builtins = builtins.and_then(|path| unsafe { libloading::Library::new(path) }.ok());
+        let library = Library::bind(opened)?;
         let mut version = (0, 0);
         // SAFETY: it writes two ints.
         let status = unsafe { (library.version)(&raw mut version.0, &raw mut version.1) };
         if status != 0 {
-            return Err(format!("{} does not say its version: {status}", path.display()));
+            return Err(format!("it does not say its version: {status}"));
         }
-        Ok(Nvrtc { library, version, capability, options: Vec::new() })
+        Ok(Nvrtc { library, version, capability, options: Vec::new(), _builtins })
     }
 
     /// With more options, such as `-Xptxas=-v`.

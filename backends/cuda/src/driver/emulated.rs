@@ -225,6 +225,10 @@ impl Driver for Emulated {
         Ok(Event(event))
     }
 
+    fn new_timer(&self) -> Result<Event> {
+        self.new_event()
+    }
+
     fn drop_event(&self, event: Event) {
         self.state().events.remove(&event.0);
     }

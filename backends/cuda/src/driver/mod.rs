@@ -4,6 +4,7 @@
 //! number that the driver which gave it understands.
 
 mod args;
+pub mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 
@@ -112,6 +113,8 @@ pub trait Driver: Send + Sync {
 
     /// A new event, which counts as passed until it is recorded.
     fn new_event(&self) -> Result<Event>;
+    /// As [`Driver::new_event`], for [`Driver::elapsed_ns`].
+    fn new_timer(&self) -> Result<Event>;
     /// Gives it back.
     fn drop_event(&self, event: Event);
     /// Puts the event behind what the stream has.
@@ -122,7 +125,7 @@ pub trait Driver: Send + Sync {
     fn has_passed(&self, event: Event) -> Result<bool>;
     /// Waits until the event has passed.
     fn await_event(&self, event: Event) -> Result<()>;
-    /// Nanoseconds from one event that has passed to another.
+    /// Nanoseconds from one timer that has passed to another.
     fn elapsed_ns(&self, from: Event, to: Event) -> Result<u64>;
 
     /// Device memory, for what comes to the stream from now on. Aligned to 256 bytes.

@@ -1,0 +1,22 @@
+//! A backend on a device of this machine, with the libraries that it takes.
+
+use crate::CudaBackend;
+use crate::compile::{Nvrtc, Store};
+use crate::driver::cuda::{Cuda, OpenError};
+use gt_nvidia::NVRTC;
+use std::sync::Arc;
+
+impl CudaBackend {
+    /// A backend on the device of this number, among those that `CUDA_VISIBLE_DEVICES` leaves, whose tensors may hold
+    /// `memory_bytes_limit` together. Kernels that are compiled are kept in `store`.
+    ///
+    /// # Errors
+    /// There is no driver, no compiler, or no such device; [`gt_nvidia::probe`] says more.
+    pub fn open(ordinal: u32, memory_bytes_limit: usize, store: Store) -> Result<CudaBackend, OpenError> {
+        let cuda = Cuda::open(ordinal)?;
+        let capability = crate::Driver::properties(&cuda).capability;
+        let compiler = NVRTC.open(Some(cuda.version_major()), |opened| Nvrtc::bind(opened, capability))?;
+        CudaBackend::new(Arc::new(cuda), Box::new(compiler), store, memory_bytes_limit)
+            .map_err(|why| OpenError::Refused { ordinal, why })
+    }
+}
