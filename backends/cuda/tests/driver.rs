@@ -85,7 +85,10 @@ fn without_a_driver_the_backend_says_what_is_missing() {
         return println!("skipped: this machine has a driver");
     }
     let error = CudaBackend::open(0, 1 << 30, Store::default()).err().expect("no driver").to_string();
-    assert!(error.starts_with("NVIDIA's driver library, through which GPUs are used, was not found: install"), "{error}");
+    assert!(
+        error.starts_with("NVIDIA's driver library, through which GPUs are used, was not found: install"),
+        "{error}"
+    );
     assert!(error.contains("libcuda.so.1"), "{error}");
 }
 

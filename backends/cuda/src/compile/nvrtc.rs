@@ -42,7 +42,9 @@ impl Nvrtc {
     /// # Errors
     /// Why it is not NVRTC, or cannot be loaded.
     pub fn open(path: &Path, capability: u32) -> Result<Nvrtc, String> {
-        NVRTC.open_first(&[path.to_owned()], |opened| Nvrtc::bind(opened, capability)).map_err(|error| error.to_string())
+        NVRTC
+            .open_first(&[path.to_owned()], |opened| Nvrtc::bind(opened, capability))
+            .map_err(|error| error.to_string())
     }
 
     /// The library that was opened, as [`Nvrtc::open`].

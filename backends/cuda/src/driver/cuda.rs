@@ -110,7 +110,8 @@ fn is_final(status: Status) -> bool {
         | 214 | 220 | 226
         // Illegal address, timeout, context destroyed, assertion, stack, instruction, alignment, address space, program
         // counter, launch, tensor memory.
-        | 700 | 702 | 709 | 710 | 714..=719 | 721
+        | 700 | 702 | 709 | 710 | 714
+            ..=719 | 721
         // The server shared by several processes has ended.
         | 806 | 810
         // An external device, key rotation, and what the driver cannot name.
