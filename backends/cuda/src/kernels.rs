@@ -6,11 +6,18 @@
 
 use crate::compile::{Compiler, Image, Store};
 use crate::driver::{Driver, Function};
+use crate::program::{Program, Walk};
 use gt_backend::ExecError;
 use gt_ops::{DType, Op};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
+
+/// A program that came by no more often than this is not compiled: what is fused depends on how far the device is behind,
+/// so some programs never come again.
+const SEEN_BEFORE_COMPILED: u32 = 2;
+/// Programs that are remembered; past this, those that were not compiled are forgotten.
+const PROGRAMS_MAX: usize = 4096;
 
 /// A header that kernels include, by its name in `kernels/`.
 pub type Header = (&'static str, &'static str);
@@ -146,14 +153,28 @@ pub struct Kernels {
     compiler: Box<dyn Compiler>,
     store: Store,
     loaded: HashMap<u128, Function>,
-    /// Kernels that are made of instructions rather than listed, by their source.
-    programs: HashMap<String, Function>,
+    /// Kernels that are made of several instructions rather than listed.
+    programs: HashMap<Program, Seen>,
+    seen_before_compiled: u32,
+}
+
+/// How often a program came by, and its kernels.
+struct Seen {
+    times: u32,
+    loaded: [Option<Function>; Walk::ALL.len()],
 }
 
 impl Kernels {
     /// None is loaded yet.
     pub fn new(driver: Arc<dyn Driver>, compiler: Box<dyn Compiler>, store: Store) -> Kernels {
-        Kernels { driver, compiler, store, loaded: HashMap::new(), programs: HashMap::new() }
+        Kernels {
+            driver,
+            compiler,
+            store,
+            loaded: HashMap::new(),
+            programs: HashMap::new(),
+            seen_before_compiled: SEEN_BEFORE_COMPILED,
+        }
     }
 
     /// The kernel, compiled and loaded if it has not been used yet.
@@ -187,18 +208,41 @@ impl Kernels {
         self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
     }
 
-    /// The kernel called `name` in `source`, which is the same for the same source.
+    /// Whether a program comes by often enough to be compiled.
+    pub fn is_worth_it(&mut self, program: &Program) -> bool {
+        if let Some(seen) = self.programs.get_mut(program) {
+            seen.times += 1;
+            return seen.times > self.seen_before_compiled;
+        }
+        if self.programs.len() >= PROGRAMS_MAX {
+            self.programs.retain(|_, seen| seen.loaded.iter().any(Option::is_some));
+        }
+        self.programs.insert(program.clone(), Seen { times: 1, loaded: [None; Walk::ALL.len()] });
+        self.seen_before_compiled == 0
+    }
+
+    /// From now on, every program is worth it.
+    pub fn compile_programs_at_once(&mut self) {
+        self.seen_before_compiled = 0;
+    }
+
+    /// The kernel of a program that is worth it.
     ///
     /// # Errors
     /// As [`Kernels::get`].
-    pub fn program(&mut self, name: &str, source: &str) -> Result<Function, ExecError> {
-        if let Some(function) = self.programs.get(source) {
-            return Ok(*function);
+    pub fn program(&mut self, program: &Program, walk: Walk) -> Result<Function, ExecError> {
+        if let Some(Seen { loaded, .. }) = self.programs.get(program)
+            && let Some(function) = loaded[walk as usize]
+        {
+            return Ok(function);
         }
-        let image = self.image(name, source)?;
-        let function =
-            self.driver.load(&image).and_then(|module| self.driver.function(module, name)).map_err(crate::failed)?;
-        self.programs.insert(source.to_owned(), function);
+        let name = program.name();
+        let image = self.image(&name, &format!("#include \"elementwise.cuh\"\n{}", program.code(&name, walk)))?;
+        let load = |module| self.driver.function(module, &name);
+        let function = self.driver.load(&image).and_then(load).map_err(crate::failed)?;
+        if let Some(seen) = self.programs.get_mut(program) {
+            seen.loaded[walk as usize] = Some(function);
+        }
         Ok(function)
     }
 

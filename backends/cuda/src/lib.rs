@@ -12,6 +12,7 @@ pub mod compile;
 mod create;
 pub mod driver;
 mod elementwise;
+mod fused;
 pub mod kernels;
 mod launch;
 mod memory;
@@ -28,7 +29,7 @@ pub use tensor::Tensor;
 
 use checks::{Board, Slot};
 use driver::{DriverError, Stream};
-use gt_backend::{Account, Backend, ExecError, HostRange, Input, Layout, MemoryStats};
+use gt_backend::{Account, Backend, ExecError, HostRange, Input, Layout, MemoryStats, Stage};
 use gt_ops::{Attrs, Class, Meta, Op, Row};
 use kernels::Kernels;
 use memory::Allocator;
@@ -165,6 +166,12 @@ impl Backend for CudaBackend {
             }
         }
         Ok(result)
+    }
+
+    fn execute_fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        self.straightened = None;
+        self.progress.next().map_err(failed)?;
+        self.fused(stages)
     }
 
     fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {

@@ -16,6 +16,8 @@ pub const OPERANDS_MAX: usize = 3;
 pub const INPUTS_MAX: usize = 16;
 /// Results of a program.
 pub const KEPT_MAX: usize = 8;
+/// Bytes of a kernel's name.
+const NAME_MAX: usize = 100;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Bytes that a thread reads or writes at once.
@@ -130,6 +132,20 @@ impl Program {
         let stored = self.kept.iter().map(|step| self.steps[*step].out);
         let widest = self.inputs.iter().copied().chain(stored).map(DType::size).max();
         self.steps.iter().map(|step| lanes(step.op, step.dtype, widest.unwrap_or(1))).min().unwrap_or(1)
+    }
+
+    /// A name for its kernel, which says what it computes as far as there is room.
+    pub fn name(&self) -> String {
+        let mut name = String::from("gt_fused");
+        for step in &self.steps {
+            let op = step.op.name();
+            if name.len() + 1 + op.len() > NAME_MAX {
+                break;
+            }
+            name.push('_');
+            name.push_str(op);
+        }
+        name
     }
 
     /// Whether any step looks for divisors that are 0: the kernel then takes a place to report one.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 fn backend() -> CudaBackend {
     let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
-    CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device")
+    let mut backend = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
+    backend.compile_programs_at_once();
+    backend
 }
 
 gt_backend::conformance_tests!(
@@ -20,6 +22,7 @@ gt_backend::conformance_tests!(
     elementwise_large,
     movements,
     operands_given_up,
+    programs,
     randoms,
     selections,
     transfers

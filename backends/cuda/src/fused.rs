@@ -1,0 +1,209 @@
+//! Several elementwise instructions in one kernel, which reads each operand once and stores what is wanted afterwards.
+//!
+//! The kernel is made for the program and kept; shapes and numbers are its arguments. A program that comes by once or
+//! twice is not worth a compiler's run: its instructions are done one by one, with the same results.
+
+use crate::elementwise::{Source, gives_memory};
+use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, Step, Value};
+use crate::{CudaBackend, Result, Tensor};
+use gt_backend::{Feed, Input, Layout, Power, Stage, execute_one_by_one, scalar_bits, simple_power};
+use gt_ops::{Class, DType, Op, Scalar};
+
+/// A program, and what it is to be run on.
+#[derive(Default)]
+struct Plan<'a> {
+    program: Program,
+    sources: Vec<Source<'a>>,
+    /// The inputs that each step depends on, as bits.
+    needs: Vec<u32>,
+}
+
+impl<'a> Plan<'a> {
+    /// Nothing for stages that are too many for one kernel, or that do not fuse.
+    fn of(stages: &[Stage<'a, Tensor>]) -> Option<Plan<'a>> {
+        let shape = stages.first()?.out.shape;
+        let mut plan = Plan::default();
+        for (at, stage) in stages.iter().enumerate() {
+            let dtype = operand_dtype(stages, stage)?;
+            if stage.out.shape != shape || stage.inputs.len() > OPERANDS_MAX || !stage.op.row().fuses(dtype) {
+                return None;
+            }
+            let (op, inputs) = simplified(stage, dtype);
+            let mut operands = Vec::with_capacity(inputs.len());
+            let mut needs = 0;
+            for (i, feed) in inputs.iter().enumerate() {
+                let dtype = if op.row().class == Class::Select && i == 0 { DType::Bool } else { dtype };
+                let value = match *feed {
+                    Feed::Made(earlier) => Value::Step(earlier),
+                    Feed::Given(Input::Tensor(t)) => plan.tensor(t)?,
+                    Feed::Given(Input::Scalar(number)) => plan.number(number, dtype)?,
+                };
+                needs |= match value {
+                    Value::Step(earlier) => plan.needs[earlier],
+                    Value::Input(i) => 1 << i,
+                };
+                operands.push(value);
+            }
+            plan.needs.push(needs);
+            plan.program.steps.push(Step { op, dtype, out: stage.out.dtype, operands });
+            if stage.kept {
+                plan.program.kept.push(at);
+            }
+        }
+        (plan.program.kept.len() <= KEPT_MAX).then_some(plan)
+    }
+
+    fn tensor(&mut self, t: &'a Tensor) -> Option<Value> {
+        let is_it = |source: &Source<'_>| matches!(source, Source::Tensor(known) if std::ptr::eq(*known, t));
+        match self.sources.iter().position(is_it) {
+            Some(known) => Some(Value::Input(known)),
+            None => self.input(Source::Tensor(t), t.meta.dtype),
+        }
+    }
+
+    fn number(&mut self, number: Scalar, dtype: DType) -> Option<Value> {
+        let bits = scalar_bits(number, dtype);
+        let is_it = |source: &Source<'_>| matches!(source, Source::Number(known) if *known == bits);
+        let inputs = self.sources.iter().zip(&self.program.inputs);
+        match inputs.into_iter().position(|(source, known)| is_it(source) && *known == dtype) {
+            Some(known) => Some(Value::Input(known)),
+            None => self.input(Source::Number(bits), dtype),
+        }
+    }
+
+    fn input(&mut self, source: Source<'a>, dtype: DType) -> Option<Value> {
+        if self.sources.len() == INPUTS_MAX {
+            return None;
+        }
+        self.sources.push(source);
+        self.program.inputs.push(dtype);
+        Some(Value::Input(self.sources.len() - 1))
+    }
+}
+
+/// The dtype that a stage computes in: that of its tensor operands, for a selection that of the choices.
+fn operand_dtype(stages: &[Stage<'_, Tensor>], stage: &Stage<'_, Tensor>) -> Option<DType> {
+    if stage.op.row().class == Class::Select {
+        return Some(stage.out.dtype);
+    }
+    stage.inputs.iter().find_map(|feed| match feed {
+        Feed::Given(Input::Tensor(t)) => Some(t.meta.dtype),
+        Feed::Given(Input::Scalar(_)) => None,
+        Feed::Made(earlier) => stages.get(*earlier).map(|earlier| earlier.out.dtype),
+    })
+}
+
+/// The stage's op and operands, or, for some powers, something simpler: what it would be alone.
+fn simplified<'a>(stage: &Stage<'a, Tensor>, dtype: DType) -> (Op, Vec<Feed<'a, Tensor>>) {
+    if let (Op::Pow, [base, Feed::Given(Input::Scalar(exponent))]) = (stage.op, &stage.inputs[..])
+        && dtype.is_float()
+    {
+        match simple_power(*exponent) {
+            // A conversion to the dtype it has.
+            Some(Power::Same) => return (Op::Cast, vec![*base]),
+            Some(Power::Square) => return (Op::Mul, vec![*base, *base]),
+            Some(Power::Function(op)) => return (op, vec![*base]),
+            None => {}
+        }
+    }
+    (stage.op, stage.inputs.clone())
+}
+
+/// The operands that nobody needs after the program.
+fn given_up<'a>(stages: &[Stage<'a, Tensor>]) -> Vec<&'a Tensor> {
+    let mut tensors: Vec<&Tensor> = Vec::new();
+    for stage in stages.iter().filter(|stage| stage.last_use != 0) {
+        for (i, feed) in stage.inputs.iter().enumerate() {
+            if let Feed::Given(Input::Tensor(t)) = feed
+                && stage.last_use >> i & 1 == 1
+                && !tensors.iter().any(|known| std::ptr::eq(*known, *t))
+            {
+                tensors.push(t);
+            }
+        }
+    }
+    tensors
+}
+
+/// A stage of a shorter program, to which its operands still belong afterwards.
+fn part<'a>(stage: &Stage<'a, Tensor>, kept: bool) -> Stage<'a, Tensor> {
+    Stage { kept, last_use: 0, inputs: stage.inputs.clone(), ..*stage }
+}
+
+impl CudaBackend {
+    /// See [`gt_backend::Backend::execute_fused`].
+    pub(crate) fn fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        if stages.len() < 2 || stages[0].out.shape.numel() == 0 {
+            return execute_one_by_one(self, stages);
+        }
+        let Some(plan) = Plan::of(stages) else { return self.in_halves(stages) };
+        if plan.program.kept.is_empty() {
+            return Ok(vec![None; stages.len()]);
+        }
+        if !self.kernels.is_worth_it(&plan.program) {
+            return execute_one_by_one(self, stages);
+        }
+        let mut free = given_up(stages);
+        let mut results = Vec::with_capacity(plan.program.kept.len());
+        for &at in &plan.program.kept {
+            let out = &stages[at].out;
+            // A thread reads all that it needs before it writes, so any result may have any such memory.
+            let mut result = match free.iter().position(|t| gives_memory(t, out)) {
+                Some(i) => {
+                    let t = free.swap_remove(i);
+                    Tensor { layout: Layout { meta: *out, ..t.layout }, ..t.clone() }
+                }
+                None => self.new_tensor(out)?,
+            };
+            for (i, source) in plan.sources.iter().enumerate() {
+                if let Source::Tensor(t) = source
+                    && plan.needs[at] >> i & 1 == 1
+                {
+                    result.checks.join(&t.checks, self.progress.done());
+                }
+            }
+            results.push(result);
+        }
+        let written: Vec<&Tensor> = results.iter().collect();
+        let Plan { program, sources, .. } = &plan;
+        self.launch_program(|kernels, walk| kernels.program(program, walk), program.lanes(), sources, &written, None)?;
+        let mut results = results.into_iter();
+        Ok(stages.iter().map(|stage| if stage.kept { results.next() } else { None }).collect())
+    }
+
+    /// A program that is too long for one kernel: its halves, one after the other. Operands stay as they are, since
+    /// there may be no room for what the second half makes.
+    fn in_halves(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        if stages.len() < 2 {
+            return execute_one_by_one(self, stages);
+        }
+        let (before, after) = stages.split_at(stages.len() / 2);
+        let half = before.len();
+        let reads = |at: usize| {
+            let mut feeds = after.iter().flat_map(|stage| &stage.inputs);
+            feeds.any(|feed| matches!(feed, Feed::Made(earlier) if *earlier == at))
+        };
+        let first: Vec<_> = before.iter().enumerate().map(|(at, s)| part(s, s.kept || reads(at))).collect();
+        let mut made = self.fused(&first)?;
+        let mut second: Vec<_> = after.iter().map(|stage| part(stage, stage.kept)).collect();
+        for feed in second.iter_mut().flat_map(|stage| &mut stage.inputs) {
+            if let Feed::Made(earlier) = feed {
+                *feed = match made.get(*earlier) {
+                    Some(Some(t)) => Feed::Given(Input::Tensor(t)),
+                    _ => Feed::Made(*earlier - half),
+                };
+            }
+        }
+        let more = self.fused(&second)?;
+        for (made, stage) in made.iter_mut().zip(before) {
+            made.take_if(|_| !stage.kept);
+        }
+        made.extend(more);
+        Ok(made)
+    }
+
+    /// From now on, programs are compiled when they come by for the first time.
+    pub fn compile_programs_at_once(&mut self) {
+        self.kernels.compile_programs_at_once();
+    }
+}
