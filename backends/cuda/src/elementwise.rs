@@ -3,6 +3,7 @@
 use crate::checks::Slot;
 use crate::driver::{Args, Function, Grid};
 use crate::kernels::{Kernels, Key, Template};
+use crate::launch::divider;
 use crate::program::{self, INPUTS_MAX, Program, THREADS, Walk};
 use crate::{CudaBackend, Inputs, Result, Tensor};
 use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
@@ -270,31 +271,9 @@ fn push_axes(args: &mut Args, loops: &Loops<INPUTS_MAX>, count: usize, lanes: us
     args.push(axes).push_all(&strides[..(RANK_MAX + 1) * inputs]);
 }
 
-/// The multiplier and shift that divide numbers below 2^31 by `size`, as `find` in `elementwise.cuh` does.
-fn divider(size: u32) -> (u32, u32) {
-    let size = size.max(1) as u64;
-    let shift = size.next_power_of_two().trailing_zeros();
-    let multiplier = (((1u64 << shift) - size) << 32) / size + 1;
-    (multiplier as u32, shift)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_divided_by_multiplying() {
-        let sizes =
-            (1..300).chain([641, 65_535, 65_536, 65_537, 1_000_003, (1 << 30) - 1, (1 << 30) + 1, (1 << 31) - 1]);
-        for size in sizes {
-            let (multiplier, shift) = divider(size);
-            let numbers = [0, 1, size / 2, size - 1, size, size + 1, 2 * (size >> 2) + 1, (1 << 31) - 1, 123_456_789];
-            for x in numbers.into_iter().filter(|x| *x < 1 << 31) {
-                let quotient = (((x as u64 * multiplier as u64) >> 32) as u32 + x) >> shift;
-                assert_eq!(quotient, x / size, "{x} / {size}");
-            }
-        }
-    }
 
     #[test]
     fn the_catalogue_names_each_kernel_once() {

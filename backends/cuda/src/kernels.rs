@@ -28,6 +28,7 @@ pub static HEADERS: &[Header] = &[
     ("create.cuh", include_str!("../kernels/create.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
     ("math.cuh", include_str!("../kernels/math.cuh")),
+    ("move.cuh", include_str!("../kernels/move.cuh")),
     ("philox.cuh", include_str!("../kernels/philox.cuh")),
     ("special.cuh", include_str!("../kernels/special.cuh")),
     ("types.cuh", include_str!("../kernels/types.cuh")),

@@ -8,28 +8,71 @@ use gt_ops::RANK_MAX;
 /// Threads of a block, where nothing says otherwise.
 pub const THREADS: u32 = 256;
 
+/// Numbers below this are divided by multiplying.
+const NARROW_MAX: usize = 1 << 31;
+
+/// What division by a size needs: `struct Divider` of `walk.cuh`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Divider {
+    size: i64,
+    multiplier: u32,
+    shift: u32,
+}
+
+// SAFETY: without padding, as in the header.
+unsafe impl Param for Divider {}
+
+impl Divider {
+    /// Divides numbers below `below` by `size`.
+    pub fn new(size: usize, below: usize) -> Divider {
+        let size = size.max(1);
+        if below > NARROW_MAX || size > NARROW_MAX {
+            return Divider { size: size as i64, multiplier: 0, shift: 0 };
+        }
+        let (multiplier, shift) = divider(size as u32);
+        Divider { size: size as i64, multiplier, shift }
+    }
+}
+
+/// The multiplier and shift that divide numbers below 2^31 by `size`, as `Divider` in `walk.cuh` does.
+pub fn divider(size: u32) -> (u32, u32) {
+    let size = size.max(1) as u64;
+    let shift = size.next_power_of_two().trailing_zeros();
+    let multiplier = (((1u64 << shift) - size) << 32) / size + 1;
+    (multiplier as u32, shift)
+}
+
 /// Strides and sizes of the axes to walk: `struct Walk<N>` of `walk.cuh`, with neighbouring axes merged.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Walk<const N: usize> {
     rank: i64,
-    sizes: [i64; RANK_MAX],
+    axes: [Divider; RANK_MAX],
     /// In elements of each operand.
     strides: [[i64; RANK_MAX]; N],
 }
 
-// SAFETY: of 64-bit numbers alone, as in the header.
+// SAFETY: without padding, as in the header.
 unsafe impl<const N: usize> Param for Walk<N> {}
 
 impl<const N: usize> Walk<N> {
     /// Of loops whose strides are in bytes, over operands with elements of these sizes.
     pub fn new(loops: &Loops<N>, sizes: [usize; N]) -> Walk<N> {
+        Walk::by(loops, 1, sizes)
+    }
+
+    /// The same, `lanes` elements along the innermost axis being one item: `units` are the bytes of what the operands are
+    /// walked in.
+    pub fn by(loops: &Loops<N>, lanes: usize, units: [usize; N]) -> Walk<N> {
         let rank = loops.sizes().len();
-        let mut walk = Walk { rank: rank as i64, sizes: [1; RANK_MAX], strides: [[0; RANK_MAX]; N] };
+        let items = loops.numel() / lanes;
+        let mut walk = Walk { rank: rank as i64, axes: [Divider::new(1, 1); RANK_MAX], strides: [[0; RANK_MAX]; N] };
         for (axis, (size, strides)) in loops.sizes().iter().zip(loops.strides()).enumerate() {
-            walk.sizes[axis] = *size as i64;
+            let lanes = if axis + 1 == rank { lanes } else { 1 };
+            walk.axes[axis] = Divider::new(size / lanes, items);
             for operand in 0..N {
-                walk.strides[operand][axis] = strides[operand] as i64 / sizes[operand] as i64;
+                walk.strides[operand][axis] = strides[operand] as i64 * lanes as i64 / units[operand] as i64;
             }
         }
         walk
@@ -54,5 +97,24 @@ impl CudaBackend {
     pub(crate) unsafe fn launch(&self, function: Function, grid: Grid, args: &Args) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.driver.launch(function, grid, args, self.stream) }.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_numbers_are_divided_by_multiplying() {
+        let sizes =
+            (1..300).chain([641, 65_535, 65_536, 65_537, 1_000_003, (1 << 30) - 1, (1 << 30) + 1, (1 << 31) - 1]);
+        for size in sizes {
+            let (multiplier, shift) = divider(size as u32);
+            let numbers = [0, 1, size / 2, size - 1, size, size + 1, 2 * (size >> 2) + 1, (1 << 31) - 1, 123_456_789];
+            for x in numbers.into_iter().filter(|x| *x < NARROW_MAX) {
+                let quotient = (((x as u64 * multiplier as u64) >> 32) as u32 + x as u32) >> shift;
+                assert_eq!(quotient as usize, x / size, "{x} / {size}");
+            }
+        }
     }
 }

@@ -127,6 +127,8 @@ impl CudaBackend {
             (Class::Elementwise, _) => self.elementwise(row, inputs, out, last_use),
             (Class::Select, _) => self.select(inputs, out, last_use),
             (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
+            (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
+            (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
             (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
             _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
         }

@@ -1,43 +1,113 @@
-//! Copies between layouts.
+//! Copies between layouts, and what is made of copies alone.
 
-use crate::driver::Args;
+use crate::driver::{Args, DevicePtr, Grid};
 use crate::kernels::{Key, Template};
-use crate::launch::Walk;
-use crate::{CudaBackend, Result, Tensor, failed};
-use gt_backend::Loops;
-use gt_ops::DType;
+use crate::launch::{Divider, THREADS, Walk};
+use crate::{CudaBackend, Inputs, Result, Tensor, failed};
+use gt_backend::{ExecError, Input, Loops};
+use gt_ops::instruction::SliceSpec;
+use gt_ops::{Meta, RANK_MAX, Shape};
 
-/// Elements of 1, 2, 4 or 8 bytes, whatever they are: the dtype stands for the size.
+/// The most bytes that a thread copies together.
+const UNIT_BYTES_MAX: usize = 16;
+/// Axes this long, or longer, are transposed by tiles.
+const TILED_MIN: usize = 8;
+/// Blocks of a transposition; each takes several tiles where there are more.
+const TILED_BLOCKS_MAX: usize = 1 << 20;
+/// Operands of one launch of `CONCATENATE`.
+const PARTS_MAX: usize = 64;
+
+/// Units of so many bytes, whatever they are.
 static COPY: Template = Template {
     name: "copy",
-    includes: &["types.cuh", "walk.cuh"],
+    includes: &["move.cuh"],
     code: |key| {
-        let name = key.name();
-        let bits = key.dtypes[0].map_or(8, |dtype| 8 * dtype.size());
+        let (name, unit) = (key.name(), unit_name(key.variant));
         format!(
-            "GT_KERNEL(256) {name}(u{bits}* to, const u{bits}* from, i64 elements, Walk<2> walk) {{
-    GT_FOR_EACH(i, elements) {{
-        i64 at[2];
-        walk.offsets(i, at);
-        to[at[0]] = from[at[1]];
-    }}
+            "GT_KERNEL(256) {name}({unit}* to, const {unit}* from, i64 count, Walk<2> walk) {{
+    copy(to, from, count, walk);
 }}"
         )
     },
-    catalogue: || [DType::U8, DType::I16, DType::I32, DType::I64].map(copy_key).to_vec(),
+    catalogue: || [1, 2, 4, 8, 16].map(|bytes| of_bytes(&COPY, bytes)).to_vec(),
+};
+
+/// Elements of so many bytes, by tiles.
+static TRANSPOSE: Template = Template {
+    name: "transpose",
+    includes: &["move.cuh"],
+    code: |key| {
+        let (name, unit) = (key.name(), unit_name(key.variant));
+        format!(
+            "GT_KERNEL(256) {name}({unit}* to, const {unit}* from, i64 width, i64 height, i64 to_step, i64 from_step, \
+             i64 batches, Walk<2> batch) {{
+    transpose(to, from, width, height, to_step, from_step, batches, batch);
+}}"
+        )
+    },
+    catalogue: || [1, 2, 4, 8].map(|bytes| of_bytes(&TRANSPOSE, bytes)).to_vec(),
+};
+
+/// Units of so many bytes of several operands side by side.
+static CONCATENATE: Template = Template {
+    name: "concatenate",
+    includes: &["move.cuh"],
+    code: |key| {
+        let (name, unit) = (key.name(), unit_name(key.variant));
+        format!(
+            "GT_KERNEL(256) {name}({unit}* to, i64 count, i64 pitch, Divider width, i64 parts, \
+             Parts<{PARTS_MAX}> operands) {{
+    concatenate(to, count, pitch, width, int(parts), operands);
+}}"
+        )
+    },
+    catalogue: || [1, 2, 4, 8, 16].map(|bytes| of_bytes(&CONCATENATE, bytes)).to_vec(),
 };
 
 /// The templates of this file.
-pub(crate) static TEMPLATES: &[&Template] = &[&COPY];
+pub(crate) static TEMPLATES: &[&Template] = &[&COPY, &TRANSPOSE, &CONCATENATE];
 
-fn copy_key(dtype: DType) -> Key {
-    let of_size = match dtype.size() {
-        1 => DType::U8,
-        2 => DType::I16,
-        4 => DType::I32,
-        _ => DType::I64,
-    };
-    Key::new(&COPY, None, Some(of_size), 0)
+fn of_bytes(template: &'static Template, bytes: usize) -> Key {
+    Key::new(template, None, None, bytes as u32)
+}
+
+/// The type of units of so many bytes in kernels.
+pub(crate) fn unit_name(bytes: u32) -> String {
+    format!("u{}", 8 * bytes)
+}
+
+/// The largest unit of at most 16 bytes that all of these are multiples of.
+pub(crate) fn unit_bytes(all: impl Iterator<Item = u64>) -> usize {
+    let bits = all.fold(UNIT_BYTES_MAX as u64, |bits, x| bits | x);
+    1 << bits.trailing_zeros()
+}
+
+/// The loops of a copy in an order that suits the destination: strides there are positive and fall towards the innermost
+/// axis. And how far from each operand's first element the loops begin, in bytes.
+fn destination_first(
+    shape: &Shape,
+    to: &[isize; RANK_MAX],
+    from: &[isize; RANK_MAX],
+) -> Result<(Loops<2>, [isize; 2])> {
+    let mut axes: Vec<(usize, isize, isize)> = (0..shape.rank())
+        .map(|axis| (shape.dims()[axis], to[axis], from[axis]))
+        .filter(|(size, ..)| *size > 1)
+        .collect();
+    let mut begin = [0; 2];
+    for (size, to, from) in axes.iter_mut().filter(|(_, to, _)| *to < 0) {
+        begin[0] += (*size as isize - 1) * *to;
+        begin[1] += (*size as isize - 1) * *from;
+        (*to, *from) = (-*to, -*from);
+    }
+    axes.sort_by_key(|(_, to, _)| std::cmp::Reverse(*to));
+    let (mut dims, mut strides) = ([1; RANK_MAX], [[0; RANK_MAX]; 2]);
+    for (axis, (size, to, from)) in axes.iter().enumerate() {
+        dims[axis] = *size;
+        strides[0][axis] = *to;
+        strides[1][axis] = *from;
+    }
+    let shape = Shape::new(&dims[..axes.len()]).map_err(|error| ExecError::internal(error.to_string()))?;
+    Ok((Loops::new(&shape, strides.each_ref()), begin))
 }
 
 impl CudaBackend {
@@ -47,15 +117,62 @@ impl CudaBackend {
         if elements == 0 {
             return Ok(());
         }
-        if to.contiguous && from.contiguous {
-            // SAFETY: both are tensors of so many bytes.
-            return unsafe { self.driver.copy(to.ptr(), from.ptr(), to.meta.bytes(), self.stream) }.map_err(failed);
+        let size = to.size();
+        let (loops, begin) = destination_first(&to.meta.shape, &to.strides, &from.strides)?;
+        let to = to.ptr().wrapping_add_signed(begin[0] as i64);
+        let from = from.ptr().wrapping_add_signed(begin[1] as i64);
+        let last = loops.sizes().len() - 1;
+        let dense = |stride: isize| stride == size as isize;
+        let [to_step, from_step] = loops.inner_strides();
+        if loops.inner() == 1 || dense(to_step) && dense(from_step) {
+            if last == 0 {
+                // SAFETY: both are tensors of so many bytes.
+                return unsafe { self.driver.copy(to, from, elements * size, self.stream) }.map_err(failed);
+            }
+            let outer = loops.strides()[..last].iter().flatten().map(|stride| *stride as u64);
+            let unit = unit_bytes([to, from, (loops.inner() * size) as u64].into_iter().chain(outer));
+            return self.copy_units(to, from, &loops, unit, size);
         }
-        let function = self.kernels.get(&copy_key(to.meta.dtype))?;
-        let loops = Loops::new(&to.meta.shape, [&to.strides, &from.strides]);
+        let column = loops.strides().iter().position(|[_, stride]| dense(*stride));
+        match column {
+            Some(column) if dense(to_step) && loops.inner().min(loops.sizes()[column]) >= TILED_MIN => {
+                self.transpose(to, from, &loops, column, size)
+            }
+            _ => self.copy_units(to, from, &loops, size, size),
+        }
+    }
+
+    fn copy_units(&mut self, to: DevicePtr, from: DevicePtr, loops: &Loops<2>, unit: usize, size: usize) -> Result<()> {
+        let lanes = unit / size;
+        let function = self.kernels.get(&of_bytes(&COPY, unit))?;
+        let count = loops.numel() / lanes;
         let mut args = Args::new();
-        args.push(to.ptr()).push(from.ptr()).push(elements as i64).push(Walk::new(&loops, [to.size(), from.size()]));
-        let grid = self.grid_stride(elements);
+        args.push(to).push(from).push(count as i64).push(Walk::by(loops, lanes, [unit; 2]));
+        // SAFETY: the arguments are the kernel's, and the layouts stay within the tensors.
+        unsafe { self.launch(function, self.grid_stride(count), &args) }
+    }
+
+    /// A copy whose axis `column` is dense in the source, as the innermost is in the destination.
+    fn transpose(
+        &mut self,
+        to: DevicePtr,
+        from: DevicePtr,
+        loops: &Loops<2>,
+        column: usize,
+        size: usize,
+    ) -> Result<()> {
+        let (width, height) = (loops.inner(), loops.sizes()[column]);
+        let in_elements = |bytes: isize| bytes as i64 / size as i64;
+        let (to_step, from_step) = (loops.strides()[column][0], loops.inner_strides()[1]);
+        let batch = loops.without(loops.sizes().len() - 1).without(column);
+        let tile = if size < 4 { 64 } else { 32 };
+        let tiles = width.div_ceil(tile) * height.div_ceil(tile) * batch.numel();
+        let function = self.kernels.get(&of_bytes(&TRANSPOSE, size))?;
+        let mut args = Args::new();
+        args.push(to).push(from).push(width as i64).push(height as i64);
+        args.push(in_elements(to_step)).push(in_elements(from_step));
+        args.push(batch.numel() as i64).push(Walk::new(&batch, [size; 2]));
+        let grid = Grid::new(tiles.min(TILED_BLOCKS_MAX) as u32, THREADS);
         // SAFETY: the arguments are the kernel's, and the layouts stay within the tensors.
         unsafe { self.launch(function, grid, &args) }
     }
@@ -72,7 +189,6 @@ impl CudaBackend {
     }
 
     /// A tensor of `t`'s elements that nobody else sees: `t` itself when the caller gave it up.
-    #[expect(dead_code, reason = "for the ops that change a copy")]
     pub(crate) fn private_copy(&mut self, t: &Tensor, given_up: bool) -> Result<Tensor> {
         if given_up && t.contiguous && t.is_sole_owner() {
             return Ok(t.clone());
@@ -81,5 +197,84 @@ impl CudaBackend {
         self.copy(&out, t)?;
         out.checks = t.checks.clone();
         Ok(out)
+    }
+
+    /// A copy of `base` with a box replaced by `source`.
+    pub(crate) fn slice_scatter(
+        &mut self,
+        base: &Tensor,
+        source: &Tensor,
+        spec: &SliceSpec,
+        last_use: u8,
+    ) -> Result<Tensor> {
+        let out = self.private_copy(base, last_use & 1 == 1)?;
+        self.copy(&out.seen(out.boxed(spec)), source)?;
+        Ok(out)
+    }
+
+    /// Tensors side by side along an axis.
+    pub(crate) fn cat(&mut self, inputs: Inputs<'_, '_>, axis: usize, out: &Meta) -> Result<Tensor> {
+        let result = self.new_tensor(out)?;
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let pitch_bytes: usize = out.shape.dims()[axis..].iter().product::<usize>() * result.size();
+        let rows = out.bytes() / pitch_bytes;
+        // Operands without gaps whose rows follow each other, and where in a row of the result the first begins.
+        let (mut run, mut begin_bytes, mut at_bytes) = (Vec::with_capacity(inputs.len()), 0, 0);
+        for input in inputs {
+            let Input::Tensor(t) = input else { return Err(ExecError::internal("a number where a tensor belongs")) };
+            if t.numel() == 0 {
+                continue;
+            }
+            let row_bytes = t.meta.bytes() / rows;
+            if !t.contiguous {
+                self.concatenate(&run, result.ptr() + begin_bytes as u64, rows, pitch_bytes)?;
+                run.clear();
+                let mut place = result.seen(result.layout);
+                place.layout.offset_bytes += at_bytes;
+                place.layout.meta = t.meta;
+                self.copy(&place, t)?;
+                begin_bytes = at_bytes + row_bytes;
+            } else {
+                run.push((t.ptr(), row_bytes));
+            }
+            at_bytes += row_bytes;
+            if run.len() == PARTS_MAX {
+                self.concatenate(&run, result.ptr() + begin_bytes as u64, rows, pitch_bytes)?;
+                run.clear();
+                begin_bytes = at_bytes;
+            }
+        }
+        self.concatenate(&run, result.ptr() + begin_bytes as u64, rows, pitch_bytes)?;
+        Ok(result)
+    }
+
+    /// Copies the rows of each operand, of so many bytes, side by side to rows that are `pitch_bytes` apart.
+    fn concatenate(
+        &mut self,
+        run: &[(DevicePtr, usize)],
+        to: DevicePtr,
+        rows: usize,
+        pitch_bytes: usize,
+    ) -> Result<()> {
+        if run.is_empty() {
+            return Ok(());
+        }
+        let all = run.iter().flat_map(|(from, bytes)| [*from, *bytes as u64]);
+        let unit = unit_bytes([to, pitch_bytes as u64].into_iter().chain(all));
+        let (mut from, mut ends, mut width) = ([0u64; PARTS_MAX], [0i64; PARTS_MAX], 0);
+        for (i, (start, bytes)) in run.iter().enumerate() {
+            width += bytes / unit;
+            from[i] = *start;
+            ends[i] = width as i64;
+        }
+        let count = rows * width;
+        let function = self.kernels.get(&of_bytes(&CONCATENATE, unit))?;
+        let mut args = Args::new();
+        args.push(to).push(count as i64).push((pitch_bytes / unit) as i64).push(Divider::new(width, count));
+        args.push(run.len() as i64).push([from, ends.map(|end| end as u64)]);
+        // SAFETY: the arguments are the kernel's; the operands' rows fill those of the result.
+        unsafe { self.launch(function, self.grid_stride(count), &args) }
     }
 }

@@ -15,6 +15,7 @@ fn backend() -> CudaBackend {
 gt_backend::conformance_tests!(
     backend();
     casts,
+    concatenations,
     creations,
     divisions_by_zero,
     elementwise,
@@ -25,5 +26,6 @@ gt_backend::conformance_tests!(
     programs,
     randoms,
     selections,
+    slice_scatters,
     transfers
 );
