@@ -32,6 +32,8 @@ INSTRUCTIONS_PER_ADD = 8 / 7
 # What timer ticks may cost while nobody asks for anything, percent of a core.
 IDLE_PERCENT_MAX = 0.1
 PROBES = 1000
+# So long after they began, clients that flood have filled their rings.
+FLOODED_S = 0.5
 
 # A client computes from "go" on until the time is over and says how much it did: once every line it is sent.
 CLIENT = """
@@ -65,8 +67,8 @@ for line in sys.stdin:
     while time.monotonic() < end:
         for _ in range(16):
             c = a @ b
-    print(0, flush=True)
     gt.synchronize()
+    print(0, flush=True)
 """
 
 # Says the 99th percentile of the times of many round trips.
@@ -81,6 +83,28 @@ for line in sys.stdin:
     for _ in range({PROBES}):
         start = time.perf_counter()
         (x + x).item()
+        times.append(time.perf_counter() - start)
+        time.sleep(1e-3)
+    print(sorted(times)[-{PROBES} // 100], flush=True)
+"""
+
+# The same of a byte to another process and back, through pipes: how long the kernel lets both wait for a processor.
+PIPES = f"""
+import os, sys, time
+there, back = os.pipe(), os.pipe()
+if os.fork() == 0:
+    os.close(there[1])
+    while os.read(there[0], 1):
+        os.write(back[1], b"x")
+    os._exit(0)
+os.close(there[0])
+print("ready", flush=True)
+for line in sys.stdin:
+    times = []
+    for _ in range({PROBES}):
+        start = time.perf_counter()
+        os.write(there[1], b"x")
+        os.read(back[0], 1)
         times.append(time.perf_counter() - start)
         time.sleep(1e-3)
     print(sorted(times)[-{PROBES} // 100], flush=True)
@@ -131,13 +155,17 @@ class Clients:
             process.wait(START_DEADLINE_S)
 
 
+def _gtd() -> str:
+    """The daemon's program, which every row measures."""
+    return os.environ.get("GT_DAEMON") or str(Path(sys.executable).with_name("gtd"))
+
+
 @contextmanager
 def daemon() -> Iterator[tuple[Path, int]]:
     """The socket and the process of a daemon with one worker."""
     with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
         socket = Path(folder) / "gtd.sock"
-        gtd = os.environ.get("GT_DAEMON") or Path(sys.executable).with_name("gtd")
-        process = subprocess.Popen([gtd, "--socket", socket, "--workers", "cpu:1"])
+        process = subprocess.Popen([_gtd(), "--socket", socket, "--workers", "cpu:1"])
         deadline = time.monotonic() + START_DEADLINE_S
         while not socket.exists():
             assert process.poll() is None, f"gtd ended with {process.returncode}"
@@ -172,9 +200,12 @@ def unfairness_percent(done: list[float]) -> float:
 
 
 def _numbers(example: str, pattern: str) -> list[float]:
-    """What an example of the daemon's prints where the groups of the pattern are."""
+    """What an example of the daemon's prints where the groups of the pattern are. Cargo builds it first."""
     command = ["cargo", "run", "--quiet", "--release", "--package", "gtd", "--example", example]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    environment = {**os.environ, "GT_DAEMON": _gtd(), "GT_WORKERS": "cpu:1"}
+    printed = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=environment, cwd=Path(__file__).parent
+    ).stdout
     found = re.findall(pattern, printed)
     assert found, f"{example} printed no numbers: {printed!r}"
     return [float(number) for match in found for number in (match if isinstance(match, tuple) else (match,))]
@@ -222,21 +253,22 @@ def rows() -> Iterator[Row]:
             unit="%",
             rounds=3,
         )
-    with daemon() as (socket, _), clients(socket, [PROBE]) as probe:
+    with daemon() as (socket, _), clients(socket, [PROBE]) as probe, clients(socket, [PIPES]) as pipes:
         probe.tell("go")
         idle_s = probe.answers()[0]
         with clients(socket, [FLOOD.replace("SIZE", "128")] * FLOODS) as floods:
 
-            def beside_floods() -> float:
+            def beside_floods(one: Clients) -> float:
                 floods.tell(str(WINDOW_S))
-                probe.tell("go")
-                answer = probe.answers()[0]
+                time.sleep(FLOODED_S)
+                one.tell("go")
+                answer = one.answers()[0]
                 floods.answers()
                 return answer
 
             yield Row(
-                f"99th percentile of a round trip beside {FLOODS} clients that flood",
-                {"GT": beside_floods},
+                f"99th percentile of a round trip beside {FLOODS} clients that flood; bare: by pipes, beside the same",
+                {"GT": lambda: beside_floods(probe), "bare": lambda: beside_floods(pipes)},
                 (Target(max(LATENCY_MAX_S, LATENCY_FACTOR * idle_s)),),
-                rounds=3,
+                rounds=5,
             )

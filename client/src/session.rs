@@ -12,7 +12,7 @@ use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::{Address, ClientMessage, Error as ProtocolError, RefusalCode};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, WorkerTraffic};
 use gt_shm::port::spin_default;
-use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Submitter, fork};
+use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,9 +30,15 @@ const QUICK_NS_MAX: u64 = 20_000;
 /// so the waiter spins for this long: a sleeping daemon's wake-up and the work, on a virtual machine too. At half of it
 /// every other answer of a daemon asleep came just too late there, and cost a second wake-up.
 const QUICK_SPIN: Duration = Duration::from_micros(100);
+/// Spins in vain, one after the other, until the next are shorter: others keep the daemon or the cores busy.
+const QUICK_SPINS_IN_VAIN: u32 = 2;
 /// Rates to estimate with: of one core of a small machine. Too slow an estimate costs a wake-up, too fast a one a spin.
 const FLOPS_PER_NS: u64 = 20;
 const BYTES_PER_NS: u64 = 8;
+/// How long to sleep until room in the ring is looked for again: at first,
+const ROOM_NAP_MIN: Duration = Duration::from_micros(20);
+/// and at last, about as long again as was waited so far. The daemon has seven eighths of the ring to do meanwhile.
+const ROOM_NAP_MAX: Duration = Duration::from_millis(10);
 /// How long one wait lasts before the daemon's health and signals are looked at.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// Under `GT_TRACEBACK=1`, how many instructions' origins are remembered.
@@ -103,6 +109,8 @@ const UNKNOWN_SIGNAL: u32 = u32::MAX;
 struct Complete {
     /// Taken by the one thread that waits on the ring; the others wait for what it settles.
     ring: Option<Completions>,
+    /// How long to spin for what should come soon.
+    spin: Spin,
     pending: HashMap<u64, Pending>,
     in_flight: usize,
     next_token: u64,
@@ -186,6 +194,7 @@ impl Session {
             }),
             complete: Mutex::new(Complete {
                 ring: Some(completions),
+                spin: Spin::new(QUICK_SPIN, QUICK_SPINS_IN_VAIN),
                 pending: HashMap::new(),
                 in_flight: 0,
                 next_token: 1,
@@ -398,12 +407,12 @@ impl Session {
     /// of the ring, so that the daemon keeps both its core and plenty to do while this thread sleeps.
     fn wait_for_room(&self) {
         let room = (self.submit.lock().submitter.capacity() / 8).max(2 * SLOTS_MAX as u32);
-        let mut nap = Duration::from_micros(20);
+        let mut nap = ROOM_NAP_MIN;
         let mut waited = Duration::ZERO;
         while self.submit.lock().submitter.free_slots() < room && waited < WAIT_SLICE {
             std::thread::sleep(nap);
             waited += nap;
-            nap = (nap * 2).min(Duration::from_millis(1));
+            nap = (nap * 2).min(ROOM_NAP_MAX);
         }
     }
 
@@ -688,7 +697,6 @@ impl Session {
         // What is held back may be what is waited for.
         self.flush();
         let quick = self.submit.lock().outstanding_ns <= QUICK_NS_MAX && self.spins;
-        let spin = if quick { QUICK_SPIN } else { spin_default() };
         let daemon_gone = blocking(|| {
             let mut complete = lock(&self.complete);
             let done = |c: &Complete| match wanted {
@@ -704,9 +712,16 @@ impl Session {
                 drop(waited);
                 return false;
             };
+            let look = complete.spin.look();
             drop(complete);
-            let found = ring.wait(spin, WAIT_SLICE);
+            let soon = quick && ring.wait_any(look, look);
+            let found = ring.wait(if quick { Duration::ZERO } else { spin_default() }, WAIT_SLICE);
             let mut complete = lock(&self.complete);
+            match (quick, soon) {
+                (true, true) => complete.spin.found(),
+                (true, false) => complete.spin.found_nothing(),
+                (false, _) => {}
+            }
             let mut settled = false;
             if let Some(slot) = found {
                 complete.settle(&slot);

@@ -13,10 +13,10 @@
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
 //! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
-//! happened to instructions and [`journal`] to everything else, [`limits`] what each user may have, [`spin`] says when
-//! to sleep, [`janitor`] drops what takes long, [`ledger`] keeps what users have had where it outlives the daemon,
-//! [`config`] is the command line, [`reload`] reads the file beside it again, [`systemd`] is who may have started the
-//! daemon, and [`start`] puts everything together.
+//! happened to instructions and [`journal`] to everything else, [`limits`] what each user may have, [`janitor`] drops
+//! what takes long, [`ledger`] keeps what users have had where it outlives the daemon, [`config`] is the command line,
+//! [`reload`] reads the file beside it again, [`systemd`] is who may have started the daemon, and [`start`] puts
+//! everything together.
 
 pub mod config;
 pub mod connection;
@@ -31,7 +31,6 @@ pub mod log;
 pub mod modifiers;
 pub mod reload;
 pub mod session;
-pub mod spin;
 pub mod start;
 pub mod systemd;
 pub mod table;

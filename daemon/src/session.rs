@@ -586,8 +586,9 @@ impl Session {
         self.send(self.step(first, Command::Free { ids }, STEP_NS, wire_bytes), cx)
     }
 
-    /// A step that moves no bytes, makes no tensor and completes nothing.
-    #[inline]
+    /// A step that moves no bytes, makes no tensor and completes nothing. Made where it stays: it is large, and to move
+    /// it is to copy it.
+    #[inline(always)]
     fn step(&self, origin: TensorId, command: Command, cost_ns: u64, bytes: u64) -> Step {
         let cost_ns = cost_ns.min(STEP_NS_MAX);
         Step {
@@ -607,11 +608,13 @@ impl Session {
         }
     }
 
-    #[inline]
-    fn send(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
-        if cx.pipeline.is_empty() {
-            return self.submit(step, cx);
-        }
+    #[inline(always)]
+    fn send(&mut self, mut step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+        if cx.pipeline.is_empty() { self.submit(&mut step, cx) } else { self.rewrite(step, cx) }
+    }
+
+    /// Sends what modifiers make of a step.
+    fn rewrite(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         let (token, awaited) = (step.token, completes(subject(&step.command)));
         let mut steps = std::mem::take(&mut self.rewritten);
         cx.pipeline.process(step, &mut self.tensors, &mut steps);
@@ -622,8 +625,8 @@ impl Session {
                 return Err(Violation::TokenInUse(token));
             }
         }
-        for step in steps.drain(..) {
-            self.submit(step, cx)?;
+        for mut step in steps.drain(..) {
+            self.submit(&mut step, cx)?;
         }
         self.rewritten = steps;
         Ok(())
@@ -631,20 +634,20 @@ impl Session {
 
     /// Sends a step to the worker, or keeps it until the next that does not go with it, or until the visit ends.
     #[inline]
-    fn submit(&mut self, mut step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+    fn submit(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         if !self.group.is_empty() {
-            if self.goes_with_group(&step) {
+            if self.goes_with_group(step) {
                 let cost_ns = step.fused_ns.unwrap_or(step.cost_ns);
-                self.group.push(Step { cost_ns, ..step });
+                self.group.push(Step { cost_ns, ..step.clone() });
                 return Ok(());
             }
             self.submit_group(cx)?;
         }
         if step.out.is_some_and(|out| out.bytes() >= AHEAD_BYTES_MIN) && matches!(step.command, Command::Op(_)) {
-            self.group.push(step);
+            self.group.push(step.clone());
             return Ok(());
         }
-        self.submit_alone(&mut step, cx)
+        self.submit_alone(step, cx)
     }
 
     /// Frees do: they say what need not be kept. So does an instruction that shares a tensor with those of the group,

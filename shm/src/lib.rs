@@ -12,6 +12,7 @@
 //! 4. [`arena`]: bulk bytes, the daemon's checked access and the client's allocator.
 //! 5. [`broadcast`]: one writer, any number of observers that can only look.
 //! 6. [`socket`]: descriptors and short messages over a Unix socket.
+//! 7. [`spin`]: how long to look for an answer before sleeping.
 //!
 //! Invariant: nothing in memory that the peer can write is ever believed. Cursors that matter live
 //! in private memory; a slot is copied by relaxed atomic loads and only the copy is looked at.
@@ -37,6 +38,8 @@ pub mod ring;
 pub mod segment;
 #[cfg(not(loom))]
 pub mod socket;
+#[cfg(not(loom))]
+pub mod spin;
 pub mod sync;
 
 #[cfg(not(loom))]
@@ -54,6 +57,8 @@ pub use ring::{Consumer, Corrupt, Full, Producer, heap_ring};
 pub use segment::{Access, Segment};
 #[cfg(not(loom))]
 pub use socket::Socket;
+#[cfg(not(loom))]
+pub use spin::Spin;
 
 /// 64-bit words in a [`Slot`]: eight, a 64-byte cache line. Two under loom, whose cost grows with
 /// every atomic access.

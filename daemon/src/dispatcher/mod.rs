@@ -20,14 +20,13 @@ use crate::log::InstructionLog;
 use crate::modifiers::Pipelines;
 use crate::reload::Reload;
 use crate::session::Session;
-use crate::spin::Spin;
 use crate::systemd::Notifier;
 use crate::tape::Tape;
 use crate::worker::groups::Groups;
 use crate::worker::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX, WorkerLink};
 use gt_ops::Workers;
 use gt_ops::infer::InputMeta;
-use gt_shm::{SessionState, Socket};
+use gt_shm::{SessionState, Socket, Spin};
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{Timespec, epoll};
 use std::collections::HashMap;
@@ -35,6 +34,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
+/// How long to look for more work before sleeping, where cores are plenty,
+const LOOK_MAX: Duration = Duration::from_micros(50);
+/// and where they are few.
+const LOOK_FEW_CORES_MAX: Duration = Duration::from_micros(10);
 /// How often descriptors are looked at while rings are busy, nanoseconds.
 const POLL_EVERY_NS: u64 = 200_000;
 /// A daemon without work for so long gives kept memory back.
@@ -218,7 +221,7 @@ impl Dispatcher {
             queued_ns_max: QUEUED_NS_MAX,
             administrators: admin::administrators(),
             ending: None,
-            spin: Spin::new(cores),
+            spin: Spin::new(if cores <= 2 { LOOK_FEW_CORES_MAX } else { LOOK_MAX }, 0),
             looking: false,
             last_poll_ns: 0,
             last_work_ns: 0,
@@ -281,7 +284,7 @@ impl Dispatcher {
                 if now_ns.saturating_sub(self.last_poll_ns) >= POLL_EVERY_NS {
                     self.poll(Some(Duration::ZERO))?;
                 }
-            } else if self.may_spin() && now_ns.saturating_sub(self.last_work_ns) < self.spin.look_ns() {
+            } else if self.may_spin() && self.looks_on(now_ns) {
                 self.looking = true;
                 std::hint::spin_loop();
             } else {
@@ -293,6 +296,11 @@ impl Dispatcher {
         }
         self.end();
         Ok(())
+    }
+
+    #[inline]
+    fn looks_on(&self, now_ns: u64) -> bool {
+        Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns)) < self.spin.look()
     }
 
     /// A spinning dispatcher takes a core from the kernels.

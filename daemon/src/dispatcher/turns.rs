@@ -58,7 +58,7 @@ impl Dispatcher {
         for _ in 0..self.hot.len() {
             let Some(place) = self.next_turn() else { break };
             let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(place) else { break };
-            self.shares.serve(&session.standing);
+            self.shares.serve(&mut session.standing);
             let present = session.present(self.present);
             let mut context = Context {
                 links: &mut self.links,
