@@ -122,7 +122,7 @@ pub enum Command {
 pub struct Relocation {
     /// What it is called afterwards, by the workers that have some of it then.
     pub out: TensorId,
-    /// What it is called by those that have some of it now.
+    /// What it is called by those that have some of it now. Parts are given up: nobody has them afterwards.
     pub input: TensorId,
     /// Shape and dtype of the whole tensor.
     pub meta: Meta,

@@ -6,7 +6,7 @@ use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input};
 use gt_collectives::Communicator;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation, Whose};
-use gt_ops::{Instruction, Meta, Op, Operand, Scalar, TensorId, Workers};
+use gt_ops::{Instruction, Meta, Op, Operand, Placement, Scalar, TensorId, Workers};
 use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
 use gt_shm::Arena;
 use std::collections::HashMap;
@@ -358,6 +358,9 @@ fn relocated<B: Backend>(
         (None, None) => Err(defect("a move among workers that are no group", origin, None)),
     };
     let result = made.as_ref().map(drop).map_err(|failure| *failure);
+    if matches!(relocation.from, Placement::Partial { .. }) {
+        stream.take(relocation.input);
+    }
     match made {
         Ok(Some(tensor)) => stream.put(relocation.out, Ok(tensor)),
         Err(failure) if relocation.to.workers().contains(number) => stream.put(relocation.out, Err(failure)),

@@ -19,7 +19,7 @@ use std::slice;
 type Result<T> = std::result::Result<T, ExecError>;
 
 /// Moves a tensor with the other ranks of `group`. `input` is what the worker `me` has of it, or why it has nothing.
-/// There is no result for a worker that has nothing of it afterwards.
+/// There is no result for a worker that has nothing of it afterwards. Parts are used up: the whole may be where they were.
 ///
 /// # Errors
 /// Why there is no result, on every rank; but what fails after everything was moved fails by itself.
@@ -216,7 +216,7 @@ impl<B: Backend> Mover<'_, B> {
         };
         let (mut gives, mut takes) = (Vec::new(), Vec::new());
         let (input, output) = match (kind, input) {
-            (Kind::AllReduce(_), Some(own)) => (None, Some(self.copy(&[own])?)),
+            (Kind::AllReduce(_), Some(own)) => (None, Some(self.taken_over(own)?)),
             (Kind::ReduceScatter(_), Some(own)) => {
                 gives = lengths(to);
                 let Placement::Sharded { axis, .. } = to else { return Err(ExecError::internal("not cut")) };
@@ -303,6 +303,16 @@ impl<B: Backend> Mover<'_, B> {
     }
 
     fn run(&mut self, op: Op, operands: &[Input<'_, B::Tensor>], attrs: &Attrs) -> Result<B::Tensor> {
+        self.run_last(op, operands, attrs, 0)
+    }
+
+    fn run_last(
+        &mut self,
+        op: Op,
+        operands: &[Input<'_, B::Tensor>],
+        attrs: &Attrs,
+        last_use: u8,
+    ) -> Result<B::Tensor> {
         let metas: Vec<InputMeta> = operands
             .iter()
             .map(|operand| match operand {
@@ -311,7 +321,7 @@ impl<B: Backend> Mover<'_, B> {
             })
             .collect();
         let out = infer(op, &metas, attrs).map_err(|error| ExecError::internal(error.to_string()))?;
-        self.backend.execute(op, operands, attrs, &out, 0)
+        self.backend.execute(op, operands, attrs, &out, last_use)
     }
 
     fn slice(&mut self, tensor: &B::Tensor, axis: usize, range: &Range<usize>) -> Result<B::Tensor> {
@@ -337,6 +347,18 @@ impl<B: Backend> Mover<'_, B> {
         }
         let operands: Vec<Input<'_, B::Tensor>> = lines.iter().map(Input::Tensor).collect();
         self.run(Op::Cat, &operands, &Attrs::Axis(0))
+    }
+
+    /// A part that is not used again, in memory that nobody else knows: where it is, if that is so.
+    fn taken_over(&mut self, part: &B::Tensor) -> Result<B::Tensor> {
+        let Meta { shape, dtype } = self.backend.meta(part);
+        if shape.rank() == 0 {
+            return self.copy(&[part]);
+        }
+        // Of its elements none is replaced: a copy, unless the memory may be taken.
+        let none = self.backend.allocate(&Meta::new(shape.with_dim(0, 0), dtype))?;
+        let operands = [Input::Tensor(part), Input::Tensor(&none)];
+        self.run_last(Op::SliceScatter, &operands, &slice_of(&shape, 0, &(0..0)), 1)
     }
 
     /// A tensor whose elements lie in row-major order without gaps: the same one if they do.
@@ -462,6 +484,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn parts_are_joined_where_they_are_unless_somebody_else_sees_them() {
+        let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
+        let workers = Workers::first_of(2);
+        let (from, to) = (Placement::Partial { workers, join: Join::Sum }, Placement::Replicated { workers });
+        let relocation = Relocation { out: 2, input: 1, meta, from, to };
+        std::thread::scope(|scope| {
+            for (me, mut rank) in LocalGroup::threads(2).unwrap().into_iter().enumerate() {
+                scope.spawn(move || {
+                    let options = CpuOptions { threads: 1, memory_bytes_limit: 1 << 20, ..CpuOptions::default() };
+                    let mut backend = CpuBackend::new(options);
+                    for seen in [false, true] {
+                        let mut part = backend.allocate(&meta).unwrap();
+                        backend.write(&mut part, 0, host(&mut [3.0; 35])).unwrap();
+                        let other = seen.then(|| part.clone());
+                        let sum = relocate(&mut backend, &mut rank, me, 2, &relocation, Some(Ok(&part)));
+                        let sum = sum.unwrap().unwrap();
+                        assert_eq!(backend.bytes_of(&sum) == backend.bytes_of(&part), !seen);
+                        for (tensor, number) in std::iter::once((&sum, 6.0)).chain(other.as_ref().map(|own| (own, 3.0)))
+                        {
+                            let mut numbers = [0.0; 35];
+                            backend.read(tensor, 0, host(&mut numbers)).unwrap();
+                            assert_eq!(numbers, [number; 35]);
+                        }
+                    }
+                });
+            }
+        });
     }
 
     #[test]
