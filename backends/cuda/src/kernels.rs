@@ -28,6 +28,7 @@ pub static HEADERS: &[Header] = &[
     ("create.cuh", include_str!("../kernels/create.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
     ("math.cuh", include_str!("../kernels/math.cuh")),
+    ("matmul.cuh", include_str!("../kernels/matmul.cuh")),
     ("move.cuh", include_str!("../kernels/move.cuh")),
     ("philox.cuh", include_str!("../kernels/philox.cuh")),
     ("special.cuh", include_str!("../kernels/special.cuh")),
@@ -139,6 +140,7 @@ pub fn source(keys: &[Key]) -> String {
 pub static TEMPLATES: &[&[&Template]] = &[
     crate::create::TEMPLATES,
     crate::elementwise::TEMPLATES,
+    crate::matmul::TEMPLATES,
     crate::strided::TEMPLATES,
     crate::transfer::TEMPLATES,
 ];

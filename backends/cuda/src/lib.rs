@@ -7,6 +7,7 @@
 //! order of that stream; `transfer` moves bytes between host and device on streams of its own; `checks` is how the device
 //! says what is wrong with an instruction; `progress` keeps the worker from running too far ahead.
 
+pub mod blas;
 mod checks;
 pub mod compile;
 mod create;
@@ -15,6 +16,7 @@ mod elementwise;
 mod fused;
 pub mod kernels;
 mod launch;
+mod matmul;
 mod memory;
 mod open;
 mod program;
@@ -54,6 +56,8 @@ pub struct CudaBackend {
     transfers: Transfers,
     board: Board,
     progress: Progress,
+    blas: Option<Box<dyn blas::Blas>>,
+    tf32: bool,
     memory: Allocator,
     kernels: Kernels,
     stream: Stream,
@@ -82,10 +86,24 @@ impl CudaBackend {
             memory: Allocator::new(driver.clone(), stream, memory_bytes_limit),
             kernels: Kernels::new(driver.clone(), compiler, store),
             stream,
+            blas: None,
+            tf32: false,
             driver,
             label: 0,
             straightened: None,
         })
+    }
+
+    /// The same, with a library for products of floats; without one, kernels of our own compute them.
+    #[must_use]
+    pub fn with_blas(mut self, blas: Box<dyn blas::Blas>) -> CudaBackend {
+        self.blas = Some(blas);
+        self
+    }
+
+    /// Whether products of f32 may be rounded to 11 bits, which is several times as fast; at first they may not.
+    pub fn allow_tf32(&mut self, allowed: bool) {
+        self.tf32 = allowed;
     }
 
     #[inline]
@@ -127,6 +145,7 @@ impl CudaBackend {
             (Class::Elementwise, _) => self.elementwise(row, inputs, out, last_use),
             (Class::Select, _) => self.select(inputs, out, last_use),
             (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
+            (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
             (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
             (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
             (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),

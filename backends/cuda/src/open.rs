@@ -1,9 +1,10 @@
 //! A backend on a device of this machine, with the libraries that it takes.
 
 use crate::CudaBackend;
+use crate::blas::CublasLt;
 use crate::compile::{Nvrtc, Store};
 use crate::driver::cuda::{Cuda, OpenError};
-use gt_nvidia::NVRTC;
+use gt_nvidia::{CUBLAS_LT, NVRTC};
 use std::sync::Arc;
 
 impl CudaBackend {
@@ -16,7 +17,15 @@ impl CudaBackend {
         let cuda = Cuda::open(ordinal)?;
         let capability = crate::Driver::properties(&cuda).capability;
         let compiler = NVRTC.open(Some(cuda.version_major()), |opened| Nvrtc::bind(opened, capability))?;
-        CudaBackend::new(Arc::new(cuda), Box::new(compiler), store, memory_bytes_limit)
-            .map_err(|why| OpenError::Refused { ordinal, why })
+        let (version, driver) = (cuda.version_major(), Arc::new(cuda));
+        let backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
+            .map_err(|why| OpenError::Refused { ordinal, why })?;
+        Ok(match CUBLAS_LT.open(Some(version), |opened| CublasLt::bind(opened, driver.clone())) {
+            Ok(blas) => backend.with_blas(Box::new(blas)),
+            Err(error) => {
+                tracing::warn!(target: "gtd::cuda", %error, "matrices are multiplied by kernels of GT's own, which are slower");
+                backend
+            }
+        })
     }
 }

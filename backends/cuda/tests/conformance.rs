@@ -21,6 +21,7 @@ gt_backend::conformance_tests!(
     elementwise,
     elementwise_edges,
     elementwise_large,
+    matmuls,
     movements,
     operands_given_up,
     programs,

@@ -300,6 +300,12 @@ fn number(handle: Handle) -> u64 {
 
 // SAFETY of all calls below: the context is current, and handles are those that the driver gave, as the trait asks.
 impl Driver for Cuda {
+    fn enter(&self) -> Result<()> {
+        // A library may have made another context current since.
+        // SAFETY: the context is retained.
+        self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })
+    }
+
     fn properties(&self) -> &Properties {
         &self.properties
     }

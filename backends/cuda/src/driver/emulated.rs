@@ -201,6 +201,10 @@ fn layout(bytes: usize) -> Layout {
 }
 
 impl Driver for Emulated {
+    fn enter(&self) -> Result<()> {
+        self.alive().map(drop)
+    }
+
     fn properties(&self) -> &Properties {
         &self.properties
     }

@@ -1,0 +1,75 @@
+//! A library that multiplies on the CPU, in the order of the emulated device's streams.
+
+use super::{Blas, Gemm, Side};
+use crate::driver::emulated::Emulated;
+use crate::driver::{DevicePtr, Result, Stream};
+use gt_ops::DType;
+use half::{bf16, f16};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The library of an [`Emulated`] device.
+pub struct EmulatedBlas {
+    device: Arc<Emulated>,
+    /// Products that were asked of it.
+    pub products: Arc<AtomicU64>,
+}
+
+impl EmulatedBlas {
+    /// For this device.
+    pub fn new(device: Arc<Emulated>) -> EmulatedBlas {
+        EmulatedBlas { device, products: Arc::default() }
+    }
+}
+
+impl Blas for EmulatedBlas {
+    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3], stream: Stream) -> Result<bool> {
+        let gemm = *gemm;
+        let sides = [(&gemm.out, gemm.m, gemm.n), (&gemm.a, gemm.m, gemm.k), (&gemm.b, gemm.k, gemm.n)];
+        for ((side, rows, columns), pointer) in sides.into_iter().zip(pointers) {
+            // What cuBLASLt refuses.
+            assert!(side.step >= if side.turned { rows } else { columns }, "rows overlap in {gemm:?}");
+            assert_eq!(pointer % u64::from(side.alignment), 0, "{gemm:?}");
+        }
+        assert!(!gemm.out.turned && gemm.m * gemm.n * gemm.k > 0, "{gemm:?}");
+        self.products.fetch_add(1, Relaxed);
+        self.device.enqueue(stream, move || {
+            // SAFETY: the caller's promise, when the stream comes to it.
+            unsafe {
+                match gemm.dtype {
+                    DType::F32 => multiply(&gemm, pointers, |x: f32| x.into(), |x| x as f32),
+                    DType::F64 => multiply(&gemm, pointers, |x: f64| x, |x| x),
+                    DType::F16 => multiply(&gemm, pointers, |x: f16| x.into(), f16::from_f64),
+                    DType::BF16 => multiply(&gemm, pointers, |x: bf16| x.into(), bf16::from_f64),
+                    other => unreachable!("no library multiplies {other:?}"),
+                }
+            }
+        })?;
+        Ok(true)
+    }
+}
+
+unsafe fn multiply<T: Copy>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T) -> f64, narrow: fn(f64) -> T) {
+    let [out, a, b] = pointers.map(|pointer| pointer as usize as *mut T);
+    let at = |side: &Side, batch: u64, row: u64, column: u64| {
+        let (along, across) = if side.turned { (row, column) } else { (column, row) };
+        (batch * side.batch_step + across * side.step + along) as usize
+    };
+    for batch in 0..gemm.batches {
+        // Each row of a, and each column of b, widened.
+        let lines = |matrix: *mut T, count: u64, place: &dyn Fn(u64, u64) -> usize| -> Vec<Vec<f64>> {
+            // SAFETY: the caller's promise.
+            let line = |i| (0..gemm.k).map(|j| wide(unsafe { matrix.add(place(i, j)).read() })).collect();
+            (0..count).map(line).collect()
+        };
+        let rows = lines(a, gemm.m, &|i, j| at(&gemm.a, batch, i, j));
+        let columns = lines(b, gemm.n, &|i, j| at(&gemm.b, batch, j, i));
+        for (i, row) in rows.iter().enumerate() {
+            for (j, column) in columns.iter().enumerate() {
+                let sum = row.iter().zip(column).map(|(x, y)| x * y).sum();
+                // SAFETY: the caller's promise.
+                unsafe { out.add(at(&gemm.out, batch, i as u64, j as u64)).write(narrow(sum)) };
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! cuBLASLt. Its matrices are column-major: `out = a b` in rows is `outᵀ = bᵀ aᵀ` in columns, so our right operand is
+//! its A, and a matrix whose rows follow each other is not transposed.
+//!
+//! What its heuristics choose is kept by [`Gemm`]. A bias or an activation would be attributes of the plan's operation
+//! (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of [`Gemm`].
+
+use super::{Blas, Gemm, Side};
+use crate::driver::{DevicePtr, Driver, DriverError, Result, Stream};
+use gt_nvidia::Opened;
+use gt_ops::DType;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+
+/// `cublasLtHandle_t` and the descriptors.
+type Handle = *mut c_void;
+/// `cublasStatus_t`.
+type Status = c_int;
+
+gt_nvidia::functions! {
+    /// What is used of cuBLASLt, the same in 12 and 13.
+    struct Api {
+        create: "cublasLtCreate" (*mut Handle) -> Status;
+        destroy: "cublasLtDestroy" (Handle) -> Status;
+        version: "cublasLtGetVersion" () -> usize;
+        status_text: "cublasLtGetStatusString" (Status) -> *const c_char;
+        operation_create: "cublasLtMatmulDescCreate" (*mut Handle, c_int, c_int) -> Status;
+        operation_destroy: "cublasLtMatmulDescDestroy" (Handle) -> Status;
+        operation_set: "cublasLtMatmulDescSetAttribute" (Handle, c_int, *const c_void, usize) -> Status;
+        layout_create: "cublasLtMatrixLayoutCreate" (*mut Handle, c_int, u64, u64, i64) -> Status;
+        layout_destroy: "cublasLtMatrixLayoutDestroy" (Handle) -> Status;
+        layout_set: "cublasLtMatrixLayoutSetAttribute" (Handle, c_int, *const c_void, usize) -> Status;
+        preference_create: "cublasLtMatmulPreferenceCreate" (*mut Handle) -> Status;
+        preference_destroy: "cublasLtMatmulPreferenceDestroy" (Handle) -> Status;
+        preference_set: "cublasLtMatmulPreferenceSetAttribute" (Handle, c_int, *const c_void, usize) -> Status;
+        heuristic: "cublasLtMatmulAlgoGetHeuristic" (
+            Handle, Handle, Handle, Handle, Handle, Handle, Handle, c_int, *mut Choice, *mut c_int,
+        ) -> Status;
+        matmul: "cublasLtMatmul" (
+            Handle,
+            Handle,
+            *const c_void,
+            *const c_void, Handle,
+            *const c_void, Handle,
+            *const c_void,
+            *const c_void, Handle,
+            *mut c_void, Handle,
+            *const Algorithm,
+            *mut c_void, usize,
+            *mut c_void,
+        ) -> Status;
+    }
+}
+
+/// `cublasLtMatmulAlgo_t`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Algorithm([u64; 8]);
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Choice {
+    algorithm: Algorithm,
+    workspace_bytes: usize,
+    state: Status,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+const SUCCESS: Status = 0;
+const ALLOC_FAILED: Status = 3;
+const NOT_SUPPORTED: Status = 15;
+
+/// `CUBLASLT_MATMUL_DESC_TRANSA`, `TRANSB`; `CUBLAS_OP_T`.
+const TRANSPOSE_A: c_int = 3;
+const TRANSPOSE_B: c_int = 4;
+const TRANSPOSED: i32 = 1;
+/// `CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT`, `STRIDED_BATCH_OFFSET`.
+const BATCH_COUNT: c_int = 5;
+const BATCH_STEP: c_int = 6;
+/// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, `REDUCTION_SCHEME_MASK`, `MIN_ALIGNMENT_A_BYTES` and on to `D`.
+const WORKSPACE_MAX: c_int = 1;
+const REDUCTION_SCHEMES: c_int = 3;
+const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
+/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of a sum are added in f32, not rounded to half precision before.
+const IN_COMPUTE_TYPE: u32 = 2;
+
+/// Memory that an algorithm may use: what NVIDIA advises for Hopper.
+const WORKSPACE_BYTES: usize = 32 << 20;
+/// Choices that are kept.
+const PLANS_MAX: usize = 4096;
+
+/// The library, for one device.
+pub struct CublasLt {
+    api: Api,
+    handle: Handle,
+    driver: Arc<dyn Driver>,
+    /// Memory for algorithms, made for the first that needs it; one stream uses it, in turn.
+    workspace: Option<(DevicePtr, Stream)>,
+    /// None where the library knows no algorithm.
+    plans: HashMap<Gemm, Option<Plan>>,
+}
+
+// SAFETY: a handle of the library may be used by any thread, one at a time: `multiply` takes `&mut self`.
+unsafe impl Send for CublasLt {}
+
+/// What the library is to do and how: its operation, its layouts of A, B and D.
+struct Plan {
+    operation: Handle,
+    layouts: [Handle; 3],
+    choice: Choice,
+}
+
+impl CublasLt {
+    /// The library that was opened, for the device of `driver`.
+    ///
+    /// # Errors
+    /// Why it is not cuBLASLt, or does not work here.
+    pub fn bind(opened: Opened, driver: Arc<dyn Driver>) -> std::result::Result<CublasLt, String> {
+        let api = Api::bind(opened)?;
+        driver.enter().map_err(|error| error.to_string())?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: it writes one handle.
+        let status = unsafe { (api.create)(&raw mut handle) };
+        api.check("cublasLtCreate", status).map_err(|error| error.to_string())?;
+        // SAFETY: it takes nothing.
+        let version = unsafe { (api.version)() };
+        tracing::debug!(target: "gtd::cuda", version, path = %api.path.display(), "multiplies with cuBLASLt");
+        Ok(CublasLt { api, handle, driver, workspace: None, plans: HashMap::new() })
+    }
+
+    fn workspace(&mut self, stream: Stream) -> Result<DevicePtr> {
+        if let Some((workspace, _)) = self.workspace {
+            return Ok(workspace);
+        }
+        let workspace = self.driver.allocate(WORKSPACE_BYTES, stream)?;
+        self.workspace = Some((workspace, stream));
+        Ok(workspace)
+    }
+}
+
+impl Blas for CublasLt {
+    unsafe fn multiply(&mut self, gemm: &Gemm, [out, a, b]: [DevicePtr; 3], stream: Stream) -> Result<bool> {
+        self.driver.enter()?;
+        if !self.plans.contains_key(gemm) {
+            if self.plans.len() >= PLANS_MAX {
+                self.plans.drain().filter_map(|(_, plan)| plan).for_each(|plan| self.api.give_back(&plan));
+            }
+            let plan = self.api.plan(self.handle, gemm)?;
+            self.plans.insert(*gemm, plan);
+        }
+        let needed = self.plans.get(gemm).and_then(Option::as_ref).map_or(0, |plan| plan.choice.workspace_bytes);
+        let workspace = if needed > 0 { self.workspace(stream)? } else { 0 };
+        let Some(Some(plan)) = self.plans.get(gemm) else { return Ok(false) };
+        // Numbers of the type that sums are in.
+        let (one, zero) = ((1f32, 1f64), (0f32, 0f64));
+        let scale = |of: &(f32, f64)| -> *const c_void {
+            if gemm.dtype == DType::F64 { (&raw const of.1).cast() } else { (&raw const of.0).cast() }
+        };
+        let at = |address: DevicePtr| address as usize as *mut c_void;
+        let [layout_a, layout_b, layout_out] = plan.layouts;
+        // SAFETY: the caller's promise; descriptors are of this product, and numbers are read during the call.
+        let status = unsafe {
+            (self.api.matmul)(
+                self.handle,
+                plan.operation,
+                scale(&one),
+                at(b),
+                layout_a,
+                at(a),
+                layout_b,
+                scale(&zero),
+                at(out),
+                layout_out,
+                at(out),
+                layout_out,
+                &raw const plan.choice.algorithm,
+                at(workspace),
+                if needed > 0 { WORKSPACE_BYTES } else { 0 },
+                stream.0 as usize as *mut c_void,
+            )
+        };
+        match status {
+            // The heuristics can err: another way is found once, not each time.
+            NOT_SUPPORTED => {
+                if let Some(Some(plan)) = self.plans.insert(*gemm, None) {
+                    self.api.give_back(&plan);
+                }
+                Ok(false)
+            }
+            status => self.api.check("cublasLtMatmul", status).map(|()| true),
+        }
+    }
+}
+
+impl Drop for CublasLt {
+    fn drop(&mut self) {
+        for plan in self.plans.drain().filter_map(|(_, plan)| plan) {
+            self.api.give_back(&plan);
+        }
+        if let Some((workspace, stream)) = self.workspace {
+            // SAFETY: nobody multiplies any more. A device that is lost takes its memory with it.
+            let _ = unsafe { self.driver.free(workspace, stream) };
+        }
+        // SAFETY: it was created, and is destroyed once.
+        unsafe { (self.api.destroy)(self.handle) };
+    }
+}
+
+/// `cudaDataType`, `cublasComputeType_t`, and the `cudaDataType` of its scales.
+fn types(gemm: &Gemm) -> Option<(c_int, c_int, c_int)> {
+    let (f32_exact, f32_fast, f64_exact) = (68, 77, 70);
+    Some(match gemm.dtype {
+        DType::F32 => (0, if gemm.tf32 { f32_fast } else { f32_exact }, 0),
+        DType::F64 => (1, f64_exact, 1),
+        DType::F16 => (2, f32_exact, 0),
+        DType::BF16 => (14, f32_exact, 0),
+        _ => return None,
+    })
+}
+
+/// What a plan is made of until it is whole.
+struct Parts<'a> {
+    api: &'a Api,
+    made: Vec<(unsafe extern "C" fn(Handle) -> Status, Handle)>,
+}
+
+impl Parts<'_> {
+    fn keep(&mut self, destroy: unsafe extern "C" fn(Handle) -> Status, handle: Handle) -> Handle {
+        self.made.push((destroy, handle));
+        handle
+    }
+
+    fn layout(&mut self, dtype: c_int, side: &Side, rows: u64, columns: u64, batches: u64) -> Result<Handle> {
+        let api = self.api;
+        let (rows, columns) = if side.turned { (rows, columns) } else { (columns, rows) };
+        let mut layout = std::ptr::null_mut();
+        // SAFETY: it writes one handle.
+        let status = unsafe { (api.layout_create)(&raw mut layout, dtype, rows, columns, side.step as i64) };
+        api.check("cublasLtMatrixLayoutCreate", status)?;
+        let layout = self.keep(api.layout_destroy, layout);
+        if batches > 1 {
+            api.set("cublasLtMatrixLayoutSetAttribute", api.layout_set, layout, BATCH_COUNT, batches as i32)?;
+            api.set("cublasLtMatrixLayoutSetAttribute", api.layout_set, layout, BATCH_STEP, side.batch_step as i64)?;
+        }
+        Ok(layout)
+    }
+}
+
+impl Drop for Parts<'_> {
+    fn drop(&mut self) {
+        for (destroy, handle) in self.made.drain(..) {
+            // SAFETY: it was made, and is destroyed once.
+            unsafe { destroy(handle) };
+        }
+    }
+}
+
+impl Api {
+    fn check(&self, call: &'static str, status: Status) -> Result<()> {
+        match status {
+            SUCCESS => Ok(()),
+            ALLOC_FAILED => Err(DriverError::OutOfMemory),
+            status => {
+                // SAFETY: it takes any number, and its strings are static.
+                let what = unsafe { CStr::from_ptr((self.status_text)(status)) }.to_string_lossy().into_owned();
+                Err(DriverError::Failed { call, what })
+            }
+        }
+    }
+
+    fn set<T>(
+        &self,
+        call: &'static str,
+        setter: unsafe extern "C" fn(Handle, c_int, *const c_void, usize) -> Status,
+        of: Handle,
+        attribute: c_int,
+        value: T,
+    ) -> Result<()> {
+        // SAFETY: it reads a value of the attribute's type during the call.
+        self.check(call, unsafe { setter(of, attribute, (&raw const value).cast(), size_of::<T>()) })
+    }
+
+    /// How the library computes this, or nothing if it cannot.
+    fn plan(&self, library: Handle, gemm: &Gemm) -> Result<Option<Plan>> {
+        let Some((dtype, compute, scale)) = types(gemm) else { return Ok(None) };
+        // Counts that the library takes as 32-bit numbers.
+        if [gemm.m, gemm.n, gemm.k, gemm.batches].iter().any(|count| *count > i32::MAX as u64) {
+            return Ok(None);
+        }
+        let mut parts = Parts { api: self, made: Vec::new() };
+        let (mut operation, mut preference) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: each writes one handle.
+        unsafe {
+            let status = (self.operation_create)(&raw mut operation, compute, scale);
+            self.check("cublasLtMatmulDescCreate", status)?;
+            parts.keep(self.operation_destroy, operation);
+        }
+        for (attribute, side) in [(TRANSPOSE_A, &gemm.b), (TRANSPOSE_B, &gemm.a)] {
+            if side.turned {
+                self.set("cublasLtMatmulDescSetAttribute", self.operation_set, operation, attribute, TRANSPOSED)?;
+            }
+        }
+        let layouts = [
+            parts.layout(dtype, &gemm.b, gemm.k, gemm.n, gemm.batches)?,
+            parts.layout(dtype, &gemm.a, gemm.m, gemm.k, gemm.batches)?,
+            parts.layout(dtype, &gemm.out, gemm.m, gemm.n, gemm.batches)?,
+        ];
+        // SAFETY: it writes one handle.
+        self.check("cublasLtMatmulPreferenceCreate", unsafe { (self.preference_create)(&raw mut preference) })?;
+        let preferences = Parts { api: self, made: vec![(self.preference_destroy, preference)] };
+        let prefer = "cublasLtMatmulPreferenceSetAttribute";
+        self.set(prefer, self.preference_set, preference, WORKSPACE_MAX, WORKSPACE_BYTES as u64)?;
+        if gemm.dtype.size() < 4 {
+            self.set(prefer, self.preference_set, preference, REDUCTION_SCHEMES, IN_COMPUTE_TYPE)?;
+        }
+        for (attribute, side) in ALIGNMENTS.into_iter().zip([&gemm.b, &gemm.a, &gemm.out, &gemm.out]) {
+            self.set(prefer, self.preference_set, preference, attribute, side.alignment)?;
+        }
+        let [layout_a, layout_b, layout_out] = layouts;
+        let (mut choice, mut found) = (Choice::default(), 0);
+        // SAFETY: descriptors are alive; it writes one choice at most, and how many it wrote.
+        let status = unsafe {
+            (self.heuristic)(
+                library,
+                operation,
+                layout_a,
+                layout_b,
+                layout_out,
+                layout_out,
+                preference,
+                1,
+                &raw mut choice,
+                &raw mut found,
+            )
+        };
+        drop(preferences);
+        if status == NOT_SUPPORTED || (status == SUCCESS && (found == 0 || choice.state != SUCCESS)) {
+            tracing::debug!(target: "gtd::cuda", ?gemm, "cuBLASLt has no algorithm");
+            return Ok(None);
+        }
+        self.check("cublasLtMatmulAlgoGetHeuristic", status)?;
+        parts.made.clear();
+        Ok(Some(Plan { operation, layouts, choice }))
+    }
+
+    fn give_back(&self, plan: &Plan) {
+        // SAFETY: a plan's descriptors are destroyed once, when it is dropped from the map.
+        unsafe {
+            (self.operation_destroy)(plan.operation);
+            for layout in plan.layouts {
+                (self.layout_destroy)(layout);
+            }
+        }
+    }
+}

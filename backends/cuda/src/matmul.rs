@@ -1,0 +1,228 @@
+//! Matrix products: by cuBLASLt where it is there, else by a kernel of our own.
+//!
+//! Operands are multiplied as they lie: the library takes matrices whose rows or whose columns follow each other without
+//! gaps between elements, with any distance from one to the next; only what lies in neither way is copied first.
+
+use crate::blas::{Gemm, Side};
+use crate::driver::{Args, Grid};
+use crate::kernels::{Key, Template, c_name};
+use crate::launch::Walk;
+use crate::{CudaBackend, Result, Tensor, failed};
+use gt_backend::{ExecError, Loops};
+use gt_ops::{DType, DTypeSet, Meta, RANK_MAX, Shape};
+
+/// Rows and columns of the result that a block makes: `TILE` of `matmul.cuh`; and its threads.
+const TILE: usize = 64;
+const THREADS: u32 = 256;
+/// The library is called once for each index of the outer batch axes; where these are more, operands are copied so that
+/// one call does.
+const CALLS_MAX: usize = 8;
+/// Blocks along z, at most.
+const BLOCKS_Z_MAX: usize = 65535;
+
+static MATMUL: Template = Template {
+    name: "matmul",
+    includes: &["matmul.cuh"],
+    code: |key| {
+        let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
+        format!(
+            "GT_KERNEL({THREADS}) {name}({t}* out, const {t}* a, const {t}* b, i64 m, i64 n, i64 k, i64 a_row, \
+             i64 a_column, i64 b_row, i64 b_column, i64 batches, Walk<3> batch) {{
+    matmul(out, a, b, m, n, k, a_row, a_column, b_row, b_column, batches, batch);
+}}"
+        )
+    },
+    catalogue: || DTypeSet::NUMERIC.iter().map(matmul_key).collect(),
+};
+
+/// The templates of this file.
+pub(crate) static TEMPLATES: &[&Template] = &[&MATMUL];
+
+fn matmul_key(dtype: DType) -> Key {
+    Key::new(&MATMUL, None, Some(dtype), 0)
+}
+
+/// A product, as the tensors say it.
+struct Product {
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    m: usize,
+    n: usize,
+    k: usize,
+    /// The axes before the last two: those of the result, of a, of b; in bytes.
+    batch: Loops<3>,
+}
+
+impl Product {
+    fn new(out: Tensor, a: Tensor, b: Tensor) -> Result<Product> {
+        let rank = out.meta.shape.rank();
+        let (lead, tail) = out.meta.shape.dims().split_at(rank - 2);
+        let (m, n, k) = (tail[0], tail[1], a.meta.shape.dims()[a.meta.shape.rank() - 1]);
+        let shape = Shape::new(lead).map_err(|error| ExecError::internal(error.to_string()))?;
+        let leading = |t: &Tensor| {
+            let mut strides = [0; RANK_MAX];
+            let own = t.meta.shape.rank() - 2;
+            for axis in (0..own).filter(|axis| t.meta.shape.dims()[*axis] != 1) {
+                strides[lead.len() - own + axis] = t.strides[axis];
+            }
+            strides
+        };
+        let strides = [leading(&out), leading(&a), leading(&b)];
+        let batch = Loops::new(&shape, strides.each_ref());
+        Ok(Product { out, a, b, m, n, k, batch })
+    }
+
+    /// Many matrices times one are one tall matrix, if their rows follow each other.
+    fn flattened(mut self) -> Product {
+        let [_, a_step, b_step] = self.batch.inner_strides();
+        let batches = self.batch.inner();
+        if batches > 1 && self.batch.sizes().len() == 1 && b_step == 0 && a_step == rows(&self.a) * self.m as isize {
+            self.m *= batches;
+            self.batch = Loops::line(1, 0);
+        }
+        self
+    }
+}
+
+/// Bytes from a row of a tensor's matrices to the next, and from a column.
+fn rows(t: &Tensor) -> isize {
+    t.strides[t.meta.shape.rank() - 2]
+}
+
+fn columns(t: &Tensor) -> isize {
+    t.strides[t.meta.shape.rank() - 1]
+}
+
+/// How the library sees matrices of so many rows and columns, `batch_step` bytes apart; nothing if it cannot.
+fn side(t: &Tensor, (row_count, column_count): (usize, usize), batch_step: isize, offset: isize) -> Option<Side> {
+    let size = t.size() as isize;
+    // One row or column has no next: as if it were right behind.
+    let row = if row_count == 1 { (columns(t) * column_count as isize).max(size) } else { rows(t) };
+    let column = if column_count == 1 { (rows(t) * row_count as isize).max(size) } else { columns(t) };
+    let (turned, step, least) = if column == size || column_count == 1 {
+        (false, row, column_count)
+    } else if row == size || row_count == 1 {
+        (true, column, row_count)
+    } else {
+        return None;
+    };
+    let step = step / size;
+    let address = t.ptr().wrapping_add_signed(offset as i64);
+    (step >= least as isize && batch_step >= 0).then(|| Side {
+        turned,
+        step: step as u64,
+        batch_step: (batch_step / size) as u64,
+        // What the library is told of the address: more than 16 bytes help no kernel.
+        alignment: 1 << (address | 16).trailing_zeros(),
+    })
+}
+
+impl CudaBackend {
+    pub(crate) fn matmul(&mut self, a: &Tensor, b: &Tensor, out: &Meta) -> Result<Tensor> {
+        let result = self.new_tensor(out)?;
+        if result.numel() == 0 {
+            return Ok(result);
+        }
+        let product = Product::new(result.clone(), a.clone(), b.clone())?.flattened();
+        if product.k == 0 {
+            // SAFETY: the result is new, and so long.
+            unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
+        } else if !(out.dtype.is_float() && self.blas.is_some() && self.by_library(product)?) {
+            self.by_kernel(&Product::new(result.clone(), a.clone(), b.clone())?.flattened())?;
+        }
+        Ok(result)
+    }
+
+    /// Whether the library computes the product; then it does.
+    fn by_library(&mut self, mut product: Product) -> Result<bool> {
+        // What lies in no way that the library knows is laid out anew.
+        let lies_well = |t: &Tensor, shape| side(t, shape, 0, 0).is_some();
+        let (m, n, k) = (product.m, product.n, product.k);
+        if !lies_well(&product.a, (m, k)) || !lies_well(&product.b, (k, n)) {
+            let a = if lies_well(&product.a, (m, k)) { product.a } else { self.copied(&product.a)? };
+            let b = if lies_well(&product.b, (k, n)) { product.b } else { self.copied(&product.b)? };
+            product = Product::new(product.out, a, b)?.flattened();
+        }
+        let calls = |product: &Product| product.batch.numel() / product.batch.inner();
+        let backwards = |product: &Product| product.batch.inner_strides().iter().any(|step| *step < 0);
+        if calls(&product) > CALLS_MAX || backwards(&product) {
+            let (a, b) = (self.spread(&product, &product.a)?, self.spread(&product, &product.b)?);
+            product = Product::new(product.out, a, b)?.flattened();
+        }
+        for call in 0..calls(&product) {
+            let first = call * product.batch.inner();
+            let mut offsets = [0; 3];
+            product.batch.for_runs(first, first + 1, |run| offsets = run.offsets);
+            if !self.one_call(&product, offsets)? {
+                // The kernel does it all.
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn one_call(&mut self, product: &Product, offsets: [isize; 3]) -> Result<bool> {
+        let &Product { m, n, k, batch, .. } = product;
+        let [out_step, a_step, b_step] = batch.inner_strides();
+        let out = side(&product.out, (m, n), out_step, offsets[0]);
+        let (a, b) = (side(&product.a, (m, k), a_step, offsets[1]), side(&product.b, (k, n), b_step, offsets[2]));
+        let (Some(out), Some(a), Some(b), Some(blas)) = (out, a, b, &mut self.blas) else { return Ok(false) };
+        let (dtype, tf32) = (product.out.meta.dtype, self.tf32);
+        let gemm =
+            Gemm { dtype, tf32, m: m as u64, n: n as u64, k: k as u64, batches: batch.inner() as u64, out, a, b };
+        let mut pointers = [product.out.ptr(), product.a.ptr(), product.b.ptr()];
+        for (pointer, offset) in pointers.iter_mut().zip(offsets) {
+            *pointer = pointer.wrapping_add_signed(offset as i64);
+        }
+        // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
+        unsafe { blas.multiply(&gemm, pointers, self.stream) }.map_err(failed)
+    }
+
+    /// The elements in row-major order, copied.
+    fn copied(&mut self, t: &Tensor) -> Result<Tensor> {
+        self.laid_out(t, t.meta)
+    }
+
+    /// An operand with all the batches of the result, if one step does not lead from each of its own to the next.
+    fn spread(&mut self, product: &Product, t: &Tensor) -> Result<Tensor> {
+        let lead = product.out.meta.shape.rank() - 2;
+        let mut dims = [0; RANK_MAX];
+        dims[..lead].copy_from_slice(&product.out.meta.shape.dims()[..lead]);
+        dims[lead..lead + 2].copy_from_slice(&t.meta.shape.dims()[t.meta.shape.rank() - 2..]);
+        let shape = |dims: &[usize]| Shape::new(dims).map_err(|error| ExecError::internal(error.to_string()));
+        let strides = t.broadcast_strides(&shape(&dims[..lead + 2])?);
+        let loops = Loops::new(&shape(&dims[..lead])?, [&strides]);
+        if loops.sizes().len() == 1 && loops.inner_strides()[0] >= 0 {
+            return Ok(t.clone());
+        }
+        self.laid_out(t, Meta::new(shape(&dims[..lead + 2])?, t.meta.dtype))
+    }
+
+    /// A copy with this shape, to which the tensor broadcasts.
+    fn laid_out(&mut self, t: &Tensor, meta: Meta) -> Result<Tensor> {
+        let out = self.new_tensor(&meta)?;
+        let seen = t.seen(t.view(meta.shape, t.offset_bytes, t.broadcast_strides(&meta.shape)));
+        self.copy(&out, &seen)?;
+        Ok(out)
+    }
+
+    fn by_kernel(&mut self, product: &Product) -> Result<()> {
+        let Product { out, a, b, m, n, k, batch } = product;
+        let function = self.kernels.get(&matmul_key(out.meta.dtype))?;
+        let (size, batches) = (out.size() as isize, batch.numel());
+        let mut args = Args::new();
+        args.push(out.ptr()).push(a.ptr()).push(b.ptr());
+        args.push(*m as i64).push(*n as i64).push(*k as i64);
+        for step in [rows(a), columns(a), rows(b), columns(b)] {
+            args.push((step / size) as i64);
+        }
+        args.push(batches as i64).push(Walk::new(batch, [size as usize; 3]));
+        let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
+        // More tiles than a grid may have are more elements than any memory has.
+        let blocks = [tiles as u32, 1, batches.min(BLOCKS_Z_MAX) as u32];
+        let grid = Grid { blocks, threads: THREADS, shared_bytes: 0 };
+        // SAFETY: the arguments are the kernel's, and the matrices are those of the tensors.
+        unsafe { self.launch(function, grid, &args) }
+    }
+}

@@ -1,0 +1,130 @@
+//! Products by a library: what it is asked for, and in which order with the rest.
+
+use gt_backend::conformance::{self, MEMORY_BYTES};
+use gt_backend::{Backend, HostRange, Input};
+use gt_cuda::blas::emulated::EmulatedBlas;
+use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
+use gt_cuda::{CudaBackend, Tensor};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::{Attrs, DType, Meta, Op, RANK_MAX, Shape};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+struct Device {
+    driver: Arc<Emulated>,
+    backend: CudaBackend,
+    products: Arc<AtomicU64>,
+}
+
+impl Device {
+    fn new() -> Device {
+        let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
+        let blas = EmulatedBlas::new(driver.clone());
+        let products = blas.products.clone();
+        let backend = CudaBackend::new(driver.clone(), Box::new(Gxx), test_store(), MEMORY_BYTES);
+        Device { driver, backend: backend.expect("an emulated device").with_blas(Box::new(blas)), products }
+    }
+
+    fn run(&mut self, op: Op, of: &[&Tensor], attrs: Attrs) -> Tensor {
+        let metas: Vec<InputMeta> = of.iter().map(|t| InputMeta::Tensor(self.backend.meta(t))).collect();
+        let out = infer(op, &metas, &attrs).expect("inputs that fit");
+        let inputs: Vec<Input<'_, Tensor>> = of.iter().copied().map(Input::Tensor).collect();
+        self.backend.execute(op, &inputs, &attrs, &out, 0).expect("a result")
+    }
+
+    /// Numbers that count up from 0.
+    fn counting(&mut self, dims: &[usize]) -> Tensor {
+        let meta = Meta::new(Shape::new(dims).expect("a shape"), DType::F32);
+        let mut bytes: Vec<u8> = (0..meta.shape.numel()).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        let mut tensor = self.backend.allocate(&meta).expect("memory");
+        self.backend.write(&mut tensor, 0, range(&mut bytes)).expect("an upload");
+        tensor
+    }
+
+    fn permuted(&mut self, t: &Tensor, axes: &[u8]) -> Tensor {
+        let mut permutation = [0u8; RANK_MAX];
+        permutation[..axes.len()].copy_from_slice(axes);
+        self.run(Op::Permute, &[t], Attrs::Permutation(permutation))
+    }
+
+    fn numbers(&mut self, t: &Tensor) -> Vec<f32> {
+        let mut bytes = vec![0; self.backend.meta(t).bytes()];
+        self.backend.read(t, 0, range(&mut bytes)).expect("a download");
+        bytes.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect()
+    }
+
+    /// The library's products and the kernels that `work` takes.
+    fn counted<T>(&mut self, work: impl FnOnce(&mut Device) -> T) -> (u64, u64, T) {
+        let before = (self.products.load(Relaxed), self.driver.counts.launches.load(Relaxed));
+        let result = work(self);
+        (self.products.load(Relaxed) - before.0, self.driver.counts.launches.load(Relaxed) - before.1, result)
+    }
+}
+
+fn range(bytes: &mut [u8]) -> HostRange {
+    // SAFETY: the callers pass it to one call, while `bytes` is borrowed.
+    unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+}
+
+#[test]
+fn the_library_multiplies_as_every_backend_does() {
+    let mut device = Device::new();
+    conformance::matmuls(&mut device.backend);
+    assert!(device.products.load(Relaxed) > 100);
+}
+
+#[test]
+fn transposed_operands_are_multiplied_as_they_lie() {
+    let mut device = Device::new();
+    let (a, b) = (device.counting(&[3, 2]), device.counting(&[4, 3]));
+    let (a, b) = (device.permuted(&a, &[1, 0]), device.permuted(&b, &[1, 0]));
+    let (products, kernels, c) = device.counted(|device| device.run(Op::Matmul, &[&a, &b], Attrs::None));
+    assert_eq!((products, kernels), (1, 0));
+    assert_eq!(device.numbers(&c), [10., 28., 46., 64., 13., 40., 67., 94.]);
+}
+
+#[test]
+fn heads_beside_each_other_are_one_call_and_a_weight_for_many_batches_is_one_tall_product() {
+    let mut device = Device::new();
+    // One sequence of 5, 2 heads of 3: (1, 5, 2, 3) seen as (1, 2, 5, 3), times its own transpose.
+    let t = device.counting(&[1, 5, 2, 3]);
+    let (q, k) = (device.permuted(&t, &[0, 2, 1, 3]), device.permuted(&t, &[0, 2, 3, 1]));
+    let (products, kernels, scores) = device.counted(|device| device.run(Op::Matmul, &[&q, &k], Attrs::None));
+    assert_eq!((products, kernels), (1, 0));
+    // Row 1 of head 1 is 9, 10, 11, and row 0 is 3, 4, 5.
+    assert_eq!(device.numbers(&scores)[25 + 5], 9. * 3. + 10. * 4. + 11. * 5.);
+    let (x, w) = (device.counting(&[4, 5, 3]), device.counting(&[3, 2]));
+    let (products, kernels, y) = device.counted(|device| device.run(Op::Matmul, &[&x, &w], Attrs::None));
+    assert_eq!((products, kernels), (1, 0));
+    assert_eq!(device.numbers(&y)[38..], [57. * 0. + 58. * 2. + 59. * 4., 57. * 1. + 58. * 3. + 59. * 5.]);
+}
+
+#[test]
+fn many_batches_that_no_step_leads_through_are_laid_out_once() {
+    let mut device = Device::new();
+    let t = device.counting(&[12, 5, 2, 3]);
+    let (q, k) = (device.permuted(&t, &[0, 2, 1, 3]), device.permuted(&t, &[0, 2, 3, 1]));
+    let (products, kernels, scores) = device.counted(|device| device.run(Op::Matmul, &[&q, &k], Attrs::None));
+    assert_eq!((products, kernels), (1, 2));
+    let row = |sequence: usize, position: usize, head: usize| {
+        let first = ((sequence * 5 + position) * 2 + head) * 3;
+        [first as f32, first as f32 + 1., first as f32 + 2.]
+    };
+    let expected: f32 = row(11, 4, 1).iter().zip(row(11, 2, 1)).map(|(a, b)| a * b).sum();
+    assert_eq!(device.numbers(&scores)[(11 * 2 + 1) * 25 + 4 * 5 + 2], expected);
+}
+
+#[test]
+fn products_stand_in_the_order_of_the_stream() {
+    let mut device = Device::new();
+    let a = device.counting(&[2, 2]);
+    let turned = device.permuted(&a, &[1, 0]);
+    let doubled = device.run(Op::Add, &[&a, &turned], Attrs::None);
+    let product = device.run(Op::Matmul, &[&doubled, &a], Attrs::None);
+    drop(doubled);
+    // Takes the memory that was given up, while the device has not yet multiplied.
+    let later = device.run(Op::Add, &[&a, &a], Attrs::None);
+    assert_eq!(device.numbers(&product), [6., 9., 12., 21.]);
+    assert_eq!(device.numbers(&later), [0., 2., 4., 6.]);
+}
