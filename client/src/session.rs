@@ -10,7 +10,7 @@ use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::{Address, ClientMessage, Error as ProtocolError, RefusalCode};
-pub use gt_protocol::{PlacementInfo, PlacementLayout, WorkerTraffic};
+pub use gt_protocol::{PlacementInfo, PlacementLayout, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
 use std::collections::HashMap;
@@ -243,6 +243,15 @@ impl Session {
     pub fn traffic(&self) -> Result<Vec<WorkerTraffic>> {
         self.synchronize()?;
         self.ask(gt_protocol::ask_traffic)
+    }
+
+    /// How the daemon stands, once everything issued so far is done.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    pub fn status(&self) -> Result<StatusDocument> {
+        self.synchronize()?;
+        self.ask(gt_protocol::ask_status)
     }
 
     fn ask<T: Send>(&self, question: impl FnOnce(&Socket) -> gt_protocol::Result<T> + Send) -> Result<T> {

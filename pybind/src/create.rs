@@ -71,7 +71,7 @@ impl PyTensor {
     #[pyo3(signature = (*args, device=None))]
     fn new(args: &Bound<'_, PyTuple>, device: Option<DeviceArg>) -> PyResult<PyTensor> {
         let py = args.py();
-        device.map_or(Ok(()), |device| device.check())?;
+        device.map_or(Ok(()), |device| device.check(py))?;
         let dtype = DType::default_float();
         if args.len() == 1 {
             let data = &args.get_item(0)?;
@@ -111,7 +111,7 @@ fn as_tensor<'py>(
     device: Option<DeviceArg>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = data.py();
-    device.map_or(Ok(()), |device| device.check())?;
+    device.map_or(Ok(()), |device| device.check(py))?;
     if let Ok(tensor) = data.cast::<PyTensor>()
         && dtype.as_ref().is_none_or(|d| d.0 == tensor.get().read(py).meta().dtype)
     {

@@ -1,5 +1,6 @@
 //! `gt.device`: a name for where tensors are. The daemon places them; a client only says which kind it wants.
 
+use crate::session::{current, open};
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -40,12 +41,20 @@ impl PyDevice {
         Ok(PyDevice { kind: kind_of(kind)?, index })
     }
 
-    /// Whether the daemon has it; if not, what PyTorch would raise.
-    fn check(&self) -> PyResult<()> {
+    /// Whether the daemon has it; if not, what PyTorch would raise. Which of its devices a tensor is on, the daemon
+    /// decides.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
         let use_cpu = "the daemon's devices are CPUs, so use device='cpu'";
         match self.kind {
             CPU => Ok(()),
-            CUDA => Err(PyRuntimeError::new_err(format!("No CUDA GPUs are available: {use_cpu}"))),
+            CUDA => match (cuda_workers(py)?.len(), self.index) {
+                (0, _) => Err(PyRuntimeError::new_err(format!("No CUDA GPUs are available: {use_cpu}"))),
+                (count, Some(index)) if index as usize >= count => Err(PyRuntimeError::new_err(format!(
+                    "CUDA error: invalid device ordinal: the daemon has {count} CUDA devices, numbered from 0, and \
+                     cuda:{index} is none of them"
+                ))),
+                _ => Ok(()),
+            },
             "meta" => Err(PyNotImplementedError::new_err(
                 "device 'meta': there are no tensors without elements: create them on the CPU",
             )),
@@ -90,7 +99,7 @@ impl PyDevice {
     }
     /// As a context, tensors are created there.
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().check()?;
+        slf.get().check(slf.py())?;
         Ok(slf)
     }
     #[pyo3(signature = (*_args))]
@@ -108,8 +117,8 @@ impl DeviceArg {
     ///
     /// # Errors
     /// If not: PyTorch's error for a device that is not there.
-    pub fn check(&self) -> PyResult<()> {
-        self.0.check()
+    pub fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.check(py)
     }
 }
 
@@ -132,20 +141,48 @@ impl<'py> FromPyObject<'_, 'py> for DeviceArg {
     }
 }
 
-/// The device that every tensor is on.
+/// The names of the daemon's CUDA workers.
+fn cuda_workers(py: Python<'_>) -> PyResult<Vec<String>> {
+    let session = current(py)?;
+    Ok(session.info().workers.iter().filter(|name| name.starts_with("cuda:")).cloned().collect())
+}
+
+/// The device that every tensor is said to be on: the first CUDA device, if the daemon computes on any.
 pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     static CPU_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
-    CPU_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CPU, index: None })).map(|d| d.clone_ref(py))
+    static CUDA_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
+    // Tensors outlive a session that has ended; their device need not be asked of another.
+    let on_cuda = open().is_some_and(|session| session.info().workers.iter().any(|name| name.starts_with("cuda:")));
+    let device = if on_cuda {
+        CUDA_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CUDA, index: Some(0) }))
+    } else {
+        CPU_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CPU, index: None }))
+    };
+    device.map(|device| device.clone_ref(py))
+}
+
+/// The device that every tensor is said to be on.
+#[pyfunction]
+fn tensor_device(py: Python<'_>) -> PyResult<Py<PyDevice>> {
+    of_tensors(py)
+}
+
+/// The names of the daemon's CUDA workers. Opens a session if there is none.
+#[pyfunction]
+fn cuda_devices(py: Python<'_>) -> PyResult<Vec<String>> {
+    cuda_workers(py)
 }
 
 /// Raises unless the daemon has this device; none is the default one.
 #[pyfunction]
-fn check_device(device: Option<DeviceArg>) -> PyResult<()> {
-    device.map_or(Ok(()), |device| device.check())
+fn check_device(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {
+    device.map_or(Ok(()), |device| device.check(py))
 }
 
 /// Adds the class and the function to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyDevice>()?;
-    module.add_function(wrap_pyfunction!(check_device, module)?)
+    module.add_function(wrap_pyfunction!(check_device, module)?)?;
+    module.add_function(wrap_pyfunction!(tensor_device, module)?)?;
+    module.add_function(wrap_pyfunction!(cuda_devices, module)?)
 }

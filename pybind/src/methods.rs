@@ -786,7 +786,7 @@ impl Wanted {
     fn take(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         match name {
             "device" | "dtype" | "memory_format" if value.is_none() => {}
-            "device" => value.extract::<DeviceArg>()?.check()?,
+            "device" => value.extract::<DeviceArg>()?.check(value.py())?,
             "dtype" => self.dtype = Some(value.extract::<DTypeArg>()?.0),
             "other" => self.dtype = Some(value.cast::<PyTensor>()?.get().read(value.py()).meta().dtype),
             "memory_format" => self.format = value.extract()?,

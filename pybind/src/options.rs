@@ -41,7 +41,7 @@ impl Options {
             match key.as_str() {
                 "dtype" => options.dtype = Some(value.extract::<DTypeArg>()?.0),
                 "requires_grad" => options.requires_grad = value.is_truthy()?,
-                "device" => value.extract::<DeviceArg>()?.check()?,
+                "device" => value.extract::<DeviceArg>()?.check(value.py())?,
                 "generator" if function.starts_with("rand") => {
                     options.generator = Some(value.cast::<PyGenerator>()?.get().0.clone());
                 }

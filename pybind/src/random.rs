@@ -33,8 +33,8 @@ fn seed_of(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
 impl PyGenerator {
     #[new]
     #[pyo3(signature = (device=None))]
-    fn new(device: Option<DeviceArg>) -> PyResult<PyGenerator> {
-        device.map_or(Ok(()), |device| device.check())?;
+    fn new(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<PyGenerator> {
+        device.map_or(Ok(()), |device| device.check(py))?;
         Ok(PyGenerator(Generator::new(0)))
     }
     /// Where it is: the daemon's devices draw the same numbers everywhere.

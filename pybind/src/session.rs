@@ -4,7 +4,7 @@ use crate::error::OrRaise;
 use crate::tensor::PyTensor;
 use gt_client::Session;
 use gt_client::launch::{self, Address, Choice};
-use gt_client::session::PlacementLayout;
+use gt_client::session::{PlacementLayout, WorkerInfo};
 use gt_ops::OpError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -160,6 +160,22 @@ fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(workers)
 }
 
+/// What each of the daemon's workers is and holds, once everything issued so far is done: `name`, `kind`, and in bytes
+/// `memory_bytes`, `memory_bytes_limit`.
+#[pyfunction]
+fn worker_status(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let status = current(py)?.status().or_raise()?;
+    let of = |worker: WorkerInfo| {
+        let dict = PyDict::new(py);
+        dict.set_item("name", worker.name)?;
+        dict.set_item("kind", worker.kind)?;
+        dict.set_item("memory_bytes", worker.memory_bytes)?;
+        dict.set_item("memory_bytes_limit", worker.memory_bytes_limit)?;
+        Ok(dict)
+    };
+    status.workers.into_iter().map(of).collect()
+}
+
 /// Tells where the package's programs were installed.
 #[pyfunction]
 fn set_scripts_folder(folder: std::path::PathBuf) {
@@ -183,6 +199,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session_info, module)?)?;
     module.add_function(wrap_pyfunction!(placement, module)?)?;
     module.add_function(wrap_pyfunction!(traffic, module)?)?;
+    module.add_function(wrap_pyfunction!(worker_status, module)?)?;
     module.add_function(wrap_pyfunction!(find_gtd, module)?)?;
     module.add_function(wrap_pyfunction!(set_scripts_folder, module)?)
 }

@@ -101,7 +101,8 @@ class autocast:  # noqa: N801 (PyTorch's name)
         if device_type not in _DEFAULTS:
             raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
         dtype = dtype or _DEFAULTS[device_type]
-        if enabled and device_type != "cpu":
+        available = device_type == "cpu" or (device_type == "cuda" and enabled and bool(_gt.cuda_devices()))
+        if enabled and not available:
             name = device_type.upper()
             warnings.warn(
                 f"User provided device_type of '{device_type}', but {name} is not available. Disabling", stacklevel=2

@@ -284,6 +284,8 @@ def install(namespace: dict[str, Any]) -> list[str]:
         setattr(Tensor, function.__name__, function)
     for name, value in _placement.PROPERTIES.items():
         setattr(Tensor, name, property(lambda self, value=value: value))  # noqa: ARG005
+    for getter in _placement.GETTERS:
+        setattr(Tensor, getter.__name__, property(getter, doc=getter.__doc__))
     Tensor.storage = _placement.untyped_storage
     for name, getter in _composites.PROPERTIES.items():
         setattr(Tensor, name, property(getter, doc=getter.__doc__))

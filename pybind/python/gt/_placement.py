@@ -1,6 +1,8 @@
 """Where tensors are and how they lie in memory: what programs ask and say of it.
 
-Every tensor is in the daemon, on its CPUs; what would need another device or a memory address says so.
+Every tensor is in the daemon, which decides on which of its devices. Where it computes on CUDA devices all tensors are
+said to be on `cuda:0`, also those of which a program never said so; `t.cpu()` is `t` itself, and `t.numpy()` works
+everywhere. What would need a memory address says so.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from gt._gt import Tensor
 
 
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
-    """The tensor on a CPU: itself."""
+    """The tensor itself: its elements can be read wherever it is."""
     return self.to("cpu", memory_format=memory_format)
 
 
@@ -26,7 +28,18 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
 
 def get_device(self: Tensor) -> int:
     """The number of the CUDA device that it is on: -1 for a CPU."""
-    return -1
+    index = self.device.index
+    return -1 if index is None else index
+
+
+def is_cuda(self: Tensor) -> bool:
+    """Whether the daemon computes on CUDA devices."""
+    return self.device.type == "cuda"
+
+
+def is_cpu(self: Tensor) -> bool:
+    """Whether the daemon computes on CPUs alone."""
+    return self.device.type == "cpu"
 
 
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
@@ -184,11 +197,10 @@ TENSOR_METHODS = (
     untyped_storage,
     storage_offset,
 )
+GETTERS = (is_cuda, is_cpu)
 PROPERTIES = {
     # NumPy's arrays and numbers leave `array * t` to the tensor.
     "__array_priority__": 1000,
-    "is_cpu": True,
-    "is_cuda": False,
     "is_mps": False,
     "is_xpu": False,
     "is_meta": False,

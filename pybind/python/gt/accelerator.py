@@ -1,23 +1,19 @@
-"""What stands for `torch.accelerator`: the daemon's devices besides CPUs. There are none yet."""
+"""What stands for `torch.accelerator`: the daemon's devices besides CPUs, which are CUDA devices or none."""
 
 from __future__ import annotations
 
-from gt import _absent
+from gt import _absent, cuda
+from gt._gt import device
 
-__all__ = ["current_accelerator", "device_count", "is_available"]
+__all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
 
 __getattr__ = _absent.getter(__name__)
 
-
-def is_available() -> bool:
-    """Whether the daemon has another device than CPUs."""
-    return False
-
-
-def device_count() -> int:
-    """How many such devices it has."""
-    return 0
+is_available = cuda.is_available
+device_count = cuda.device_count
+synchronize = cuda.synchronize
 
 
-def current_accelerator(check_available: bool = False) -> None:
-    """The kind of such devices: none."""
+def current_accelerator(check_available: bool = False) -> device | None:
+    """The kind of such devices; `None` if there are none."""
+    return device("cuda") if is_available() else None

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import gt
+from gt import _gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.optim import Optimizer
@@ -32,7 +33,7 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        if enabled and device != "cpu":
+        if enabled and device != "cpu" and not (device == "cuda" and _gt.cuda_devices()):
             warnings.warn(
                 f"torch.{device}.amp.GradScaler is enabled, but {device.upper()} is not available.  Disabling.",
                 stacklevel=2,

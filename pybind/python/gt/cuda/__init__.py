@@ -1,24 +1,33 @@
-"""What stands for `torch.cuda`: the daemon's CUDA devices. It has none yet, and what needs one says so.
+"""What stands for `torch.cuda`: the CUDA devices that the daemon computes on.
 
-What PyTorch leaves without effect where there is no CUDA device has none here: seeding, emptying the cache.
+Which of them a tensor is on, the daemon decides; a program need not say, and may. So there is nothing to choose with
+`set_device`, and streams are the daemon's business: one a device, in the order of the program. What PyTorch leaves
+without effect where there is no CUDA device has none here either: seeding, emptying the cache.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from gt import _absent
+from gt import _absent, _gt, random
 from gt._gt import OutOfMemoryError
 
 __all__ = [
+    "Event",
     "OutOfMemoryError",
+    "Stream",
     "amp",
     "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
     "device_count",
     "empty_cache",
-    "get_device_capability",
     "get_device_name",
-    "get_device_properties",
+    "get_rng_state",
     "is_available",
     "is_bf16_supported",
     "is_initialized",
@@ -26,92 +35,220 @@ __all__ = [
     "manual_seed_all",
     "max_memory_allocated",
     "max_memory_reserved",
+    "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_summary",
     "reset_peak_memory_stats",
     "set_device",
+    "set_rng_state",
+    "stream",
     "synchronize",
 ]
 
 __getattr__ = _absent.getter(__name__)
 
 
-def _unavailable() -> NoReturn:
-    raise RuntimeError("No CUDA GPUs are available: the daemon's devices are CPUs, so use device='cpu'")
-
-
 def is_available() -> bool:
-    """Whether the daemon has a CUDA device."""
-    return False
-
-
-def is_initialized() -> bool:
-    """Whether a CUDA device has been used."""
-    return False
-
-
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the CUDA device computes in bfloat16."""
-    return False
+    """Whether the daemon computes on CUDA devices. Asks it, and so starts one if there is none."""
+    return device_count() > 0
 
 
 def device_count() -> int:
-    """How many CUDA devices the daemon has."""
-    return 0
+    """How many CUDA devices the daemon computes on."""
+    return len(_gt.cuda_devices())
+
+
+def is_initialized() -> bool:
+    """Whether a CUDA device has been used: the daemon's are, from its start."""
+    return is_available()
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether CUDA devices compute in bfloat16: all that the daemon uses do."""
+    return is_available()
 
 
 def current_device() -> int:
-    """The number of the CUDA device in use."""
-    _unavailable()
+    """The number of the CUDA device in use: 0, which stands for all of them."""
+    return _number(None)
 
 
-def set_device(device: object) -> None:
-    """Chooses the CUDA device to use."""
-    _unavailable()
+def set_device(device: Any) -> None:
+    """Without effect on a device that is there: the daemon decides where tensors are."""
+    _number(device)
 
 
-def synchronize(device: object = None) -> None:
-    """Waits for a CUDA device."""
-    _unavailable()
+def synchronize(device: Any = None) -> None:
+    """Waits until everything that this program has asked for is done."""
+    _number(device)
+    _gt.synchronize()
 
 
-def get_device_name(device: object = None) -> str:
-    """The name of a CUDA device."""
-    _unavailable()
+def get_device_name(device: Any = None) -> str:
+    """What `gtctl status` calls a CUDA device: `cuda:0`."""
+    return _worker(device)["name"]
 
 
-def get_device_capability(device: object = None) -> tuple[int, int]:
-    """The compute capability of a CUDA device."""
-    _unavailable()
+manual_seed = manual_seed_all = random.manual_seed
 
 
-def get_device_properties(device: object = None) -> object:
-    """What is known of a CUDA device."""
-    _unavailable()
+def get_rng_state(device: Any = None) -> _gt.Tensor:
+    """Where the default generator is, which is the same for every device."""
+    return random.get_rng_state()
 
 
-def manual_seed(seed: int) -> None:
-    """Seeds a CUDA device: nothing to do without one."""
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seeds every CUDA device: nothing to do without one."""
+def set_rng_state(new_state: _gt.Tensor, device: Any = None) -> None:
+    """Goes on from where `get_rng_state` was called."""
+    random.set_rng_state(new_state)
 
 
 def empty_cache() -> None:
-    """Gives memory back to CUDA devices: nothing to do without one."""
+    """Without effect: the daemon gives memory that nobody uses to whoever needs it."""
 
 
-def reset_peak_memory_stats(device: object = None) -> None:
-    """Forgets the peak of the memory in use: nothing to do without a CUDA device."""
+class MemoryInfo(NamedTuple):
+    """Bytes of a device's memory."""
+
+    free: int
+    total: int
 
 
-def memory_allocated(device: object = None) -> int:
-    """Bytes in use on a CUDA device."""
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors hold on a CUDA device, those of all programs together; 0 without one."""
+    return _worker(device)["memory_bytes"] if is_available() else 0
+
+
+memory_reserved = memory_allocated
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes that tensors held on a CUDA device: 0 without one, and not known of one."""
+    if is_available():
+        raise NotImplementedError("max_memory_allocated(): the daemon tells what is held now: memory_allocated()")
     return 0
 
 
-max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+max_memory_reserved = max_memory_allocated
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Without effect: no peak is kept."""
+
+
+
+def mem_get_info(device: Any = None) -> MemoryInfo:
+    """Bytes that tensors may still take on a CUDA device, and may take together."""
+    worker = _worker(device)
+    total = worker["memory_bytes_limit"]
+    return MemoryInfo(max(total - worker["memory_bytes"], 0), total)
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """What tensors hold on each CUDA device, and what they may, as text."""
+    _number(device)
+    lines = [f"{'device':<12}{'in use':>16}{'limit':>16}"]
+    for worker in _gt.worker_status():
+        if worker["kind"] == "cuda":
+            used, limit = (f"{worker[key] / 2**20:,.1f} MiB" for key in ("memory_bytes", "memory_bytes_limit"))
+            lines.append(f"{worker['name']:<12}{used:>16}{limit:>16}")
+    return "\n".join(lines)
+
+
+class Stream:
+    """The order in which a device does things. There is one: that of the program."""
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        _number(device)
+
+    def synchronize(self) -> None:
+        """Waits until everything that this program has asked for is done."""
+        synchronize()
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Nothing to wait for: what comes later is done later."""
+
+    def wait_event(self, event: Event) -> None:
+        """Nothing to wait for: what comes later is done later."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Records an event."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The one stream."""
+    return Stream(device)
+
+
+default_stream = current_stream
+
+
+@contextlib.contextmanager
+def stream(stream: Stream | None) -> Iterator[None]:
+    """Without effect: there is one stream."""
+    yield
+
+
+class Event:
+    """A point in the program, for measuring how long what lies between two of them takes."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        if interprocess:
+            raise NotImplementedError("Event(interprocess=True): events belong to one program")
+        self._timed = enable_timing
+        self._seconds: float | None = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Notes the time at which everything before it is done; so it waits for that, if the event is to tell times."""
+        if self._timed:
+            synchronize()
+        self._seconds = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """Waits until everything before it is done."""
+        if self._seconds is not None:
+            synchronize()
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Nothing to wait for: what comes later is done later."""
+
+    def query(self) -> bool:
+        """Whether everything before it is done."""
+        self.synchronize()
+        return True
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another."""
+        if not (self._timed and end_event._timed):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self._seconds is None or end_event._seconds is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event._seconds - self._seconds) * 1e3
+
+
+class device(contextlib.nullcontext):  # noqa: N801
+    """`with cuda.device(0):`, without effect on a device that is there: the daemon decides where tensors are."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        _number(device)
+
+
+def _number(device: Any) -> int:
+    """The number of a CUDA device that is there."""
+    device = _gt.device("cuda" if device is None else device)
+    _gt.check_device(device if device.type == "cuda" else "cuda")
+    return device.index or 0
+
+
+def _worker(device: Any) -> dict[str, Any]:
+    """What a CUDA device is and holds."""
+    number = _number(device)
+    return [worker for worker in _gt.worker_status() if worker["kind"] == "cuda"][number]
+
 
 # It comes last: it uses what gt.amp is made of.
 from gt.cuda import amp  # noqa: E402
