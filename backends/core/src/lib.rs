@@ -143,6 +143,15 @@ pub trait Backend {
         let _ = label;
     }
 
+    /// Waits until everything that was asked for is done, on a device that does it later.
+    ///
+    /// # Errors
+    /// [`ExecError::Lost`]. What only concerns some tensors, [`Backend::read`] says of them.
+    #[inline]
+    fn synchronize(&mut self) -> Result<(), ExecError> {
+        Ok(())
+    }
+
     /// Memory that transfers will read and write many times, from now on or, if not `present`, no longer: a device may
     /// have to know it to copy at full speed. No transfer is under way.
     ///

@@ -127,13 +127,6 @@ impl CudaBackend {
         Ok(slot)
     }
 
-    /// Waits until the device has done everything.
-    fn synchronize(&mut self) -> Result<()> {
-        self.driver.synchronize(self.stream).map_err(failed)?;
-        self.progress.all_done();
-        Ok(())
-    }
-
     fn run(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta, last_use: u8) -> Result<Tensor> {
         let operand = |i: usize| match inputs.get(i) {
             Some(Input::Tensor(t)) => Ok(*t),
@@ -228,6 +221,12 @@ impl Backend for CudaBackend {
 
     fn meta(&self, tensor: &Tensor) -> Meta {
         tensor.meta
+    }
+
+    fn synchronize(&mut self) -> Result<()> {
+        self.driver.synchronize(self.stream).map_err(failed)?;
+        self.progress.all_done();
+        Ok(())
     }
 
     fn label(&mut self, label: u64) {

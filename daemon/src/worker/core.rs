@@ -229,7 +229,7 @@ impl<B: Backend> Core<B> {
                 result
             }
             Command::Write { id, offset_bytes, from, .. } => write(backend, stream, origin, *id, *offset_bytes, from),
-            Command::Sync { .. } => Ok(()),
+            Command::Sync { .. } => caught(|| backend.synchronize()).map_err(|error| failure(error, origin, None)),
             Command::Signal { .. } | Command::DefineSignal { .. } | Command::Relocate(_) => {
                 Err(defect("a command that is for others", origin, None))
             }
