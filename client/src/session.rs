@@ -83,6 +83,8 @@ pub struct SessionInfo {
     pub arena_bytes_max: u64,
     /// The names of the daemon's workers, by number.
     pub workers: Vec<String>,
+    /// Those that compute on CUDA devices.
+    pub cuda_workers: Vec<String>,
 }
 
 struct Submit {
@@ -159,6 +161,8 @@ impl Session {
 
     fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<Session>> {
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
+        let of_cuda = connection.welcome.workers.iter().filter(|worker| worker.kind == "cuda");
+        let cuda_workers = of_cuda.map(|worker| worker.name.clone()).collect();
         let checked = crate::launch::check_workers(workers.len(), private.is_some());
         if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {
             drop(connection);
@@ -217,6 +221,7 @@ impl Session {
                 address,
                 arena_bytes_max: grant.arena_bytes_max,
                 workers,
+                cuda_workers,
             },
             private: Mutex::new(private),
         }))

@@ -143,8 +143,7 @@ impl<'py> FromPyObject<'_, 'py> for DeviceArg {
 
 /// The names of the daemon's CUDA workers.
 fn cuda_workers(py: Python<'_>) -> PyResult<Vec<String>> {
-    let session = current(py)?;
-    Ok(session.info().workers.iter().filter(|name| name.starts_with("cuda:")).cloned().collect())
+    Ok(current(py)?.info().cuda_workers.clone())
 }
 
 /// The device that every tensor is said to be on: the first CUDA device, if the daemon computes on any.
@@ -152,7 +151,7 @@ pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     static CPU_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
     static CUDA_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
     // Tensors outlive a session that has ended; their device need not be asked of another.
-    let on_cuda = open().is_some_and(|session| session.info().workers.iter().any(|name| name.starts_with("cuda:")));
+    let on_cuda = open().is_some_and(|session| !session.info().cuda_workers.is_empty());
     let device = if on_cuda {
         CUDA_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CUDA, index: Some(0) }))
     } else {

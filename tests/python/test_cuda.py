@@ -1,0 +1,193 @@
+"""CUDA devices as a program sees them: on a machine that has one, or with kernels that the processor runs.
+
+Without a GPU, these need a `gtd` that has emulated devices, which `make test-python` builds (`GT_EMULATED_DAEMON`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.python.support import eventually, gtd, output_of, started
+
+TRAINING = """
+import json, sys
+import numpy as np
+import gt
+from tests.parity.gpt import Config, build
+
+def steps(model, optimizer, loss_of, count):
+    losses = []
+    for _ in range(count):
+        loss = loss_of(model)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+def mlp():
+    gt.manual_seed(3)
+    model = gt.nn.Sequential(gt.nn.Linear(32, 64), gt.nn.ReLU(), gt.nn.Dropout(0.1), gt.nn.Linear(64, 10))
+    x, y = gt.randn(48, 32), gt.randint(0, 10, (48,))
+    return steps(model, gt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+                 lambda model: gt.nn.functional.cross_entropy(model(x), y), 12)
+
+def gpt():
+    gt.manual_seed(1)
+    config = Config(vocabulary=32, context=16, layers=1, heads=2, channels=32)
+    model = build(gt, config)
+    text = np.random.default_rng(1).integers(0, 32, (2, 17))
+    tokens, targets = gt.from_numpy(text[:, :-1].copy()), gt.from_numpy(text[:, 1:].copy())
+    return steps(model, gt.optim.AdamW(model.parameters(), lr=1e-2), lambda model: model(tokens, targets), 6)
+
+def cnn():
+    gt.manual_seed(2)
+    nn = gt.nn
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                          nn.Linear(4 * 16, 5))
+    x, y = gt.randn(6, 1, 8, 8), gt.randint(0, 5, (6,))
+    return steps(model, gt.optim.Adam(model.parameters(), lr=1e-2),
+                 lambda model: nn.functional.cross_entropy(model(x), y), 6)
+
+print(json.dumps({"cuda": gt.cuda.is_available(), "losses": {"mlp": mlp, "gpt": gpt, "cnn": cnn}[sys.argv[1]]()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def cuda() -> dict[str, str | None]:
+    """What a program's environment says so that it computes on a CUDA device."""
+    devices = os.environ.get("GT_DEVICES", "")
+    if devices.startswith("cuda"):
+        return {"GT_DEVICES": devices}
+    daemon = os.environ.get("GT_EMULATED_DAEMON")
+    if not daemon:
+        pytest.skip("no GPU is asked for (GT_DEVICES=cuda), and no gtd with emulated ones (GT_EMULATED_DAEMON)")
+    return {"GT_DAEMON": daemon, "GT_WORKERS": "emulated-cuda:1"}
+
+
+def test_a_program_finds_the_device_by_pytorchs_names(cuda: dict[str, str | None]) -> None:
+    program = """
+import gt as torch
+assert torch.cuda.is_available() and torch.cuda.device_count() >= 1
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+x = torch.ones(3, device=device)
+model = torch.nn.Linear(3, 2).to(device)
+y = model(x.cuda()).sum()
+y.backward()
+assert x.is_cuda and not x.is_cpu and x.get_device() == 0
+assert x.device == next(model.parameters()).device == torch.device("cuda:0"), x.device
+assert x.cpu() is x and x.numpy().tolist() == [1, 1, 1]
+assert torch.zeros(2, device=x.device).tolist() == [0, 0]
+torch.cuda.synchronize()
+with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()):
+    torch.cuda.set_device(0)
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+start.record(); (x + x).sum(); end.record()
+assert start.elapsed_time(end) > 0
+with torch.autocast("cuda", torch.bfloat16):
+    assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+try:
+    torch.ones(1, device="cuda:99")
+except RuntimeError as error:
+    print(error)
+"""
+    assert "CUDA error: invalid device ordinal" in output_of(program, **cuda)
+
+
+def test_what_tensors_hold_is_told(cuda: dict[str, str | None]) -> None:
+    program = """
+import gt
+before = gt.cuda.memory_allocated()
+x = gt.ones(1 << 20); gt.cuda.synchronize()
+held = gt.cuda.memory_allocated() - before
+assert held >= 4 << 20, held
+free, total = gt.cuda.mem_get_info()
+assert 0 < free <= total - held
+assert ":0" in gt.cuda.memory_summary()
+del x
+gt.ones(1).item()
+assert gt.cuda.memory_allocated() - before < 4 << 20
+"""
+    output_of(program, **cuda)
+
+
+def test_an_index_that_is_not_there_is_told_where_it_is_read_and_harms_nobody(cuda: dict[str, str | None]) -> None:
+    program = """
+import gt
+x = gt.arange(10.0)
+bad = x[gt.tensor([1, 10])]
+after = bad * 2 + 1
+good = x[gt.tensor([1, 9])] * 2
+for tensor in (after, bad):
+    try:
+        tensor.tolist()
+        raise SystemExit("it was read")
+    except IndexError as error:
+        print(error)
+assert good.tolist() == [2, 18]
+"""
+    told = output_of(program, **cuda).splitlines()
+    assert len(told) == 2
+    assert all("index 10 is out of bounds for dimension 0 with size 10" in line for line in told)
+
+
+def test_integers_divided_by_zero(cuda: dict[str, str | None]) -> None:
+    program = """
+import gt
+try:
+    (gt.tensor([4, 2]) // gt.tensor([2, 0])).tolist()
+except RuntimeError as error:
+    print(error)
+assert (gt.tensor([4, 2]) // gt.tensor([2, 1])).tolist() == [2, 2]
+"""
+    assert "ZeroDivisionError" in output_of(program, **cuda)
+
+
+def test_a_tensor_that_does_not_fit(cuda: dict[str, str | None]) -> None:
+    program = """
+import gt
+try:
+    gt.ones(1 << 50).sum().item()
+except gt.cuda.OutOfMemoryError as error:
+    print(error)
+assert gt.ones(4).sum().item() == 4
+"""
+    assert "out of memory" in output_of(program, **cuda).lower()
+
+
+@pytest.mark.parametrize("model", ["mlp", "gpt", "cnn"])
+def test_training_goes_as_on_the_cpu(model: str, cuda: dict[str, str | None], tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(TRAINING)
+    losses = []
+    for environment in (cuda, {"GT_DEVICES": "cpu"}):
+        runner = f"import runpy, sys; sys.argv = ['train.py', {model!r}]; runpy.run_path({str(program)!r})"
+        found = json.loads(output_of(runner, **environment))
+        assert found["cuda"] == (environment is cuda)
+        losses.append(found["losses"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3, abs=1e-3)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_two_sessions_share_the_device(cuda: dict[str, str | None], tmp_path: Path) -> None:
+    program = """
+import gt
+x = gt.ones(64, 64)
+for _ in range(50):
+    x = (x + 1).relu() * 0.5
+print(x.sum().item())
+"""
+    address = f"unix:{tmp_path / 'gtd.sock'}"
+    options = ("--workers", cuda["GT_WORKERS"]) if "GT_WORKERS" in cuda else ()
+    command = [cuda.get("GT_DAEMON") or gtd(), "--socket", str(tmp_path / "gtd.sock"), *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
+        eventually((tmp_path / "gtd.sock").exists, "the daemon's socket")
+        with started(program, GT_SOCKET=address) as first, started(program, GT_SOCKET=address) as second:
+            told = [process.communicate(timeout=120)[0] for process in (first, second)]
+        daemon.terminate()
+    assert told[0] == told[1] != ""
