@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from gt import _absent, _gt, random
 from gt._gt import OutOfMemoryError
@@ -26,7 +26,9 @@ __all__ = [
     "device",
     "device_count",
     "empty_cache",
+    "get_device_capability",
     "get_device_name",
+    "get_device_properties",
     "get_rng_state",
     "is_available",
     "is_bf16_supported",
@@ -83,6 +85,25 @@ def synchronize(device: Any = None) -> None:
     """Waits until everything that this program has asked for is done."""
     _number(device)
     _gt.synchronize()
+
+
+class DeviceProperties(NamedTuple):
+    """What is known of a CUDA device."""
+
+    name: str
+    total_memory: int
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """The name of a CUDA device, and the bytes that tensors may take on it."""
+    worker = _worker(device)
+    return DeviceProperties(worker["name"], worker["memory_bytes_limit"])
+
+
+def get_device_capability(device: Any = None) -> NoReturn:
+    """Not told to programs: the daemon chooses kernels by it."""
+    _number(device)
+    raise NotImplementedError("get_device_capability(): `gtctl doctor` tells; which kernels run, the daemon decides")
 
 
 def get_device_name(device: Any = None) -> str:
