@@ -157,7 +157,6 @@ def reset_peak_memory_stats(device: Any = None) -> None:
     """Without effect: no peak is kept."""
 
 
-
 def mem_get_info(device: Any = None) -> MemoryInfo:
     """Bytes that tensors may still take on a CUDA device, and may take together."""
     worker = _worker(device)
