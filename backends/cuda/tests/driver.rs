@@ -3,28 +3,31 @@
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 use gt_backend::conformance::{self, MEMORY_BYTES};
+use gt_cuda::blas::CublasLt;
 use gt_cuda::compile::Store;
 use gt_cuda::driver::cuda::{Cuda, OpenError};
 use gt_cuda::driver::emulated::{Gxx, is_available, test_store};
 use gt_cuda::driver::{DriverError, Grid};
 use gt_cuda::{CudaBackend, Driver};
+use gt_nvidia::CUBLAS_LT;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-fn compile() -> PathBuf {
+/// The library that is made of a file beside this.
+fn compile(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let partial = folder.join(format!("fake_driver-{}.so", std::process::id()));
+    let partial = folder.join(format!("{name}-{}.so", std::process::id()));
     let mut gxx = Command::new("g++");
     gxx.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-shared", "-fPIC"]);
-    // NVIDIA's header lies beside its libraries.
+    // NVIDIA's headers lie beside its libraries.
     for libraries in std::env::var_os("GT_CUDA_LIBRARIES").iter().flat_map(std::env::split_paths) {
-        gxx.arg("-I").arg(libraries.join("../include"));
+        gxx.arg("-isystem").arg(libraries.join("../include"));
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_driver.cpp");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("{name}.cpp"));
     let made = gxx.arg(source).arg("-o").arg(&partial).arg("-ldl").status();
-    assert!(made.is_ok_and(|status| status.success()), "g++ compiles the fake");
-    let path = folder.join("fake_driver.so");
+    assert!(made.is_ok_and(|status| status.success()), "g++ compiles {name}");
+    let path = folder.join(format!("{name}.so"));
     std::fs::rename(partial, &path).expect("a folder of ours");
     path
 }
@@ -45,7 +48,7 @@ impl Fake {
             return None;
         }
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = MADE.get_or_init(compile).clone();
+        let path = MADE.get_or_init(|| compile("fake_driver")).clone();
         // SAFETY: the library is ours.
         let library = unsafe { libloading::Library::new(&path) }.expect("a library");
         let fake = Fake { path, library, _turn: turn };
@@ -171,4 +174,24 @@ fn a_broken_context_is_told_from_a_call_that_failed() {
         lost.to_string(),
         "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)"
     );
+}
+
+#[test]
+fn products_go_to_cublaslt_with_an_algorithm_chosen_once_for_each_kind() {
+    let Some(fake) = Fake::new() else { return };
+    let path = compile("fake_blas");
+    // SAFETY: the library is ours, and the functions have this signature.
+    let library = unsafe { libloading::Library::new(&path) }.expect("a library");
+    // SAFETY: as above.
+    let count = |name: &str| unsafe { library.get::<extern "C" fn() -> i64>(name.as_bytes()).expect("a function")() };
+    let cuda = fake.open();
+    let blas = CUBLAS_LT.open_first(&[path.clone()], |opened| CublasLt::bind(opened, cuda.clone()));
+    let mut backend = backend(cuda).with_blas(Box::new(blas.expect("the fake")));
+    conformance::matmuls(&mut backend);
+    let (chosen, done) = (count("fake_heuristics"), count("fake_products"));
+    assert!(chosen > 50 && done > 2 * chosen, "{chosen} choices, {done} products");
+    conformance::matmuls(&mut backend);
+    assert_eq!((count("fake_heuristics"), count("fake_products")), (chosen, 2 * done));
+    drop(backend);
+    assert_eq!(count("fake_alive"), 0);
 }
