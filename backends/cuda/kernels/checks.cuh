@@ -4,18 +4,32 @@
 
 struct Found {
     i32 kind, axis;
-    i64 index, size;
+    i64 index, size, position;
+    i32 lock, unused;
 };
 
 constexpr i32 INDEX_OUT_OF_RANGE = 1;
 constexpr i32 ZERO_DIVISION = 2;
 
-// The first thread that finds something says so; the host looks once the kernel has ended.
-GT_DEVICE void report(Found* found, i32 kind, i64 index = 0, i32 axis = 0, i64 size = 0) {
-    if (atomicCAS(&found->kind, 0, kind) == 0) {
-        found->index = index;
-        found->axis = axis;
-        found->size = size;
-        __threadfence_system();
+// What is told is what is wrong with the first element in order, whichever thread comes first, so that it is the same each
+// time. A thread that walks its elements in order reports the first it finds alone: the slot is in the host's memory.
+GT_DEVICE void report(Found *found, i32 kind, i64 index = 0, i32 axis = 0, i64 size = 0, i64 position = 0) {
+    volatile Found *shared = found;
+    if (shared->kind != 0) {
+        __threadfence();
+        if (shared->position <= position) return;
     }
+    while (atomicCAS(&found->lock, 0, 1) != 0) {
+    }
+    __threadfence();
+    if (shared->kind == 0 || position < shared->position) {
+        shared->axis = axis;
+        shared->index = index;
+        shared->size = size;
+        shared->position = position;
+        __threadfence_system();
+        shared->kind = kind;
+    }
+    __threadfence_system();
+    atomicExch(&found->lock, 0);
 }

@@ -24,6 +24,10 @@ struct Found {
     axis: AtomicI32,
     index: AtomicI64,
     size: AtomicI64,
+    /// Which element of the instruction's it is, and what guards that: the device's alone.
+    position: AtomicI64,
+    lock: AtomicI32,
+    unused: AtomicI32,
 }
 
 const INDEX_OUT_OF_RANGE: i32 = 1;
@@ -65,7 +69,7 @@ pub struct Check {
     verdict: OnceLock<Option<ExecError>>,
 }
 
-/// The checks that a tensor depends on.
+/// The checks that a tensor depends on, in the order of their keys.
 #[derive(Clone, Default)]
 pub struct Checks(Option<Arc<Vec<Arc<Check>>>>);
 
@@ -97,6 +101,13 @@ impl Board {
     }
 }
 
+#[cfg(test)]
+impl Board {
+    pub(crate) fn open(&self) -> usize {
+        self.open.len()
+    }
+}
+
 impl Shared {
     fn found(&self, slot: usize) -> &Found {
         // SAFETY: there are more slots than `slot`, and they live as long as this.
@@ -117,6 +128,11 @@ impl Shared {
 }
 
 impl Check {
+    /// No two checks have the same: a slot is not used twice in a step.
+    fn key(&self) -> (u64, usize) {
+        (self.step, self.slot)
+    }
+
     /// What was found, once the device has done the step.
     fn verdict(&self) -> Option<&ExecError> {
         let look = || {
@@ -166,7 +182,18 @@ impl Drop for Shared {
     }
 }
 
+/// Whether all of `some` are among `all`; both are in order.
+fn has_all(all: &[Arc<Check>], some: &[Arc<Check>]) -> bool {
+    let mut rest = all.iter();
+    some.iter().all(|check| rest.any(|other| Arc::ptr_eq(check, other)))
+}
+
 impl Checks {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |checks| checks.len())
+    }
+
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -176,19 +203,19 @@ impl Checks {
     /// These and others, less what has been passed by `done`, the last step that the device is known to have done.
     pub fn join(&mut self, other: &Checks, done: u64) {
         let Some(theirs) = &other.0 else { return };
-        if self.0.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, theirs)) {
+        let ours = self.0.as_deref().map_or(&[][..], Vec::as_slice);
+        let is_open = |check: &&Arc<Check>| !check.has_passed(done);
+        // Nearly always one has what the other has, and it stays as it is.
+        if !ours.is_empty() && has_all(ours, theirs) {
             return;
         }
-        if self.0.is_none() && !theirs.iter().any(|check| check.has_passed(done)) {
+        if has_all(theirs, ours) && theirs.iter().all(|check| is_open(&check)) {
             self.0 = Some(theirs.clone());
             return;
         }
-        let mut all: Vec<Arc<Check>> = Vec::new();
-        for check in self.0.iter().chain([theirs]).flat_map(|checks| checks.iter()) {
-            if !check.has_passed(done) && !all.iter().any(|other| Arc::ptr_eq(other, check)) {
-                all.push(check.clone());
-            }
-        }
+        let mut all: Vec<Arc<Check>> = ours.iter().chain(theirs.iter()).filter(is_open).cloned().collect();
+        all.sort_unstable_by_key(|check| check.key());
+        all.dedup_by_key(|check| check.key());
         self.0 = (!all.is_empty()).then(|| Arc::new(all));
     }
 

@@ -27,6 +27,7 @@ pub static HEADERS: &[Header] = &[
     ("checks.cuh", include_str!("../kernels/checks.cuh")),
     ("create.cuh", include_str!("../kernels/create.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
+    ("index.cuh", include_str!("../kernels/index.cuh")),
     ("math.cuh", include_str!("../kernels/math.cuh")),
     ("matmul.cuh", include_str!("../kernels/matmul.cuh")),
     ("move.cuh", include_str!("../kernels/move.cuh")),
@@ -141,6 +142,7 @@ pub static TEMPLATES: &[&[&Template]] = &[
     crate::create::TEMPLATES,
     crate::elementwise::TEMPLATES,
     crate::matmul::TEMPLATES,
+    crate::index::TEMPLATES,
     crate::strided::TEMPLATES,
     crate::transfer::TEMPLATES,
 ];

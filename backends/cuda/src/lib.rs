@@ -14,6 +14,7 @@ mod create;
 pub mod driver;
 mod elementwise;
 mod fused;
+mod index;
 pub mod kernels;
 mod launch;
 mod matmul;
@@ -141,6 +142,10 @@ impl CudaBackend {
             (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
             (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
             (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
+            (Class::Gather, Attrs::Axis(axis)) => self.gather(operand(0)?, operand(1)?, *axis as usize, out),
+            (Class::Scatter, Attrs::Axis(axis)) => {
+                self.scatter(row.op, [operand(0)?, operand(1)?, operand(2)?], *axis as usize, last_use)
+            }
             (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
             _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
         }

@@ -22,10 +22,12 @@ gt_backend::conformance_tests!(
     elementwise_edges,
     elementwise_large,
     matmuls,
+    gathers,
     movements,
     operands_given_up,
     programs,
     randoms,
+    scatters,
     selections,
     slice_scatters,
     transfers
