@@ -14,6 +14,6 @@ device_count = cuda.device_count
 synchronize = cuda.synchronize
 
 
-def current_accelerator(check_available: bool = False) -> device | None:  # noqa: ARG001 (none is there unused)
+def current_accelerator(check_available: bool = False) -> device | None:  # noqa: ARG001 (an argument of PyTorch's)
     """The kind of such devices; `None` if there are none."""
     return device("cuda") if is_available() else None
