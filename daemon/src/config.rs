@@ -101,8 +101,8 @@ pub enum Role {
         /// The connected socket of the daemon that started it.
         #[arg(long, hide = true, requires = "name", value_parser = clap::value_parser!(i32).range(0..))]
         fd: Option<i32>,
-        /// What it is called, for those who list processes.
-        #[arg(long, hide = true, requires = "fd")]
+        /// What it is called, as in gtctl status: 1 to 16 letters, digits and -_. [default: cpu:N].
+        #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
     /// Prints the manual page.

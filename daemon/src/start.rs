@@ -58,8 +58,9 @@ pub fn main() -> ExitCode {
         Some(Role::Worker { fd: Some(fd), name, .. }) => {
             (format!("gtd: worker {}", name.as_deref().unwrap_or_default()), work(*fd))
         }
-        Some(Role::Worker { connect, threads, memory, .. }) => {
-            let offer = Offer { threads: *threads, memory_bytes_limit: memory.map(|bytes| bytes.0) };
+        Some(Role::Worker { connect, threads, memory, name, .. }) => {
+            let memory_bytes_limit = memory.map(|bytes| bytes.0);
+            let offer = Offer { name: name.clone(), threads: *threads, memory_bytes_limit };
             ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
         }
         Some(role @ (Role::Manual | Role::Completions { .. })) => ("gtd".into(), describe(role).map_err(Into::into)),

@@ -2,14 +2,17 @@
 
 use std::fmt;
 
+/// The longest name that a worker can have.
+pub const WORKER_NAME_CHARACTERS_MAX: usize = 16;
+
 /// A worker's name, as users write it: at most 16 bytes of printable ASCII.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct WorkerName([u8; 16]);
+pub struct WorkerName([u8; WORKER_NAME_CHARACTERS_MAX]);
 
 impl WorkerName {
     /// `name`, as far as it fits; other characters read as `?`.
     pub fn new(name: &str) -> WorkerName {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; WORKER_NAME_CHARACTERS_MAX];
         for (byte, c) in bytes.iter_mut().zip(name.chars()) {
             *byte = if c.is_ascii_graphic() { c as u8 } else { b'?' };
         }
@@ -63,6 +66,8 @@ pub enum WorkerEnd {
     NotStarted,
     /// What it said made no sense, and it was ended.
     Nonsense,
+    /// It showed no sign of life, and was ended.
+    Silent,
     /// A way that this version does not know.
     Unknown,
 }
@@ -76,6 +81,7 @@ impl WorkerEnd {
             WorkerEnd::NotStarted => 3,
             WorkerEnd::Nonsense => 4,
             WorkerEnd::Unknown => 5,
+            WorkerEnd::Silent => 6,
         }
     }
 
@@ -87,6 +93,7 @@ impl WorkerEnd {
             2 => WorkerEnd::Exit(detail),
             3 => WorkerEnd::NotStarted,
             4 => WorkerEnd::Nonsense,
+            6 => WorkerEnd::Silent,
             _ => WorkerEnd::Unknown,
         }
     }
@@ -112,6 +119,7 @@ impl fmt::Display for WorkerEnd {
             WorkerEnd::Exit(status) => write!(f, "ended with status {status}"),
             WorkerEnd::NotStarted => f.write_str("could not be started"),
             WorkerEnd::Nonsense => f.write_str("was ended because what it reported made no sense"),
+            WorkerEnd::Silent => f.write_str("was ended because it did not answer, as if it were stopped"),
             WorkerEnd::Unknown => f.write_str("ended"),
         }
     }
@@ -140,6 +148,7 @@ mod tests {
             WorkerEnd::Exit(101),
             WorkerEnd::NotStarted,
             WorkerEnd::Nonsense,
+            WorkerEnd::Silent,
             WorkerEnd::Unknown,
         ];
         for end in ends {

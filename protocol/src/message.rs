@@ -163,7 +163,7 @@ pub struct Hello {
     pub protocol_version: u32,
     /// The client's package version, for messages.
     pub client_version: String,
-    /// What to call the session, at most [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes.
+    /// What to call the session, or a worker, at most [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes.
     #[serde(default)]
     pub name: Option<String>,
     /// What the connection is for.

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -167,6 +168,23 @@ def test_a_session_is_ended_by_its_owner_or_an_administrator(service: Service, b
             told, _ = client.communicate("\n", timeout=60)
             assert f"was ended by user {who} (gtctl kill)" in told
         eventually(lambda: service.may(0, "sessions") == "no sessions\n", "the end of the session")
+
+
+def test_a_worker_of_another_user_that_is_stopped_is_ended(service: Service) -> None:
+    """The daemon may not send signals to it."""
+    command = [service.folder / "gtd", "worker", f"--connect=unix:{service.socket}", "--threads=1"]
+    worker = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert line_of(worker).startswith("joined the daemon")
+        with service.client(ANA) as client:
+            assert line_of(client) == "3.0"
+            worker.send_signal(signal.SIGSTOP)
+            # The session's end is for every worker to hear of.
+            client.communicate("\n", timeout=60)
+            assert worker.wait(timeout=60) == -signal.SIGKILL
+    finally:
+        worker.kill()
+        worker.communicate()
 
 
 def test_users_lower_their_own_limits_and_no_others(service: Service) -> None:

@@ -59,8 +59,8 @@ def joined(socket: Path, *options: str, as_worker: str = "cpu:1") -> Iterator[su
         yield process
 
 
-def workers(socket: Path) -> dict[str, dict]:
-    """The daemon's workers, by name, as `gtctl status` tells of them."""
+def status(socket: Path) -> dict:
+    """What `gtctl status` tells."""
     done = subprocess.run(
         [gtd().with_name("gtctl"), "status", "--json", "--socket", str(socket)],
         capture_output=True,
@@ -68,7 +68,16 @@ def workers(socket: Path) -> dict[str, dict]:
         timeout=30,
         check=True,
     )
-    return {worker["name"]: worker for worker in json.loads(done.stdout)["workers"]}
+    return json.loads(done.stdout)
+
+
+def workers(socket: Path) -> dict[str, dict]:
+    """The daemon's workers, by name."""
+    return {worker["name"]: worker for worker in status(socket)["workers"]}
+
+
+def sessions(socket: Path) -> list[dict]:
+    return status(socket)["sessions"]
 
 
 @pytest.fixture
@@ -206,6 +215,50 @@ def test_what_it_held_is_lost_and_nothing_else(socket: Path, how: signal.Signals
     assert said(socket, "print(gt._gt.session_info()['workers'], gt.ones(3).sum().item())") == ["['cpu:0'] 3.0"]
 
 
+def test_one_that_is_stopped_is_ended_where_somebody_waits_for_it(socket: Path) -> None:
+    program = """
+with context("rows"):
+    x = gt.ones(8, 3)
+print(x.sum().item(), flush=True)
+sys.stdin.readline()
+print(told(lambda: x.sum().item()))
+"""
+    with joined(socket) as process, started(PROLOGUE + program, GT_SOCKET=str(socket)) as session:
+        assert line_of(session) == "24.0"
+        process.send_signal(signal.SIGSTOP)
+        told, err = session.communicate("\n", timeout=120)
+        assert re.search(r"worker (cpu:)?1 .*ended.*, and the tensors it held are lost", told), err
+        assert process.wait(timeout=60) == -signal.SIGKILL
+        found = workers(socket)["cpu:1"]
+        assert (found["state"], found["last_loss"]) == (
+            "left",
+            "was ended because it did not answer, as if it were stopped",
+        )
+    eventually(lambda: sessions(socket) == [], "the end of the session")
+    with joined(socket):
+        assert workers(socket)["cpu:1"]["state"] == "running"
+
+
+def test_it_has_the_name_that_it_is_given(socket: Path) -> None:
+    with joined(socket, "--name", "left-box", as_worker="left-box") as process:
+        assert workers(socket)["left-box"]["process"] == process.pid
+        program = SECOND + "with context('second'): x = gt.ones(2)\nprint(gt.debug.placement(x).workers)"
+        assert said(socket, program) == ["('left-box',)"]
+        assert refused("--connect", str(socket), "--name", "left-box") == (
+            f"gtd worker: a worker called left-box is there, process {process.pid}: choose another --name, or end that "
+            "one first\n"
+        )
+        for wrong in ("", "cpu:7", "a b", "x" * 17):
+            assert f"`{wrong}` is no name of a worker: write 1 to 16" in refused(
+                "--connect", str(socket), f"--name={wrong}"
+            )
+        process.send_signal(signal.SIGINT)
+        gone(process.pid)
+    eventually(lambda: workers(socket)["left-box"]["state"] == "left", "the daemon to notice")
+    with joined(socket, "--name", "left-box", as_worker="left-box"):
+        assert workers(socket)["left-box"]["state"] == "running"
+
+
 def test_its_number_is_given_to_the_next_when_no_session_knows_it(socket: Path) -> None:
     knows = "print(gt._gt.session_info()['workers'], flush=True)\nsys.stdin.readline()\n"
     with joined(socket) as first, started(PROLOGUE + knows, GT_SOCKET=str(socket)) as session:
@@ -220,8 +273,7 @@ def test_its_number_is_given_to_the_next_when_no_session_knows_it(socket: Path) 
             )
             assert said(socket, program) == ["('cpu:2',) [1.0, 1.0]"]
             session.communicate("\n", timeout=60)
-            status = [gtd().with_name("gtctl"), "sessions", "--json", "--socket", str(socket)]
-            eventually(lambda: b'"id"' not in subprocess.check_output(status, timeout=30), "the session's end")
+            eventually(lambda: sessions(socket) == [], "the session's end")
             with joined(socket, as_worker="cpu:1"):
                 found = {name: worker["state"] for name, worker in workers(socket).items()}
                 assert found == {"cpu:0": "running", "cpu:1": "running", "cpu:2": "running"}

@@ -23,6 +23,7 @@ use crate::session::Session;
 use crate::systemd::Notifier;
 use crate::tape::Tape;
 use crate::worker::groups::Groups;
+use crate::worker::process::life::LOOK_EVERY;
 use crate::worker::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX, WorkerLink};
 use gt_ops::Workers;
 use gt_ops::infer::InputMeta;
@@ -171,6 +172,8 @@ pub struct Dispatcher {
     last_poll_ns: u64,
     last_work_ns: u64,
     next_due_ns: u64,
+    /// When the workers were last looked at.
+    looked_ns: u64,
     trimmed: bool,
     start: Instant,
     reload: Option<Reload>,
@@ -226,6 +229,7 @@ impl Dispatcher {
             last_poll_ns: 0,
             last_work_ns: 0,
             next_due_ns: 0,
+            looked_ns: 0,
             trimmed: true,
             start: Instant::now(),
             reload,
@@ -351,6 +355,7 @@ impl Dispatcher {
         let now = Instant::now();
         let greetings = self.connections.iter().flatten().filter_map(Connection::deadline);
         let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
+        let look = self.links.iter().any(|link| link.is_busy()).then(|| now + LOOK_EVERY);
         let crowded = self.listening_paused.then(|| now + HURRY_AFTER);
         let unwritten = self.ledger.as_ref().filter(|_| self.unwritten).map(Ledger::due);
         // What is due is looked at every so often, so there is no use in waking earlier.
@@ -359,6 +364,7 @@ impl Dispatcher {
             .chain(self.ending)
             .chain(self.notifier.due())
             .chain(trim)
+            .chain(look)
             .chain(crowded)
             .chain(unwritten)
             .min()
@@ -438,6 +444,12 @@ impl Dispatcher {
         self.queued_ns_max = if company > 1 { QUEUED_SHARED_NS_MAX } else { QUEUED_NS_MAX };
         if now_ns - self.shares_ns >= SHARES_EVERY_NS {
             self.add_up(now_ns);
+        }
+        if now_ns - self.looked_ns >= LOOK_EVERY.as_nanos() as u64 {
+            self.looked_ns = now_ns;
+            for link in &mut self.links {
+                link.look();
+            }
         }
         if let Some(ledger) = self.ledger.as_mut().filter(|ledger| self.unwritten && ledger.due() <= now) {
             ledger.write_soon(self.shares.usage());

@@ -8,6 +8,7 @@ use crate::start::cpu_rates;
 use crate::worker::process::ProcessLink;
 use crate::worker::{Presence, WorkerLink};
 use gt_ops::Workers;
+use gt_ops::lost::WORKER_NAME_CHARACTERS_MAX;
 use gt_ops::placement::WORKERS_MAX;
 use gt_protocol::{DaemonMessage, Hello, RefusalCode, Refused, WorkerInfo, WorkerOffer, WorkerState};
 use gt_shm::Socket;
@@ -16,7 +17,7 @@ use std::os::fd::AsFd;
 impl Dispatcher {
     /// Takes a worker in, which is counted when it is ready; its connection is then its link's.
     pub(super) fn register(&mut self, place: usize, hello: &Hello) {
-        let (number, offer) = match self.may_register(place, hello) {
+        let (number, name, offer) = match self.may_register(place, hello) {
             Ok(may) => may,
             Err(refused) => {
                 let why = format!("its worker was refused: {refused}");
@@ -28,7 +29,7 @@ impl Dispatcher {
         self.answer(place, &DaemonMessage::Welcome(welcome), &[]);
         let Some((socket, pid)) = self.hand_over(place) else { return };
         let info = WorkerInfo {
-            name: format!("cpu:{number}"),
+            name,
             kind: "cpu".into(),
             threads: offer.threads,
             memory_bytes_limit: offer.memory_bytes_limit,
@@ -52,8 +53,8 @@ impl Dispatcher {
         }
     }
 
-    /// The number of one more worker, and what it offers.
-    fn may_register(&mut self, place: usize, hello: &Hello) -> Result<(usize, WorkerOffer), Refused> {
+    /// The number of one more worker, its name, and what it offers.
+    fn may_register(&mut self, place: usize, hello: &Hello) -> Result<(usize, String, WorkerOffer), Refused> {
         let Some(Some(connection)) = self.connections.get(place) else {
             return Err(Refused::new(RefusalCode::Other, "the connection has ended"));
         };
@@ -84,7 +85,30 @@ impl Dispatcher {
             let text = format!("the daemon has {WORKERS_MAX} workers, and no more are possible");
             return Err(Refused::new(RefusalCode::Exhausted, text).with_limit(WORKERS_MAX as u64, WORKERS_MAX as u64));
         }
-        Ok((number, offer.clone()))
+        let name = match &hello.name {
+            Some(name) => self.free_name(name)?,
+            None => format!("cpu:{number}"),
+        };
+        Ok((number, name, offer.clone()))
+    }
+
+    /// The name that a worker wants, if it may have it. Those with a colon are the daemon's to give.
+    fn free_name(&mut self, name: &str) -> Result<String, Refused> {
+        let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !(1..=WORKER_NAME_CHARACTERS_MAX).contains(&name.chars().count()) || !name.chars().all(known) {
+            let text = format!(
+                "`{name}` is no name of a worker: write 1 to {WORKER_NAME_CHARACTERS_MAX} letters, digits, `-`, `_` or `.`"
+            );
+            return Err(Refused::new(RefusalCode::Malformed, text));
+        }
+        let links = self.links.iter_mut().filter(|link| link.presence() != Presence::Gone);
+        if let Some(taken) = links.map(|link| link.info()).find(|info| info.name == name) {
+            let process = taken.process.map_or_else(String::new, |process| format!(", process {process}"));
+            let text =
+                format!("a worker called {name} is there{process}: choose another --name, or end that one first");
+            return Err(Refused::new(RefusalCode::Other, text));
+        }
+        Ok(name.into())
     }
 
     /// Takes the socket of a connection, which ends with that, and whose it is.

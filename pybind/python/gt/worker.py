@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("-p", "--port", type=int, help="the port at which the daemon listens by TCP")
     parser.add_argument("--threads", help="threads that compute [default: one a core]")
     parser.add_argument("--memory", help="bytes that its tensors may take, as in 8G [default: 3/4 of the machine's]")
+    parser.add_argument("--name", help="what it is called, as in gtctl status [default: cpu:N]")
     options = parser.parse_args(arguments)
     if options.connect is not None and (options.host is not None or options.port is not None):
         parser.error("--connect says where the daemon is: leave --host and --port out")
@@ -36,7 +37,12 @@ def main(arguments: list[str] | None = None) -> None:
     if options.port is not None:
         host = options.host or "localhost"
         connect = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
-    given = {"--connect": connect, "--threads": options.threads, "--memory": options.memory}
+    given = {
+        "--connect": connect,
+        "--threads": options.threads,
+        "--memory": options.memory,
+        "--name": options.name,
+    }
     command = ["gtd", "worker", *(f"{name}={value}" for name, value in given.items() if value is not None)]
     try:
         program = _gt.find_gtd()

@@ -3,6 +3,7 @@
 //! It has nothing of the daemon's but the socket it was started with, and what comes through that. It ends when it is
 //! told to, when the socket hangs up, or with the daemon.
 
+use super::life::Lifeline;
 use super::{Message, Ready, loss_of};
 use crate::worker::core::StreamShared;
 use crate::worker::queue::kind;
@@ -61,9 +62,12 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
         shared: memory.as_ref().map(|memory| memory.segment().clone()),
     };
     let core = Core::new(CpuBackend::new(options), number);
-    let fd = memory.as_ref().and_then(|memory| memory.fd());
+    let lifeline = Lifeline::new()?;
+    let memory_fd = memory.as_ref().and_then(|memory| memory.fd());
+    let fds: Vec<_> = std::iter::once(lifeline.end()).chain(memory_fd).collect();
     let ready = Ready { version: env!("CARGO_PKG_VERSION").into() };
-    gt_protocol::link::send(&socket, &ready, fd.as_slice(), START_DEADLINE)?;
+    gt_protocol::link::send(&socket, &ready, &fds, START_DEADLINE)?;
+    lifeline.beat(&socket)?;
     let (reports, steps) = port.split();
     let registered: Box<dyn Fn()> = Box::new(move || registered(&info.name));
     let (sessions, users) = (HashMap::new(), HashMap::new());

@@ -1,20 +1,17 @@
 //! The thread that starts a worker's process, waits for its end, and starts it again.
 //!
-//! A process that somebody has stopped holds up whoever waits for it, in a group for ever: unless it goes on soon, it
-//! is ended like one that failed.
-//!
 //! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
 //! lives as long as the link: a process asks the system to end it together with the thread that started it.
 
-use super::{Message, Ready};
+use super::{Message, Ready, life};
 use crate::modifiers::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_ops::lost::WorkerEnd;
 use gt_protocol::WorkerInfo;
 use gt_shm::{DaemonPort, Doorbell, Socket};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::Error;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -36,11 +33,6 @@ const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const LOSSES_MAX: u32 = 6;
 /// it is tried again only after so long.
 const DOWN_FOR: Duration = Duration::from_secs(30);
-
-/// A process that is stopped is looked at so often, and ended after so many looks. What counts is looks: when the
-/// daemon was stopped with it, it has time to go on.
-const STOPPED_LOOK: Duration = Duration::from_secs(1);
-const STOPPED_LOOKS_MAX: u32 = 5;
 
 /// What became of the process.
 pub enum News {
@@ -68,15 +60,24 @@ pub struct Child {
     pub socket: Socket,
     /// What its tensors are reached by.
     pub memory: Option<Arc<OwnedFd>>,
-    /// Whether it was ended for what it said.
-    pub distrusted: bool,
+    /// What it was ended for, if it was.
+    pub ended_for: Option<WorkerEnd>,
     /// None of a process that the daemon did not start.
     pidfd: Option<OwnedFd>,
+    lifeline: OwnedFd,
 }
 
 impl Child {
-    /// Ends it; one that the daemon did not start is let go of, and ends by itself.
+    /// Ends it.
     pub fn kill(&self) {
+        self.let_go();
+        if self.pidfd.is_none() {
+            life::end(&self.lifeline);
+        }
+    }
+
+    /// Ends it; one that the daemon did not start ends by itself, and says why.
+    pub fn let_go(&self) {
         match &self.pidfd {
             // Fails if it has ended.
             Some(pidfd) => drop(pidfd_send_signal(pidfd, Signal::KILL)),
@@ -206,15 +207,12 @@ impl Keeping {
         let started = || -> Result<_, Error> {
             let pid = rustix::process::Pid::from_child(&process);
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-            Ok((pidfd.try_clone()?, self.introduce(ours, process.id(), Some(pidfd))?))
+            self.introduce(ours, process.id(), Some(pidfd))
         };
         match started() {
-            Ok((pidfd, (child, port))) => {
+            Ok((child, port)) => {
                 tracing::info!(target: "gtd::worker", worker = self.info.name, process = child.pid, "started");
                 self.tell(News::Started { child, port });
-                if let Err(error) = self.wait_for_end(&pidfd) {
-                    tracing::warn!(target: "gtd::worker", %error, "whether a worker is stopped is not seen");
-                }
                 process.wait()
             }
             Err(error) => {
@@ -237,12 +235,14 @@ impl Keeping {
             work_slots: WORK_SLOTS,
         };
         gt_protocol::link::send(&socket, &message, &fds.as_array(), READY_DEADLINE).map_err(Error::other)?;
-        let (Ready { version }, fds) = gt_protocol::link::recv(&socket, 1, READY_DEADLINE).map_err(Error::other)?;
+        let (Ready { version }, fds) = gt_protocol::link::recv(&socket, 2, READY_DEADLINE).map_err(Error::other)?;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(Error::other(format!("it is version {version}")));
         }
-        let memory = fds.into_iter().next().map(Arc::new);
-        Ok((Child { pid, socket, memory, distrusted: false, pidfd }, port))
+        let mut fds = fds.into_iter();
+        let lifeline = fds.next().ok_or_else(|| Error::other("it has no lifeline"))?;
+        let memory = fds.next().map(Arc::new);
+        Ok((Child { pid, socket, memory, ended_for: None, pidfd, lifeline }, port))
     }
 
     /// Lets a process that was not started here take part until it hangs up. What becomes of it then is not known.
@@ -263,40 +263,6 @@ impl Keeping {
             Err(error) => tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered"),
         }
         self.tell(News::Ended { end: WorkerEnd::Unknown, waits: true });
-    }
-
-    /// Waits until the process has ended, which it is made to if it is stopped for long.
-    fn wait_for_end(&self, pidfd: &OwnedFd) -> Result<(), Error> {
-        let state = |options| waitid(WaitId::PidFd(pidfd.as_fd()), options);
-        loop {
-            // Left to be waited for: only a stop is taken note of here.
-            let changed = state(WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT);
-            match changed {
-                Ok(Some(status)) if status.stopped() => {}
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            state(WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?;
-            let name = &self.info.name;
-            tracing::warn!(target: "gtd::worker", "the process of worker {name} is stopped; it is ended unless it goes on");
-            let look = Timespec::try_from(STOPPED_LOOK).ok();
-            let mut looks = 0;
-            while looks < STOPPED_LOOKS_MAX {
-                let ended = match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], look.as_ref()) {
-                    Err(Errno::INTR) => 0,
-                    ended => ended?,
-                };
-                if ended > 0 || state(WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG)?.is_some() {
-                    break;
-                }
-                looks += 1;
-            }
-            if looks == STOPPED_LOOKS_MAX {
-                // Fails if it has ended.
-                let _ = pidfd_send_signal(pidfd, Signal::KILL);
-            }
-        }
     }
 
     fn tell(&self, news: News) {

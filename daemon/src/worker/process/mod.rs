@@ -13,14 +13,16 @@
 //! and says of all that it is asked that the worker is lost.
 //!
 //! Here is the dispatcher's side; in [`keeper`] the thread that starts the process and waits for its end, in [`child`]
-//! the process itself, and in [`registering`] how one comes that was not started here. The dispatcher waits for none of
-//! them.
+//! the process itself, in [`life`] how one is noticed that does nothing any more, and in [`registering`] how one comes
+//! that was not started here. The dispatcher waits for none of them.
 
 pub mod child;
 pub mod keeper;
+pub mod life;
 pub mod registering;
 
 use self::keeper::{Child, Keeper, News};
+use self::life::{Seen, Watch};
 use super::queue::{Nonsense, Queue, Wire, kind};
 use super::{Outcome, Place, Presence, Report, Step, Stream, WorkerLink};
 use gt_backend::Account;
@@ -68,8 +70,8 @@ pub enum Message {
     Memory,
 }
 
-/// What the process answers to [`Message::Start`]. With the descriptor of what its tensors are reached by, if it has
-/// it.
+/// What the process answers to [`Message::Start`]. With the descriptor of its lifeline, and of what its tensors are
+/// reached by if it has that.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The program's version.
@@ -98,6 +100,7 @@ pub struct ProcessLink {
     lost: VecDeque<Report>,
     /// How the last process ended.
     last_end: WorkerEnd,
+    watch: Watch,
     /// Whether it was not started here.
     registered: bool,
     stopping: bool,
@@ -196,6 +199,7 @@ impl ProcessLink {
             sessions: HashMap::new(),
             lost: VecDeque::new(),
             last_end: WorkerEnd::NotStarted,
+            watch: Watch::default(),
             registered,
             stopping: false,
         }
@@ -218,7 +222,7 @@ impl ProcessLink {
 
     fn started(&mut self, child: Child, port: DaemonPort) {
         if self.stopping {
-            return child.kill();
+            return child.let_go();
         }
         self.info.state = WorkerState::Running;
         self.info.process = Some(child.pid);
@@ -248,8 +252,7 @@ impl ProcessLink {
             self.lost.push_back(report);
         }
         // Whoever ended it for what it said knows better than the system how it ended.
-        self.last_end =
-            if self.child.as_ref().is_some_and(|child| child.distrusted) { WorkerEnd::Nonsense } else { end };
+        self.last_end = self.child.as_ref().and_then(|child| child.ended_for).unwrap_or(end);
         self.info.state = match waits {
             _ if self.registered => WorkerState::Left,
             true => WorkerState::Down,
@@ -274,7 +277,7 @@ impl ProcessLink {
     fn distrust(&mut self) {
         if let Some(child) = &mut self.child {
             tracing::error!(target: "gtd::worker", worker = %self.name, "its reports make no sense: it is ended");
-            child.distrusted = true;
+            child.ended_for = Some(WorkerEnd::Nonsense);
             child.kill();
         }
         // Nothing more is read from it; its end is what comes next.
@@ -531,6 +534,25 @@ impl WorkerLink for ProcessLink {
         self.bell.silence();
     }
 
+    fn look(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        match self.watch.look(&child.socket, !self.queue.is_empty()) {
+            Seen::Well => {}
+            Seen::Silent => {
+                let name = self.name;
+                tracing::warn!(
+                    target: "gtd::worker",
+                    "worker {name}, process {}, does not answer, as if it were stopped; it is ended unless it goes on",
+                    child.pid
+                );
+            }
+            Seen::Lost => {
+                child.ended_for = Some(WorkerEnd::Silent);
+                child.kill();
+            }
+        }
+    }
+
     fn trim(&mut self) {
         self.control(kind::TRIM, Stream { session: 0, place: 0 });
     }
@@ -565,7 +587,7 @@ impl Drop for ProcessLink {
         (self.stopping, _) = (true, self.keeper.stop());
         self.read_news();
         if let Some(child) = &self.child {
-            child.kill();
+            child.let_go();
         }
     }
 }

@@ -22,6 +22,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// What such a worker has.
 pub struct Offer {
+    /// What it wants to be called.
+    pub name: Option<String>,
     /// Threads that compute; one a core unless it says so.
     pub threads: Option<u32>,
     /// Bytes that its tensors may take; three quarters of the machine's unless it says so.
@@ -48,7 +50,7 @@ pub fn run(address: Option<Address>, offer: &Offer) -> Result<Infallible, Box<dy
             threads: offer.threads.unwrap_or(defaults.threads as u32),
             memory_bytes_limit: offer.memory_bytes_limit.unwrap_or(defaults.memory_bytes_limit as u64),
         }),
-        ..Hello::new(Role::Worker, None)
+        ..Hello::new(Role::Worker, offer.name.clone())
     };
     let socket = gt_protocol::connect(&socket_at(&address)?, &hello)?.socket;
     let hangs_up = socket.as_fd().try_clone_to_owned()?;
