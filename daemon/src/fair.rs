@@ -7,8 +7,8 @@
 //! was served last.
 //!
 //! A turn lasts for a while, since what a session works on then stays in the caches: with turns of a single step each,
-//! thirty sessions together did an eighth less than one. Who begins to have work and is no less behind ends it, so a light
-//! client does not wait for the turns of heavy ones.
+//! thirty sessions together did an eighth less than one. Who begins to have work need not wait for it: if it has had no
+//! more than a turn more than whoever's turn it is, its first instructions come before everybody else's.
 //!
 //! What users had over the last hours makes itself felt, but gently: among those who compete, who had more than the
 //! others counts less than the own weight, by half at most. Where everybody has what the weights say, it changes
@@ -19,8 +19,10 @@ use std::time::Duration;
 
 /// How long one session is served before it is looked whose turn it is, nanoseconds of expected time.
 pub const QUANTUM_NS: u64 = 50_000;
-/// How long its turn is if nobody comes who is as much behind, nanoseconds.
+/// How long its turn is, nanoseconds.
 const TURN_NS: f64 = 2e6;
+/// The number of no turn.
+const NO_TURN: u64 = u64::MAX;
 /// After so long, what a user has had counts half.
 pub const USAGE_HALF_LIFE: Duration = Duration::from_secs(4 * 3600);
 /// Differences in usage of far less than this, seconds of a user of weight 1, are not felt.
@@ -65,6 +67,8 @@ pub struct Standing {
     /// The number of the last turn it had, and what was charged since that began, nanoseconds.
     turn: u64,
     turn_ns: f64,
+    /// What it may have before everybody else, since it began to have work, nanoseconds.
+    first_ns: f64,
     /// Charged since the last tick, nanoseconds.
     fresh_ns: f64,
     device_ns: f64,
@@ -98,9 +102,8 @@ pub struct Shares {
     vacant: Vec<usize>,
     /// The clock of the user who was served last, as it was when that turn began.
     time: f64,
-    /// The number of the present turn, or of none if it has been ended, and the place of the user whose it is.
+    /// The number of the present turn.
     turn: u64,
-    turn_user: usize,
 }
 
 impl Shares {
@@ -110,7 +113,17 @@ impl Shares {
         let user = self.user(uid, weight);
         self.users[user].sessions += 1;
         let time = self.users[user].sessions_time;
-        Standing { user, time, backlogged: false, turn: 0, turn_ns: 0.0, fresh_ns: 0.0, device_ns: 0.0, share: 0.0 }
+        Standing {
+            user,
+            time,
+            backlogged: false,
+            turn: NO_TURN,
+            turn_ns: 0.0,
+            first_ns: 0.0,
+            fresh_ns: 0.0,
+            device_ns: 0.0,
+            share: 0.0,
+        }
     }
 
     /// The place of user `uid`, who weighs `weight` if this is the first of it.
@@ -172,8 +185,7 @@ impl Shares {
         }
     }
 
-    /// The session has something to do. If it had nothing before, and is as much behind as the one whose turn it is was
-    /// when that began, the turn ends.
+    /// The session has something to do.
     #[inline]
     pub fn begin(&mut self, standing: &mut Standing) {
         if standing.backlogged {
@@ -186,10 +198,8 @@ impl Shares {
         }
         user.backlogged += 1;
         standing.time = standing.time.max(user.sessions_time);
-        let own = standing.user == self.turn_user;
-        if if own { standing.time <= user.sessions_time } else { user.time <= self.time } {
-            self.turn += 1;
-        }
+        let ahead_ns = (standing.time - user.sessions_time).max((user.time - self.time) * user.pull);
+        standing.first_ns = if ahead_ns <= TURN_NS { QUANTUM_NS as f64 } else { 0.0 };
     }
 
     /// The session has nothing to do.
@@ -202,11 +212,13 @@ impl Shares {
 
     /// Which of two sessions with something to do has its turn earlier: the one for which this is less.
     #[inline]
-    pub fn order(&self, standing: &Standing) -> (f64, f64) {
-        if self.has_turn(standing) {
-            return (f64::NEG_INFINITY, f64::NEG_INFINITY);
-        }
-        (self.users[standing.user].time, standing.time)
+    pub fn order(&self, standing: &Standing) -> (u8, f64, f64) {
+        let class = match standing.first_ns > 0.0 {
+            true => 0,
+            false if self.has_turn(standing) => 1,
+            false => 2,
+        };
+        (class, self.users[standing.user].time, standing.time)
     }
 
     #[inline]
@@ -214,14 +226,13 @@ impl Shares {
         standing.turn == self.turn && standing.turn_ns < TURN_NS
     }
 
-    /// A session is served: it is its turn still, or from now on.
+    /// A session is served: it comes before everybody else, or it is its turn still, or from now on.
     #[inline]
     pub fn serve(&mut self, standing: &mut Standing) {
-        if self.has_turn(standing) {
+        if standing.first_ns > 0.0 || self.has_turn(standing) {
             return;
         }
         self.turn += 1;
-        self.turn_user = standing.user;
         (standing.turn, standing.turn_ns) = (self.turn, 0.0);
         let user = &mut self.users[standing.user];
         user.sessions_time = user.sessions_time.max(standing.time);
@@ -233,6 +244,7 @@ impl Shares {
     pub fn charge(&mut self, standing: &mut Standing, ns: f64) {
         standing.time += ns;
         standing.turn_ns += ns;
+        standing.first_ns -= ns.max(0.0);
         standing.fresh_ns += ns;
         standing.device_ns += ns;
         let user = &mut self.users[standing.user];
@@ -439,27 +451,35 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_lasts_until_somebody_comes_who_is_as_much_behind() {
+    fn who_comes_need_not_wait_for_the_end_of_a_turn() {
         let mut shares = Shares::default();
-        let loads: Vec<Load> = (0..4).map(|uid| load(uid, 10_000.0, 1.0)).collect();
+        let loads: Vec<Load> = (0..3).map(|uid| load(uid, 10_000.0, 1.0)).collect();
         let mut standings = open(&mut shares, &loads, |_| 1.0);
         let first = |shares: &Shares, standings: &[Standing]| {
-            let busy = (0..4).filter(|i| standings[*i].backlogged).map(|i| (shares.order(&standings[i]), i));
+            let busy = (0..3).filter(|i| standings[*i].backlogged).map(|i| (shares.order(&standings[i]), i));
             busy.min_by(|a, b| a.partial_cmp(b).unwrap()).unwrap().1
         };
-        standings[..2].iter_mut().for_each(|standing| shares.begin(standing));
+        for standing in &mut standings[..2] {
+            shares.begin(standing);
+            shares.charge(standing, QUANTUM_NS as f64);
+        }
         shares.serve(&mut standings[0]);
         shares.charge(&mut standings[0], TURN_NS / 2.0);
-        assert_eq!(first(&shares, &standings), 0);
-        shares.charge(&mut standings[2], 1.0);
+        assert_eq!(first(&shares, &standings), 0, "a turn lasts");
+        // As often as it comes, while it has had little.
+        for _ in 0..5 {
+            shares.begin(&mut standings[2]);
+            assert_eq!(first(&shares, &standings), 2);
+            shares.serve(&mut standings[2]);
+            shares.charge(&mut standings[2], QUANTUM_NS as f64);
+            assert_eq!(first(&shares, &standings), 0, "and then it goes on");
+            shares.rest(&mut standings[2]);
+        }
+        shares.charge(&mut standings[2], TURN_NS);
         shares.begin(&mut standings[2]);
-        assert_eq!(first(&shares, &standings), 0, "who comes has had something");
-        shares.begin(&mut standings[3]);
+        assert_eq!(first(&shares, &standings), 0, "who comes has had more than a turn");
+        shares.charge(&mut standings[0], TURN_NS);
         assert_eq!(first(&shares, &standings), 1, "the turn is over, and clocks decide");
-        assert!(shares.order(&standings[3]) <= shares.order(&standings[1]));
-        shares.serve(&mut standings[1]);
-        shares.charge(&mut standings[1], TURN_NS);
-        assert_eq!(first(&shares, &standings), 3, "so is one that has lasted");
     }
 
     #[test]

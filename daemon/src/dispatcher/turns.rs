@@ -98,7 +98,7 @@ impl Dispatcher {
 
     /// Of the hot sessions with work, the one that is most behind.
     fn next_turn(&mut self) -> Option<usize> {
-        let mut next: Option<(usize, (f64, f64))> = None;
+        let mut next: Option<(usize, (u8, f64, f64))> = None;
         for place in &self.hot {
             let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(*place) else {
                 continue;
