@@ -19,7 +19,8 @@ use std::slice;
 type Result<T> = std::result::Result<T, ExecError>;
 
 /// Moves a tensor with the other ranks of `group`. `input` is what the worker `me` has of it, or why it has nothing.
-/// There is no result for a worker that has nothing of it afterwards. Parts are used up: the whole may be where they were.
+/// There is no result for a worker that has nothing of it afterwards. Parts are used up: the whole may be where they
+/// were.
 ///
 /// # Errors
 /// Why there is no result, on every rank; but what fails after everything was moved fails by itself.
