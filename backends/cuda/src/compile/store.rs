@@ -1,11 +1,16 @@
 //! Images on disk, so that a kernel is compiled once on a machine.
 
 use super::Image;
+use crate::kernels::{HEADERS, Header};
 use gt_backend::ExecError;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Held while an image is made, by its hash.
+static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 
 /// A folder of images, by the hash of what they were made of; or none, and nothing is kept.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +41,12 @@ impl Store {
         if let Some(image) = read(&path) {
             return Ok(image);
         }
+        // Who wants the same at the same time, in this process, waits for it instead of making it too.
+        let making = &MAKING[hash(3, identity, source) as usize % MAKING.len()];
+        let _alone = making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = read(&path) {
+            return Ok(image);
+        }
         let image = make()?;
         if let Err(error) = write(folder, &path, &image) {
             tracing::warn!(target: "gtd::cuda", folder = %folder.display(), %error, "a compiled kernel could not be kept");
@@ -48,8 +59,27 @@ fn hash(kind: u8, identity: &str, source: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (kind, identity, source).hash(&mut hasher);
     // A header that changes changes what includes it.
-    crate::kernels::HEADERS.hash(&mut hasher);
+    included(source).hash(&mut hasher);
     hasher.finish()
+}
+
+/// The headers that `source` includes, and those that they do.
+fn included(source: &str) -> Vec<&'static Header> {
+    let named = |text: &str| -> Vec<&'static Header> {
+        let includes = |name: &str| text.contains(&format!("#include \"{name}\""));
+        HEADERS.iter().filter(|(name, _)| includes(name)).collect()
+    };
+    let mut all = named(source);
+    let mut next = 0;
+    while let Some((_, text)) = all.get(next) {
+        for header in named(text) {
+            if !all.contains(&header) {
+                all.push(header);
+            }
+        }
+        next += 1;
+    }
+    all
 }
 
 fn checksum(image: &[u8]) -> [u8; 8] {
