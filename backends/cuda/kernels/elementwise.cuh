@@ -59,12 +59,12 @@ GT_DEVICE Lanes<T, V> read_stepped(const T *from, i64 step) {
     return lanes;
 }
 
-// The axes that N operands are walked along, outermost first; the innermost counts in steps of V elements.
+// The axes that operands are walked along, innermost first, which counts in steps of V elements. All are looked at by
+// numbers that the compiler knows: it would copy these structs to local memory to look at the n-th.
 struct Axes {
     u32 rank;
     u32 sizes[RANK_MAX];
-    // What division by a size multiplies with and shifts by (Granlund and Montgomery 1994): x / size is
-    // (x * multiplier >> 32) + x >> shift for x below 2^31.
+    // What division by a size multiplies with and shifts by; see `divider` in `launch.rs`.
     u32 multipliers[RANK_MAX];
     u32 shifts[RANK_MAX];
 };
@@ -82,10 +82,9 @@ GT_DEVICE void find(i64 (&offsets)[N], const Axes &axes, const Strides<N> &strid
 #pragma unroll
     for (int i = 0; i < N; i++) offsets[i] = 0;
 #pragma unroll
-    for (int down = 0; down < RANK_MAX; down++) {
-        int axis = (int)axes.rank - 1 - down;
-        if (axis < 0) break;
-        u32 outer = axis == 0 ? 0 : (__umulhi(at, axes.multipliers[axis]) + at) >> axes.shifts[axis];
+    for (int axis = 0; axis < RANK_MAX; axis++) {
+        if (axis == axes.rank) break;
+        u32 outer = (__umulhi(at, axes.multipliers[axis]) + at) >> axes.shifts[axis];
         u32 index = at - outer * axes.sizes[axis];
 #pragma unroll
         for (int i = 0; i < N; i++) offsets[i] += index * strides.along[axis][i];

@@ -51,7 +51,9 @@ fn catalogue() -> Vec<Key> {
                     _ => out == dtype,
                 };
                 if makes {
-                    keys.extend(Walk::ALL.map(|walk| key(row.op, dtype, out, walk)));
+                    let one = program::lanes(row.op, dtype, dtype.size().max(out.size())) == 1;
+                    let walks = Walk::ALL.into_iter().filter(|walk| !(one && *walk == Walk::Rows));
+                    keys.extend(walks.map(|walk| key(row.op, dtype, out, walk)));
                 }
             }
         }
@@ -219,7 +221,8 @@ impl CudaBackend {
             _ => [0; RANK_MAX],
         });
         let loops = Loops::new(&shape, strides.each_ref());
-        let walk = if aligned && loops.inner().is_multiple_of(lanes) { Walk::Rows } else { Walk::Single };
+        let by_rows = lanes > 1 && aligned && loops.inner().is_multiple_of(lanes);
+        let walk = if by_rows { Walk::Rows } else { Walk::Single };
         let lanes = if walk == Walk::Rows { lanes } else { 1 };
         let function = function(&mut self.kernels, walk)?;
         // Stretches of the outermost axis.
@@ -256,13 +259,14 @@ fn push_axes(args: &mut Args, loops: &Loops<INPUTS_MAX>, count: usize, lanes: us
         let size = if axis == 0 { count } else { size };
         let size = if innermost { size / lanes } else { size };
         let (multiplier, shift) = divider(size as u32);
-        axes[1 + axis] = size as u32;
-        axes[1 + RANK_MAX + axis] = multiplier;
-        axes[1 + 2 * RANK_MAX + axis] = shift;
+        let place = rank - 1 - axis;
+        axes[1 + place] = size as u32;
+        axes[1 + RANK_MAX + place] = multiplier;
+        axes[1 + 2 * RANK_MAX + place] = shift;
         for (i, source) in sources.iter().enumerate() {
             let Source::Tensor(t) = source else { continue };
             let elements = bytes[i] as i64 / t.size() as i64;
-            strides[axis * inputs + i] = if innermost { elements * lanes as i64 } else { elements };
+            strides[place * inputs + i] = if innermost { elements * lanes as i64 } else { elements };
             if innermost {
                 strides[RANK_MAX * inputs + i] = elements;
             }

@@ -3,6 +3,7 @@
 //! The kernel is made for the program and kept; shapes and numbers are its arguments. A program that comes by once or
 //! twice is not worth a compiler's run: its instructions are done one by one, with the same results.
 
+use crate::checks::Checks;
 use crate::elementwise::{Source, gives_memory};
 use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, Step, Value};
 use crate::{CudaBackend, Result, Tensor};
@@ -151,7 +152,8 @@ impl CudaBackend {
             let mut result = match free.iter().position(|t| gives_memory(t, out)) {
                 Some(i) => {
                     let t = free.swap_remove(i);
-                    Tensor { layout: Layout { meta: *out, ..t.layout }, ..t.clone() }
+                    let layout = Layout { meta: *out, ..t.layout };
+                    Tensor { buffer: t.buffer.clone(), layout, checks: Checks::default() }
                 }
                 None => self.new_tensor(out)?,
             };

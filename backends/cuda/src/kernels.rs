@@ -242,7 +242,7 @@ impl Kernels {
             return Ok(function);
         }
         let name = program.name();
-        let image = self.image(&name, &format!("#include \"elementwise.cuh\"\n{}", program.code(&name, walk)))?;
+        let image = self.image(&name, &program.source(walk))?;
         let load = |module| self.driver.function(module, &name);
         let function = self.driver.load(&image).and_then(load).map_err(crate::failed)?;
         if let Some(seen) = self.programs.get_mut(program) {

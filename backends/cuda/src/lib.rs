@@ -20,7 +20,7 @@ mod launch;
 mod matmul;
 mod memory;
 mod open;
-mod program;
+pub mod program;
 mod progress;
 mod strided;
 mod tensor;

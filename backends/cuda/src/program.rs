@@ -153,6 +153,11 @@ impl Program {
         self.steps.iter().any(Step::checks_divisor)
     }
 
+    /// The whole source of the program's kernel, which is called [`Program::name`].
+    pub fn source(&self, walk: Walk) -> String {
+        format!("#include \"elementwise.cuh\"\n{}", self.code(&self.name(), walk))
+    }
+
     /// The code of a kernel called `name`. Its arguments are those that [`crate::elementwise`] gives.
     pub fn code(&self, name: &str, walk: Walk) -> String {
         let mut text = String::with_capacity(2048);

@@ -112,6 +112,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_image_is_of_the_headers_that_its_source_includes() {
+        let names = |source: &str| included(source).iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        assert_eq!(names("int x;"), [""; 0]);
+        assert_eq!(names("#include \"special.cuh\"\n"), ["special.cuh", "math.cuh", "types.cuh"]);
+    }
+
+    #[test]
     fn an_image_is_made_once_and_again_if_its_file_is_broken() {
         let folder = std::env::temp_dir().join(format!("gt-store-{}", std::process::id()));
         let store = Store::at(&folder);
