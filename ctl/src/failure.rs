@@ -110,6 +110,9 @@ impl Failure {
                     Failure::new(Exit::Version, what, "Use the gtctl that was installed with the daemon.")
                 }
                 RefusalCode::NoSession => Failure::new(Exit::NoSession, what, "It may have ended just now."),
+                RefusalCode::Malformed => {
+                    Failure::new(Exit::Failed, what, "Correct what was asked for: --help says what can be written.")
+                }
                 RefusalCode::Config => Failure::new(Exit::Config, what, "Mend the file, and try again."),
                 RefusalCode::TooManySessions => Failure::new(Exit::Failed, what, "End other gtctl and observers."),
                 _ => Failure::new(Exit::Failed, what, "The daemon's log may say more: journalctl -u gtd"),

@@ -147,6 +147,12 @@ fn check(path: &PathBuf) -> Result<Answer, Failure> {
             let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n", path.display());
             Ok(Answer::new(text, &json!({"file": path, "good": true})))
         }
-        Err(error) => Err(Failure::new(Exit::Config, error.to_string(), "gtctl config keys lists what it may say.")),
+        Err(error) => {
+            let next = match error {
+                gt_config::Error::File { .. } => "Name a file that you may read: gtctl config check PATH.",
+                gt_config::Error::Place { .. } => "gtctl config keys lists what it may say.",
+            };
+            Err(Failure::new(Exit::Config, error.to_string(), next))
+        }
     }
 }

@@ -132,7 +132,9 @@ def test_limits_are_shown_set_and_set_back(server: Asked) -> None:
     [
         (["limits", "set", "--user", "nobody-of-this-name", "--weight", "1"], 2, "the system knows no user"),
         (["limits", "set", "--weight", "0"], 1, "a weight is a number from"),
+        (["limits", "set", "--weight", "0"], 1, "--help says what can be written"),
         (["config", "check", "/nowhere/gtd.yaml"], 7, "/nowhere/gtd.yaml: No such file"),
+        (["config", "check", "/"], 7, "Name a file that you may read"),
     ],
 )
 def test_what_makes_no_sense_is_refused(server: Asked, arguments: list[str], code: int, words: str) -> None:
