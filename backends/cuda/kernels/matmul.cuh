@@ -31,6 +31,8 @@ template <typename T, typename C>
 GT_DEVICE void bring(C (*to)[TILE + 1], Matrix<const T> from, i64 row, i64 column, i64 rows, i64 columns) {
     // Neighbouring threads read neighbouring elements, whichever way the matrix lies.
     const bool along_columns = from.column_step == 1;
+    // One element at a time: the addresses of all at once would take twice the registers.
+#pragma unroll 1
     for (int i = int(threadIdx.x); i < TILE * TERMS; i += MATMUL_THREADS) {
         int r = along_columns ? i / TERMS : i % TILE, c = along_columns ? i % TERMS : i / TILE;
         bool inside = row + r < rows && column + c < columns;
