@@ -132,8 +132,8 @@ pub fn find_gtd() -> Result<PathBuf> {
 
 /// How many workers the program asks for; 0 if it does not say.
 static WORKERS_WANTED: AtomicUsize = AtomicUsize::new(0);
-/// What says which workers a daemon has that is started without being told.
-const WORKERS_ENV: &str = "GT_WORKERS";
+/// What says which workers a daemon has that is started without being told, the strongest first.
+const WORKERS_ENV: [&str; 2] = ["GT_WORKERS", "GT_DEVICES"];
 
 /// Asks for at least `count` workers, 0 for any number: a private daemon is started with as many, another must have
 /// them.
@@ -154,7 +154,8 @@ pub(crate) fn check_workers(count: usize, started: bool) -> Result<()> {
     }
     let have = if count == 1 { "1 worker".to_owned() } else { format!("{count} workers") };
     let remedy = if started {
-        format!("{WORKERS_ENV} says so: unset it, or set it to cpu:{wanted}")
+        let says = WORKERS_ENV.into_iter().find(|name| std::env::var_os(name).is_some()).unwrap_or(WORKERS_ENV[0]);
+        format!("{says} says so: unset it, or set it to cpu:{wanted}")
     } else {
         format!("start it with --workers cpu:{wanted}, or use no daemon that is there already, by unsetting GT_SOCKET")
     };
@@ -219,10 +220,10 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
     let (ours, theirs) = Socket::pair().map_err(|e| failed("started", &e))?;
     let name = format!("@gt-private-{}-{:016x}", std::process::id(), crate::random::random_seed());
     let mut command = Command::new(&gtd);
-    let wanted = workers_wanted();
     // Who sets the environment decides what runs the program; whether that is enough is checked afterwards.
-    if wanted > 0 && std::env::var_os(WORKERS_ENV).is_none() {
-        command.args(["--workers", &format!("cpu:{wanted}")]);
+    let wanted = workers_wanted();
+    if wanted > 0 {
+        command.args(["--workers-wanted", &wanted.to_string()]);
     }
     // The daemon gets its end as standard input: the one descriptor that needs no unsafe code to pass.
     let child = command

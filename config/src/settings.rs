@@ -51,8 +51,9 @@ const KEYS: &[Key<Settings>] = &[
         name: "workers",
         about: at_start(
             "KIND:N,…",
-            "cpu:1",
-            "Workers: cpu:N are N in the daemon, proc-cpu:N are N in processes of their own, as in cpu:1,proc-cpu:2.",
+            "cuda where there is an NVIDIA device, otherwise cpu:1",
+            "Workers: cpu:N are N in the daemon, proc-cpu:N are N in processes of their own, as in cpu:1,proc-cpu:2; \
+             cuda is one on each NVIDIA device, cuda:0,2 one on each of these.",
         ),
         set: |to, value| value.word(&mut to.workers),
     },

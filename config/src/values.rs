@@ -10,16 +10,34 @@ pub enum WorkerKind {
     Cpu,
     /// On the processor, in a process of its own.
     ProcCpu,
+    /// On the NVIDIA device of this number, in a process of its own.
+    Cuda(u32),
+    /// On NVIDIA's devices, one worker each.
+    EachCuda,
+    /// As on an NVIDIA device, whose kernels the processor runs: for tests.
+    EmulatedCuda,
 }
 
 impl WorkerKind {
-    const ALL: [WorkerKind; 2] = [WorkerKind::Cpu, WorkerKind::ProcCpu];
+    /// Those of which one asks for a number of workers.
+    const COUNTED: [WorkerKind; 3] = [WorkerKind::Cpu, WorkerKind::ProcCpu, WorkerKind::EmulatedCuda];
 
     /// As users write it.
     pub fn name(self) -> &'static str {
         match self {
             WorkerKind::Cpu => "cpu",
             WorkerKind::ProcCpu => "proc-cpu",
+            WorkerKind::Cuda(_) | WorkerKind::EachCuda => "cuda",
+            WorkerKind::EmulatedCuda => "emulated-cuda",
+        }
+    }
+}
+
+impl std::fmt::Display for WorkerKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            WorkerKind::Cuda(number) => write!(f, "cuda:{number}"),
+            kind => f.write_str(kind.name()),
         }
     }
 }
@@ -36,12 +54,30 @@ impl FromStr for Workers {
     fn from_str(text: &str) -> Result<Workers, String> {
         let mut workers = Vec::new();
         for part in text.split(',') {
-            let (name, count) = part.split_once(':').unwrap_or((part, "1"));
-            let kind = WorkerKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-                format!("`{name}` is no kind of worker: write cpu or proc-cpu, as in cpu:2 or cpu:1,proc-cpu:1")
-            })?;
-            let count: usize =
-                count.parse().map_err(|_| format!("`{count}` is no number of workers: write {name}:1 or {name}:2"))?;
+            // A number alone is one more device, as in cuda:0,1.
+            let more = matches!(workers.last(), Some(WorkerKind::Cuda(_))) && part.parse::<u32>().is_ok();
+            let (name, number) = if more { ("cuda", Some(part)) } else { split(part) };
+            let (kind, count) = match (name, number) {
+                ("cuda", None) => (WorkerKind::EachCuda, 1),
+                ("cuda", Some(number)) => {
+                    let number = number.parse().map_err(|_| {
+                        format!("`{number}` is no number of a device: write cuda for all, or cuda:0, or cuda:0,1")
+                    })?;
+                    (WorkerKind::Cuda(number), 1)
+                }
+                (name, count) => {
+                    let kind = WorkerKind::COUNTED.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+                        format!("`{name}` is no kind of worker: write cpu, proc-cpu or cuda, as in cpu:2 or cuda:0,1")
+                    })?;
+                    let count = count.unwrap_or("1");
+                    (
+                        kind,
+                        count
+                            .parse()
+                            .map_err(|_| format!("`{count}` is no number of workers: write {name}:1 or {name}:2"))?,
+                    )
+                }
+            };
             if count == 0 || count > WORKERS_MAX - workers.len() {
                 return Err(format!(
                     "`{text}` asks for {count} workers of {name}; 1 to {WORKERS_MAX} in all are possible"
@@ -49,8 +85,29 @@ impl FromStr for Workers {
             }
             workers.extend(std::iter::repeat_n(kind, count));
         }
-        Ok(Workers(workers))
+        match twice(&workers) {
+            Some(kind) => Err(format!("`{text}` asks for {kind} twice: a device has one worker")),
+            None => Ok(Workers(workers)),
+        }
     }
+}
+
+fn split(part: &str) -> (&str, Option<&str>) {
+    part.split_once(':').map_or((part, None), |(name, number)| (name, Some(number)))
+}
+
+/// A device that two workers would have.
+fn twice(workers: &[WorkerKind]) -> Option<WorkerKind> {
+    let devices = |kind: &WorkerKind| matches!(kind, WorkerKind::Cuda(_) | WorkerKind::EachCuda);
+    let mut seen: Vec<WorkerKind> = Vec::new();
+    for kind in workers.iter().copied().filter(devices) {
+        let shared = |other: &WorkerKind| [*other, kind].contains(&WorkerKind::EachCuda) || *other == kind;
+        if seen.iter().any(shared) {
+            return Some(kind);
+        }
+        seen.push(kind);
+    }
+    None
 }
 
 /// An address: `12345` on loopback, or `127.0.0.1:12345`.
@@ -155,13 +212,18 @@ mod tests {
 
     #[test]
     fn workers_name_their_kind() {
-        use WorkerKind::{Cpu, ProcCpu};
+        use WorkerKind::{Cpu, Cuda, EachCuda, EmulatedCuda, ProcCpu};
         for (text, kinds) in [
             ("cpu", vec![Cpu]),
             ("cpu:2", vec![Cpu; 2]),
             ("proc-cpu", vec![ProcCpu]),
             ("cpu:1,proc-cpu:2,cpu", vec![Cpu, ProcCpu, ProcCpu, Cpu]),
             ("cpu:64", vec![Cpu; 64]),
+            ("cuda", vec![EachCuda]),
+            ("cuda:1", vec![Cuda(1)]),
+            ("cuda:0,2,1", vec![Cuda(0), Cuda(2), Cuda(1)]),
+            ("cpu:1,cuda:0,1,cpu", vec![Cpu, Cuda(0), Cuda(1), Cpu]),
+            ("emulated-cuda:2", vec![EmulatedCuda; 2]),
         ] {
             assert_eq!(text.parse(), Ok(Workers(kinds)), "{text}");
         }
@@ -175,6 +237,14 @@ mod tests {
             ("cpu:0", "1 to 64 in all are possible"),
             ("cpu:65", "1 to 64 in all are possible"),
             ("cpu:60,proc-cpu:5", "1 to 64 in all are possible"),
+            ("cuda:", "is no number of a device"),
+            ("cuda:x", "is no number of a device"),
+            ("cuda:-1", "is no number of a device"),
+            ("cuda,1", "`1` is no kind of worker"),
+            ("cuda:0,cpu,1", "`1` is no kind of worker"),
+            ("cuda:0,0", "asks for cuda:0 twice"),
+            ("cuda,cuda:0", "asks for cuda:0 twice"),
+            ("cuda:1,cuda", "asks for cuda twice"),
         ] {
             let error = text.parse::<Workers>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -6,12 +6,14 @@ use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
 use crate::table::bytes;
 use gt_config::SYSTEM_FILE;
+use gt_nvidia::{CUBLAS_LT, Device, Found, NCCL, Report};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Group, Uid, User};
 use serde::Serialize;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// The group whose members may connect to the system's daemon.
 const GROUP: &str = "gt";
@@ -19,6 +21,8 @@ const GROUP: &str = "gt";
 const DESCRIPTORS_MIN: u64 = 4096;
 /// Memory in which devices copy fastest is pinned; less of it than this is soon used up.
 const PINNED_BYTES_MIN: u64 = 1 << 30;
+/// The driver of many GPUs that nobody uses may take so long to say which there are.
+const GPUS_LIMIT: Duration = Duration::from_secs(30);
 /// Free memory below which a daemon is of little use.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
@@ -44,18 +48,21 @@ struct Finding {
     /// How to mend it.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// All that is known of a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<Device>,
 }
 
 fn good(what: &'static str, found: impl Into<String>) -> Finding {
-    Finding { what, state: State::Good, found: found.into(), next: None }
+    Finding { what, state: State::Good, found: found.into(), next: None, device: None }
 }
 
 fn note(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
-    Finding { what, state: State::Note, found: found.into(), next: Some(next.into()) }
+    Finding { what, state: State::Note, found: found.into(), next: Some(next.into()), device: None }
 }
 
 fn bad(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
-    Finding { what, state: State::Bad, found: found.into(), next: Some(next.into()) }
+    Finding { what, state: State::Bad, found: found.into(), next: Some(next.into()), device: None }
 }
 
 /// Looks at everything, for the daemon at `socket`.
@@ -79,7 +86,7 @@ pub fn answer(socket: &Path) -> Answer {
 fn text(findings: &[Finding]) -> String {
     let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Finding { what, state, found, next } in findings {
+    for Finding { what, state, found, next, .. } in findings {
         let mark = match state {
             State::Good => "ok  ",
             State::Note => "note",
@@ -97,8 +104,7 @@ fn text(findings: &[Finding]) -> String {
 fn program() -> Finding {
     let what = "gtd";
     let own = env!("CARGO_PKG_VERSION");
-    let beside = std::env::current_exe().ok().map(|gtctl| gtctl.with_file_name("gtd")).filter(|path| path.is_file());
-    let path = beside.unwrap_or_else(|| "gtd".into());
+    let path = beside().unwrap_or_else(|| "gtd".into());
     match Command::new(&path).arg("--version").output() {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stdout);
@@ -118,6 +124,12 @@ fn program() -> Finding {
             "install it where daemons are to be started: apt install ./gtd_*.deb, or pip install",
         ),
     }
+}
+
+/// The `gtd` that was installed with this program.
+fn beside() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok().map(|gtctl| gtctl.with_file_name("gtd"));
+    beside.filter(|path| path.is_file())
 }
 
 /// How systemd's units stand, where it runs.
@@ -280,62 +292,103 @@ fn memory() -> Vec<Finding> {
 
 /// NVIDIA's devices, driver and libraries.
 fn gpus() -> Vec<Finding> {
-    let mut devices: Vec<PathBuf> = std::fs::read_dir("/dev")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
-        })
-        .collect();
-    devices.sort();
-    let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
-    if devices.is_empty() && driver.is_none() {
+    if !gt_nvidia::is_there() {
         return vec![note(
             "gpus",
-            "none: no /dev/nvidia0, no driver",
-            "none is needed; for NVIDIA's, install the driver",
+            "none: no NVIDIA driver runs here",
+            "none is needed; for NVIDIA's, install the driver, or give the container the GPUs",
         )];
     }
-    let mut findings = Vec::new();
-    findings.push(match driver.as_deref().and_then(|text| text.lines().next()) {
-        Some(line) => good("gpu driver", line.trim_start_matches("NVRM version:").trim()),
-        None => bad("gpu driver", "devices, but no driver is loaded", "modprobe nvidia; dmesg says why it was not"),
-    });
-    let closed: Vec<String> = devices
-        .iter()
-        .filter(|path| {
-            nix::unistd::access(path.as_path(), nix::unistd::AccessFlags::R_OK | nix::unistd::AccessFlags::W_OK)
-                .is_err()
-        })
-        .map(|path| path.display().to_string())
-        .collect();
-    findings.push(if devices.is_empty() {
-        bad("gpus", "a driver, but no /dev/nvidia0", "nvidia-modprobe -c 0 -u, or nvidia-persistenced")
-    } else if closed.is_empty() {
-        good("gpus", format!("{}", devices.len()))
-    } else {
-        bad(
-            "gpus",
-            format!("{} cannot be opened by you", closed.join(", ")),
-            "the daemon's user needs to: see DeviceAllow=",
-        )
-    });
-    if !devices.is_empty() && !Path::new("/dev/nvidia-uvm").exists() {
-        findings.push(bad("gpu memory", "no /dev/nvidia-uvm", "nvidia-modprobe -c 0 -u, or nvidia-persistenced"));
-    }
-    for (what, library, needed_for) in
-        [("libcuda", "libcuda.so.1", "any GPU"), ("libnccl", "libnccl.so.2", "several GPUs")]
+    let report = match beside().and_then(|gtd| Some(gt_nvidia::probe_apart(Command::new(gtd).arg("probe"), GPUS_LIMIT)))
     {
-        // SAFETY: the daemon loads these too; what they do when they are loaded is to look for devices.
-        findings.push(match unsafe { libloading::Library::new(library) } {
-            Ok(_) => good(what, library),
-            Err(error) => {
-                let next = format!("{needed_for} needs it: install it, or name its folder in LD_LIBRARY_PATH");
-                note(what, error.to_string(), next)
+        Some(report) => report,
+        // This program has little else to do, and ends soon.
+        None => gt_nvidia::probe(),
+    };
+    gpu_findings(&report).into_iter().chain(gpu_files()).collect()
+}
+
+/// What the driver and the libraries are found to be.
+fn gpu_findings(report: &Report) -> Vec<Finding> {
+    let version = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
+    let mut findings = Vec::new();
+    match &report.devices {
+        Ok(devices) => {
+            let found = format!("{}, for CUDA {}", version(&report.driver), version(&report.cuda));
+            findings.push(good("gpu driver", found));
+            findings.extend(devices.iter().map(gpu));
+        }
+        Err(error) => {
+            // Its sentence says what to do after the last colon, if anything is known.
+            let next = "GT_DEVICES=cpu does without; nvidia-smi and dmesg may say more";
+            findings.push(bad("gpu driver", error.to_string(), next));
+        }
+    }
+    let several = report.devices.as_ref().is_ok_and(|devices| devices.len() > 1);
+    for Found { name, needed, path } in &report.libraries {
+        findings.push(match path {
+            Ok(path) => good("gpu library", format!("{name}: {path}")),
+            Err(why) if *needed && report.devices.is_ok() => {
+                bad("gpu library", why.clone(), "no GPU is used without it")
             }
+            Err(why) if name == CUBLAS_LT.name && report.devices.is_ok() => {
+                note("gpu library", why.clone(), "GT's own kernels multiply matrices without it, which takes longer")
+            }
+            Err(why) if name == NCCL.name && several => {
+                note("gpu library", why.clone(), "several GPUs exchange through the processor's memory without it")
+            }
+            // What is missing where nothing can be used, or nothing is lost, is no news.
+            Err(_) => continue,
         });
+    }
+    findings
+}
+
+/// A device, and who uses it.
+fn gpu(device: &Device) -> Finding {
+    let Device { number, name, capability: (major, minor), memory_bytes, pci, uuid, .. } = device;
+    let mut found = format!("cuda:{number} is {name}, {major}.{minor}, {}", bytes(*memory_bytes));
+    if let Some(free) = device.free_bytes {
+        found.push_str(&format!(", {} free", bytes(free)));
+    }
+    let holders: Vec<String> = device
+        .holders
+        .iter()
+        .map(|holder| match holder.bytes {
+            Some(held) => format!("{holder} has {}", bytes(held)),
+            None => format!("{holder} uses it"),
+        })
+        .collect();
+    if !holders.is_empty() {
+        found.push_str(&format!("; {}", holders.join(", ")));
+    }
+    found.push_str(&format!("; {pci}, {uuid}"));
+    let finding = match device.trouble() {
+        Some(trouble) => bad("gpu", found, trouble),
+        None => good("gpu", found),
+    };
+    Finding { device: Some(device.clone()), ..finding }
+}
+
+/// Whether the files of the driver can be opened, which says more than the driver does when it cannot.
+fn gpu_files() -> Vec<Finding> {
+    let named = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+    let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let mut devices: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name != "nvidia" && named(name)))
+        .map(|entry| entry.path())
+        .collect();
+    devices.sort();
+    let mut findings = Vec::new();
+    let usable = nix::unistd::AccessFlags::R_OK | nix::unistd::AccessFlags::W_OK;
+    let closed = devices.iter().filter(|path| nix::unistd::access(path.as_path(), usable).is_err());
+    let closed: Vec<String> = closed.map(|path| path.display().to_string()).collect();
+    if !closed.is_empty() {
+        let next = "the daemon's user needs to: see DeviceAllow= of gtd.service";
+        findings.push(bad("gpu files", format!("{} cannot be opened by you", closed.join(", ")), next));
+    }
+    if !devices.is_empty() && !Path::new("/dev/nvidia-uvm").exists() {
+        findings.push(bad("gpu files", "no /dev/nvidia-uvm", "nvidia-modprobe -c 0 -u, or nvidia-persistenced"));
     }
     findings
 }
@@ -352,5 +405,36 @@ mod tests {
         let daemon = answer.json.as_array().into_iter().flatten().find(|finding| finding["what"] == "daemon");
         let next = daemon.and_then(|finding| finding["next"].as_str()).unwrap_or_default();
         assert!(next.contains("systemctl start gtd"), "{next}");
+    }
+
+    #[test]
+    fn gpus_say_what_they_are_who_uses_them_and_what_is_missing() {
+        let report = r#"{"driver": "580.95.05", "cuda": "13.0", "devices": {"Ok": [
+            {"number": 0, "name": "NVIDIA H200", "uuid": "GPU-1", "capability": [9, 0], "memory_bytes": 150323855360,
+             "pci": "0000:65:00.0", "mig": false, "compute_mode": "shared", "multiprocessors": 132,
+             "clock_khz": 1980000, "memory_clock_khz": 3201000, "memory_bus_bits": 6144, "free_bytes": 1073741824,
+             "holders": [{"pid": 7, "name": "python", "bytes": 2147483648}]},
+            {"number": 1, "name": "NVIDIA H200", "uuid": "GPU-2", "capability": [9, 0], "memory_bytes": 150323855360,
+             "pci": "0000:66:00.0", "mig": false, "compute_mode": "prohibited", "multiprocessors": 132,
+             "clock_khz": 1980000, "memory_clock_khz": 3201000, "memory_bus_bits": 6144, "free_bytes": null,
+             "holders": []}]},
+          "libraries": [{"name": "NVRTC", "needed": true, "path": {"Err": "NVRTC was not found: pip install it"}},
+            {"name": "cuBLASLt", "needed": true, "path": {"Ok": "/x/libcublasLt.so.13"}},
+            {"name": "NCCL", "needed": false, "path": {"Err": "NCCL was not found"}}]}"#;
+        let findings = gpu_findings(&serde_json::from_str(report).unwrap());
+        let text = text(&findings);
+        for part in [
+            "ok    gpu driver   580.95.05, for CUDA 13.0",
+            "ok    gpu          cuda:0 is NVIDIA H200, 9.0, 140.0 GiB, 1.0 GiB free; python 7 has 2.0 GiB; 0000:65:00.0, GPU-1",
+            "BAD   gpu          cuda:1 is NVIDIA H200",
+            "cuda:1 may not be used: its compute mode is Prohibited: `nvidia-smi -c 0` as root lifts that",
+            "BAD   gpu library  NVRTC was not found: pip install it",
+            "ok    gpu library  cuBLASLt: /x/libcublasLt.so.13",
+            "note  gpu library  NCCL was not found",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        let json = serde_json::to_value(&findings).unwrap();
+        assert_eq!(json[1]["device"]["holders"][0]["pid"], 7);
     }
 }

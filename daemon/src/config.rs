@@ -19,10 +19,20 @@ pub struct Config {
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
 
-    /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own; a list,
-    /// as in cpu:1,proc-cpu:2, is all of them [default: cpu:1].
+    /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own; `cuda` is
+    /// one on each NVIDIA device, `cuda:0,2` one on each of these; a list, as in cpu:1,proc-cpu:2, is all of them
+    /// [default: cuda where there is one that can be used, otherwise cpu:1].
     #[arg(long, value_name = "KIND:N,…", env = "GT_WORKERS")]
     pub workers: Option<Workers>,
+
+    /// As --workers, which is stronger; for GT_DEVICES.
+    #[arg(long, hide = true, value_name = "KIND:N,…", env = "GT_DEVICES")]
+    pub devices: Option<Workers>,
+
+    /// How many workers the program needs at least that starts a private daemon, where nothing says which.
+    #[arg(long, hide = true, value_name = "N", requires = "private", value_parser = clap::value_parser!(u32).range(0..=64))]
+    #[arg(default_value_t = 0)]
+    pub workers_wanted: u32,
 
     /// Threads that compute, all workers together; each has one at least [default: one a core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -105,6 +115,9 @@ pub enum Role {
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
+    /// Prints what there is of NVIDIA's, for `gtctl doctor`.
+    #[command(hide = true)]
+    Probe,
     /// Prints the manual page.
     #[command(hide = true)]
     Manual,
@@ -125,7 +138,8 @@ impl Config {
     pub fn or(self, file: &Settings) -> Config {
         let named = gt_protocol::path::named_socket_path;
         Config {
-            workers: self.workers.or_else(|| file.workers.clone()),
+            workers: self.workers.or(self.devices).or_else(|| file.workers.clone()),
+            devices: None,
             threads: self.threads.or(file.threads),
             memory: self.memory.or(file.memory),
             auto_shard: self.auto_shard.or(file.auto_shard),
@@ -138,9 +152,9 @@ impl Config {
         }
     }
 
-    /// The kinds of the workers to run.
-    pub fn workers(&self) -> Vec<WorkerKind> {
-        self.workers.as_ref().map_or_else(|| vec![WorkerKind::Cpu], |Workers(kinds)| kinds.clone())
+    /// The kinds of the workers that are asked for, if any are.
+    pub fn workers(&self) -> Option<&[WorkerKind]> {
+        self.workers.as_ref().or(self.devices.as_ref()).map(|Workers(kinds)| kinds.as_slice())
     }
 
     /// Where to keep what outlives the daemon. A private one has nothing of the kind: its environment is its client's.
@@ -184,7 +198,7 @@ mod tests {
         let file = gt_config::parse("threads: 8\nmemory: 1G\nlog: info\nworkers: cpu:2", "x".as_ref()).unwrap();
         let both = config.or(&file);
         assert_eq!((both.threads, both.memory, both.log), (Some(2), Some(Bytes(1 << 30)), Some(Level::Debug)));
-        assert_eq!(both.workers(), [WorkerKind::Cpu; 2]);
+        assert_eq!(both.workers(), Some([WorkerKind::Cpu; 2].as_slice()));
         let later = both.clone().or(&Settings::default());
         assert!(both.fixed_differences(&later).is_empty());
         let other = Config { memory: None, ..later };

@@ -15,11 +15,12 @@
 //! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
 //! happened to instructions and [`journal`] to everything else, [`limits`] what each user may have, [`janitor`] drops
 //! what takes long, [`ledger`] keeps what users have had where it outlives the daemon, [`config`] is the command line,
-//! [`reload`] reads the file beside it again, [`systemd`] is who may have started the daemon, and [`start`] puts
-//! everything together.
+//! [`devices`] says what there is to compute on, [`reload`] reads the file beside it again, [`systemd`] is who may have
+//! started the daemon, and [`start`] puts everything together.
 
 pub mod config;
 pub mod connection;
+pub mod devices;
 pub mod dispatcher;
 pub mod fair;
 pub mod janitor;

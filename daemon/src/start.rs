@@ -1,6 +1,7 @@
 //! From the command line to a running dispatcher, and back to a clean end.
 
 use crate::config::{Config, Role};
+use crate::devices;
 use crate::dispatcher::{Dispatcher, Parts};
 use crate::journal::{self, Volume};
 use crate::ledger::Ledger;
@@ -11,7 +12,7 @@ use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
 use crate::worker::process::registering::{self, Offer};
-use crate::worker::process::{self, ProcessLink};
+use crate::worker::process::{self, Able, Engine, ProcessLink};
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use crate::worker::{WorkerLink, reachable_memory};
 use clap::{CommandFactory, Parser};
@@ -28,11 +29,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// What a thread of the processor is estimated to do: gigaflops,
-const CPU_GFLOPS_PER_THREAD: f64 = 40.0;
-/// and what all of them together move, gigabytes a second.
-const CPU_GBYTES_PER_S: f64 = 16.0;
 
 /// The program that runs, even where its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -63,6 +59,7 @@ pub fn main() -> ExitCode {
             let offer = Offer { name: name.clone(), threads: *threads, memory_bytes_limit };
             ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
         }
+        Some(Role::Probe) => ("gtd".into(), devices::describe().map_err(Into::into)),
         Some(role @ (Role::Manual | Role::Completions { .. })) => ("gtd".into(), describe(role).map_err(Into::into)),
         None => ("gtd".into(), run(arguments, file, volume)),
     };
@@ -137,7 +134,9 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         }
         (None, None) => (None, None),
     };
-    let links = start_workers(config)?;
+    let wanted = config.workers_wanted as usize;
+    let kinds = devices::resolve(config.workers(), wanted, gt_nvidia::is_there(), || devices::probe(THIS_PROGRAM))?;
+    let links = start_workers(config, &kinds)?;
     if links.len() > 1 {
         // Not while sessions wait.
         modifiers::machine_bytes_per_ns();
@@ -164,7 +163,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         // A long life must not keep a folder or a mount busy.
         let _ = std::env::set_current_dir("/");
     } else {
-        let workers: Vec<&str> = config.workers().into_iter().map(WorkerKind::name).collect();
+        let workers: Vec<String> = kinds.iter().map(WorkerKind::to_string).collect();
         let limit = |of| match getrlimit(of) {
             Ok((soft, _)) if soft != RLIM_INFINITY => soft.to_string(),
             _ => "any number of".into(),
@@ -290,37 +289,44 @@ fn arena_bytes_max(config: &Config) -> u64 {
     machine.saturating_sub(tensors).max(machine / 8)
 }
 
-/// What so many threads are estimated to do: gigaflops and gigabytes a second.
-pub fn cpu_rates(threads: u32) -> (f64, f64) {
-    (CPU_GFLOPS_PER_THREAD * threads as f64, CPU_GBYTES_PER_S)
-}
-
-fn start_workers(config: &Config) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
+fn start_workers(config: &Config, kinds: &[WorkerKind]) -> std::io::Result<Vec<Box<dyn WorkerLink>>> {
     let defaults = CpuOptions::default();
-    let kinds = config.workers();
     let threads = (config.threads.map_or(defaults.threads, |threads| threads as usize) / kinds.len()).max(1);
     let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / kinds.len();
     let inline_ns_max = if kinds.len() == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
-    let rates = cpu_rates(threads as u32);
-    let among_processes = kinds.contains(&WorkerKind::ProcCpu);
+    let rates = Able::of_cpu(threads as u32, memory as u64).rates();
+    let among_processes = kinds.iter().any(|kind| *kind != WorkerKind::Cpu);
     let mut links: Vec<Box<dyn WorkerLink>> = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
-        let info = WorkerInfo {
+        let of_cpu = || WorkerInfo {
             name: format!("cpu:{index}"),
             kind: "cpu".into(),
             threads: threads as u32,
             memory_bytes_limit: memory as u64,
             ..WorkerInfo::default()
         };
-        match kind {
+        // How much room a device has for tensors, its worker says when it is ready.
+        let of_device = |name: String| WorkerInfo {
+            name,
+            kind: kind.name().into(),
+            threads: 1,
+            memory_bytes_limit: config.memory.map_or(0, |_| memory as u64),
+            ..WorkerInfo::default()
+        };
+        let (engine, info) = match kind {
             WorkerKind::Cpu => {
                 let reachable = among_processes.then(|| reachable_memory(memory as u64)).flatten();
                 let shared = reachable.as_ref().map(|memory| memory.segment().clone());
                 let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory, shared });
-                links.push(Box::new(ThreadLink::start(backend, index, info, rates, inline_ns_max, reachable)?));
+                links.push(Box::new(ThreadLink::start(backend, index, of_cpu(), rates, inline_ns_max, reachable)?));
+                continue;
             }
-            WorkerKind::ProcCpu => links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), index, info, rates)?)),
-        }
+            WorkerKind::ProcCpu => (Engine::Cpu, of_cpu()),
+            WorkerKind::Cuda(number) => (Engine::Cuda { number: *number }, of_device(kind.to_string())),
+            WorkerKind::EmulatedCuda => (Engine::EmulatedCuda, of_device(format!("emulated:{index}"))),
+            WorkerKind::EachCuda => return Err(std::io::Error::other("devices that nobody has counted")),
+        };
+        links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), index, engine, info)?));
     }
     Ok(links)
 }

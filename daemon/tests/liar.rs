@@ -11,7 +11,7 @@ use gt_ops::wire::{Command, Completion, Fault, Slot};
 use gt_protocol::{WorkerInfo, WorkerState};
 use gt_shm::port::{segment_c_bytes, segment_d_bytes};
 use gt_shm::{Access, ClientPort, PortFds, Segment, Socket};
-use gtd::worker::process::{Message, ProcessLink, Ready};
+use gtd::worker::process::{Able, Engine, Message, ProcessLink, Ready};
 use gtd::worker::{Outcome, Report, Step, Stream, WorkerLink};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const STEPS: u64 = 40;
 
 /// What the liar does once it has seen its steps, and how that ends it.
-const LIES: [(&str, WorkerEnd); 7] = [
+const LIES: [(&str, WorkerEnd); 9] = [
     ("cursor", WorkerEnd::Nonsense),
     ("wrong-token", WorkerEnd::Nonsense),
     ("unasked", WorkerEnd::Nonsense),
@@ -28,6 +28,8 @@ const LIES: [(&str, WorkerEnd); 7] = [
     ("dies", WorkerEnd::Exit(3)),
     ("never-ready", WorkerEnd::NotStarted),
     ("other-version", WorkerEnd::NotStarted),
+    ("unable", WorkerEnd::NotStarted),
+    ("of-no-speed", WorkerEnd::NotStarted),
 ];
 
 fn main() {
@@ -45,7 +47,7 @@ fn main() {
 
 fn start(lie: &str) -> ProcessLink {
     let info = WorkerInfo { name: lie.into(), kind: "cpu".into(), threads: 1, ..WorkerInfo::default() };
-    ProcessLink::start(std::env::current_exe().unwrap(), 0, info, (1.0, 1.0)).unwrap()
+    ProcessLink::start(std::env::current_exe().unwrap(), 0, Engine::Cpu, info).unwrap()
 }
 
 const STREAM: Stream = Stream { session: 7, place: 0 };
@@ -110,7 +112,10 @@ fn every_step_ends(lie: &str, end: WorkerEnd) {
         next > STEPS && link.info().losses > 0
     });
     let loss = link.info().last_loss.unwrap();
-    assert_eq!(loss, end.to_string(), "{lie}");
+    assert!(loss.starts_with(&end.to_string()), "{lie}: {loss}");
+    if lie == "unable" {
+        assert_eq!(loss, "could not be started: there is no such device");
+    }
     if lie != "unasked" {
         assert!(matches!(last.unwrap_err().fault, Fault::WorkerLost { end: found, .. } if found == end));
     }
@@ -153,7 +158,12 @@ fn lie() {
     assert!(Segment::map_peer(d.try_clone().unwrap(), segment_d_bytes(work_slots), Access::ReadWrite).is_err());
     let words = Segment::map_peer(c.try_clone().unwrap(), segment_c_bytes(report_slots), Access::ReadWrite).unwrap();
     let mut port = ClientPort::connect(PortFds::from_array([c, d, bell]), report_slots, work_slots).unwrap();
-    gt_protocol::link::send(&socket, &Ready { version: version.into() }, &[], DEADLINE).unwrap();
+    let able = match info.name.as_str() {
+        "unable" => Err("there is no such device".into()),
+        "of-no-speed" => Ok(Able { gflops: 0.0, ..Able::of_cpu(1, 1 << 20) }),
+        _ => Ok(Able::of_cpu(1, 1 << 20)),
+    };
+    gt_protocol::link::send(&socket, &Ready { version: version.into(), able }, &[], DEADLINE).unwrap();
     // The opening of the session, its limits, and the steps with their heads.
     let mut tokens = vec![0, 0];
     let mut slots = 0;

@@ -160,7 +160,10 @@ impl Library {
                 continue;
             }
             // SAFETY: the initialisers of NVIDIA's libraries and of what they need do nothing that others' do not.
-            let opened = unsafe { libloading::Library::new(path) }.map_err(|error| error.to_string());
+            let opened = unsafe { libloading::Library::new(path) }.map_err(|error| {
+                // What the loader says is behind what libloading says.
+                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+            });
             match opened.and_then(|library| bind(Opened { library, path: path.clone() })) {
                 Ok(bound) => return Ok(bound),
                 // The loader's message may begin with the name.
@@ -339,7 +342,8 @@ mod tests {
     fn what_is_missing_is_one_sentence_that_says_what_to_do() {
         let paths = ["/nowhere/libnvrtc.so.13".into(), "libgt-no-such-library.so.2".into(), "libc.so.6".into()];
         functions! { pub struct Nvrtc { version: "nvrtcVersion" (*mut i32, *mut i32) -> i32; } }
-        let error = NVRTC.open_first(&paths, Nvrtc::bind).err().unwrap().to_string();
+        let bind = |opened| Nvrtc::bind(opened).map(|nvrtc| (nvrtc.version, nvrtc.path));
+        let error = NVRTC.open_first(&paths, bind).err().unwrap().to_string();
         for part in [
             "NVRTC, which compiles the kernels, was not found: pip install nvidia-cuda-nvrtc beside GT",
             "/nowhere/libnvrtc.so.13: not there; libgt-no-such-library.so.2: ",

@@ -241,7 +241,7 @@ pub fn probe() -> Report {
     report.libraries = vec![
         found(&DRIVER, true, driver.map_or_else(|| looked_for(&DRIVER), Ok)),
         found(&NVRTC, true, looked_for(&NVRTC)),
-        found(&CUBLAS_LT, true, looked_for(&CUBLAS_LT)),
+        found(&CUBLAS_LT, false, looked_for(&CUBLAS_LT)),
         found(&NCCL, false, looked_for(&NCCL)),
         found(&NVML, false, nvml.map(|nvml| where_it_is(&nvml.path))),
     ];

@@ -68,11 +68,16 @@ pub enum WorkerEnd {
     Nonsense,
     /// It showed no sign of life, and was ended.
     Silent,
+    /// Its device does not work any more, so it ended.
+    DeviceLost,
     /// A way that this version does not know.
     Unknown,
 }
 
 impl WorkerEnd {
+    /// The status of a process that ended for [`WorkerEnd::DeviceLost`]: `EX_UNAVAILABLE`.
+    pub const DEVICE_LOST_STATUS: u8 = 69;
+
     /// As it travels; never 0.
     pub fn word(self) -> u64 {
         match self {
@@ -82,6 +87,7 @@ impl WorkerEnd {
             WorkerEnd::Nonsense => 4,
             WorkerEnd::Unknown => 5,
             WorkerEnd::Silent => 6,
+            WorkerEnd::DeviceLost => 7,
         }
     }
 
@@ -94,6 +100,7 @@ impl WorkerEnd {
             3 => WorkerEnd::NotStarted,
             4 => WorkerEnd::Nonsense,
             6 => WorkerEnd::Silent,
+            7 => WorkerEnd::DeviceLost,
             _ => WorkerEnd::Unknown,
         }
     }
@@ -120,6 +127,7 @@ impl fmt::Display for WorkerEnd {
             WorkerEnd::NotStarted => f.write_str("could not be started"),
             WorkerEnd::Nonsense => f.write_str("was ended because what it reported made no sense"),
             WorkerEnd::Silent => f.write_str("was ended because it did not answer, as if it were stopped"),
+            WorkerEnd::DeviceLost => f.write_str("lost its device, which failed"),
             WorkerEnd::Unknown => f.write_str("ended"),
         }
     }
@@ -149,6 +157,7 @@ mod tests {
             WorkerEnd::NotStarted,
             WorkerEnd::Nonsense,
             WorkerEnd::Silent,
+            WorkerEnd::DeviceLost,
             WorkerEnd::Unknown,
         ];
         for end in ends {

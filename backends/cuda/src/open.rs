@@ -7,16 +7,21 @@ use crate::driver::cuda::{Cuda, OpenError};
 use gt_nvidia::{CUBLAS_LT, NVRTC};
 use std::sync::Arc;
 
+/// What libraries and the driver take of a device's memory beside tensors: workspaces, modules, local memory.
+const RESERVE_BYTES: usize = 512 << 20;
+
 impl CudaBackend {
     /// A backend on the device of this number, among those that `CUDA_VISIBLE_DEVICES` leaves, whose tensors may hold
-    /// `memory_bytes_limit` together. Kernels that are compiled are kept in `store`.
+    /// what is free there less a reserve, and `memory_bytes_limit` at most. Kernels that are compiled are kept in `store`.
     ///
     /// # Errors
     /// There is no driver, no compiler, or no such device; [`gt_nvidia::probe`] says more.
-    pub fn open(ordinal: u32, memory_bytes_limit: usize, store: Store) -> Result<CudaBackend, OpenError> {
+    pub fn open(ordinal: u32, memory_bytes_limit: Option<usize>, store: Store) -> Result<CudaBackend, OpenError> {
         let cuda = Cuda::open(ordinal)?;
         let capability = crate::Driver::properties(&cuda).capability;
         let compiler = NVRTC.open(Some(cuda.version_major()), |opened| Nvrtc::bind(opened, capability))?;
+        let free = crate::Driver::free_bytes(&cuda).map_err(|why| OpenError::Refused { ordinal, why })?;
+        let memory_bytes_limit = memory_bytes_limit.unwrap_or(usize::MAX).min(free - RESERVE_BYTES.min(free / 2));
         let (version, driver) = (cuda.version_major(), Arc::new(cuda));
         let backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
             .map_err(|why| OpenError::Refused { ordinal, why })?;

@@ -4,7 +4,6 @@
 //! that leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
 
 use super::{Dispatcher, Source};
-use crate::start::cpu_rates;
 use crate::worker::process::ProcessLink;
 use crate::worker::{Presence, WorkerLink};
 use gt_ops::Workers;
@@ -38,8 +37,7 @@ impl Dispatcher {
             ..WorkerInfo::default()
         };
         let name = info.name.clone();
-        let rates = cpu_rates(offer.threads);
-        let taken = ProcessLink::adopt(socket, pid, number, info, rates).and_then(|link| {
+        let taken = ProcessLink::adopt(socket, pid, number, info).and_then(|link| {
             self.watch(link.bell(), Source::Worker(number))?;
             Ok(Box::new(link))
         });

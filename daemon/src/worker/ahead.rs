@@ -223,6 +223,7 @@ impl<B: Backend> Core<B> {
         freed.iter().filter(|id| !named(**id)).for_each(|id| stream.take(*id));
         let program = plan.program::<B>(stream, &freed)?;
         tracing::debug!(target: "gtd::worker", place = first.place, origin = first.origin, stages = program.len(), "does together");
+        backend.label(first.origin);
         let made = caught(|| backend.execute_fused(&program));
         let result = match made {
             Ok(made) => {

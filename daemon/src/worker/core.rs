@@ -9,6 +9,7 @@ use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation, Whose};
 use gt_ops::{Instruction, Meta, Op, Operand, Placement, Scalar, TensorId, Workers};
 use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
 use gt_shm::Arena;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -58,6 +59,14 @@ impl StreamShared {
         self.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
     }
 
+    /// All arenas, each of which stays mapped as long as this lives.
+    fn arenas(&self) -> impl Iterator<Item = HostRange> + use<> {
+        let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        let ranges: Vec<HostRange> =
+            arenas.iter().filter_map(|arena| Some(host(&arena.range(0, arena.len()).ok()?))).collect();
+        ranges.into_iter()
+    }
+
     /// The bytes that `range` names. The mapping lives while they do.
     fn range(&self, range: &ArenaRange) -> Option<gt_shm::ArenaRange> {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +84,8 @@ enum Cell<T> {
 pub(super) struct Tensors<T> {
     cells: Vec<Cell<T>>,
     pub(super) shared: Arc<StreamShared>,
+    /// How many of its arenas the device has been told of.
+    arenas_told: usize,
 }
 
 impl<T> Tensors<T> {
@@ -183,14 +194,29 @@ impl<B: Backend> Core<B> {
         if place >= self.streams.len() {
             self.streams.resize_with(place + 1, || None);
         }
-        self.streams[place] = Some(Tensors { cells: Vec::new(), shared });
+        self.streams[place] = Some(Tensors { cells: Vec::new(), shared, arenas_told: 0 });
+    }
+
+    /// Tells the device of the arenas that the session at `place` has got.
+    pub fn see_arenas(&mut self, place: u32) {
+        let Some(Some(stream)) = self.streams.get_mut(place as usize) else { return };
+        for range in stream.shared.arenas().skip(stream.arenas_told) {
+            stream.arenas_told += 1;
+            // SAFETY: the session keeps its arenas mapped until it is closed, which takes this back.
+            unsafe { self.backend.host_memory(range, true) };
+        }
     }
 
     /// Frees everything of the session at `place`.
     pub fn close(&mut self, place: u32) {
-        if let Some(stream) = self.streams.get_mut(place as usize) {
-            *stream = None;
+        let Some(stream) = self.streams.get_mut(place as usize) else { return };
+        if let Some(Tensors { shared, arenas_told, .. }) = stream {
+            for range in shared.arenas().take(*arenas_told) {
+                // SAFETY: it is not present any more.
+                unsafe { self.backend.host_memory(range, false) };
+            }
         }
+        *stream = None;
     }
 
     /// Does `command` for the session at `place`. `out` is the shape and dtype of the result where the caller knows it.
@@ -204,6 +230,7 @@ impl<B: Backend> Core<B> {
             return Err(defect("a step of a session that was never opened", origin, None));
         };
         self.backend.charge(&stream.shared.account);
+        self.backend.label(origin);
         if let Command::Relocate(relocation) = command {
             // The others wait for this one: also where nobody wants the tensor any more.
             return relocated(&mut self.backend, &mut self.groups, self.number, stream, origin, relocation);
@@ -416,10 +443,26 @@ fn host(range: &gt_shm::ArenaRange) -> HostRange {
     unsafe { HostRange::new(start, range.len()) }
 }
 
-/// Runs a piece of the backend. A panic there is a defect, but not the end of the worker.
+thread_local! {
+    /// What became of the device that this thread uses.
+    static LOST: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
+}
+
+/// Why nothing more can be done with the device that this thread uses, if so.
+#[inline]
+pub fn lost_device() -> Option<Box<str>> {
+    LOST.with_borrow(Clone::clone)
+}
+
+/// Runs a piece of the backend. A panic there is a defect, but not the end of the worker; that the device is lost is,
+/// see [`lost_device`].
 #[inline]
 pub(super) fn caught<R>(run: impl FnOnce() -> Result<R, ExecError>) -> Result<R, ExecError> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(ExecError::internal("a kernel panicked")))
+    let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(ExecError::internal("a kernel panicked")));
+    if let Err(ExecError::Lost(why)) = &result {
+        LOST.set(Some(why.clone()));
+    }
+    result
 }
 
 #[cold]

@@ -5,7 +5,7 @@
 //! all learn it ([`gt_collectives::Communicator`]), and then tell each other why.
 
 use super::core::{caught, failure};
-use gt_backend::{Backend, ExecError, Input};
+use gt_backend::{Backend, ExecError, HostRange, Input};
 use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::lost::{WorkerEnd, WorkerName};
@@ -14,6 +14,7 @@ use gt_ops::propagate::slice_of;
 use gt_ops::wire::{Completion, Failure, Fault, Relocation, Slot};
 use gt_ops::{Attrs, DType, Meta, Op, Placement, Shape, TensorId, Workers};
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::slice;
 
 type Result<T> = std::result::Result<T, ExecError>;
@@ -34,12 +35,12 @@ pub fn relocate<B: Backend>(
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
     let mut mover = Mover { backend, share: Share { relocation, me } };
-    let packed = match input {
+    let mut packed = match input {
         Some(Err(failure)) => Err(failure),
         Some(Ok(tensor)) => caught(|| mover.pack(Some(tensor))).map_err(blame),
         None => caught(|| mover.pack(None)).map_err(blame),
     };
-    let moved = match &packed {
+    let moved = match &mut packed {
         Ok(packed) => mover.exchange(group, packed),
         Err(_) => group.barrier(),
     };
@@ -112,6 +113,8 @@ struct Packed<T> {
     kind: Kind,
     input: Option<T>,
     output: Option<T>,
+    /// What `input` and `output` hold, where the processor does not reach them in the device's memory.
+    staged: Option<[Vec<u8>; 2]>,
     gives: Vec<usize>,
     takes: Vec<usize>,
 }
@@ -257,18 +260,63 @@ impl<B: Backend> Mover<'_, B> {
             }
             (_, None) => return Err(ExecError::internal("a worker without its part")),
         };
-        Ok(Packed { kind, input, output, gives, takes })
+        let staged = self.staged(kind, input.as_ref(), output.as_ref())?;
+        Ok(Packed { kind, input, output, staged, gives, takes })
+    }
+
+    /// Copies for the others to read and write, unless these tensors can be reached.
+    fn staged(
+        &mut self,
+        kind: Kind,
+        input: Option<&B::Tensor>,
+        output: Option<&B::Tensor>,
+    ) -> Result<Option<[Vec<u8>; 2]>> {
+        let unreachable =
+            |tensor: &&B::Tensor| self.backend.bytes_of(tensor).is_none() && self.backend.meta(tensor).bytes() > 0;
+        if input.filter(unreachable).is_none() && output.filter(unreachable).is_none() {
+            return Ok(None);
+        }
+        // What others write over entirely need not be read.
+        let is_given = match kind {
+            Kind::AllReduce(_) => true,
+            Kind::Broadcast { root } => self.share.group().rank_of(self.share.me) == Some(root),
+            Kind::ReduceScatter(_) | Kind::AllGather | Kind::AllToAll => false,
+        };
+        let input = input.map_or(Ok(Vec::new()), |tensor| self.host_copy(tensor, true))?;
+        let output = output.map_or(Ok(Vec::new()), |tensor| self.host_copy(tensor, is_given))?;
+        Ok(Some([input, output]))
+    }
+
+    /// As many bytes as a tensor has, and those that it has if they are wanted.
+    fn host_copy(&mut self, tensor: &B::Tensor, wanted: bool) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.backend.meta(tensor).bytes()];
+        if wanted {
+            self.backend.read(tensor, 0, host_range(&mut bytes))?;
+        }
+        Ok(bytes)
+    }
+
+    /// A tensor like `tensor` that holds `bytes`.
+    fn device_copy(&mut self, tensor: &B::Tensor, mut bytes: Vec<u8>) -> Result<B::Tensor> {
+        let mut copy = self.backend.allocate(&self.backend.meta(tensor))?;
+        self.backend.write(&mut copy, 0, host_range(&mut bytes))?;
+        Ok(copy)
     }
 
     fn exchange(
         &mut self,
         group: &mut dyn Communicator,
-        packed: &Packed<B::Tensor>,
+        packed: &mut Packed<B::Tensor>,
     ) -> std::result::Result<(), CollectiveError> {
         let dtype = self.share.relocation.meta.dtype;
         let Packed { kind, gives, takes, .. } = packed;
-        let input = packed.input.as_ref().map_or(&[][..], |tensor| self.bytes(tensor));
-        let output = packed.output.as_ref().map_or(&mut [][..], |tensor| self.bytes_mut(tensor));
+        let (input, output) = match &mut packed.staged {
+            Some([input, output]) => (input.as_slice(), output.as_mut_slice()),
+            None => (
+                packed.input.as_ref().map_or(&[][..], |tensor| self.bytes(tensor)),
+                packed.output.as_ref().map_or(&mut [][..], |tensor| self.bytes_mut(tensor)),
+            ),
+        };
         match *kind {
             Kind::AllReduce(reduce) => group.all_reduce(output, dtype, reduce),
             Kind::ReduceScatter(reduce) => group.reduce_scatter(input, output, gives, dtype, reduce),
@@ -280,7 +328,10 @@ impl<B: Backend> Mover<'_, B> {
 
     fn unpack(&mut self, packed: Packed<B::Tensor>) -> Result<Option<B::Tensor>> {
         let Relocation { meta, from, to, .. } = *self.share.relocation;
-        let Some(output) = packed.output.filter(|_| to.workers().contains(self.share.me)) else { return Ok(None) };
+        let Some(mut output) = packed.output.filter(|_| to.workers().contains(self.share.me)) else { return Ok(None) };
+        if let Some([_, bytes]) = packed.staged {
+            output = self.device_copy(&output, bytes)?;
+        }
         let local = to.local(&meta, self.share.me);
         let cut = match (packed.kind, from) {
             (Kind::AllGather | Kind::AllToAll, Placement::Sharded { axis, .. }) if axis > 0 => axis,
@@ -388,6 +439,11 @@ struct Piece {
     range: Option<(usize, Range<usize>)>,
 }
 
+fn host_range(bytes: &mut [u8]) -> HostRange {
+    // SAFETY: it is used for one transfer, while the bytes are borrowed; nobody else looks at them.
+    unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+}
+
 fn line(elements: usize) -> Result<Shape> {
     Shape::new(&[elements]).map_err(|error| ExecError::internal(error.to_string()))
 }
@@ -404,10 +460,8 @@ const fn reduce(join: Join) -> Reduce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_backend::HostRange;
     use gt_collectives::local::LocalGroup;
     use gt_cpu::{CpuBackend, CpuOptions};
-    use std::ptr::NonNull;
 
     fn host(numbers: &mut [f32]) -> HostRange {
         let start = NonNull::new(numbers.as_mut_ptr().cast()).unwrap();
@@ -415,7 +469,53 @@ mod tests {
         unsafe { HostRange::new(start, size_of_val(numbers)) }
     }
 
+    /// A device whose memory the processor does not reach.
+    struct Apart(CpuBackend);
+
+    impl Backend for Apart {
+        type Tensor = <CpuBackend as Backend>::Tensor;
+
+        fn execute(
+            &mut self,
+            op: Op,
+            inputs: &[Input<'_, Self::Tensor>],
+            attrs: &Attrs,
+            out: &Meta,
+            last_use: u8,
+        ) -> Result<Self::Tensor> {
+            self.0.execute(op, inputs, attrs, out, last_use)
+        }
+        fn allocate(&mut self, meta: &Meta) -> Result<Self::Tensor> {
+            self.0.allocate(meta)
+        }
+        fn write(&mut self, tensor: &mut Self::Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
+            self.0.write(tensor, offset_bytes, src)
+        }
+        fn read(&mut self, tensor: &Self::Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
+            self.0.read(tensor, offset_bytes, dst)
+        }
+        fn bytes_of(&self, _: &Self::Tensor) -> Option<(NonNull<u8>, usize)> {
+            None
+        }
+        fn meta(&self, tensor: &Self::Tensor) -> Meta {
+            self.0.meta(tensor)
+        }
+        fn charge(&mut self, account: &std::sync::Arc<gt_backend::Account>) {
+            self.0.charge(account);
+        }
+        fn held(&self, account: &gt_backend::Account) -> usize {
+            self.0.held(account)
+        }
+        fn memory(&self) -> gt_backend::MemoryStats {
+            self.0.memory()
+        }
+        fn trim(&mut self) {
+            self.0.trim();
+        }
+    }
+
     /// What every worker of both placements has afterwards, after what was counted was compared with what was planned.
+    /// Every other worker is [`Apart`].
     fn moved(meta: Meta, from: Placement, to: Placement, part: impl Fn(usize, usize) -> f32 + Sync) -> Vec<Vec<f32>> {
         let relocation = Relocation { out: 2, input: 1, meta, from, to };
         let workers = from.workers().with(to.workers());
@@ -425,34 +525,46 @@ mod tests {
             let mut threads = Vec::new();
             for (me, mut rank) in workers.iter().zip(ranks) {
                 let work = move || {
-                    let mut backend = CpuBackend::new(CpuOptions {
-                        threads: 1,
-                        memory_bytes_limit: 1 << 20,
-                        ..CpuOptions::default()
-                    });
-                    let input = from.workers().contains(me).then(|| {
-                        let local = from.local(&meta, me);
-                        let mut numbers: Vec<f32> = (0..local.shape.numel()).map(|i| part(me, i)).collect();
-                        let mut tensor = backend.allocate(&local).unwrap();
-                        backend.write(&mut tensor, 0, host(&mut numbers)).unwrap();
-                        tensor
-                    });
-                    let before = rank.stats();
-                    let made = relocate(&mut backend, &mut rank, me, 2, &relocation, input.as_ref().map(Ok)).unwrap();
-                    let (operation, bytes) = traffic(&relocation, me).unwrap();
-                    let after = rank.stats();
-                    assert_eq!(after.calls(operation) - before.calls(operation), 1, "{from} to {to}");
-                    assert_eq!(after.sent_bytes - before.sent_bytes, bytes, "{operation}, {from} to {to}, worker {me}");
-                    assert_eq!(made.is_some(), to.workers().contains(me));
-                    made.map_or_else(Vec::new, |tensor| {
-                        let mut numbers = vec![0.0; backend.meta(&tensor).shape.numel()];
-                        backend.read(&tensor, 0, host(&mut numbers)).unwrap();
-                        numbers
-                    })
+                    let options = CpuOptions { threads: 1, memory_bytes_limit: 1 << 20, ..CpuOptions::default() };
+                    let backend = CpuBackend::new(options);
+                    match me % 2 {
+                        0 => of_one(backend, &mut rank, me, &relocation, part),
+                        _ => of_one(Apart(backend), &mut rank, me, &relocation, part),
+                    }
                 };
                 threads.push(scope.spawn(work));
             }
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// What worker `me` has afterwards.
+    fn of_one<B: Backend>(
+        mut backend: B,
+        rank: &mut dyn Communicator,
+        me: usize,
+        relocation: &Relocation,
+        part: impl Fn(usize, usize) -> f32,
+    ) -> Vec<f32> {
+        let Relocation { meta, from, to, .. } = *relocation;
+        let input = from.workers().contains(me).then(|| {
+            let local = from.local(&meta, me);
+            let mut numbers: Vec<f32> = (0..local.shape.numel()).map(|i| part(me, i)).collect();
+            let mut tensor = backend.allocate(&local).unwrap();
+            backend.write(&mut tensor, 0, host(&mut numbers)).unwrap();
+            tensor
+        });
+        let before = rank.stats();
+        let made = relocate(&mut backend, rank, me, 2, relocation, input.as_ref().map(Ok)).unwrap();
+        let (operation, bytes) = traffic(relocation, me).unwrap();
+        let after = rank.stats();
+        assert_eq!(after.calls(operation) - before.calls(operation), 1, "{from} to {to}");
+        assert_eq!(after.sent_bytes - before.sent_bytes, bytes, "{operation}, {from} to {to}, worker {me}");
+        assert_eq!(made.is_some(), to.workers().contains(me));
+        made.map_or_else(Vec::new, |tensor| {
+            let mut numbers = vec![0.0; backend.meta(&tensor).shape.numel()];
+            backend.read(&tensor, 0, host(&mut numbers)).unwrap();
+            numbers
         })
     }
 

@@ -1,6 +1,6 @@
 //! What a worker does with its queue: takes steps, does them in order and reports, whoever carries them.
 
-use super::core::{Core, StreamShared};
+use super::core::{Core, StreamShared, lost_device};
 use super::queue::{REPORT_HELD_WORD, REPORT_MEMORY_WORD, REPORT_SHIFT, REPORT_TOOK_WORD, kind};
 use super::{Job, STAGES_MAX, completes, subject};
 use gt_backend::Backend;
@@ -80,14 +80,19 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         Worker { core, transport, held_ns: 0 }
     }
 
-    /// Works until it is told to end.
-    pub fn run(mut self) {
+    /// Works until it is told to end, or until its device is lost: then it says why, and what it has not reported did
+    /// not happen.
+    pub fn run(mut self) -> Option<Box<str>> {
         let mut slots: Vec<Slot> = vec![[0; 8]; AHEAD_SLOTS];
         let (mut start, mut end) = (0, 0);
         loop {
             while let Some(len) = whole_step(&slots[start..end]) {
                 let Some(taken) = self.step(&mut slots, start, &mut end, len) else {
-                    return self.publish();
+                    let lost = lost_device();
+                    if lost.is_none() {
+                        self.publish();
+                    }
+                    return lost;
                 };
                 start += taken;
             }
@@ -96,7 +101,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             if self.refill(&mut slots, start, &mut end) == 0 {
                 self.publish();
                 if !self.transport.wait() {
-                    return;
+                    return None;
                 }
             }
         }
@@ -119,7 +124,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     }
 
     /// Does the step in the `len` slots from `start` on, and perhaps some after it. Returns how many slots they took;
-    /// nothing at the end.
+    /// nothing at the end, or when the device is lost.
     fn step(&mut self, slots: &mut [Slot], start: usize, end: &mut usize, len: usize) -> Option<usize> {
         let head = slots[start];
         let [what, place, session, ..] = head;
@@ -134,7 +139,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 Ok(command) => {
                     if core.looks_ahead(place, &command) {
                         self.refill(slots, start, end);
-                        return Some(self.steps(core, Job { place, origin, command }, &slots[start..*end], len));
+                        return self.steps(core, Job { place, origin, command }, &slots[start..*end], len);
                     }
                     awaited = completes(subject(&command));
                     core.run(place, origin, &command, None)
@@ -165,6 +170,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 if !self.transport.message() {
                     return None;
                 }
+                core.see_arenas(place);
                 Ok(())
             }
             kind::JOIN => {
@@ -183,6 +189,9 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             }
             _ => return None,
         };
+        if lost_device().is_some() {
+            return None;
+        }
         let used = [core.backend().memory().used_bytes, core.held(place)];
         drop(core);
         self.report(&head, result, used, begun.elapsed(), awaited);
@@ -190,7 +199,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     }
 
     /// Does `first`, whose `len` slots begin `slots`, knowing the instructions and frees that are queued behind it.
-    fn steps(&mut self, mut core: MutexGuard<'_, Core<B>>, first: Job, slots: &[Slot], len: usize) -> usize {
+    /// Returns as [`step`](Self::step).
+    fn steps(&mut self, mut core: MutexGuard<'_, Core<B>>, first: Job, slots: &[Slot], len: usize) -> Option<usize> {
         let mut jobs = vec![first];
         let mut ends = vec![len];
         let mut at = len;
@@ -205,6 +215,9 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let mut results = Vec::with_capacity(jobs.len());
         let begun = Instant::now();
         let count = core.run_ahead(&jobs, |result| results.push(result));
+        if lost_device().is_some() {
+            return None;
+        }
         let used = [core.backend().memory().used_bytes, core.held(jobs[0].place)];
         drop(core);
         // What was done together took its time together.
@@ -214,7 +227,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             self.report(&slots[head], result, used, std::mem::take(&mut took), false);
             head = *end;
         }
-        ends[count - 1]
+        Some(ends[count - 1])
     }
 
     /// Says how the step behind `head` ended, and how many bytes tensors take then: those of all sessions, and its own.

@@ -110,7 +110,7 @@ impl<B: Backend + Send + 'static> ThreadLink<B> {
             joining: joining.clone(),
         };
         let worker = Worker::new(core.clone(), transport);
-        let thread = std::thread::Builder::new().name(format!("gt-{}", info.name)).spawn(|| worker.run())?;
+        let thread = std::thread::Builder::new().name(format!("gt-{}", info.name)).spawn(|| drop(worker.run()))?;
         Ok(ThreadLink {
             info,
             rates,

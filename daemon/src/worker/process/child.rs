@@ -3,15 +3,17 @@
 //! It has nothing of the daemon's but the socket it was started with, and what comes through that. It ends when it is
 //! told to, when the socket hangs up, or with the daemon.
 
+use super::engine::{open_cuda, open_emulated};
 use super::life::Lifeline;
-use super::{Message, Ready, loss_of};
+use super::{Able, Engine, Message, Ready, loss_of};
 use crate::worker::core::StreamShared;
 use crate::worker::queue::kind;
 use crate::worker::serve::{Transport, Worker};
 use crate::worker::{Core, Place, reachable_memory};
-use gt_backend::Account;
+use gt_backend::{Account, Backend};
 use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
+use gt_ops::lost::WorkerEnd;
 use gt_ops::wire::Slot;
 use gt_protocol::WorkerInfo;
 use gt_shm::port::spin_default;
@@ -20,7 +22,7 @@ use gt_shm::{Arena, ClientPort, Completions, Full, PortFds, Socket, Submitter};
 use nix::sys::signal::{SigSet, Signal};
 use std::collections::HashMap;
 use std::error::Error;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -47,7 +49,7 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
 /// # Errors
 /// Whatever keeps it from starting.
 pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), Box<dyn Error>> {
-    let (Message::Start { info, number, report_slots, work_slots }, fds) =
+    let (Message::Start { info, engine, number, report_slots, work_slots }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
     else {
         return Err("the daemon said something else before it said what this worker is".into());
@@ -55,25 +57,60 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
     let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| format!("{} descriptors instead of 3", fds.len()))?;
     let port = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?;
     name_process(&info);
-    let memory = reachable_memory(info.memory_bytes_limit);
-    let options = CpuOptions {
-        threads: info.threads as usize,
-        memory_bytes_limit: info.memory_bytes_limit as usize,
-        shared: memory.as_ref().map(|memory| memory.segment().clone()),
-    };
-    let core = Core::new(CpuBackend::new(options), number);
-    let lifeline = Lifeline::new()?;
-    let memory_fd = memory.as_ref().and_then(|memory| memory.fd());
-    let fds: Vec<_> = std::iter::once(lifeline.end()).chain(memory_fd).collect();
-    let ready = Ready { version: env!("CARGO_PKG_VERSION").into() };
-    gt_protocol::link::send(&socket, &ready, &fds, START_DEADLINE)?;
-    lifeline.beat(&socket)?;
-    let (reports, steps) = port.split();
-    let registered: Box<dyn Fn()> = Box::new(move || registered(&info.name));
-    let (sessions, users) = (HashMap::new(), HashMap::new());
-    let transport = PortTransport { socket, steps, reports, registered, sessions, users };
-    Worker::new(Arc::new(Mutex::new(core)), transport).run();
-    Ok(())
+    let begin = Begin { socket, port, number, registered: Box::new(registered) };
+    match engine {
+        Engine::Cpu => {
+            let memory = reachable_memory(info.memory_bytes_limit);
+            let options = CpuOptions {
+                threads: info.threads as usize,
+                memory_bytes_limit: info.memory_bytes_limit as usize,
+                shared: memory.as_ref().map(|memory| memory.segment().clone()),
+            };
+            let able = Able::of_cpu(info.threads, info.memory_bytes_limit);
+            begin.serve(&info, Ok((CpuBackend::new(options), able)), memory.as_ref().and_then(|memory| memory.fd()))
+        }
+        Engine::Cuda { number } => begin.serve(&info, open_cuda(number, &info), None),
+        Engine::EmulatedCuda => begin.serve(&info, open_emulated(&info), None),
+    }
+}
+
+/// What a worker has before it knows whether it can work.
+struct Begin {
+    socket: Socket,
+    port: ClientPort,
+    number: usize,
+    registered: Box<dyn Fn(&str)>,
+}
+
+impl Begin {
+    /// Says what `made` can do, or why it was not made, and works with it; others reach its tensors by `memory`.
+    fn serve<B: Backend>(
+        self,
+        info: &WorkerInfo,
+        made: Result<(B, Able), String>,
+        memory: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let able = made.as_ref().map(|(_, able)| *able).map_err(String::clone);
+        let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), able };
+        let lifeline = Lifeline::new()?;
+        let fds: Vec<_> = std::iter::once(lifeline.end()).chain(memory).collect();
+        gt_protocol::link::send(&self.socket, &ready, &fds, START_DEADLINE)?;
+        let (backend, _) = made?;
+        lifeline.beat(&self.socket)?;
+        let (reports, steps) = self.port.split();
+        let (name, registered) = (info.name.clone(), self.registered);
+        let registered: Box<dyn Fn()> = Box::new(move || registered(&name));
+        let (sessions, users) = (HashMap::new(), HashMap::new());
+        let transport = PortTransport { socket: self.socket, steps, reports, registered, sessions, users };
+        match Worker::new(Arc::new(Mutex::new(Core::new(backend, self.number))), transport).run() {
+            None => Ok(()),
+            Some(why) => {
+                tracing::error!(target: "gtd::worker", worker = info.name, why, "the device is lost");
+                // Not in order: destructors would ask a driver that does not answer any more.
+                std::process::exit(i32::from(WorkerEnd::DEVICE_LOST_STATUS))
+            }
+        }
+    }
 }
 
 /// What the daemon, or who started it, ignores or blocks, a worker does not.

@@ -3,7 +3,7 @@
 //! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
 //! lives as long as the link: a process asks the system to end it together with the thread that started it.
 
-use super::{Message, Ready, life};
+use super::{Able, Engine, Message, Ready, life};
 use crate::modifiers::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_ops::lost::WorkerEnd;
@@ -23,8 +23,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A process that has not answered by then will not. One that registers itself may be anybody's.
-const READY_DEADLINE: Duration = Duration::from_secs(10);
 /// A process that lived so long did not end for the reason of the one before.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The second start in a row waits so long, and each further one twice as long as the one before.
@@ -47,6 +45,8 @@ pub enum News {
     Ended {
         /// How it ended.
         end: WorkerEnd,
+        /// Why, if it said so.
+        why: Option<String>,
         /// Whether it takes long until it is started again.
         waits: bool,
     },
@@ -60,6 +60,8 @@ pub struct Child {
     pub socket: Socket,
     /// What its tensors are reached by.
     pub memory: Option<Arc<OwnedFd>>,
+    /// What it can do.
+    pub able: Able,
     /// What it was ended for, if it was.
     pub ended_for: Option<WorkerEnd>,
     /// None of a process that the daemon did not start.
@@ -106,10 +108,16 @@ impl Keeper {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub fn start(program: PathBuf, number: usize, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
+    pub fn start(
+        program: PathBuf,
+        number: usize,
+        engine: Engine,
+        info: WorkerInfo,
+        bell: Doorbell,
+    ) -> std::io::Result<Keeper> {
         let shared = Arc::<Shared>::default();
         let (sender, news) = channel();
-        let keeping = Keeping { number, info, bell, shared: shared.clone(), news: sender };
+        let keeping = Keeping { number, engine, info, bell, shared: shared.clone(), news: sender };
         let thread = keeping.thread().spawn(move || keeping.run(&program))?;
         Ok(Keeper { shared, news, thread })
     }
@@ -121,7 +129,7 @@ impl Keeper {
     pub fn adopt(socket: Socket, pid: u32, number: usize, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
         let shared = Arc::<Shared>::default();
         let (sender, news) = channel();
-        let keeping = Keeping { number, info, bell, shared: shared.clone(), news: sender };
+        let keeping = Keeping { number, engine: Engine::Cpu, info, bell, shared: shared.clone(), news: sender };
         let thread = keeping.thread().spawn(move || keeping.look_after(socket, pid))?;
         Ok(Keeper { shared, news, thread })
     }
@@ -154,6 +162,7 @@ impl Keeper {
 /// The thread's side.
 struct Keeping {
     number: usize,
+    engine: Engine,
     info: WorkerInfo,
     bell: Doorbell,
     shared: Arc<Shared>,
@@ -170,11 +179,11 @@ impl Keeping {
         let mut in_a_row = 0;
         loop {
             let start = Instant::now();
-            let end = match self.live(program) {
-                Ok(status) => end_of(status),
+            let (end, why) = match self.live(program) {
+                Ok(status) => (end_of(status), None),
                 Err(error) => {
                     tracing::error!(target: "gtd::worker", worker = name, %error, "its process could not be started");
-                    WorkerEnd::NotStarted
+                    (WorkerEnd::NotStarted, Some(error.to_string()))
                 }
             };
             if self.waits_to_stop(Duration::ZERO) {
@@ -184,7 +193,7 @@ impl Keeping {
             let delay = delay(in_a_row);
             let down = in_a_row >= LOSSES_MAX;
             tracing::warn!(target: "gtd::worker", "worker {name} {end}; it is started again after {delay:?}");
-            self.tell(News::Ended { end, waits: down });
+            self.tell(News::Ended { end, why, waits: down });
             if self.waits_to_stop(delay) {
                 return;
             }
@@ -200,6 +209,7 @@ impl Keeping {
             .args(["worker", "--fd", "0", "--name", &self.info.name])
             // Where they are wrong, the daemon's own command line was right.
             .env_remove("GT_WORKERS")
+            .env_remove("GT_DEVICES")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .process_group(0)
@@ -219,7 +229,10 @@ impl Keeping {
                 // Its end is what it is; that it did not start is what is told.
                 let _ = process.kill();
                 let status = process.wait()?;
-                Err(Error::other(format!("{error} ({status})")))
+                match status.signal() {
+                    Some(signal) if signal != Signal::KILL.as_raw() => Err(Error::other(format!("{error} ({status})"))),
+                    _ => Err(error),
+                }
             }
         }
     }
@@ -230,19 +243,22 @@ impl Keeping {
         let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
         let message = Message::Start {
             info: self.info.clone(),
+            engine: self.engine,
             number: self.number,
             report_slots: STEPS_MAX as u32,
             work_slots: WORK_SLOTS,
         };
-        gt_protocol::link::send(&socket, &message, &fds.as_array(), READY_DEADLINE).map_err(Error::other)?;
-        let (Ready { version }, fds) = gt_protocol::link::recv(&socket, 2, READY_DEADLINE).map_err(Error::other)?;
+        let deadline = self.engine.ready_deadline();
+        gt_protocol::link::send(&socket, &message, &fds.as_array(), deadline).map_err(Error::other)?;
+        let (Ready { version, able }, fds) = gt_protocol::link::recv(&socket, 2, deadline).map_err(Error::other)?;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(Error::other(format!("it is version {version}")));
         }
+        let able = able.and_then(Able::checked).map_err(Error::other)?;
         let mut fds = fds.into_iter();
         let lifeline = fds.next().ok_or_else(|| Error::other("it has no lifeline"))?;
         let memory = fds.next().map(Arc::new);
-        Ok((Child { pid, socket, memory, ended_for: None, pidfd, lifeline }, port))
+        Ok((Child { pid, socket, memory, able, ended_for: None, pidfd, lifeline }, port))
     }
 
     /// Lets a process that was not started here take part until it hangs up. What becomes of it then is not known.
@@ -262,7 +278,7 @@ impl Keeping {
             Ok(()) => tracing::warn!(target: "gtd::worker", "worker {name} has left; what it held is lost"),
             Err(error) => tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered"),
         }
-        self.tell(News::Ended { end: WorkerEnd::Unknown, waits: true });
+        self.tell(News::Ended { end: WorkerEnd::Unknown, why: None, waits: true });
     }
 
     fn tell(&self, news: News) {
@@ -291,6 +307,7 @@ fn delay(in_a_row: u32) -> Duration {
 fn end_of(status: ExitStatus) -> WorkerEnd {
     match (status.signal(), status.code()) {
         (Some(signal), _) => WorkerEnd::Signal(signal as u8),
+        (None, Some(code)) if code == i32::from(WorkerEnd::DEVICE_LOST_STATUS) => WorkerEnd::DeviceLost,
         (None, Some(code)) => WorkerEnd::Exit(code as u8),
         (None, None) => WorkerEnd::Unknown,
     }
@@ -310,5 +327,6 @@ mod tests {
     fn an_end_has_a_reason() {
         assert_eq!(end_of(ExitStatus::from_raw(9)), WorkerEnd::Signal(9));
         assert_eq!(end_of(ExitStatus::from_raw(101 << 8)), WorkerEnd::Exit(101));
+        assert_eq!(end_of(ExitStatus::from_raw(69 << 8)), WorkerEnd::DeviceLost);
     }
 }

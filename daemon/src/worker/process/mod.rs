@@ -12,14 +12,19 @@
 //! A process that registers itself is not started again: when it ends, the link stays for the sessions that knew it,
 //! and says of all that it is asked that the worker is lost.
 //!
+//! What a process computes on is its [`Engine`]; what that can do, it says itself.
+//!
 //! Here is the dispatcher's side; in [`keeper`] the thread that starts the process and waits for its end, in [`child`]
 //! the process itself, in [`life`] how one is noticed that does nothing any more, and in [`registering`] how one comes
 //! that was not started here. The dispatcher waits for none of them.
 
 pub mod child;
+mod engine;
 pub mod keeper;
 pub mod life;
 pub mod registering;
+
+pub use self::engine::{Able, Engine};
 
 use self::keeper::{Child, Keeper, News};
 use self::life::{Seen, Watch};
@@ -43,8 +48,10 @@ use std::time::{Duration, Instant};
 pub enum Message {
     /// The first one: what the worker is. With the descriptors of the rings and the bell.
     Start {
-        /// What users are told of the worker; it computes with so many threads and keeps to that limit.
+        /// What users are told of the worker; it computes with so many threads and keeps to that limit, if there is one.
         info: WorkerInfo,
+        /// What it computes on.
+        engine: Engine,
         /// Its number among the workers.
         number: usize,
         /// Room for reports.
@@ -76,6 +83,8 @@ pub enum Message {
 pub struct Ready {
     /// The program's version.
     pub version: String,
+    /// What it can do, or why it cannot.
+    pub able: Result<Able, String>,
 }
 
 /// How often the end of the process is looked for while the daemon ends.
@@ -157,15 +166,16 @@ impl Wire for PortWire {
 }
 
 impl ProcessLink {
-    /// Starts worker `number`, called what `info` says, which does `rates` gigaflops and gigabytes a second. Its
-    /// process runs `program`, which is `gtd`; it is not waited for.
+    /// Starts worker `number`, called what `info` says, which computes on `engine`. Its process runs `program`, which is
+    /// `gtd`; it is not waited for.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn start(program: PathBuf, number: usize, info: WorkerInfo, rates: (f64, f64)) -> std::io::Result<ProcessLink> {
+    pub fn start(program: PathBuf, number: usize, engine: Engine, info: WorkerInfo) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
-        let keeper = Keeper::start(program, number, info.clone(), bell.try_clone().map_err(std::io::Error::other)?)?;
-        Ok(ProcessLink::new(info, rates, bell, keeper, false))
+        let rings = bell.try_clone().map_err(std::io::Error::other)?;
+        let keeper = Keeper::start(program, number, engine, info.clone(), rings)?;
+        Ok(ProcessLink::new(info, engine, bell, keeper, false))
     }
 
     /// Takes worker `number` in, called what `info` says, which is process `pid` at the other end of `socket`. It is
@@ -173,24 +183,18 @@ impl ProcessLink {
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn adopt(
-        socket: Socket,
-        pid: u32,
-        number: usize,
-        info: WorkerInfo,
-        rates: (f64, f64),
-    ) -> std::io::Result<ProcessLink> {
+    pub fn adopt(socket: Socket, pid: u32, number: usize, info: WorkerInfo) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
         let rings = bell.try_clone().map_err(std::io::Error::other)?;
         let keeper = Keeper::adopt(socket, pid, number, info.clone(), rings)?;
-        Ok(ProcessLink::new(info, rates, bell, keeper, true))
+        Ok(ProcessLink::new(info, Engine::Cpu, bell, keeper, true))
     }
 
-    fn new(info: WorkerInfo, rates: (f64, f64), bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {
+    fn new(info: WorkerInfo, engine: Engine, bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {
         ProcessLink {
             name: WorkerName::new(&info.name),
+            rates: engine.guess(&info).rates(),
             info: WorkerInfo { state: WorkerState::Starting, ..info },
-            rates,
             bell,
             keeper,
             queue: Queue::new(PortWire(None)),
@@ -215,7 +219,7 @@ impl ProcessLink {
         while let Some(news) = self.keeper.news() {
             match news {
                 News::Started { child, port } => self.started(child, port),
-                News::Ended { end, waits } => self.ended(end, waits),
+                News::Ended { end, why, waits } => self.ended(end, why, waits),
             }
         }
     }
@@ -226,6 +230,8 @@ impl ProcessLink {
         }
         self.info.state = WorkerState::Running;
         self.info.process = Some(child.pid);
+        self.info.memory_bytes_limit = child.able.memory_bytes_limit;
+        self.rates = child.able.rates();
         self.child = Some(child);
         self.queue.wire.0 = Some(port);
         let ProcessLink { queue, sessions, letters, name, .. } = self;
@@ -246,7 +252,7 @@ impl ProcessLink {
         }
     }
 
-    fn ended(&mut self, end: WorkerEnd, waits: bool) {
+    fn ended(&mut self, end: WorkerEnd, why: Option<String>, waits: bool) {
         // What it reported before its end has happened.
         while let Ok(Some(report)) = self.queue.next_report() {
             self.lost.push_back(report);
@@ -260,7 +266,7 @@ impl ProcessLink {
         };
         self.info.process = None;
         self.info.losses += 1;
-        self.info.last_loss = Some(self.last_end.to_string());
+        self.info.last_loss = Some(why.map_or(self.last_end.to_string(), |why| format!("{}: {why}", self.last_end)));
         let fault = self.fault();
         self.lost.extend(self.queue.lose(fault));
         self.queue.wire.0 = None;
