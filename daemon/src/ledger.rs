@@ -1,8 +1,9 @@
 //! What users have had of the devices, kept where it outlives the daemon.
 //!
-//! A new start is no amnesty: the file `usage.json` in the daemon's state directory says what [`crate::fair`] knew, and
-//! when. It is written seldom, by a thread of its own, to a file beside it that then takes its name, so that it is whole
-//! at any instant. What cannot be read or written is said and otherwise does no harm: users then begin alike.
+//! A new start is no amnesty: the file `usage.json` in the daemon's state directory says what [`crate::fair`] knew,
+//! and when. It is written seldom, by a thread of its own, to a file beside it that then takes its name, so that it
+//! is whole at any instant. What cannot be read or written is said and otherwise does no harm: users then begin
+//! alike.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -128,8 +128,8 @@ pub struct Environment<'a> {
 }
 
 impl Library {
-    /// Opens the first file that is there and that `bind` can use. `cuda` is the version of CUDA that the driver is for,
-    /// if that is known: what belongs to a newer one is passed over.
+    /// Opens the first file that is there and that `bind` can use. `cuda` is the version of CUDA that the driver is
+    /// for, if that is known: what belongs to a newer one is passed over.
     ///
     /// # Errors
     /// [`Missing`].

@@ -162,8 +162,8 @@ impl Device {
         }
     }
 
-    /// What it is estimated to do: gigaflops in f32, and gigabytes a second of its memory. Both are of what it says of its
-    /// clocks, less what is never reached.
+    /// What it is estimated to do: gigaflops in f32, and gigabytes a second of its memory. Both are of what it says
+    /// of its clocks, less what is never reached.
     pub fn rates(&self) -> (f64, f64) {
         // Lanes of f32 a multiprocessor, which no attribute says.
         let lanes = match self.capability {

@@ -1,8 +1,8 @@
 //! The table of primitive ops: one row each, and all that is known of an op in its row.
 //!
 //! To add an elementwise op, add a row to `op_table!` below: its name, its wire id (explicit, never reused), what it
-//! computes on floats and on integers, in Rust and in CUDA, its gradient and a NumPy reference. The enum [`Op`], the CPU
-//! and CUDA kernels, the Python method, the reference page and the per-op tests follow from the row.
+//! computes on floats and on integers, in Rust and in CUDA, its gradient and a NumPy reference. The enum [`Op`], the
+//! CPU and CUDA kernels, the Python method, the reference page and the per-op tests follow from the row.
 
 use crate::dtype::{DType, DTypeSet};
 use crate::grad::{self, GradFn};
@@ -190,8 +190,8 @@ pub struct Row {
     /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for
     /// the tests.
     pub reference: &'static str,
-    /// What an elementwise row computes on floats, as a C++ expression over `a`, `b` and `c`: floats or doubles, `R` being
-    /// their type. It may use what CUDA has and what the CUDA backend's `math.cuh` and `special.cuh` define.
+    /// What an elementwise row computes on floats, as a C++ expression over `a`, `b` and `c`: floats or doubles, `R`
+    /// being their type. It may use what CUDA has and what the CUDA backend's `math.cuh` and `special.cuh` define.
     pub cuda: &'static str,
     /// The same on integers, `I` being their type. Bools compute as C++ bools: what is not 0 counts as 1.
     pub cuda_int: &'static str,

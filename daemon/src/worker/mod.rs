@@ -147,7 +147,8 @@ pub trait WorkerLink {
     /// Makes the next arena of a session known; they count from 0. `fd` is its memory, for a worker elsewhere.
     fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>);
 
-    /// Looks, every [`process::life::LOOK_EVERY`] at most, whether a worker that is busy still lives; ends one that does not.
+    /// Looks, every [`process::life::LOOK_EVERY`] at most, whether a worker that is busy still lives; ends one that
+    /// does not.
     fn look(&mut self) {}
 
     /// Cancels what is queued for a session, then frees its tensors and lets go of its arenas.

@@ -1,8 +1,9 @@
 //! Signs of life: how the daemon knows that a worker's process still runs, and how it ends one that may be anybody's.
 //!
 //! A thread of the process sends a beat every so often, however long the step takes that another thread is at. Where
-//! steps are queued and no beat has come for long, as from a process that was stopped, the worker is ended like one that
-//! failed: whoever waits for it, in a group for example, would wait for ever. While nothing is queued, nobody looks.
+//! steps are queued and no beat has come for long, as from a process that was stopped, the worker is ended like one
+//! that failed: whoever waits for it, in a group for example, would wait for ever. While nothing is queued, nobody
+//! looks.
 //!
 //! The daemon may not send signals to a process of another user, so each process gives it a lifeline: a socket at which
 //! any word ends that process, whether it runs or is stopped, by its own right.
