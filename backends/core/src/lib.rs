@@ -14,7 +14,7 @@ mod loops;
 mod number;
 pub use account::{Account, Holder};
 pub use layout::Layout;
-pub use loops::{Loops, Run};
+pub use loops::{Loops, Run, split_axes};
 pub use number::{Power, scalar_bits, simple_power};
 
 #[cfg(feature = "conformance")]

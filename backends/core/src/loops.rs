@@ -141,6 +141,33 @@ impl<const N: usize> Loops<N> {
     }
 }
 
+/// The kept and the reduced axes of a shape, bit `i` of `mask` for axis `i`; the reduced ones with neighbours in memory last.
+pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loops<1>, Loops<1>) {
+    let (mut kept, mut reduced) = ([0usize; RANK_MAX], [0usize; RANK_MAX]);
+    let (mut stay, mut go) = (0, 0);
+    for axis in 0..shape.rank() {
+        if mask >> axis & 1 == 1 {
+            reduced[go] = axis;
+            go += 1;
+        } else {
+            kept[stay] = axis;
+            stay += 1;
+        }
+    }
+    reduced[..go].sort_by_key(|axis| std::cmp::Reverse(strides[*axis].unsigned_abs()));
+    let pick = |axes: &[usize]| {
+        let (mut dims, mut steps) = ([0; RANK_MAX], [0; RANK_MAX]);
+        for (i, &axis) in axes.iter().enumerate() {
+            dims[i] = shape.dims()[axis];
+            steps[i] = strides[axis];
+        }
+        // A part of a shape is a shape.
+        let part = Shape::new(&dims[..axes.len()]).unwrap_or(Shape::SCALAR);
+        Loops::new(&part, [&steps])
+    };
+    (pick(&kept[..stay]), pick(&reduced[..go]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

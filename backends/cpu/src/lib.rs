@@ -34,6 +34,7 @@ use create::{Fill, Route, fill};
 use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_elements, work_ns};
 use gt_backend::{
     Account, Backend, ExecError, HostRange, Input, Loops, MemoryStats, Power, Stage, scalar_bits, simple_power,
+    split_axes,
 };
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Shape};
@@ -43,7 +44,7 @@ use kernels::{Kernel, Kernels, Level};
 use matmul::{Matrix, Product};
 use memory::Allocator;
 use pool::Pool;
-use reduce::{Reducer, Reduction, split_axes};
+use reduce::{Reducer, Reduction};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use strided::{Shared, copy, copy_bytes, in_chunks, run_or_not, stream_bytes};

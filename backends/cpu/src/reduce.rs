@@ -11,7 +11,7 @@ use crate::strided::{Shared, copy_run, run_or_not};
 use gt_backend::ExecError;
 use gt_backend::Loops;
 use gt_ops::math::{Int, Real, Truth};
-use gt_ops::{DType, Op, RANK_MAX, Shape};
+use gt_ops::{DType, Op};
 use std::mem::MaybeUninit;
 use std::slice;
 
@@ -557,34 +557,6 @@ pub struct Reduction {
 
 // SAFETY: shared only during one call of `Pool::run`, in which threads write disjoint results.
 unsafe impl Sync for Reduction {}
-
-/// The kept and the reduced axes of a shape.
-pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loops<1>, Loops<1>) {
-    let (mut kept, mut reduced) = ([0usize; RANK_MAX], [0usize; RANK_MAX]);
-    let (mut stay, mut go) = (0, 0);
-    for axis in 0..shape.rank() {
-        if mask >> axis & 1 == 1 {
-            reduced[go] = axis;
-            go += 1;
-        } else {
-            kept[stay] = axis;
-            stay += 1;
-        }
-    }
-    // Neighbours in memory come last.
-    reduced[..go].sort_by_key(|axis| std::cmp::Reverse(strides[*axis].unsigned_abs()));
-    let pick = |axes: &[usize]| {
-        let (mut dims, mut steps) = ([0; RANK_MAX], [0; RANK_MAX]);
-        for (i, &axis) in axes.iter().enumerate() {
-            dims[i] = shape.dims()[axis];
-            steps[i] = strides[axis];
-        }
-        // A part of a shape is a shape.
-        let part = Shape::new(&dims[..axes.len()]).unwrap_or(Shape::SCALAR);
-        Loops::new(&part, [&steps])
-    };
-    (pick(&kept[..stay]), pick(&reduced[..go]))
-}
 
 impl Reduction {
     /// Computes all results.

@@ -3,7 +3,7 @@
 use crate::driver::{Args, Function, Grid, Param};
 use crate::{CudaBackend, Result, failed};
 use gt_backend::Loops;
-use gt_ops::RANK_MAX;
+use gt_ops::{RANK_MAX, Shape};
 
 /// Threads of a block, where nothing says otherwise.
 pub const THREADS: u32 = 256;
@@ -77,6 +77,16 @@ impl<const N: usize> Walk<N> {
         }
         walk
     }
+
+    /// The sizes alone, of all axes.
+    pub fn sizes(shape: &Shape) -> Walk<N> {
+        let (rank, items) = (shape.rank() as i64, shape.numel());
+        let mut walk = Walk { rank, axes: [Divider::new(1, 1); RANK_MAX], strides: [[0; RANK_MAX]; N] };
+        for (axis, size) in walk.axes.iter_mut().zip(shape.dims()) {
+            *axis = Divider::new(*size, items);
+        }
+        walk
+    }
 }
 
 impl CudaBackend {
@@ -87,6 +97,12 @@ impl CudaBackend {
         // A few waves even out what some blocks take longer.
         let blocks = items.div_ceil(THREADS as usize).clamp(1, resident as usize * 4);
         Grid::new(blocks as u32, THREADS)
+    }
+
+    /// Blocks that the device runs at one time.
+    pub(crate) fn resident_blocks(&self) -> usize {
+        let properties = self.driver.properties();
+        (properties.multiprocessors * properties.threads_per_multiprocessor / THREADS) as usize
     }
 
     /// Runs a kernel behind everything issued so far.

@@ -22,6 +22,11 @@ mod memory;
 mod open;
 pub mod program;
 mod progress;
+mod reduce;
+mod rows;
+mod scan;
+mod search;
+mod sort;
 mod strided;
 mod tensor;
 mod transfer;
@@ -146,6 +151,14 @@ impl CudaBackend {
             (Class::Scatter, Attrs::Axis(axis)) => {
                 self.scatter(row.op, [operand(0)?, operand(1)?, operand(2)?], *axis as usize, last_use)
             }
+            (Class::Reduction | Class::ArgReduction, Attrs::Axes { mask, .. }) => {
+                self.reduce(row.op, operand(0)?, *mask, out)
+            }
+            (Class::Scan, Attrs::Axis(axis)) => self.scan(row.op, operand(0)?, *axis as usize, out),
+            (Class::Sort, Attrs::Axis(axis)) => self.sort(row.op, operand(0)?, *axis as usize, out),
+            (Class::Search, _) => self.search(row.op, operand(0)?, operand(1)?, out),
+            (Class::Positions, _) => self.positions(operand(0)?, out),
+            (Class::Rows, _) => self.rows(row.op, inputs, attrs, out),
             (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
             _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
         }

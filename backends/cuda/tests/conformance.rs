@@ -14,6 +14,7 @@ fn backend() -> CudaBackend {
 
 gt_backend::conformance_tests!(
     backend();
+    arg_reductions,
     casts,
     concatenations,
     creations,
@@ -25,10 +26,16 @@ gt_backend::conformance_tests!(
     gathers,
     movements,
     operands_given_up,
+    positions,
     programs,
     randoms,
     scatters,
+    reductions,
+    reductions_large,
+    scans,
+    searches,
     selections,
     slice_scatters,
+    sorts,
     transfers
 );

@@ -56,16 +56,19 @@ pub enum Layout {
     Reversed,
 }
 
-const LAYOUTS: [Layout; 4] = [Layout::Plain, Layout::Transposed, Layout::Stepped, Layout::Reversed];
+/// All of them.
+pub const LAYOUTS: [Layout; 4] = [Layout::Plain, Layout::Transposed, Layout::Stepped, Layout::Reversed];
 
 /// Test data that is the same on every machine.
-struct Numbers {
+#[derive(Default)]
+pub struct Numbers {
     block: u64,
 }
 
 impl Numbers {
-    fn new() -> Numbers {
-        Numbers { block: 0 }
+    /// From the first number on.
+    pub fn new() -> Numbers {
+        Numbers::default()
     }
     fn unit(&mut self) -> f64 {
         self.block += 1;
@@ -73,11 +76,11 @@ impl Numbers {
         philox::unit_f64(w[0], w[1])
     }
     /// Whole numbers from `low` to `high`.
-    fn whole(&mut self, low: i64, high: i64) -> i64 {
+    pub fn whole(&mut self, low: i64, high: i64) -> i64 {
         low + (self.unit() * (high - low + 1) as f64) as i64
     }
     /// A tensor of moderate numbers in `domain`; integers are whole multiples of it, and never 0 if `nonzero`.
-    fn host(&mut self, meta: Meta, (low, high): (f64, f64), nonzero: bool) -> Host {
+    pub fn host(&mut self, meta: Meta, (low, high): (f64, f64), nonzero: bool) -> Host {
         let n = meta.shape.numel();
         if meta.dtype.is_float() {
             return Host::floats(meta, (0..n).map(|_| low + (high - low) * self.unit()));
@@ -287,6 +290,26 @@ fn check<B: Backend>(
         (Ok(got), Ok(want)) => assert_close(got, want, |i| tolerance(want, i), &what),
         _ => assert_eq!(got.err(), want.err(), "{}", what()),
     }
+}
+
+/// Runs one instruction on a backend and on another that is known to be right: for ops that the interpreter does not know.
+/// Results may be off by `own` units of their precision, and `absolute` units of that which they are computed in.
+pub fn compare<A: Backend, B: Backend>(
+    (backend, reference): (&mut A, &mut B),
+    op: Op,
+    inputs: &[Operand],
+    attrs: &Attrs,
+    layouts: &[Layout],
+    (own, absolute): (f64, f64),
+) {
+    let what = || {
+        let shapes: Vec<String> = metas(inputs).iter().map(|m| format!("{m:?}")).collect();
+        format!("{} of {shapes:?} with {attrs:?} in {layouts:?}", op.name())
+    };
+    let want = run(reference, op, inputs, attrs, layouts, 0).unwrap_or_else(|e| panic!("{}: {e}", what()));
+    let got = run(backend, op, inputs, attrs, layouts, 0).unwrap_or_else(|e| panic!("{}: {e}", what()));
+    let absolute = absolute * compute_epsilon(want.meta.dtype);
+    assert_close(&got, &want, |_| Tolerance { own, absolute }, &what);
 }
 
 fn rows(class: Class) -> impl Iterator<Item = &'static Row> {

@@ -4,7 +4,10 @@
 // reach ends the program with a message instead of hanging a device. Blocks run one after the other.
 #pragma once
 #define GT_EMULATED 1
+// Fibers jump to stacks of their own, which a check of jumps takes for a mistake.
+#undef _FORTIFY_SOURCE
 #include <cmath>
+#include <csetjmp>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -36,8 +39,11 @@ constexpr size_t STACK_BYTES = 128 << 10;
 constexpr unsigned THREADS_MAX = 1024;
 enum Wait { RUNS, AT_BLOCK, AT_WARP, ENDED };
 
+// A context begins a fiber; jumps, which leave the signal mask alone and so need no system call, go on with it.
 struct Fiber {
     ucontext_t context;
+    jmp_buf place;
+    bool begun = false;
     char* stack = nullptr;
     unsigned thread = 0;
 };
@@ -46,7 +52,7 @@ static Fiber fibers[THREADS_MAX];
 static Wait waits[THREADS_MAX];
 static unsigned warp_masks[THREADS_MAX];
 static int fiber_of[THREADS_MAX];
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static Fiber* running;
 static unsigned threads, next_thread, votes;
 static void (*body)(void*);
@@ -59,31 +65,35 @@ static inline void give_way(Wait wait, unsigned mask = 0xffffffffu) {
     Fiber* self = running;
     waits[self->thread] = wait;
     warp_masks[self->thread] = mask;
-    swapcontext(&self->context, &scheduler);
+    if (!_setjmp(self->place)) _longjmp(scheduler, 1);
     running = self;
     threadIdx = {self->thread, 0, 0};
 }
 
-// A fiber runs threads until one of them waits; then another fiber takes the rest.
+// A fiber runs threads until one of them waits, when another fiber takes the rest; and then waits for the next block.
 static void fiber_main() {
     Fiber* self = running;
-    while (next_thread < threads) {
-        self->thread = next_thread++;
-        fiber_of[self->thread] = int(self - fibers);
-        threadIdx = {self->thread, 0, 0};
-        waits[self->thread] = RUNS;
-        body(body_args);
-        waits[self->thread] = ENDED;
-        running = self;
+    for (;;) {
+        while (next_thread < threads) {
+            self->thread = next_thread++;
+            fiber_of[self->thread] = int(self - fibers);
+            threadIdx = {self->thread, 0, 0};
+            waits[self->thread] = RUNS;
+            body(body_args);
+            waits[self->thread] = ENDED;
+            running = self;
+        }
+        if (!_setjmp(self->place)) _longjmp(scheduler, 1);
     }
-    swapcontext(&self->context, &scheduler);
-    std::abort();
 }
 
 static void resume(Fiber* fiber) {
     running = fiber;
     threadIdx = {fiber->thread, 0, 0};
-    swapcontext(&scheduler, &fiber->context);
+    if (_setjmp(scheduler)) return;
+    if (fiber->begun) _longjmp(fiber->place, 1);
+    fiber->begun = true;
+    setcontext(&fiber->context);
 }
 
 // Lets go who waits for nobody any more; whether there was one.
@@ -117,13 +127,14 @@ static void run_block(const char* name) {
     std::memset(waits, 0, sizeof waits);
     while (next_thread < threads) {
         Fiber* fiber = &fibers[used++];
-        if (!fiber->stack) fiber->stack = static_cast<char*>(std::malloc(STACK_BYTES));
-        getcontext(&fiber->context);
-        fiber->context.uc_stack.ss_sp = fiber->stack;
-        fiber->context.uc_stack.ss_size = STACK_BYTES;
-        fiber->context.uc_link = nullptr;
-        fiber->thread = next_thread;
-        makecontext(&fiber->context, fiber_main, 0);
+        if (!fiber->stack) {
+            fiber->stack = static_cast<char*>(std::malloc(STACK_BYTES));
+            getcontext(&fiber->context);
+            fiber->context.uc_stack.ss_sp = fiber->stack;
+            fiber->context.uc_stack.ss_size = STACK_BYTES;
+            fiber->context.uc_link = nullptr;
+            makecontext(&fiber->context, fiber_main, 0);
+        }
         resume(fiber);
     }
     for (;;) {

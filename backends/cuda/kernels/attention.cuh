@@ -1,0 +1,331 @@
+// Attention without keeping its scores, and its gradients.
+//
+// A block of 256 threads has a tile of N queries and meets the keys in tiles of N: scores are made in registers, M by M
+// of them a thread, their exponentials summed while the largest is still growing (Milakov and Gimelshein 2018), and what
+// was gathered before is scaled down where a larger one comes, as in FlashAttention-2 (Dao 2023). The gradients compute
+// the scores again: first what each query's softmax was and how its result pulls, then a block for each tile of queries
+// or keys whose gradient it gathers, so that nobody adds to what another wrote and the result is always the same.
+// Products are f32's (or f64's) own: no tensor cores yet.
+#pragma once
+#include "reduce.cuh"
+
+// An operand as matrices, strides in elements.
+template <typename T>
+struct Matrix {
+    const T *first;
+    i64 row, column;
+
+    __device__ __forceinline__ typename Compute<T>::type at(i64 i, i64 j) const {
+        return load(first + i * row + j * column);
+    }
+};
+
+struct Sizes {
+    i64 queries, keys, features, columns, causal;
+    f64 scale;
+};
+
+template <typename T>
+struct Operands {
+    // Without a mask, that is null.
+    Matrix<T> query, key, value, grad, mask;
+
+    __device__ __forceinline__ void move(const Walk<5> &batches, i64 batch) {
+        i64 offsets[5];
+        batches.offsets(batch, offsets);
+        query.first += offsets[0];
+        key.first += offsets[1];
+        value.first += offsets[2];
+        if (grad.first) grad.first += offsets[3];
+        if (mask.first) mask.first += offsets[4];
+    }
+};
+
+// Scores of a thread along each side of a tile, and of a tile; features that are in shared memory at a time.
+template <typename C>
+struct Tile {
+    static constexpr int M = sizeof(C) == 4 ? 4 : 2, N = 16 * M, DEPTH = 32;
+    static constexpr int STAGE = 2 * N * (DEPTH + 1);
+};
+
+// A thread's rows of a tile follow each other, its columns are 16 apart.
+template <typename C>
+GT_DEVICE int tile_row(int i) {
+    return threadIdx.x / 16 * Tile<C>::M + i;
+}
+GT_DEVICE int tile_column(int j) { return threadIdx.x % 16 + 16 * j; }
+
+// Adds the products of rows of `a` from `a_first` and rows of `b` from `b_first` on; there are so many rows of each.
+template <typename T, typename C, int M>
+GT_DEVICE void add_scores(C (&scores)[M][M], C *stage, const Matrix<T> &a, i64 a_first, i64 a_rows, const Matrix<T> &b,
+                          i64 b_first, i64 b_rows, i64 depth) {
+    constexpr int N = Tile<C>::N, DEPTH = Tile<C>::DEPTH;
+    C *left = stage, *right = stage + N * (DEPTH + 1);
+    for (i64 start = 0; start < depth; start += DEPTH) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < N * DEPTH; i += 256) {
+            int row = i / DEPTH, d = i % DEPTH;
+            bool within = start + d < depth;
+            left[row * (DEPTH + 1) + d] = within && a_first + row < a_rows ? a.at(a_first + row, start + d) : C(0);
+            right[row * (DEPTH + 1) + d] = within && b_first + row < b_rows ? b.at(b_first + row, start + d) : C(0);
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (int d = 0; d < DEPTH; d++) {
+            C x[M], y[M];
+#pragma unroll
+            for (int i = 0; i < M; i++) x[i] = left[tile_row<C>(i) * (DEPTH + 1) + d];
+#pragma unroll
+            for (int j = 0; j < M; j++) y[j] = right[tile_column(j) * (DEPTH + 1) + d];
+#pragma unroll
+            for (int i = 0; i < M; i++)
+#pragma unroll
+                for (int j = 0; j < M; j++) scores[i][j] = fma(x[i], y[j], scores[i][j]);
+        }
+    }
+}
+
+// Adds the products of a tile of weights and N rows of `b` from `first` on: E tiles of columns from `column` on.
+template <typename T, typename C, int E, int M>
+GT_DEVICE void add_products(C (&sums)[E][M][M], C *weights, const C (&tile)[M][M], C *stage, const Matrix<T> &b,
+                            i64 first, i64 rows, i64 column, i64 columns) {
+    constexpr int N = Tile<C>::N;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < M; j++) weights[tile_row<C>(i) * (N + 1) + tile_column(j)] = tile[i][j];
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        i64 start = column + e * N;
+        if (start >= columns) break;
+        __syncthreads();
+        for (int i = threadIdx.x; i < N * N; i += 256) {
+            int k = i / N, c = i % N;
+            bool within = first + k < rows && start + c < columns;
+            stage[k * (N + 1) + c] = within ? b.at(first + k, start + c) : C(0);
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (int k = 0; k < N; k++) {
+            C x[M], y[M];
+#pragma unroll
+            for (int i = 0; i < M; i++) x[i] = weights[tile_row<C>(i) * (N + 1) + k];
+#pragma unroll
+            for (int j = 0; j < M; j++) y[j] = stage[k * (N + 1) + tile_column(j)];
+#pragma unroll
+            for (int i = 0; i < M; i++)
+#pragma unroll
+                for (int j = 0; j < M; j++) sums[e][i][j] = fma(x[i], y[j], sums[e][i][j]);
+        }
+    }
+}
+
+// The score of a query and a key from their product: negative infinity where the query does not see the key.
+template <typename T, typename C>
+GT_DEVICE C finished(C product, const Matrix<T> &mask, const Sizes &sizes, i64 query, i64 key) {
+    bool seen = query < sizes.queries && key < sizes.keys && (!sizes.causal || key <= query);
+    if (!seen) return Ends<C>::low();
+    C score = product * C(sizes.scale);
+    return mask.first ? score + mask.at(query, key) : score;
+}
+
+// The largest, or the sum, of what the 16 threads of a tile's row have.
+template <typename C>
+GT_DEVICE C row_largest(C x) {
+    for (u32 lanes = 8; lanes > 0; lanes /= 2) x = maximum(x, shuffled_xor(x, lanes));
+    return x;
+}
+template <typename C>
+GT_DEVICE C row_sum(C x) {
+    for (u32 lanes = 8; lanes > 0; lanes /= 2) x += shuffled_xor(x, lanes);
+    return x;
+}
+
+// The softmax of a tile's row goes on with more scores, which become exponentials: what its past is to be multiplied by.
+template <typename C, int M>
+GT_DEVICE C advance(C &largest, C &sum, C (&scores)[M]) {
+    C most = scores[0];
+#pragma unroll
+    for (int j = 1; j < M; j++) most = maximum(most, scores[j]);
+    most = maximum(largest, row_largest(most));
+    // Of a row that sees nothing, all exponentials are 0.
+    C base = most == Ends<C>::low() ? C(0) : most, added = C(0);
+    C factor = exp(largest - base);
+#pragma unroll
+    for (int j = 0; j < M; j++) {
+        scores[j] = exp(scores[j] - base);
+        added += scores[j];
+    }
+    sum = sum * factor + row_sum(added);
+    largest = most;
+    return factor;
+}
+
+// Blocks are tiles of queries of one batch after the other, by E tiles of columns.
+template <typename T, int E>
+GT_DEVICE void attention(T *out, Operands<T> x, const Walk<5> &batches, const Sizes &sizes) {
+    typedef typename Compute<T>::type C;
+    constexpr int M = Tile<C>::M, N = Tile<C>::N;
+    __shared__ C stage[Tile<C>::STAGE], weights[N * (N + 1)];
+    i64 tiles = (sizes.queries + N - 1) / N, batch = blockIdx.x / tiles, first = (blockIdx.x - batch * tiles) * N;
+    i64 column = i64(blockIdx.y) * E * N;
+    x.move(batches, batch);
+    C largest[M], sum[M], sums[E][M][M];
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+        largest[i] = Ends<C>::low();
+        sum[i] = C(0);
+#pragma unroll
+        for (int e = 0; e < E; e++)
+#pragma unroll
+            for (int j = 0; j < M; j++) sums[e][i][j] = C(0);
+    }
+    i64 last = sizes.causal && first + N < sizes.keys ? first + N : sizes.keys;
+    for (i64 key = 0; key < last; key += N) {
+        C scores[M][M] = {};
+        add_scores(scores, stage, x.query, first, sizes.queries, x.key, key, sizes.keys, sizes.features);
+#pragma unroll
+        for (int i = 0; i < M; i++) {
+#pragma unroll
+            for (int j = 0; j < M; j++)
+                scores[i][j] =
+                    finished(scores[i][j], x.mask, sizes, first + tile_row<C>(i), key + tile_column(j));
+            C factor = advance(largest[i], sum[i], scores[i]);
+#pragma unroll
+            for (int e = 0; e < E; e++)
+#pragma unroll
+                for (int j = 0; j < M; j++) sums[e][i][j] *= factor;
+        }
+        add_products(sums, weights, scores, stage, x.value, key, sizes.keys, column, sizes.columns);
+    }
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+        i64 row = first + tile_row<C>(i);
+        C share = sum[i] == C(0) ? C(0) : C(1) / sum[i];
+        T *to = out + (batch * sizes.queries + row) * sizes.columns;
+#pragma unroll
+        for (int e = 0; e < E; e++)
+#pragma unroll
+            for (int j = 0; j < M; j++) {
+                i64 at = column + e * N + tile_column(j);
+                if (row < sizes.queries && at < sizes.columns) store(to + at, sums[e][i][j] * share);
+            }
+    }
+}
+
+// What a query's softmax was: exp(score - largest) * share; and the sum of its weights times their gradients.
+template <typename C>
+struct Softmax {
+    C largest, share, pull;
+};
+
+template <typename T>
+GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, Operands<T> x, const Walk<5> &batches,
+                                 const Sizes &sizes) {
+    typedef typename Compute<T>::type C;
+    constexpr int M = Tile<C>::M, N = Tile<C>::N;
+    __shared__ C stage[Tile<C>::STAGE];
+    i64 tiles = (sizes.queries + N - 1) / N, batch = blockIdx.x / tiles, first = (blockIdx.x - batch * tiles) * N;
+    x.move(batches, batch);
+    C largest[M], sum[M], pull[M];
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+        largest[i] = Ends<C>::low();
+        sum[i] = pull[i] = C(0);
+    }
+    i64 last = sizes.causal && first + N < sizes.keys ? first + N : sizes.keys;
+    for (i64 key = 0; key < last; key += N) {
+        C scores[M][M] = {}, slopes[M][M] = {};
+        add_scores(scores, stage, x.query, first, sizes.queries, x.key, key, sizes.keys, sizes.features);
+        add_scores(slopes, stage, x.grad, first, sizes.queries, x.value, key, sizes.keys, sizes.columns);
+#pragma unroll
+        for (int i = 0; i < M; i++) {
+#pragma unroll
+            for (int j = 0; j < M; j++)
+                scores[i][j] =
+                    finished(scores[i][j], x.mask, sizes, first + tile_row<C>(i), key + tile_column(j));
+            C factor = advance(largest[i], sum[i], scores[i]), added = C(0);
+#pragma unroll
+            for (int j = 0; j < M; j++) added = fma(scores[i][j], slopes[i][j], added);
+            pull[i] = pull[i] * factor + row_sum(added);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+        i64 row = first + tile_row<C>(i);
+        C share = sum[i] == C(0) ? C(0) : C(1) / sum[i];
+        C base = largest[i] == Ends<C>::low() ? C(0) : largest[i];
+        if (row < sizes.queries && threadIdx.x % 16 == 0) out[batch * sizes.queries + row] = {base, share, pull[i] * share};
+    }
+}
+
+// Gathers the gradient of queries, of keys (TURNED: tiles have keys as rows) or, if `of_values`, of values: for E tiles of
+// columns from `column` on, to rows that follow each other at `to`.
+template <typename T, int E, bool TURNED>
+GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
+                                  const Sizes &sizes, bool of_values, i64 first, i64 column) {
+    typedef typename Compute<T>::type C;
+    constexpr int M = Tile<C>::M, N = Tile<C>::N;
+    __shared__ C stage[Tile<C>::STAGE], weights[N * (N + 1)];
+    i64 rows = TURNED ? sizes.keys : sizes.queries, others = TURNED ? sizes.queries : sizes.keys;
+    i64 columns = of_values ? sizes.columns : sizes.features;
+    Matrix<T> source = of_values ? x.grad : TURNED ? x.query : x.key;
+    C sums[E][M][M] = {};
+    // Queries see keys up to their own number alone.
+    i64 begin = sizes.causal && TURNED ? first : 0;
+    i64 end = sizes.causal && !TURNED && first + N < others ? first + N : others;
+    for (i64 other = begin; other < end; other += N) {
+        C scores[M][M] = {}, slopes[M][M] = {};
+        add_scores(scores, stage, TURNED ? x.key : x.query, first, rows, TURNED ? x.query : x.key, other, others,
+                   sizes.features);
+        if (!of_values)
+            add_scores(slopes, stage, TURNED ? x.value : x.grad, first, rows, TURNED ? x.grad : x.value, other, others,
+                       sizes.columns);
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int j = 0; j < M; j++) {
+                i64 row = first + tile_row<C>(i), at = other + tile_column(j);
+                i64 query = TURNED ? at : row, key = TURNED ? row : at;
+                C score = finished(scores[i][j], x.mask, sizes, query, key), weight = C(0);
+                if (score != Ends<C>::low()) {
+                    Softmax<C> s = softmax[query];
+                    weight = exp(score - s.largest) * s.share;
+                    if (!of_values) weight = weight * (slopes[i][j] - s.pull) * C(sizes.scale);
+                }
+                scores[i][j] = weight;
+            }
+        add_products(sums, weights, scores, stage, source, other, others, column, columns);
+    }
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+        i64 row = first + tile_row<C>(i);
+#pragma unroll
+        for (int e = 0; e < E; e++)
+#pragma unroll
+            for (int j = 0; j < M; j++) {
+                i64 at = column + e * N + tile_column(j);
+                if (row < rows && at < columns) store(to + row * columns + at, sums[e][i][j]);
+            }
+    }
+}
+
+// Blocks are tiles of rows of one batch after the other, by E tiles of columns: with TURNED, those of the values' gradient
+// and then of the keys'. A batch's gradients follow each other at `out`: queries, keys, values.
+template <typename T, int E, bool TURNED>
+GT_DEVICE void attention_backward(T *out, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
+                                  const Walk<5> &batches, const Sizes &sizes) {
+    typedef typename Compute<T>::type C;
+    constexpr int N = Tile<C>::N;
+    i64 tiles = ((TURNED ? sizes.keys : sizes.queries) + N - 1) / N;
+    i64 batch = blockIdx.x / tiles, first = (blockIdx.x - batch * tiles) * N;
+    x.move(batches, batch);
+    i64 of_queries = sizes.queries * sizes.features, of_keys = sizes.keys * sizes.features;
+    T *to = out + batch * (of_queries + of_keys + sizes.keys * sizes.columns);
+    i64 value_blocks = TURNED ? (sizes.columns + E * N - 1) / (E * N) : 0;
+    bool of_values = blockIdx.y < value_blocks;
+    if (TURNED) to += of_values ? of_queries + of_keys : of_queries;
+    i64 column = (i64(blockIdx.y) - (of_values ? 0 : value_blocks)) * E * N;
+    attention_gradient<T, E, TURNED>(to, softmax + batch * sizes.queries, x, sizes, of_values, first, column);
+}

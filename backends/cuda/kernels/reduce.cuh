@@ -1,0 +1,314 @@
+// Reductions along any axes: of rows, whose elements neighbours in a team take in turn, and of columns, which lie side by
+// side in memory. What is cut in pieces leaves a state of each, joined by another kernel in a fixed order.
+//
+// A fold F of elements T says what a state is: `start` of none, `lift` of one at a position of its row, `join` of two,
+// and how `store` writes the result.
+#pragma once
+#include "team.cuh"
+
+// What sums and products gather in: halves in f32, and integers without a sign, so that they wrap.
+template <typename T>
+struct Gathered {
+    typedef u32 type;
+};
+template <>
+struct Gathered<i64> {
+    typedef u64 type;
+};
+template <>
+struct Gathered<f16> {
+    typedef float type;
+};
+template <>
+struct Gathered<bf16> {
+    typedef float type;
+};
+template <>
+struct Gathered<f32> {
+    typedef float type;
+};
+template <>
+struct Gathered<f64> {
+    typedef double type;
+};
+
+// The ends of the numbers that kernels compute in.
+template <typename S>
+struct Ends;
+template <>
+struct Ends<float> {
+    static __device__ __forceinline__ float high() { return float_of(0x7f800000u); }
+    static __device__ __forceinline__ float low() { return float_of(0xff800000u); }
+};
+template <>
+struct Ends<double> {
+    static __device__ __forceinline__ double high() { return double_of(0x7ff0000000000000ull); }
+    static __device__ __forceinline__ double low() { return double_of(0xfff0000000000000ull); }
+};
+template <>
+struct Ends<i32> {
+    static __device__ __forceinline__ i32 high() { return 0x7fffffff; }
+    static __device__ __forceinline__ i32 low() { return -0x7fffffff - 1; }
+};
+template <>
+struct Ends<i64> {
+    static __device__ __forceinline__ i64 high() { return 0x7fffffffffffffffll; }
+    static __device__ __forceinline__ i64 low() { return -0x7fffffffffffffffll - 1; }
+};
+
+// What elements are compared as: integers with a sign, which hold all of theirs.
+template <typename T>
+struct Compared {
+    typedef i32 type;
+};
+template <>
+struct Compared<i64> {
+    typedef i64 type;
+};
+template <>
+struct Compared<f16> {
+    typedef float type;
+};
+template <>
+struct Compared<bf16> {
+    typedef float type;
+};
+template <>
+struct Compared<f32> {
+    typedef float type;
+};
+template <>
+struct Compared<f64> {
+    typedef double type;
+};
+
+#define GT_FOLD static __device__ __forceinline__
+
+template <typename T>
+struct Sum {
+    typedef typename Gathered<T>::type State;
+    typedef typename Compute<T>::type C;
+    typedef T Out;
+    GT_FOLD State start() { return State(0); }
+    GT_FOLD State lift(C x, i64) { return State(x); }
+    GT_FOLD State join(State a, State b) { return a + b; }
+    GT_FOLD void store(T *to, State x, i64) { ::store(to, C(x)); }
+};
+
+template <typename T>
+struct Mean : Sum<T> {
+    using typename Sum<T>::State;
+    GT_FOLD void store(T *to, State x, i64 count) { ::store(to, x / State(count)); }
+};
+
+template <typename T>
+struct Norm : Sum<T> {
+    using typename Sum<T>::State;
+    GT_FOLD State lift(State x, i64) { return x * x; }
+    GT_FOLD void store(T *to, State x, i64) { ::store(to, sqrt(x)); }
+};
+
+// Products leave f32's range on the way more easily than at the end.
+template <typename S>
+struct Multiplied {
+    typedef S type;
+};
+template <>
+struct Multiplied<float> {
+    typedef double type;
+};
+template <typename T>
+struct Prod {
+    typedef typename Multiplied<typename Gathered<T>::type>::type State;
+    typedef typename Compute<T>::type C;
+    typedef T Out;
+    GT_FOLD State start() { return State(1); }
+    GT_FOLD State lift(C x, i64) { return State(x); }
+    GT_FOLD State join(State a, State b) { return a * b; }
+    GT_FOLD void store(T *to, State x, i64) { ::store(to, C(x)); }
+};
+
+// The largest or smallest; NaN if any is.
+template <typename T, bool MAX>
+struct Extreme {
+    typedef typename Compared<T>::type State;
+    typedef typename Compute<T>::type C;
+    typedef T Out;
+    GT_FOLD State start() { return MAX ? Ends<State>::low() : Ends<State>::high(); }
+    GT_FOLD State lift(C x, i64) { return State(x); }
+    GT_FOLD State join(State a, State b) { return MAX ? maximum(a, b) : minimum(a, b); }
+    GT_FOLD void store(T *to, State x, i64) { ::store(to, C(x)); }
+};
+
+// Whether any, or every element is not 0.
+template <typename T, bool ALL>
+struct Truth {
+    typedef u32 State;
+    typedef typename Compute<T>::type C;
+    typedef bool Out;
+    GT_FOLD State start() { return ALL; }
+    GT_FOLD State lift(C x, i64) { return x != C(0); }
+    GT_FOLD State join(State a, State b) { return ALL ? a & b : a | b; }
+    GT_FOLD void store(bool *to, State x, i64) { *to = x != 0; }
+};
+
+// Where the first of the largest or smallest is, or the first NaN.
+template <typename S>
+struct Best {
+    S value;
+    // Of none, -1.
+    i64 index;
+};
+template <typename S>
+GT_DEVICE Best<S> shuffled_xor(Best<S> x, u32 lanes) {
+    return {shuffled_xor(x.value, lanes), shuffled_xor(x.index, lanes)};
+}
+template <typename T, bool MAX>
+struct Position {
+    typedef typename Compared<T>::type S;
+    typedef Best<S> State;
+    typedef typename Compute<T>::type C;
+    typedef i64 Out;
+    GT_FOLD State start() { return {S(0), -1}; }
+    GT_FOLD State lift(C x, i64 at) { return {S(x), at}; }
+    GT_FOLD State join(State a, State b) {
+        if (a.index < 0) return b;
+        if (b.index < 0) return a;
+        bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+        bool equal = a.value == b.value || (a_nan && b_nan);
+        bool beaten = MAX ? b.value > a.value : b.value < a.value;
+        beaten = equal ? b.index < a.index : (beaten || b_nan) && !a_nan;
+        return beaten ? b : a;
+    }
+    GT_FOLD void store(i64 *to, State x, i64) { *to = x.index; }
+};
+
+// A sum of exponentials, over that of the largest exponent.
+template <typename C>
+struct Exps {
+    C largest, sum;
+};
+template <typename C>
+GT_DEVICE Exps<C> shuffled_xor(Exps<C> x, u32 lanes) {
+    return {shuffled_xor(x.largest, lanes), shuffled_xor(x.sum, lanes)};
+}
+constexpr int UNROLLED = 4;
+
+// A row for each result, V elements at a time: `reduced` walks in such steps. Cut in `pieces` of `each` steps.
+template <typename F, typename T, int V>
+GT_DEVICE void reduce_rows(typename F::Out *out, typename F::State *parts, const T *from, i64 results, i64 count,
+                           u32 size, i64 pieces, i64 each, const Walk<1> &kept, const Walk<1> &reduced) {
+    typedef typename F::State State;
+    Team team(size);
+    GT_FOR_TEAMS(team, at, results * pieces) {
+        bool there = at < results * pieces;
+        i64 result = pieces == 1 ? at : at / pieces, piece = at - result * pieces;
+        State state = F::start();
+        if (there) {
+            i64 start[1];
+            kept.offsets(result, start);
+            const T *row = from + start[0];
+            i64 i = piece * each, last = i + each < count / V ? i + each : count / V;
+            auto gather = [&](State so_far, const Lanes<T, V> &lanes, i64 step) {
+#pragma unroll
+                for (int k = 0; k < V; k++) so_far = F::join(so_far, F::lift(to_compute(lanes.at[k]), step * V + k));
+                return so_far;
+            };
+            State states[UNROLLED];
+#pragma unroll
+            for (int u = 0; u < UNROLLED; u++) states[u] = F::start();
+            i += team.lane;
+            if (reduced.rank == 1) {
+                i64 apart = reduced.strides[0][0];
+                auto lanes_at = [&](i64 step) { return *(const Lanes<T, V> *)(row + step * apart); };
+                for (; i + (UNROLLED - 1) * i64(size) < last; i += UNROLLED * i64(size)) {
+                    Lanes<T, V> lanes[UNROLLED];
+#pragma unroll
+                    for (int u = 0; u < UNROLLED; u++) lanes[u] = lanes_at(i + u * i64(size));
+#pragma unroll
+                    for (int u = 0; u < UNROLLED; u++) states[u] = gather(states[u], lanes[u], i + u * i64(size));
+                }
+            }
+            // The rest, and what goes along several axes.
+#pragma unroll 1
+            for (; i < last; i += size) {
+                i64 offset[1];
+                reduced.offsets(i, offset);
+                states[0] = gather(states[0], *(const Lanes<T, V> *)(row + offset[0]), i);
+            }
+            state = F::join(F::join(states[0], states[1]), F::join(states[2], states[3]));
+        }
+        state = joined<F>(team, state);
+        if (!there || team.lane != 0) continue;
+        if (pieces == 1) F::store(out + result, state, count);
+        else parts[piece * results + result] = state;
+    }
+}
+
+// `columns` results lie side by side, `across` elements apart in memory, and that `outer` times. A block takes `width`
+// columns, 256 / width rows at once. Cut in `gridDim.y` pieces of `each` rows.
+template <typename F, typename T>
+GT_DEVICE void reduce_columns(typename F::Out *out, typename F::State *parts, const T *from, i64 outer, i64 columns,
+                              i64 count, u32 width, i64 across, i64 each, const Walk<1> &kept, const Walk<1> &reduced) {
+    typedef typename F::State State;
+    __shared__ State shared[256];
+    i64 blocks = (columns + width - 1) / width;
+    u32 lane = threadIdx.x & (width - 1), row = threadIdx.x / width, rows = 256 / width;
+    for (i64 group = blockIdx.x; group < outer * blocks; group += gridDim.x) {
+        i64 at = group / blocks, column = (group - at * blocks) * width + lane;
+        State state = F::start();
+        if (column < columns) {
+            i64 start[1];
+            kept.offsets(at, start);
+            const T *first = from + start[0] + column * across;
+            i64 i = blockIdx.y * each, last = i + each < count ? i + each : count;
+            State states[UNROLLED];
+#pragma unroll
+            for (int u = 0; u < UNROLLED; u++) states[u] = F::start();
+            i += row;
+            if (reduced.rank == 1) {
+                i64 apart = reduced.strides[0][0];
+                for (; i + (UNROLLED - 1) * i64(rows) < last; i += UNROLLED * i64(rows)) {
+                    T elements[UNROLLED];
+#pragma unroll
+                    for (int u = 0; u < UNROLLED; u++) elements[u] = first[(i + u * i64(rows)) * apart];
+#pragma unroll
+                    for (int u = 0; u < UNROLLED; u++)
+                        states[u] = F::join(states[u], F::lift(to_compute(elements[u]), i + u * i64(rows)));
+                }
+            }
+#pragma unroll 1
+            for (; i < last; i += rows) {
+                i64 offset[1];
+                reduced.offsets(i, offset);
+                states[0] = F::join(states[0], F::lift(to_compute(first[offset[0]]), i));
+            }
+            state = F::join(F::join(states[0], states[1]), F::join(states[2], states[3]));
+        }
+        shared[threadIdx.x] = state;
+        for (u32 half = rows / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (row < half) shared[threadIdx.x] = F::join(shared[threadIdx.x], shared[threadIdx.x + half * width]);
+        }
+        if (row == 0 && column < columns) {
+            i64 result = at * columns + column;
+            if (gridDim.y == 1) F::store(out + result, shared[lane], count);
+            else parts[blockIdx.y * outer * columns + result] = shared[lane];
+        }
+        __syncthreads();
+    }
+}
+
+// The pieces of each result joined.
+template <typename F>
+GT_DEVICE void reduce_parts(typename F::Out *out, const typename F::State *parts, i64 results, i64 pieces, i64 count,
+                            u32 size) {
+    Team team(size);
+    GT_FOR_TEAMS(team, result, results) {
+        typename F::State state = F::start();
+        if (result < results)
+            for (i64 i = team.lane; i < pieces; i += size) state = F::join(state, parts[i * results + result]);
+        state = joined<F>(team, state);
+        if (result < results && team.lane == 0) F::store(out + result, state, count);
+    }
+}

@@ -1,0 +1,188 @@
+//! Reductions along axes, and the positions of extremes.
+//!
+//! Rows are reduced by teams of threads as large as the rows are long; where the axis that stays is the one without gaps,
+//! columns side by side. Few long results are cut in pieces, so that all multiprocessors have something to do; how, shapes
+//! and the device alone decide, so that the same sum is always the same.
+
+use crate::driver::{Args, Grid};
+use crate::kernels::{Key, Template, c_name};
+use crate::launch::{THREADS, Walk};
+use crate::{CudaBackend, Result, Tensor};
+use gt_backend::{Loops, split_axes};
+use gt_ops::{Class, DType, Meta, Op, table::ROWS};
+
+/// Rows of more steps are reduced by a whole block, and of so many if there are few rows.
+const WARP_STEPS_MAX: usize = 2048;
+const BLOCK_STEPS_MIN: usize = 256;
+/// A piece of a row has at least so many steps of a block, and one of columns so many rows of each thread.
+const PIECE_STEPS_MIN: usize = 16 * THREADS as usize;
+const PIECE_ROWS_MIN: usize = 16;
+/// The states of folds take at most so many bytes.
+const STATE_BYTES_MAX: usize = 16;
+
+const ROWS_ONE_BY_ONE: u32 = 0;
+const ROWS_BY_16_BYTES: u32 = 1;
+const COLUMNS: u32 = 2;
+const PARTS: u32 = 3;
+
+static REDUCE: Template = Template {
+    name: "reduce",
+    includes: &["reduce.cuh"],
+    code: |key| {
+        let (Some(op), Some(dtype)) = (key.op, key.dtypes[0]) else { return String::new() };
+        let (name, t) = (key.name(), c_name(dtype));
+        let fold = fold(op, t);
+        let places = format!("{fold}::Out* out, {fold}::State* parts, const {t}* from");
+        match key.variant {
+            COLUMNS => format!(
+                "GT_KERNEL(256) {name}({places}, i64 outer, i64 columns, i64 count, u32 width, i64 across, i64 each,
+                      Walk<1> kept, Walk<1> reduced) {{
+    reduce_columns<{fold}, {t}>(out, parts, from, outer, columns, count, width, across, each, kept, reduced);
+}}"
+            ),
+            PARTS => format!(
+                "GT_KERNEL(256) {name}({fold}::Out* out, const {fold}::State* parts, i64 results, i64 pieces, i64 count, u32 size) {{
+    reduce_parts<{fold}>(out, parts, results, pieces, count, size);
+}}"
+            ),
+            variant => {
+                let lanes = if variant == ROWS_BY_16_BYTES { lanes(dtype) } else { 1 };
+                format!(
+                    "GT_KERNEL(256) {name}({places}, i64 results, i64 count, u32 size, i64 pieces, i64 each,
+                      Walk<1> kept, Walk<1> reduced) {{
+    reduce_rows<{fold}, {t}, {lanes}>(out, parts, from, results, count, size, pieces, each, kept, reduced);
+}}"
+                )
+            }
+        }
+    },
+    catalogue: || {
+        let rows = ROWS.iter().filter(|row| matches!(row.class, Class::Reduction | Class::ArgReduction));
+        rows.flat_map(|row| row.accepts.iter().map(move |dtype| (row.op, dtype)))
+            .flat_map(|(op, dtype)| [0, 1, 2, 3].map(|variant| Key::new(&REDUCE, Some(op), Some(dtype), variant)))
+            .collect()
+    },
+};
+
+/// The templates of this file.
+pub(crate) static TEMPLATES: &[&Template] = &[&REDUCE];
+
+/// The fold of `reduce.cuh` that an op is.
+fn fold(op: Op, t: &str) -> String {
+    match op {
+        Op::Sum => format!("Sum<{t}>"),
+        Op::Mean => format!("Mean<{t}>"),
+        Op::Norm => format!("Norm<{t}>"),
+        Op::Prod => format!("Prod<{t}>"),
+        Op::Amax => format!("Extreme<{t}, true>"),
+        Op::Amin => format!("Extreme<{t}, false>"),
+        Op::Any => format!("Truth<{t}, false>"),
+        Op::All => format!("Truth<{t}, true>"),
+        Op::Argmax => format!("Position<{t}, true>"),
+        _ => format!("Position<{t}, false>"),
+    }
+}
+
+/// Elements in 16 bytes.
+fn lanes(dtype: DType) -> usize {
+    16 / dtype.size()
+}
+
+/// One reduction, on its way.
+struct Reduction<'a> {
+    op: Op,
+    dtype: DType,
+    out: &'a Tensor,
+    results: usize,
+    count: usize,
+}
+
+impl CudaBackend {
+    /// A reduction along the axes of `mask`.
+    pub(crate) fn reduce(&mut self, op: Op, t: &Tensor, mask: u8, out: &Meta) -> Result<Tensor> {
+        let result = self.new_tensor(out)?;
+        let results = out.shape.numel();
+        if results == 0 {
+            return Ok(result);
+        }
+        let dims = t.meta.shape.dims().iter().enumerate();
+        let count: usize = dims.filter(|(axis, _)| mask >> axis & 1 == 1).map(|(_, size)| size).product();
+        let (kept, reduced) = split_axes(&t.meta.shape, &t.strides, mask);
+        let size = t.size() as isize;
+        let dense = |loops: &Loops<1>| loops.inner_strides()[0] == size;
+        let reduction = Reduction { op, dtype: t.meta.dtype, out: &result, results, count };
+        if dense(&kept) && kept.inner() > 1 && count > 1 && !dense(&reduced) {
+            self.reduce_columns(&reduction, t, &kept, &reduced)?;
+        } else {
+            self.reduce_rows(&reduction, t, &kept, &reduced)?;
+        }
+        Ok(result)
+    }
+
+    fn reduce_rows(&mut self, r: &Reduction<'_>, t: &Tensor, kept: &Loops<1>, reduced: &Loops<1>) -> Result<()> {
+        let (lanes, size) = (lanes(r.dtype), t.size() as isize);
+        let aligned = |stride: &isize| stride % 16 == 0;
+        let outer = reduced.strides()[..reduced.sizes().len() - 1].iter().chain(kept.strides()).flatten();
+        let vectors = reduced.inner_strides()[0] == size
+            && reduced.inner().is_multiple_of(lanes)
+            && t.ptr().is_multiple_of(16)
+            && outer.into_iter().all(aligned);
+        let lanes = if vectors { lanes } else { 1 };
+        let steps = r.count / lanes;
+        let resident = self.resident_blocks();
+        let few = r.results < resident * 8;
+        let team = if steps > WARP_STEPS_MAX || (few && steps > BLOCK_STEPS_MIN) {
+            THREADS as usize
+        } else {
+            // Each thread has a few steps.
+            steps.div_ceil(4).next_power_of_two().clamp(1, 32)
+        };
+        let pieces =
+            if team == THREADS as usize { (2 * resident / r.results).min(steps / PIECE_STEPS_MIN).max(1) } else { 1 };
+        let each = steps.div_ceil(pieces).max(1);
+        let parts = self.memory.allocate(if pieces > 1 { r.results * pieces * STATE_BYTES_MAX } else { 0 })?;
+        let variant = if vectors { ROWS_BY_16_BYTES } else { ROWS_ONE_BY_ONE };
+        let function = self.kernels.get(&Key::new(&REDUCE, Some(r.op), Some(r.dtype), variant))?;
+        let mut args = Args::new();
+        args.push(r.out.ptr()).push(parts.ptr()).push(t.ptr()).push(r.results as i64).push(r.count as i64);
+        args.push(team as u32).push(pieces as i64).push(each as i64);
+        args.push(Walk::new(kept, [t.size()])).push(Walk::by(reduced, lanes, [t.size()]));
+        let grid = self.grid_stride(r.results * pieces * team);
+        // SAFETY: the arguments are the kernel's; the axes are those of the operand, the result and the parts have room.
+        unsafe { self.launch(function, grid, &args)? };
+        if pieces > 1 { self.reduce_parts(r, parts.ptr(), pieces) } else { Ok(()) }
+    }
+
+    fn reduce_columns(&mut self, r: &Reduction<'_>, t: &Tensor, kept: &Loops<1>, reduced: &Loops<1>) -> Result<()> {
+        let columns = kept.inner();
+        let outer = kept.without(kept.sizes().len() - 1);
+        let width = columns.next_power_of_two().min(32);
+        let groups = r.results / columns * columns.div_ceil(width);
+        let rows = THREADS as usize / width;
+        let pieces =
+            (2 * self.resident_blocks() / groups).min(r.count / (rows * PIECE_ROWS_MIN)).clamp(1, u16::MAX as usize);
+        let each = r.count.div_ceil(pieces);
+        let parts = self.memory.allocate(if pieces > 1 { r.results * pieces * STATE_BYTES_MAX } else { 0 })?;
+        let function = self.kernels.get(&Key::new(&REDUCE, Some(r.op), Some(r.dtype), COLUMNS))?;
+        let mut args = Args::new();
+        args.push(r.out.ptr()).push(parts.ptr()).push(t.ptr()).push((r.results / columns) as i64).push(columns as i64);
+        args.push(r.count as i64).push(width as u32).push(1i64).push(each as i64);
+        args.push(Walk::new(&outer, [t.size()])).push(Walk::new(reduced, [t.size()]));
+        let blocks = [groups.min(i32::MAX as usize) as u32, pieces as u32, 1];
+        // SAFETY: as in `reduce_rows`.
+        unsafe { self.launch(function, Grid { blocks, threads: THREADS, shared_bytes: 0 }, &args)? };
+        if pieces > 1 { self.reduce_parts(r, parts.ptr(), pieces) } else { Ok(()) }
+    }
+
+    fn reduce_parts(&mut self, r: &Reduction<'_>, parts: u64, pieces: usize) -> Result<()> {
+        // Neighbouring results lie side by side: only where there are few is it worth to share one.
+        let team = if r.results >= 1024 { 1 } else { pieces.div_ceil(4).next_power_of_two().clamp(1, 32) };
+        let function = self.kernels.get(&Key::new(&REDUCE, Some(r.op), Some(r.dtype), PARTS))?;
+        let mut args = Args::new();
+        args.push(r.out.ptr()).push(parts).push(r.results as i64).push(pieces as i64);
+        args.push(r.count as i64).push(team as u32);
+        let grid = self.grid_stride(r.results * team);
+        // SAFETY: the arguments are the kernel's, and there is a part for each result and piece.
+        unsafe { self.launch(function, grid, &args) }
+    }
+}

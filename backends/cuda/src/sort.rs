@@ -1,0 +1,89 @@
+//! The order of elements along an axis.
+
+use crate::driver::Args;
+use crate::kernels::{Key, Template, c_name};
+use crate::scan::{Lines, block_each};
+use crate::{CudaBackend, Result, Tensor};
+use gt_backend::ExecError;
+use gt_ops::{DType, Meta, Op};
+
+/// Items that a block sorts: `SORT_TILE` of `sort.cuh`.
+const TILE: usize = 1024;
+
+const TILES: u32 = 0;
+const MERGE: u32 = 1;
+
+static SORT: Template = Template {
+    name: "sort",
+    includes: &["sort.cuh"],
+    code: |key| {
+        let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
+        match key.variant {
+            TILES => format!(
+                "GT_KERNEL(256) {name}(i64* out, ItemOf<{t}>::type* items, const {t}* from, Lines lines, i64 tiles, u32 width,
+                      bool descending) {{
+    sort_tiles<{t}>(out, items, from, lines, tiles, width, descending);
+}}"
+            ),
+            _ => format!(
+                "GT_KERNEL(256) {name}(i64* out, ItemOf<{t}>::type* to, const ItemOf<{t}>::type* from, Lines lines, i64 run,
+                      i64 tiles) {{
+    merge_runs<{t}>(out, to, from, lines, run, tiles);
+}}"
+            ),
+        }
+    },
+    catalogue: || {
+        let tiles = DType::ALL.map(|dtype| Key::new(&SORT, None, Some(dtype), TILES));
+        // Items are alike for all elements of up to 4 bytes.
+        [&tiles[..], &[merge_key(DType::I32), merge_key(DType::I64)]].concat()
+    },
+};
+
+/// The templates of this file.
+pub(crate) static TEMPLATES: &[&Template] = &[&SORT];
+
+fn merge_key(dtype: DType) -> Key {
+    Key::new(&SORT, None, Some(if dtype.size() == 8 { DType::I64 } else { DType::I32 }), MERGE)
+}
+
+impl CudaBackend {
+    /// The positions of the elements along an axis, in order.
+    pub(crate) fn sort(&mut self, op: Op, t: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+        let result = self.new_tensor(out)?;
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let lines = Lines::new(t, &result, axis);
+        let count = out.shape.dims()[axis];
+        let sorts = out.shape.numel() / count;
+        if u32::try_from(count).is_err() {
+            return Err(ExecError::internal(format!("{} elements cannot be sorted together", count)));
+        }
+        let width = count.next_power_of_two().min(TILE);
+        let tiles = count.div_ceil(width);
+        let item = if t.size() == 8 { 16 } else { 8 };
+        let bytes = if tiles > 1 { sorts * count * item } else { 0 };
+        let (mut from, mut to) = (self.memory.allocate(bytes)?, self.memory.allocate(bytes)?);
+        let function = self.kernels.get(&Key::new(&SORT, None, Some(t.meta.dtype), TILES))?;
+        let mut args = Args::new();
+        args.push(result.ptr()).push(from.ptr()).push(t.ptr()).push(lines).push(tiles as i64).push(width as u32);
+        args.push((op == Op::ArgsortDescending) as u8);
+        let blocks = (sorts * tiles).div_ceil(TILE / width);
+        // SAFETY: the arguments are the kernel's; lines are those of operand and result, and items have room.
+        unsafe { self.launch(function, block_each(blocks), &args)? };
+        let mut run = TILE;
+        while run < count {
+            let last = 2 * run >= count;
+            let function = self.kernels.get(&merge_key(t.meta.dtype))?;
+            let mut args = Args::new();
+            args.push(if last { result.ptr() } else { 0 }).push(to.ptr()).push(from.ptr());
+            args.push(lines).push(run as i64).push(tiles as i64);
+            // SAFETY: as above.
+            unsafe { self.launch(function, block_each(sorts * tiles), &args)? };
+            std::mem::swap(&mut from, &mut to);
+            run *= 2;
+        }
+        Ok(result)
+    }
+}

@@ -1,0 +1,50 @@
+//! Scans and sorts that are cut in pieces are what the CPU backend computes, their kernels running on an emulated device.
+
+use gt_backend::conformance::oracle::Operand;
+use gt_backend::conformance::{Layout, MEMORY_BYTES, Numbers, compare};
+use gt_cpu::{CpuBackend, CpuOptions};
+use gt_cuda::CudaBackend;
+use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
+use gt_ops::{Attrs, DType, Meta, Op, Shape};
+use std::sync::Arc;
+
+fn check(ops: &[Op], dtypes: &[DType], cases: &[(&[usize], u8)], domain: (f64, f64), own: f64) {
+    let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
+    let mut cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
+    let mut cpu = CpuBackend::new(CpuOptions { memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() });
+    let mut numbers = Numbers::new();
+    for op in ops {
+        for dtype in dtypes.iter().filter(|dtype| op.row().accepts.contains(**dtype)) {
+            for (dims, axis) in cases {
+                let meta = Meta::new(Shape::new(dims).expect("a shape of the test"), *dtype);
+                let inputs = [Operand::Tensor(numbers.host(meta, domain, false))];
+                for layout in [Layout::Plain, Layout::Transposed] {
+                    let tolerance = (own, if own > 0.0 { 64.0 } else { 0.0 });
+                    compare((&mut cuda, &mut cpu), *op, &inputs, &Attrs::Axis(*axis), &[layout], tolerance);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sorts_of_several_tiles() {
+    let cases: [(&[usize], u8); 5] = [(&[1025], 0), (&[2048], 0), (&[2, 2500], 1), (&[5003, 2], 0), (&[9001], 0)];
+    let dtypes = [DType::F32, DType::I64, DType::F16, DType::U8];
+    check(&[Op::Argsort, Op::ArgsortDescending], &dtypes, &cases, (-2.0, 2.0), 0.0);
+}
+
+#[test]
+fn scans_in_pieces() {
+    let cases: [(&[usize], u8); 3] = [(&[30_001], 0), (&[2, 9_000], 1), (&[9_000, 2], 0)];
+    let sums = [Op::Cumsum, Op::Logcumsumexp];
+    // The reference adds one after the other.
+    check(&sums, &[DType::F32, DType::F64, DType::I32], &cases, (0.0, 1.0), 64.0);
+    check(&[Op::Cumargmax, Op::Cumargmin], &[DType::F32, DType::I8], &cases, (-3.0, 3.0), 0.0);
+    check(&[Op::Cumprod], &[DType::F32, DType::I64], &cases, (1.0, 1.0), 8.0);
+}
+
+#[test]
+fn scans_side_by_side() {
+    check(&[Op::Cumsum, Op::Cumargmax], &[DType::F32, DType::I64], &[(&[33, 4100], 0)], (0.0, 1.0), 8.0);
+}
