@@ -141,7 +141,8 @@ impl<const N: usize> Loops<N> {
     }
 }
 
-/// The kept and the reduced axes of a shape, bit `i` of `mask` for axis `i`; the reduced ones with neighbours in memory last.
+/// The kept and the reduced axes of a shape, bit `i` of `mask` for axis `i`; the reduced ones with neighbours in
+/// memory last.
 pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loops<1>, Loops<1>) {
     let (mut kept, mut reduced) = ([0usize; RANK_MAX], [0usize; RANK_MAX]);
     let (mut stay, mut go) = (0, 0);

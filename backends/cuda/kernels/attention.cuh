@@ -1,11 +1,11 @@
 // Attention without keeping its scores, and its gradients.
 //
 // A block of 256 threads has a tile of N queries and meets the keys in tiles of N: scores are made in registers, M by M
-// of them a thread, their exponentials summed while the largest is still growing (Milakov and Gimelshein 2018), and what
-// was gathered before is scaled down where a larger one comes, as in FlashAttention-2 (Dao 2023). The gradients compute
-// the scores again: first what each query's softmax was and how its result pulls, then a block for each tile of queries
-// or keys whose gradient it gathers, so that nobody adds to what another wrote and the result is always the same.
-// Products are f32's (or f64's) own: no tensor cores yet.
+// of them a thread, their exponentials summed while the largest is still growing (Milakov and Gimelshein 2018), and
+// what was gathered before is scaled down where a larger one comes, as in FlashAttention-2 (Dao 2023). The gradients
+// compute the scores again: first what each query's softmax was and how its result pulls, then a block for each tile
+// of queries or keys whose gradient it gathers, so that nobody adds to what another wrote and the result is always
+// the same. Products are f32's (or f64's) own: no tensor cores yet.
 #pragma once
 #include "reduce.cuh"
 
@@ -142,7 +142,8 @@ GT_DEVICE C row_sum(C x) {
     return x;
 }
 
-// The softmax of a tile's row goes on with more scores, which become exponentials: what its past is to be multiplied by.
+// The softmax of a tile's row goes on with more scores, which become exponentials: what its past is to be multiplied
+// by.
 template <typename C, int M>
 GT_DEVICE C advance(C &largest, C &sum, C (&scores)[M]) {
     C most = scores[0];
@@ -260,8 +261,8 @@ GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, Operan
     }
 }
 
-// Gathers the gradient of queries, of keys (TURNED: tiles have keys as rows) or, if `of_values`, of values: for E tiles of
-// columns from `column` on, to rows that follow each other at `to`.
+// Gathers the gradient of queries, of keys (TURNED: tiles have keys as rows) or, if `of_values`, of values: for E
+// tiles of columns from `column` on, to rows that follow each other at `to`.
 template <typename T, int E, bool TURNED>
 GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
                                   const Sizes &sizes, bool of_values, i64 first, i64 column) {
@@ -311,8 +312,8 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
     }
 }
 
-// Blocks are tiles of rows of one batch after the other, by E tiles of columns: with TURNED, those of the values' gradient
-// and then of the keys'. A batch's gradients follow each other at `out`: queries, keys, values.
+// Blocks are tiles of rows of one batch after the other, by E tiles of columns: with TURNED, those of the values'
+// gradient and then of the keys'. A batch's gradients follow each other at `out`: queries, keys, values.
 template <typename T, int E, bool TURNED>
 GT_DEVICE void attention_backward(T *out, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
                                   const Walk<5> &batches, const Sizes &sizes) {

@@ -87,8 +87,8 @@ GT_DEVICE void norm_moments(Moments<typename Compute<T>::type> *to, const T *fro
     }
 }
 
-// The sums over a piece of `each` rows of the gradient times what the norm made of the row, and of the gradient: a row of
-// `columns` each, for each piece. Blocks of 32 columns by 8 rows.
+// The sums over a piece of `each` rows of the gradient times what the norm made of the row, and of the gradient: a
+// row of `columns` each, for each piece. Blocks of 32 columns by 8 rows.
 template <typename T, bool CENTRE>
 GT_DEVICE void norm_weight_sums(typename Compute<T>::type *parts, const T *grad, const T *from,
                                 const Moments<typename Compute<T>::type> *moments, i64 rows, i64 columns, i64 each) {

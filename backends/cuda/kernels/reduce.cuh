@@ -1,5 +1,5 @@
-// Reductions along any axes: of rows, whose elements neighbours in a team take in turn, and of columns, which lie side by
-// side in memory. What is cut in pieces leaves a state of each, joined by another kernel in a fixed order.
+// Reductions along any axes: of rows, whose elements neighbours in a team take in turn, and of columns, which lie
+// side by side in memory. What is cut in pieces leaves a state of each, joined by another kernel in a fixed order.
 //
 // A fold F of elements T says what a state is: `start` of none, `lift` of one at a position of its row, `join` of two,
 // and how `store` writes the result.

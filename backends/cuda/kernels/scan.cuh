@@ -1,8 +1,9 @@
 // Scans along an axis: each element becomes what all up to it are joined to.
 //
 // A scan S of elements T says what a state is: `start` of none, `lift` of an element at a position, `join` of two that
-// follow each other, and what `result` is written. Lines that lie side by side in memory have a thread each. Others have
-// a block each, or one for each piece: then the pieces are joined first, and scanned by whoever starts from there.
+// follow each other, and what `result` is written. Lines that lie side by side in memory have a thread each. Others
+// have a block each, or one for each piece: then the pieces are joined first, and scanned by whoever starts from
+// there.
 #pragma once
 #include "reduce.cuh"
 

@@ -2,8 +2,8 @@
 #pragma once
 #include "scan.cuh"
 
-// How many of the `count` sorted elements of its row are below each wanted one, or not above it (RIGHT). NaN comes last,
-// and all are below it. `row` wanted elements belong to each row of sorted ones.
+// How many of the `count` sorted elements of its row are below each wanted one, or not above it (RIGHT). NaN comes
+// last, and all are below it. `row` wanted elements belong to each row of sorted ones.
 template <typename T, bool RIGHT>
 GT_DEVICE void searchsorted(i64 *out, const T *sorted, const T *wanted, i64 elements, i64 row, i64 count) {
     GT_FOR_EACH(i, elements) {

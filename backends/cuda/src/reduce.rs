@@ -1,8 +1,8 @@
 //! Reductions along axes, and the positions of extremes.
 //!
-//! Rows are reduced by teams of threads as large as the rows are long; where the axis that stays is the one without gaps,
-//! columns side by side. Few long results are cut in pieces, so that all multiprocessors have something to do; how, shapes
-//! and the device alone decide, so that the same sum is always the same.
+//! Rows are reduced by teams of threads as large as the rows are long; where the axis that stays is the one without
+//! gaps, columns side by side. Few long results are cut in pieces, so that all multiprocessors have something to do;
+//! how, shapes and the device alone decide, so that the same sum is always the same.
 
 use crate::driver::{Args, Grid};
 use crate::kernels::{Key, Template, c_name};
@@ -148,7 +148,8 @@ impl CudaBackend {
         args.push(team as u32).push(pieces as i64).push(each as i64);
         args.push(Walk::new(kept, [t.size()])).push(Walk::by(reduced, lanes, [t.size()]));
         let grid = self.grid_stride(r.results * pieces * team);
-        // SAFETY: the arguments are the kernel's; the axes are those of the operand, the result and the parts have room.
+        // SAFETY: the arguments are the kernel's; the axes are those of the operand, the result and the parts have
+        // room.
         unsafe { self.launch(function, grid, &args)? };
         if pieces > 1 { self.reduce_parts(r, parts.ptr(), pieces) } else { Ok(()) }
     }

@@ -1,4 +1,5 @@
-//! Scans and sorts that are cut in pieces are what the CPU backend computes, their kernels running on an emulated device.
+//! Scans and sorts that are cut in pieces are what the CPU backend computes, their kernels running on an emulated
+//! device.
 
 use gt_backend::conformance::oracle::Operand;
 use gt_backend::conformance::{Layout, MEMORY_BYTES, Numbers, compare};

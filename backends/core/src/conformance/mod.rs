@@ -292,8 +292,9 @@ fn check<B: Backend>(
     }
 }
 
-/// Runs one instruction on a backend and on another that is known to be right: for ops that the interpreter does not know.
-/// Results may be off by `own` units of their precision, and `absolute` units of that which they are computed in.
+/// Runs one instruction on a backend and on another that is known to be right: for ops that the interpreter does not
+/// know. Results may be off by `own` units of their precision, and `absolute` units of that which they are computed
+/// in.
 pub fn compare<A: Backend, B: Backend>(
     (backend, reference): (&mut A, &mut B),
     op: Op,

@@ -91,8 +91,8 @@ struct Call {
 }
 
 impl Call {
-    /// Of a query, key, value, gradient and mask, of which the last two may not be there. None of the others is empty but
-    /// for its features.
+    /// Of a query, key, value, gradient and mask, of which the last two may not be there. None of the others is empty
+    /// but for its features.
     fn new(
         [query, key, value]: [&Tensor; 3],
         grad: Option<&Tensor>,

@@ -149,7 +149,8 @@ impl CudaBackend {
     }
 }
 
-/// Who computes the rows of a loss. Where no softmax is taken, one thread has a sample, and a warp the row of a gradient.
+/// Who computes the rows of a loss. Where no softmax is taken, one thread has a sample, and a warp the row of a
+/// gradient.
 fn plan(op: Op, from: &Meta, places: &[u64]) -> Plan {
     let (rows, columns) = extent(from);
     let mut plan = Plan::new(from.dtype, (rows, columns), places);
