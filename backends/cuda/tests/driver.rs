@@ -87,7 +87,7 @@ fn without_a_driver_the_backend_says_what_is_missing() {
     if gt_nvidia::is_there() {
         return println!("skipped: this machine has a driver");
     }
-    let error = CudaBackend::open(0, 1 << 30, Store::default()).err().expect("no driver").to_string();
+    let error = CudaBackend::open(0, Some(1 << 30), Store::default()).err().expect("no driver").to_string();
     assert!(
         error.starts_with("NVIDIA's driver library, through which GPUs are used, was not found: install"),
         "{error}"
