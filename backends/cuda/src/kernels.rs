@@ -44,6 +44,7 @@ pub static HEADERS: &[Header] = &[
     ("team.cuh", include_str!("../kernels/team.cuh")),
     ("types.cuh", include_str!("../kernels/types.cuh")),
     ("walk.cuh", include_str!("../kernels/walk.cuh")),
+    ("window.cuh", include_str!("../kernels/window.cuh")),
 ];
 
 /// A family of kernels.
@@ -159,6 +160,7 @@ pub static TEMPLATES: &[&[&Template]] = &[
     crate::search::TEMPLATES,
     crate::sort::TEMPLATES,
     crate::transfer::TEMPLATES,
+    crate::window::TEMPLATES,
 ];
 
 /// Every kernel that can be asked for by a key.

@@ -30,6 +30,7 @@ mod sort;
 mod strided;
 mod tensor;
 mod transfer;
+mod window;
 
 pub use compile::Compiler;
 pub use driver::Driver;
@@ -159,6 +160,14 @@ impl CudaBackend {
             (Class::Search, _) => self.search(row.op, operand(0)?, operand(1)?, out),
             (Class::Positions, _) => self.positions(operand(0)?, out),
             (Class::Rows, _) => self.rows(row.op, inputs, attrs, out),
+            (Class::Pooling, Attrs::Window(spec)) => {
+                let other = if inputs.len() > 1 { Some(operand(1)?) } else { None };
+                self.pooling(row.op, operand(0)?, other, spec, out)
+            }
+            (Class::Convolution, Attrs::Window(spec)) => {
+                let bias = if inputs.len() > 2 { Some(operand(2)?) } else { None };
+                self.convolution(row.op, [operand(0)?, operand(1)?], bias, spec, out)
+            }
             (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
             _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
         }
