@@ -13,7 +13,7 @@ use gt_shm::port::{segment_c_bytes, segment_d_bytes};
 use gt_shm::{Access, ClientPort, PortFds, Segment, Socket};
 use gtd::worker::process::{Able, Engine, Message, ProcessLink, Ready};
 use gtd::worker::{Outcome, Report, Step, Stream, WorkerLink};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -163,7 +163,8 @@ fn lie() {
         "of-no-speed" => Ok(Able { gflops: 0.0, ..Able::of_cpu(1, 1 << 20) }),
         _ => Ok(Able::of_cpu(1, 1 << 20)),
     };
-    gt_protocol::link::send(&socket, &Ready { version: version.into(), able }, &[], DEADLINE).unwrap();
+    let (lifeline, _kept) = Socket::pair().unwrap();
+    gt_protocol::link::send(&socket, &Ready { version: version.into(), able }, &[lifeline.as_fd()], DEADLINE).unwrap();
     // The opening of the session, its limits, and the steps with their heads.
     let mut tokens = vec![0, 0];
     let mut slots = 0;

@@ -125,19 +125,21 @@ fn told_by(signal: Signal) -> (Gtd, Vec<String>) {
     let mut gtd = Gtd::start(&[]);
     let sessions: Vec<_> = (0..4).map(|_| open(&gtd).unwrap()).collect();
     let (begun, beginning) = std::sync::mpsc::channel();
+    let mut rounds = vec![0; sessions.len()];
     let clients: Vec<_> = sessions
         .into_iter()
-        .map(|session| {
+        .enumerate()
+        .map(|(number, session)| {
             let begun = begun.clone();
             std::thread::spawn(move || {
                 compute_until_told(&session, || {
-                    let _ = begun.send(());
+                    let _ = begun.send(number);
                 })
             })
         })
         .collect();
-    for _ in 0..40 {
-        beginning.recv_timeout(DEADLINE).unwrap();
+    while rounds.contains(&0) || rounds.iter().sum::<u32>() < 40 {
+        rounds[beginning.recv_timeout(DEADLINE).unwrap()] += 1;
     }
     gtd.signal(signal);
     let status = gtd.wait();

@@ -8,7 +8,7 @@ use crate::training;
 use gt_ops::Op;
 use gt_ops::wire::Command;
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
-use gt_protocol::{ClientMessage, DaemonMessage, Hello, Role};
+use gt_protocol::{ClientMessage, DaemonMessage, Hello, LimitsChange, Role, Setting};
 use gt_shm::port::{segment_c_bytes, segment_d_bytes};
 use gt_shm::{Access, ClientPort, PortFds, Segment, SessionState, Slot, Socket};
 use nix::sys::resource::{Resource, setrlimit};
@@ -289,6 +289,10 @@ fn sends_mutants(socket: &Path, dice: &mut Dice<'_>) {
     }
 }
 
+fn unchanged() -> LimitsChange {
+    LimitsChange { queued: Some(Setting::Default), ..LimitsChange::default() }
+}
+
 /// What clients say that changes nothing for others, however it is garbled.
 fn said() -> Vec<ClientMessage> {
     vec![
@@ -302,6 +306,11 @@ fn said() -> Vec<ClientMessage> {
         ClientMessage::Placement { id: 1 },
         ClientMessage::Session { id: 1 },
         ClientMessage::Limits { from: 0 },
+        // Of nobody who is there, and nothing that is different.
+        ClientMessage::Kill { session: u64::MAX },
+        ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged() },
+        ClientMessage::Drain { on: false },
+        ClientMessage::Reload,
         ClientMessage::Name { name: Some("x".into()) },
         ClientMessage::Bye,
     ]

@@ -69,14 +69,40 @@ struct Arguments {
     json: bool,
     /// As the other tests' programs take them: the tests to run.
     filters: Vec<String>,
-    /// As the other tests' programs take it; nothing here is captured.
-    #[arg(long, hide = true)]
+    #[command(flatten)]
+    harness: Harness,
+}
+
+/// What the other tests' programs take, of which nothing matters here: `cargo test -- --test-threads=1` says it to all.
+#[derive(clap::Args)]
+struct Harness {
+    #[arg(long, visible_alias = "no-capture", hide = true)]
     nocapture: bool,
+    #[arg(long, hide = true)]
+    show_output: bool,
+    #[arg(long, short, hide = true)]
+    quiet: bool,
+    #[arg(long, hide = true)]
+    exact: bool,
+    #[arg(long, hide = true)]
+    include_ignored: bool,
+    /// Nothing here is ignored otherwise, so none of it is wanted.
+    #[arg(long, hide = true)]
+    ignored: bool,
+    #[arg(long, hide = true)]
+    test_threads: Option<usize>,
+    #[arg(long, hide = true)]
+    skip: Vec<String>,
+    #[arg(long, hide = true)]
+    color: Option<String>,
+    #[arg(long, hide = true)]
+    format: Option<String>,
 }
 
 impl Arguments {
     fn is_wanted(&self) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| "storm".contains(filter.as_str()))
+        let named = |names: &[String]| names.iter().any(|name| "storm".contains(name.as_str()));
+        !self.harness.ignored && !named(&self.harness.skip) && (self.filters.is_empty() || named(&self.filters))
     }
 }
 
