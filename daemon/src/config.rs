@@ -19,9 +19,9 @@ pub struct Config {
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
 
-    /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own; `cuda` is
-    /// one on each NVIDIA device, `cuda:0,2` one on each of these; a list, as in cpu:1,proc-cpu:2, is all of them
-    /// [default: cuda where there is one that can be used, otherwise cpu:1].
+    /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own;
+    /// `cuda` is one on each NVIDIA device, `cuda:0,2` one on each of these; a list, as in cpu:1,proc-cpu:2, is all
+    /// of them [default: cuda where there is one that can be used, otherwise cpu:1].
     #[arg(long, value_name = "KIND:N,…", env = "GT_WORKERS")]
     pub workers: Option<Workers>,
 

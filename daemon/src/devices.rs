@@ -26,9 +26,9 @@ pub fn probe(program: &str) -> Report {
     gt_nvidia::probe_apart(Command::new(program).arg("probe"), PROBE_LIMIT)
 }
 
-/// The kind of each worker to run: `asked`, or if nothing is, one on each NVIDIA device, or on the processor where there
-/// is none. `wanted` is how many a program needs at least, which says nothing of what they compute on. `probe` is asked
-/// only where it matters.
+/// The kind of each worker to run: `asked`, or if nothing is, one on each NVIDIA device, or on the processor where
+/// there is none. `wanted` is how many a program needs at least, which says nothing of what they compute on. `probe`
+/// is asked only where it matters.
 ///
 /// # Errors
 /// What was asked for and is not there.

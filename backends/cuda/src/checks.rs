@@ -84,8 +84,8 @@ impl Board {
         Ok(Board { shared: Arc::new(Shared { driver, slots, free }), open: Vec::new() })
     }
 
-    /// A check for a kernel of step `step`, which computes `op` of the instruction called `label`; nothing where all slots are taken until
-    /// the device has done more than step `done`.
+    /// A check for a kernel of step `step`, which computes `op` of the instruction called `label`; nothing where all
+    /// slots are taken until the device has done more than step `done`.
     pub fn begin(&mut self, step: u64, done: u64, (label, op): (u64, Op)) -> Option<(Slot, Checks)> {
         let slot = self.shared.take(done).or_else(|| {
             self.open.retain(|check| check.upgrade().is_some_and(|check| !check.is_settled(done)));

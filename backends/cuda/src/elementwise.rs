@@ -171,8 +171,8 @@ impl CudaBackend {
         Ok(result)
     }
 
-    /// Runs the kernel of a program, `lanes` elements a thread, on tensors and numbers. `results` have one shape, are not
-    /// empty, and each is new or exactly where an operand is that has its shape.
+    /// Runs the kernel of a program, `lanes` elements a thread, on tensors and numbers. `results` have one shape, are
+    /// not empty, and each is new or exactly where an operand is that has its shape.
     pub(crate) fn launch_program(
         &mut self,
         function: impl Fn(&mut Kernels, Walk) -> Result<Function>,

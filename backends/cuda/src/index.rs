@@ -1,9 +1,9 @@
 //! Elements looked up and put where an index tensor says.
 //!
 //! An index out of range is found on the device: see `checks`. What is put in one place is joined in the order of the
-//! index where that is fast enough, which is where many lines along the axis are worked on at the same time. Else elements
-//! are put in any order, by atomic operations: results are then the same but for the rounding of sums and products of
-//! floats.
+//! index where that is fast enough, which is where many lines along the axis are worked on at the same time. Else
+//! elements are put in any order, by atomic operations: results are then the same but for the rounding of sums and
+//! products of floats.
 
 use crate::driver::{Args, Param};
 use crate::kernels::{Key, Template, c_name};
@@ -215,8 +215,8 @@ impl CudaBackend {
             args.push(out.ptr()).push(index.ptr()).push(source.ptr()).push(lines as i64).push(length as i64);
             args.push(index.element_strides()[axis]).push(source.element_strides()[axis]).push(inner as i64);
             args.push(lookup).push(slot.0).push(Walk::new(&loops, [index.size(), size, size]));
-            // SAFETY: the arguments are the kernel's. Source and, off the axis, result are at least as large as the index,
-            // and along the axis the kernel looks before it writes; the result is ours alone.
+            // SAFETY: the arguments are the kernel's. Source and, off the axis, result are at least as large as the
+            // index, and along the axis the kernel looks before it writes; the result is ours alone.
             unsafe { self.launch(function, self.grid_stride(lines), &args) }?;
             return Ok(out);
         }

@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A program that came by no more often than this is not compiled: what is fused depends on how far the device is behind,
-/// so some programs never come again.
+/// A program that came by no more often than this is not compiled: what is fused depends on how far the device is
+/// behind, so some programs never come again.
 const SEEN_BEFORE_COMPILED: u32 = 2;
 /// Programs that are remembered; past this, those that were not compiled are forgotten.
 const PROGRAMS_MAX: usize = 4096;

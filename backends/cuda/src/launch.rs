@@ -62,8 +62,8 @@ impl<const N: usize> Walk<N> {
         Walk::by(loops, 1, sizes)
     }
 
-    /// The same, `lanes` elements along the innermost axis being one item: `units` are the bytes of what the operands are
-    /// walked in.
+    /// The same, `lanes` elements along the innermost axis being one item: `units` are the bytes of what the operands
+    /// are walked in.
     pub fn by(loops: &Loops<N>, lanes: usize, units: [usize; N]) -> Walk<N> {
         let rank = loops.sizes().len();
         let items = loops.numel() / lanes;
@@ -108,8 +108,8 @@ impl CudaBackend {
     /// Runs a kernel behind everything issued so far.
     ///
     /// # Safety
-    /// As [`crate::Driver::launch`]: the arguments are the kernel's, and the tensors they name are alive and as large as
-    /// the kernel goes.
+    /// As [`crate::Driver::launch`]: the arguments are the kernel's, and the tensors they name are alive and as large
+    /// as the kernel goes.
     pub(crate) unsafe fn launch(&self, function: Function, grid: Grid, args: &Args) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.driver.launch(function, grid, args, self.stream) }.map_err(failed)

@@ -1,7 +1,8 @@
 //! Matrix products: by cuBLASLt where it is there, else by a kernel of our own.
 //!
-//! Operands are multiplied as they lie: the library takes matrices whose rows or whose columns follow each other without
-//! gaps between elements, with any distance from one to the next; only what lies in neither way is copied first.
+//! Operands are multiplied as they lie: the library takes matrices whose rows or whose columns follow each other
+//! without gaps between elements, with any distance from one to the next; only what lies in neither way is copied
+//! first.
 
 use crate::blas::{Gemm, Side};
 use crate::driver::{Args, Grid};

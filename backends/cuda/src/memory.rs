@@ -56,8 +56,8 @@ struct Pool {
     stats: MemoryStats,
 }
 
-// SAFETY of the calls to the driver below: blocks belong to one owner or to a free list, and whatever uses a block is on
-// the pool's stream, or that stream waits for it, before the block is dropped.
+// SAFETY of the calls to the driver below: blocks belong to one owner or to a free list, and whatever uses a block is
+// on the pool's stream, or that stream waits for it, before the block is dropped.
 
 /// Hands out [`Buffer`]s.
 pub struct Allocator {

@@ -12,7 +12,8 @@ const RESERVE_BYTES: usize = 512 << 20;
 
 impl CudaBackend {
     /// A backend on the device of this number, among those that `CUDA_VISIBLE_DEVICES` leaves, whose tensors may hold
-    /// what is free there less a reserve, and `memory_bytes_limit` at most. Kernels that are compiled are kept in `store`.
+    /// what is free there less a reserve, and `memory_bytes_limit` at most. Kernels that are compiled are kept in
+    /// `store`.
     ///
     /// # Errors
     /// There is no driver, no compiler, or no such device; [`gt_nvidia::probe`] says more.

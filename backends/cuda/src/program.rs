@@ -54,8 +54,8 @@ impl Step {
         self.op.row().divisor_nonzero && !self.dtype.is_float()
     }
 
-    /// The code that computes `s{number}` from the inputs `v0`, `v1`, ... and earlier steps, and puts it into the result
-    /// that it is.
+    /// The code that computes `s{number}` from the inputs `v0`, `v1`, ... and earlier steps, and puts it into the
+    /// result that it is.
     fn write(&self, text: &mut String, number: usize, kept: Option<usize>) -> std::fmt::Result {
         let out = computed(self.out);
         write!(text, "        {out} s{number};\n        {{ ")?;

@@ -82,8 +82,8 @@ pub(crate) fn unit_bytes(all: impl Iterator<Item = u64>) -> usize {
     1 << bits.trailing_zeros()
 }
 
-/// The loops of a copy in an order that suits the destination: strides there are positive and fall towards the innermost
-/// axis. And how far from each operand's first element the loops begin, in bytes.
+/// The loops of a copy in an order that suits the destination: strides there are positive and fall towards the
+/// innermost axis. And how far from each operand's first element the loops begin, in bytes.
 fn destination_first(
     shape: &Shape,
     to: &[isize; RANK_MAX],

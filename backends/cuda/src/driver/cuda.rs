@@ -387,12 +387,13 @@ impl Driver for Cuda {
     fn allocate(&self, bytes: usize, stream: Stream) -> Result<DevicePtr> {
         let api = self.api()?;
         let (mut ptr, bytes) = (0, bytes.max(1));
-        // SAFETY: see above; it writes one address.
         match self.pool {
             Some(_) => {
+                // SAFETY: see above; it writes one address.
                 let status = unsafe { (api.alloc_async)(&raw mut ptr, bytes, handle(stream.0)) };
                 api.check("cuMemAllocAsync", status)?;
             }
+            // SAFETY: as above.
             None => api.check("cuMemAlloc", unsafe { (api.alloc)(&raw mut ptr, bytes) })?,
         }
         Ok(ptr)
@@ -400,11 +401,12 @@ impl Driver for Cuda {
 
     unsafe fn free(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above, and the caller's promise.
         match self.pool {
+            // SAFETY: see above, and the caller's promise.
             Some(_) => api.check("cuMemFreeAsync", unsafe { (api.free_async)(ptr, handle(stream.0)) }),
             None => {
                 self.synchronize(stream)?;
+                // SAFETY: as above; nobody uses it any more.
                 api.check("cuMemFree", unsafe { (api.free)(ptr) })
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! It is for tests where there is no GPU, and made to find mistakes rather than to be fast. Streams do nothing until
 //! somebody waits for them, and then in their own order alone, so that work which should have waited for an event is
-//! done too early or too late. Freed memory is overwritten, memory is never what a kernel hopes for, and what is written
-//! beyond the end of an allocation is found when that is freed. Everything that is asked of the driver is counted.
+//! done too early or too late. Freed memory is overwritten, memory is never what a kernel hopes for, and what is
+//! written beyond the end of an allocation is found when that is freed. Everything that is asked of the driver is
+//! counted.
 
 use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Grid, Module, Properties, Result, Stream};
 use crate::compile::{Compiler, Image};

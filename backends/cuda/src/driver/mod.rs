@@ -97,10 +97,11 @@ impl Grid {
     }
 }
 
-/// A device. Work goes to a stream and is done there after what the stream already has; a call returns at once unless it
-/// says otherwise. One thread at a time uses a driver, not always the same.
+/// A device. Work goes to a stream and is done there after what the stream already has; a call returns at once unless
+/// it says otherwise. One thread at a time uses a driver, not always the same.
 pub trait Driver: Send + Sync {
-    /// Makes the device the one that libraries of NVIDIA's use on this thread. The driver's own calls need no such thing.
+    /// Makes the device the one that libraries of NVIDIA's use on this thread. The driver's own calls need no such
+    /// thing.
     ///
     /// # Errors
     /// See [`DriverError`]; so for all.

@@ -48,7 +48,8 @@ use std::time::{Duration, Instant};
 pub enum Message {
     /// The first one: what the worker is. With the descriptors of the rings and the bell.
     Start {
-        /// What users are told of the worker; it computes with so many threads and keeps to that limit, if there is one.
+        /// What users are told of the worker; it computes with so many threads and keeps to that limit, if there is
+        /// one.
         info: WorkerInfo,
         /// What it computes on.
         engine: Engine,
@@ -166,8 +167,8 @@ impl Wire for PortWire {
 }
 
 impl ProcessLink {
-    /// Starts worker `number`, called what `info` says, which computes on `engine`. Its process runs `program`, which is
-    /// `gtd`; it is not waited for.
+    /// Starts worker `number`, called what `info` says, which computes on `engine`. Its process runs `program`, which
+    /// is `gtd`; it is not waited for.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
