@@ -4,7 +4,9 @@
 //!
 //! | word | header |
 //! |---|---|
-//! | 0 | wire id (16 bits), extension slots (8), dtype (8), operand kinds (2 bits each of the first 4), operand count (8), last use (8), flags (8: keepdim, causal or the reduction of a loss, and the rank of a shape in the upper half) |
+//! | 0 | wire id (16 bits), extension slots (8), dtype (8), operand kinds (2 bits each of the first 4), operand count
+//! (8), last use (8), flags (8: keepdim, causal or the reduction of a loss, and the rank of a shape in the upper
+//! half) |
 //! | 1 | the id of the result |
 //! | 2–5 | the first four operands: a tensor's id or a number's bits |
 //! | 6–7 | axis, axes, permutation; seed and stream; ignored index and smoothing of a loss; scale of attention |

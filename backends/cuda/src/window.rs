@@ -1,7 +1,7 @@
 //! Windows that slide: pools, convolutions and their gradients.
 //!
-//! Every sum has a fixed order, so results are the same each time. A convolution is a product of matrices of which one is
-//! never written out; `window.cuh` says how.
+//! Every sum has a fixed order, so results are the same each time. A convolution is a product of matrices of which
+//! one is never written out; `window.cuh` says how.
 
 use crate::driver::{Args, Grid, Param};
 use crate::kernels::{Key, Template, c_name};

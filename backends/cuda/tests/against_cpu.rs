@@ -1,4 +1,5 @@
 //! The CUDA backend computes what the CPU backend does, on an emulated device: windows, and moves of every shape.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use gt_backend::conformance::host::{Data, Host};
 use gt_backend::{Backend, HostRange, Input};

@@ -185,7 +185,7 @@ fn products_go_to_cublaslt_with_an_algorithm_chosen_once_for_each_kind() {
     // SAFETY: as above.
     let count = |name: &str| unsafe { library.get::<extern "C" fn() -> i64>(name.as_bytes()).expect("a function")() };
     let cuda = fake.open();
-    let blas = CUBLAS_LT.open_first(&[path.clone()], |opened| CublasLt::bind(opened, cuda.clone()));
+    let blas = CUBLAS_LT.open_first(std::slice::from_ref(&path), |opened| CublasLt::bind(opened, cuda.clone()));
     let mut backend = backend(cuda).with_blas(Box::new(blas.expect("the fake")));
     conformance::matmuls(&mut backend);
     let (chosen, done) = (count("fake_heuristics"), count("fake_products"));

@@ -22,7 +22,7 @@ fn device() -> (Arc<Emulated>, CudaBackend) {
 }
 
 fn meta(dims: &[usize], dtype: DType) -> Meta {
-    Meta::new(Shape::new(dims).unwrap(), dtype)
+    Meta::new(Shape::new(dims).expect("a shape"), dtype)
 }
 
 fn range(bytes: &mut [u8]) -> HostRange {
@@ -31,8 +31,8 @@ fn range(bytes: &mut [u8]) -> HostRange {
 }
 
 fn upload<B: Backend>(backend: &mut B, meta: &Meta, bytes: &mut [u8]) -> B::Tensor {
-    let mut tensor = backend.allocate(meta).unwrap();
-    backend.write(&mut tensor, 0, range(bytes)).unwrap();
+    let mut tensor = backend.allocate(meta).expect("room");
+    backend.write(&mut tensor, 0, range(bytes)).expect("a write");
     tensor
 }
 
@@ -49,13 +49,13 @@ fn transposed_copy(backend: &mut CudaBackend, of: &gt_cuda::Tensor) -> gt_cuda::
         p[0] = 1;
         run(backend, Op::Permute, of, Attrs::Permutation(p))
     };
-    let flat = Shape::new(&[backend.meta(of).shape.numel()]).unwrap();
+    let flat = Shape::new(&[backend.meta(of).shape.numel()]).expect("a shape");
     run(backend, Op::Reshape, &turned, Attrs::Shape(flat))
 }
 
 fn run(backend: &mut CudaBackend, op: Op, of: &gt_cuda::Tensor, attrs: Attrs) -> gt_cuda::Tensor {
-    let out = infer(op, &[InputMeta::Tensor(backend.meta(of))], &attrs).unwrap();
-    backend.execute(op, &[Input::Tensor(of)], &attrs, &out, 0).unwrap()
+    let out = infer(op, &[InputMeta::Tensor(backend.meta(of))], &attrs).expect("what fits together");
+    backend.execute(op, &[Input::Tensor(of)], &attrs, &out, 0).expect("an op")
 }
 
 #[test]
