@@ -299,8 +299,7 @@ fn gpus() -> Vec<Finding> {
             "none is needed; for NVIDIA's, install the driver, or give the container the GPUs",
         )];
     }
-    let report = match beside().and_then(|gtd| Some(gt_nvidia::probe_apart(Command::new(gtd).arg("probe"), GPUS_LIMIT)))
-    {
+    let report = match beside().map(|gtd| gt_nvidia::probe_apart(Command::new(gtd).arg("probe"), GPUS_LIMIT)) {
         Some(report) => report,
         // This program has little else to do, and ends soon.
         None => gt_nvidia::probe(),

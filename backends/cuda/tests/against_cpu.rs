@@ -12,6 +12,9 @@ use gt_ops::{Attrs, DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Movements, one after the other.
+type Views = Vec<(Op, Attrs)>;
+
 const LIMIT: usize = 64 << 20;
 
 fn backends() -> (CpuBackend, CudaBackend) {
@@ -197,7 +200,7 @@ fn slice(boxes: &[(i64, i64, usize)]) -> (Op, Attrs) {
 #[test]
 fn copies_of_every_layout() {
     let mut both = backends();
-    let views: [(&[usize], Vec<(Op, Attrs)>); 11] = [
+    let views: [(&[usize], Views); 11] = [
         (&[70, 130], vec![permutation(&[1, 0])]),
         (&[33, 31], vec![permutation(&[1, 0])]),
         (&[5, 40, 9], vec![permutation(&[0, 2, 1])]),
