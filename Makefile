@@ -27,6 +27,7 @@ CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 LOOM_TARGET := $(CARGO_TARGET)/loom
 # NVIDIA's compiler, for the kernels' tests; a person who has one elsewhere sets GT_CUDA_LIBRARIES to its folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
+EMULATED := $(CARGO_TARGET)/emulated/gtd
 GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
 CRATES := ops shm protocol config backends collectives client daemon ctl pybind/src
@@ -145,8 +146,8 @@ test-miri: tools ## Miri: the unsafe code of shared memory and collectives, wher
 		echo "test-miri: skipped: no Miri here; rustup toolchain install nightly --component miri,rust-src"; \
 	fi
 
-test-python: $(VENV)/.stamp-test ## the Python tests, packaging included
-	$(VENV)/bin/python -m pytest $(PYTEST)
+test-python: $(VENV)/.stamp-test $(EMULATED) ## the Python tests, packaging included
+	GT_EMULATED_DAEMON=$(abspath $(EMULATED)) $(VENV)/bin/python -m pytest $(PYTEST)
 	for workers in $(SEVERAL); do \
 	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(VENV)/bin/python -m pytest $(DIVIDED) $(PYTEST) || exit 1; \
 	done
@@ -170,6 +171,11 @@ bench: $(BENCH_VENV)/.stamp-bench ## measure against NumPy and PyTorch, in .venv
 
 gpu-test: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity $(BENCH_VENV)/.stamp-gpu ## what only a machine with an NVIDIA GPU can show: tests and speed
 	PATH=$(abspath $(BENCH_VENV))/bin:$$PATH scripts/gpu-test --python $(BENCH_VENV)/bin/python $(GPU_TEST)
+
+# A daemon whose CUDA devices the processor stands for. It shares what the Rust tests have built.
+$(EMULATED): $(INSTALL_INPUTS) | tools
+	cargo build --package gtd --features emulated
+	install -D $(CARGO_TARGET)/debug/gtd $@
 
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
 	$(BENCH_VENV)/bin/python -m tests.parity $(PARITY)

@@ -161,7 +161,8 @@ impl Session {
 
     fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<Session>> {
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
-        let of_cuda = connection.welcome.workers.iter().filter(|worker| worker.kind == "cuda");
+        // An emulated one is as good, to a program.
+        let of_cuda = connection.welcome.workers.iter().filter(|worker| worker.kind.ends_with("cuda"));
         let cuda_workers = of_cuda.map(|worker| worker.name.clone()).collect();
         let checked = crate::launch::check_workers(workers.len(), private.is_some());
         if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {

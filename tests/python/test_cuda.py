@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def cuda() -> dict[str, str | None]:
     daemon = os.environ.get("GT_EMULATED_DAEMON")
     if not daemon:
         pytest.skip("no GPU is asked for (GT_DEVICES=cuda), and no gtd with emulated ones (GT_EMULATED_DAEMON)")
+    if not shutil.which("g++"):
+        pytest.skip("no g++, which compiles the kernels of emulated devices")
     return {"GT_DAEMON": daemon, "GT_WORKERS": "emulated-cuda:1"}
 
 
@@ -152,7 +155,7 @@ def test_a_tensor_that_does_not_fit(cuda: dict[str, str | None]) -> None:
     program = """
 import gt
 try:
-    gt.ones(1 << 50).sum().item()
+    gt.ones(1 << 45).sum().item()
 except gt.cuda.OutOfMemoryError as error:
     print(error)
 assert gt.ones(4).sum().item() == 4
@@ -182,9 +185,9 @@ for _ in range(50):
     x = (x + 1).relu() * 0.5
 print(x.sum().item())
 """
-    address = f"unix:{tmp_path / 'gtd.sock'}"
+    address = str(tmp_path / "gtd.sock")
     options = ("--workers", cuda["GT_WORKERS"]) if "GT_WORKERS" in cuda else ()
-    command = [cuda.get("GT_DAEMON") or gtd(), "--socket", str(tmp_path / "gtd.sock"), *options]
+    command = [cuda.get("GT_DAEMON") or gtd(), "--socket", address, *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
         eventually((tmp_path / "gtd.sock").exists, "the daemon's socket")
         with started(program, GT_SOCKET=address) as first, started(program, GT_SOCKET=address) as second:

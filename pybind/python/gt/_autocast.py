@@ -101,7 +101,7 @@ class autocast:  # noqa: N801 (PyTorch's name)
         if device_type not in _DEFAULTS:
             raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
         dtype = dtype or _DEFAULTS[device_type]
-        available = device_type == "cpu" or (device_type == "cuda" and enabled and bool(_gt.cuda_devices()))
+        available = _is_available(device_type)
         if enabled and not available:
             name = device_type.upper()
             warnings.warn(
@@ -116,15 +116,16 @@ class autocast:  # noqa: N801 (PyTorch's name)
             )
             enabled = False
         self.device = device_type
+        self._available = available
         self.fast_dtype = dtype
         self._enabled = enabled
         self._previous: list[_gt.dtype | None] = []
 
     def __enter__(self) -> autocast:
-        # Another device's autocast leaves the CPU's as it is.
+        # That of a device which is not there leaves the others' as it is.
         wanted = self.fast_dtype if self._enabled else None
         self._previous.append(_gt.autocast_dtype())
-        if self.device == "cpu":
+        if self._available:
             _gt.set_autocast_dtype(wanted)
         return self
 
@@ -142,16 +143,21 @@ class autocast:  # noqa: N801 (PyTorch's name)
         return wrapper  # type: ignore[return-value]
 
 
+def _is_available(device_type: str) -> bool:
+    return device_type == "cpu" or (device_type == "cuda" and bool(_gt.cuda_devices()))
+
+
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether this thread is inside an `autocast` for a kind of device."""
-    return device_type == "cpu" and _gt.autocast_dtype() is not None
+    return _gt.autocast_dtype() is not None and _is_available(device_type)
 
 
 def get_autocast_dtype(device_type: str) -> _gt.dtype:
     """The dtype that `autocast` computes in, or would."""
     if device_type not in _DEFAULTS:
         raise RuntimeError(f"unsupported scalarType for device_type '{device_type}'")
-    return (_gt.autocast_dtype() if device_type == "cpu" else None) or _DEFAULTS[device_type]
+    entered = _gt.autocast_dtype()
+    return entered if entered and _is_available(device_type) else _DEFAULTS[device_type]
 
 
 def is_autocast_cpu_enabled() -> bool:

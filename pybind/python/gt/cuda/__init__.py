@@ -168,10 +168,9 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """What tensors hold on each CUDA device, and what they may, as text."""
     _number(device)
     lines = [f"{'device':<12}{'in use':>16}{'limit':>16}"]
-    for worker in _gt.worker_status():
-        if worker["kind"] == "cuda":
-            used, limit = (f"{worker[key] / 2**20:,.1f} MiB" for key in ("memory_bytes", "memory_bytes_limit"))
-            lines.append(f"{worker['name']:<12}{used:>16}{limit:>16}")
+    for worker in _workers():
+        used, limit = (f"{worker[key] / 2**20:,.1f} MiB" for key in ("memory_bytes", "memory_bytes_limit"))
+        lines.append(f"{worker['name']:<12}{used:>16}{limit:>16}")
     return "\n".join(lines)
 
 
@@ -264,10 +263,15 @@ def _number(device: Any) -> int:
     return device.index or 0
 
 
+def _workers() -> list[dict[str, Any]]:
+    """What each CUDA device is and holds."""
+    return [worker for worker in _gt.worker_status() if worker["name"] in _gt.cuda_devices()]
+
+
 def _worker(device: Any) -> dict[str, Any]:
     """What a CUDA device is and holds."""
     number = _number(device)
-    return [worker for worker in _gt.worker_status() if worker["kind"] == "cuda"][number]
+    return _workers()[number]
 
 
 # It comes last: it uses what gt.amp is made of.
