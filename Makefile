@@ -30,10 +30,10 @@ CUDA_TOOLS := $(CARGO_TARGET)/cuda
 EMULATED := $(CARGO_TARGET)/emulated/gtd
 GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
-CRATES := ops shm protocol config backends collectives client daemon ctl pybind/src
+CRATES := ops shm protocol config backends nvidia collectives bridge client daemon ctl pybind/src
 # What an installed copy is made from. The Python files are not here: the install is editable.
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
-	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cu' -o -type d -name src)
+	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cuh' -o -type d -name src)
 
 # Where `make install` and `make install-libgt` put things: below DESTDIR, if that is set.
 PREFIX ?= /usr/local

@@ -177,6 +177,23 @@ def test_training_goes_as_on_the_cpu(model: str, cuda: dict[str, str | None], tm
     assert losses[0][-1] < losses[0][0]
 
 
+def test_several_devices_divide_a_tensor_among_them(cuda: dict[str, str | None]) -> None:
+    if "GT_WORKERS" not in cuda:
+        pytest.skip("how many devices there are depends on the machine")
+    program = """
+import numpy as np, gt
+numbers = np.random.default_rng(0)
+a, b = (numbers.integers(-9, 9, shape).astype(np.float32) for shape in ((33, 7), (7, 9)))
+x, y = gt.from_numpy(a), gt.from_numpy(b)
+assert len(gt.debug.placement(x).workers) == 2
+assert (x @ y).numpy().tolist() == (a @ b).tolist()
+assert (x + 1).sum(0).numpy().tolist() == (a + 1).sum(0).tolist()
+assert x.t().max(1).values.tolist() == a.max(0).tolist()
+assert gt.cuda.device_count() == 2 and gt.ones(1, device="cuda:1").item() == 1
+"""
+    output_of(program, **{**cuda, "GT_WORKERS": "emulated-cuda:2", "GT_SHARD_BYTES_MIN": "0"})
+
+
 def test_two_sessions_share_the_device(cuda: dict[str, str | None], tmp_path: Path) -> None:
     program = """
 import gt

@@ -174,3 +174,25 @@ fn a_device_that_is_lost_says_so_and_ends_nobody() {
     assert!(matches!(&error, ExecError::Lost(why) if why.contains("an illegal memory access")), "{error}");
     assert!(matches!(backend.allocate(&meta), Err(ExecError::Lost(_))));
 }
+
+#[test]
+fn transfers_of_both_kinds_follow_each_other() {
+    let (_driver, mut backend) = device();
+    let meta = meta(&[64, 64], DType::F32);
+    let mut arena = vec![0u8; meta.bytes()];
+    let whole = range(&mut arena);
+    // SAFETY: the memory outlives the backend's use of it.
+    unsafe { backend.host_memory(whole, true) };
+    let mut bytes: Vec<u8> = (0..meta.bytes()).map(|i| (i % 251) as u8).collect();
+    let first = upload(&mut backend, &meta, &mut bytes);
+    // By way of the pinned buffers: nobody has waited for the copy when what is registered is copied.
+    bytes.reverse();
+    let second = upload(&mut backend, &meta, &mut bytes);
+    backend.read(&first, 0, whole).unwrap();
+    let copy = transposed_copy(&mut backend, &second);
+    let again = run(&mut backend, Op::Reshape, &copy, Attrs::Shape(meta.shape));
+    let turned = transposed_copy(&mut backend, &again);
+    assert_eq!(read(&mut backend, &turned).unwrap(), bytes);
+    // SAFETY: as above.
+    unsafe { backend.host_memory(whole, false) };
+}

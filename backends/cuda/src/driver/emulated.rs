@@ -11,7 +11,7 @@ use crate::compile::{Compiler, Image};
 use crate::kernels::HEADERS;
 use gt_backend::ExecError;
 use std::alloc::Layout;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,16 +35,16 @@ enum Work {
     Fill { to: DevicePtr, byte: u8, bytes: usize },
     Copy { to: u64, from: u64, bytes: usize },
     Free { at: DevicePtr },
-    Record { event: u64, turn: u64 },
-    Wait { event: u64, turn: u64 },
+    Record { number: u64 },
+    Wait { record: Record },
     Do(Box<dyn FnOnce() + Send>),
 }
 
-#[derive(Default)]
-struct EventState {
-    /// How often it was recorded, and the last of these that its stream has come to.
-    recorded: u64,
-    passed: u64,
+/// A record of an event: its number, and the stream that it is in. An event may be recorded again, elsewhere, before
+/// the stream has come to it; who waits for the one record does not wait for the other.
+#[derive(Clone, Copy, Default)]
+struct Record {
+    number: u64,
     stream: usize,
 }
 
@@ -52,7 +52,9 @@ struct EventState {
 struct State {
     streams: Vec<VecDeque<Work>>,
     put_off: usize,
-    events: HashMap<u64, EventState>,
+    /// The last record of each event, and the numbers of those that their streams have not come to.
+    events: HashMap<u64, Record>,
+    ahead: HashSet<u64>,
     next: u64,
     memory: HashMap<DevicePtr, usize>,
     held: usize,
@@ -161,23 +163,19 @@ impl State {
                 std::ptr::copy_nonoverlapping(from as usize as *const u8, to as usize as *mut u8, bytes);
             },
             Work::Free { at } => self.release(at),
-            Work::Record { event, turn } => {
-                if let Some(state) = self.events.get_mut(&event) {
-                    state.passed = state.passed.max(turn);
-                }
-            }
-            Work::Wait { event, turn } => self.pass(event, turn),
+            Work::Record { number } => drop(self.ahead.remove(&number)),
+            Work::Wait { record } => self.pass(record),
             Work::Do(work) => work(),
         }
         true
     }
 
-    fn pass(&mut self, event: u64, turn: u64) {
-        while let Some((passed, stream)) = self.events.get(&event).map(|state| (state.passed, state.stream)) {
-            if passed >= turn || !self.run_one(stream) {
-                return;
-            }
-        }
+    fn pass(&mut self, record: Record) {
+        while self.ahead.contains(&record.number) && self.run_one(record.stream) {}
+    }
+
+    fn last_record(&self, event: Event) -> Record {
+        *self.events.get(&event.0).expect("the event is there")
     }
 
     fn release(&mut self, at: DevicePtr) {
@@ -226,7 +224,7 @@ impl Driver for Emulated {
         let mut state = self.alive()?;
         state.next += 1;
         let event = state.next;
-        state.events.insert(event, EventState::default());
+        state.events.insert(event, Record::default());
         Ok(Event(event))
     }
 
@@ -239,38 +237,37 @@ impl Driver for Emulated {
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<()> {
-        let turn = {
+        let number = {
             let mut state = self.alive()?;
-            let state = state.events.get_mut(&event.0).expect("the event is there");
-            state.stream = stream.0 as usize;
-            state.recorded += 1;
-            state.recorded
+            state.next += 1;
+            let number = state.next;
+            state.ahead.insert(number);
+            state.events.insert(event.0, Record { number, stream: stream.0 as usize });
+            number
         };
-        self.put_off(stream, Work::Record { event: event.0, turn })
+        self.put_off(stream, Work::Record { number })
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        let turn = self.alive()?.events.get(&event.0).expect("the event is there").recorded;
-        self.put_off(stream, Work::Wait { event: event.0, turn })
+        let record = self.alive()?.last_record(event);
+        self.put_off(stream, Work::Wait { record })
     }
 
     fn has_passed(&self, event: Event) -> Result<bool> {
         let mut state = self.alive()?;
-        let (recorded, passed, stream) = {
-            let state = state.events.get(&event.0).expect("the event is there");
-            (state.recorded, state.passed, state.stream)
-        };
+        let record = state.last_record(event);
+        let passed = !state.ahead.contains(&record.number);
         // Whoever asks often enough sees the device get on.
-        if passed < recorded {
-            state.run_one(stream);
+        if !passed {
+            state.run_one(record.stream);
         }
-        Ok(passed >= recorded)
+        Ok(passed)
     }
 
     fn await_event(&self, event: Event) -> Result<()> {
         let mut state = self.alive()?;
-        let turn = state.events.get(&event.0).expect("the event is there").recorded;
-        state.pass(event.0, turn);
+        let record = state.last_record(event);
+        state.pass(record);
         Ok(())
     }
 
