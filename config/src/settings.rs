@@ -293,7 +293,7 @@ mod tests {
         let said = settings(&text).unwrap();
         assert_eq!(gt_protocol::Allowance::from(said.limits), gt_protocol::Allowance::default());
         assert_eq!(said.socket, Some(gt_protocol::path::SYSTEM_SOCKET.into()));
-        assert!(said.limits.weight.is_some() && said.workers.is_some() && said.shard_bytes_min.is_some(), "{text}");
+        assert!(said.limits.weight.is_some() && said.auto_shard.is_some() && said.shard_bytes_min.is_some(), "{text}");
     }
 
     #[test]
