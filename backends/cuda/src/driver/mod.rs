@@ -31,10 +31,6 @@ pub struct Module(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Function(pub u64);
 
-/// Launches that were recorded and can be repeated at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Graph(pub u64);
-
 /// What is to be known of a device.
 #[derive(Clone, Debug)]
 pub struct Properties {
