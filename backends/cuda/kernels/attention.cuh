@@ -5,7 +5,7 @@
 // what was gathered before is scaled down where a larger one comes, as in FlashAttention-2 (Dao 2023). The gradients
 // compute the scores again: first what each query's softmax was and how its result pulls, then a block for each tile
 // of queries or keys whose gradient it gathers, so that nobody adds to what another wrote and the result is always
-// the same. Products are f32's (or f64's) own: no tensor cores yet.
+// the same. Products are f32's (or f64's) own; halves that lie well go to tensor cores, in `attention_mma.cuh`.
 #pragma once
 #include "reduce.cuh"
 

@@ -25,6 +25,7 @@ pub type Header = (&'static str, &'static str);
 /// What every kernel may include.
 pub static HEADERS: &[Header] = &[
     ("attention.cuh", include_str!("../kernels/attention.cuh")),
+    ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
     ("checks.cuh", include_str!("../kernels/checks.cuh")),
     ("create.cuh", include_str!("../kernels/create.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
@@ -32,6 +33,7 @@ pub static HEADERS: &[Header] = &[
     ("loss.cuh", include_str!("../kernels/loss.cuh")),
     ("math.cuh", include_str!("../kernels/math.cuh")),
     ("matmul.cuh", include_str!("../kernels/matmul.cuh")),
+    ("mma.cuh", include_str!("../kernels/mma.cuh")),
     ("move.cuh", include_str!("../kernels/move.cuh")),
     ("norm.cuh", include_str!("../kernels/norm.cuh")),
     ("philox.cuh", include_str!("../kernels/philox.cuh")),

@@ -22,12 +22,23 @@ const CASES: [Case; 8] = [
     Case(&[0], 3, 2, 4, 2),
 ];
 
-fn check(dtype: DType, ops: &[Op]) {
+/// What tensor cores take: rows of whole 16 bytes that begin at multiples of them, in tiles that are full and not.
+const FOR_TENSOR_CORES: [Case; 6] = [
+    Case(&[], 1, 1, 8, 8),
+    Case(&[2], 3, 40, 24, 16),
+    Case(&[1, 2], 130, 70, 64, 56),
+    Case(&[1], 65, 129, 64, 64),
+    Case(&[2], 20, 37, 128, 80),
+    Case(&[1], 70, 33, 72, 128),
+];
+
+/// The greatest errors: rounding of the result to its own dtype so many times, and of f32.
+fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[Layout], tolerance: (f64, f64)) {
     let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
     let mut cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
     let mut cpu = CpuBackend::new(CpuOptions { memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() });
     let mut numbers = Numbers::new();
-    for (at, Case(lead, queries, keys, features, columns)) in CASES.iter().enumerate() {
+    for (at, Case(lead, queries, keys, features, columns)) in cases.iter().enumerate() {
         for (masked, causal) in [(false, false), (false, true), (true, false), (true, true)] {
             let meta = |rows: usize, columns: usize| {
                 let dims = [lead, &[rows, columns][..]].concat();
@@ -49,30 +60,47 @@ fn check(dtype: DType, ops: &[Op]) {
                 let meta = meta(*queries, *keys);
                 inputs.push(Operand::Tensor(Host::floats(meta, (0..meta.shape.numel()).map(mask).collect::<Vec<_>>())));
             }
-            let layout = [Layout::Plain, Layout::Transposed, Layout::Stepped, Layout::Reversed][at % 4];
+            let layout = layouts[at % layouts.len()];
             let attrs = Attrs::Attention { causal, scale: if at == 2 { -0.5 } else { 0.7 } };
             for op in ops {
                 let inputs = if *op == Op::Attention { &inputs[1..] } else { &inputs[..] };
-                compare((&mut cuda, &mut cpu), *op, inputs, &attrs, &[layout], (4.0, 256.0));
+                compare((&mut cuda, &mut cpu), *op, inputs, &attrs, &[layout], tolerance);
             }
         }
     }
 }
 
+const LAYOUTS: [Layout; 4] = [Layout::Plain, Layout::Transposed, Layout::Stepped, Layout::Reversed];
+const BOTH: [Op; 2] = [Op::Attention, Op::AttentionBackward];
+
 #[test]
 fn attention() {
-    check(DType::F32, &[Op::Attention]);
-    check(DType::F64, &[Op::Attention]);
+    check(DType::F32, &[Op::Attention], &CASES, &LAYOUTS, (4.0, 256.0));
+    check(DType::F64, &[Op::Attention], &CASES, &LAYOUTS, (4.0, 256.0));
 }
 
 #[test]
 fn attention_of_halves() {
-    check(DType::F16, &[Op::Attention, Op::AttentionBackward]);
-    check(DType::BF16, &[Op::Attention, Op::AttentionBackward]);
+    // As they lie in memory, some of the layouts are for tensor cores, too.
+    check(DType::F16, &BOTH, &CASES, &LAYOUTS, of_weights(DType::F16));
+    check(DType::BF16, &BOTH, &CASES, &LAYOUTS, of_weights(DType::BF16));
+}
+
+#[test]
+fn attention_by_tensor_cores() {
+    for dtype in [DType::F16, DType::BF16] {
+        check(dtype, &BOTH, &FOR_TENSOR_CORES, &[Layout::Plain], of_weights(dtype));
+    }
 }
 
 #[test]
 fn gradients() {
-    check(DType::F32, &[Op::AttentionBackward]);
-    check(DType::F64, &[Op::AttentionBackward]);
+    check(DType::F32, &[Op::AttentionBackward], &CASES, &LAYOUTS, (4.0, 256.0));
+    check(DType::F64, &[Op::AttentionBackward], &CASES, &LAYOUTS, (4.0, 256.0));
+}
+
+/// Tensor cores take weights and their gradients rounded to halves, as PyTorch's do.
+fn of_weights(dtype: DType) -> (f64, f64) {
+    let epsilon = if dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) };
+    (4.0, 2.0 * epsilon / f64::from(f32::EPSILON))
 }

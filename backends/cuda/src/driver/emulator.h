@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <ucontext.h>
 #include <utility>
+#include <vector>
 
 #define __device__
 #define __host__
@@ -57,7 +58,7 @@ static Fiber* running;
 static unsigned threads, next_thread, votes;
 static void (*body)(void*);
 static void* body_args;
-alignas(16) static unsigned char slots[THREADS_MAX][16];
+alignas(32) static unsigned char slots[THREADS_MAX][32];
 alignas(128) static unsigned char dynamic_shared[256 << 10];
 
 // Gives way until the others are there too.
@@ -180,17 +181,48 @@ static void run(const char* name, void** args, const unsigned* blocks, unsigned 
             }
 }
 
-// What `give` puts into the lane's slot, seen by lane `from`.
-template <class T>
-static T exchange(unsigned mask, T value, unsigned from) {
-    static_assert(sizeof(T) <= 16, "a shuffle of at most 16 bytes");
+// What `see` makes of the values that the lanes of the warp give: it is called with a function of a lane's number.
+template <class T, class See>
+static void together(T value, See see, unsigned mask = 0xffffffffu) {
+    static_assert(sizeof(T) <= sizeof slots[0], "a lane gives no more at a time");
     unsigned t = threadIdx.x;
     std::memcpy(slots[t], &value, sizeof value);
     give_way(AT_WARP, mask);
-    T result;
-    std::memcpy(&result, slots[t / 32 * 32 + from % 32], sizeof result);
+    see([&](unsigned from) {
+        T given;
+        std::memcpy(&given, slots[t / 32 * 32 + from % 32], sizeof given);
+        return given;
+    });
     give_way(AT_WARP, mask);
+}
+template <class T>
+static T exchange(unsigned mask, T value, unsigned from) {
+    T result;
+    together(value, [&](auto of) { result = of(from); }, mask);
     return result;
+}
+
+// Copies that may happen at any time until they are waited for: those of even threads happen at once, which shows who
+// writes over what others still read, and those of odd ones as late as they can, which shows who forgot to wait.
+struct Copy {
+    void* to;
+    unsigned char bytes[16];
+    int size;
+};
+static std::vector<Copy> copies[THREADS_MAX];
+static void copy_behind(void* to, const void* from, int size) {
+    if ((uintptr_t(to) | uintptr_t(from)) % size) {
+        std::fprintf(stderr, "emulator: a copy of %d bytes from %p to %p\n", size, from, to);
+        std::abort();
+    }
+    Copy copy = {to, {}, size};
+    if (from) std::memcpy(copy.bytes, from, size);
+    if (threadIdx.x % 2) copies[threadIdx.x].push_back(copy);
+    else std::memcpy(to, copy.bytes, size);
+}
+static void wait_for_copies() {
+    for (const Copy& copy : copies[threadIdx.x]) std::memcpy(copy.to, copy.bytes, copy.size);
+    copies[threadIdx.x].clear();
 }
 }  // namespace emulator
 

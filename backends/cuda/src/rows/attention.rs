@@ -51,6 +51,45 @@ pub(super) static ATTENTION: Template = Template {
     },
 };
 
+/// The threads of a block of `attention_mma.cuh`, and the compute capability that its instructions need.
+const MMA_THREADS: u32 = 128;
+const MMA_CAPABILITY: u32 = 80;
+
+/// By tensor cores. A variant is D of `attention_mma.cuh`, columns that operands may have; by 256, which part of a
+/// gradient; and by 1024, whether there is a mask.
+pub(super) static ATTENTION_MMA: Template = Template {
+    name: "attention_mma",
+    includes: &["attention_mma.cuh"],
+    code: |key| {
+        let (name, t) = (key.name(), key.dtypes[0].map_or("f16", c_name));
+        let (d, part, masked) = (key.variant % 256, key.variant / 256 % 4, key.variant >= 1024);
+        let rest = format!("Operands<{t}> operands, Walk<5> batches, Sizes sizes");
+        match key.op {
+            Some(Op::Attention) => format!(
+                "GT_KERNEL({MMA_THREADS}) {name}({t}* out, {rest}) {{
+    attention_mma<{t}, {d}, {masked}>(out, operands, batches, sizes);
+}}"
+            ),
+            _ => format!(
+                "GT_KERNEL({MMA_THREADS}) {name}({t}* out, Query* softmax, {rest}) {{
+    attention_backward_mma<{t}, {d}, Part({part}), {masked}>(out, softmax, operands, batches, sizes);
+}}"
+            ),
+        }
+    },
+    catalogue: || {
+        let mut keys = Vec::new();
+        for dtype in [DType::F16, DType::BF16] {
+            for variant in [64, 128, 64 + 1024, 128 + 1024] {
+                let key = |op, part| Key::new(&ATTENTION_MMA, Some(op), Some(dtype), variant + 256 * part);
+                keys.push(key(Op::Attention, 0));
+                keys.extend([SOFTMAX, QUERIES, KEYS].map(|part| key(Op::AttentionBackward, part)));
+            }
+        }
+        keys
+    },
+};
+
 /// `struct Matrix` of `attention.cuh`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -88,6 +127,8 @@ struct Call {
     sizes: Sizes,
     batches: usize,
     dtype: DType,
+    /// Tensor cores can take the operands: D of `attention_mma.cuh`.
+    mma: Option<u32>,
 }
 
 impl Call {
@@ -114,7 +155,12 @@ impl Call {
         }
         let loops = Loops::new(&batch, steps.each_ref());
         let size = |t: &Tensor, axis: usize| t.meta.shape.dims()[lead + axis] as i64;
+        let widest = query.meta.shape.dims()[lead + 1].max(value.meta.shape.dims()[lead + 1]);
+        let lie_well = all[..4].iter().flatten().all(|t| lies_in_eighths(t));
+        let narrow_enough = query.meta.dtype.size() == 2 && widest <= 128;
+        let mma = (narrow_enough && lie_well).then_some(if widest <= 64 { 64 } else { 128 });
         Ok(Call {
+            mma,
             operands: Operands(operands),
             walk: Walk::new(&loops, [query.size(); 5]),
             sizes: Sizes {
@@ -151,9 +197,14 @@ impl CudaBackend {
         }
         let operands = [tensor(inputs, 0)?, tensor(inputs, 1)?, tensor(inputs, 2)?];
         let call = Call::new(operands, None, optional(inputs, 3), causal, scale)?;
-        let (e, blocks) = call.blocks(&[call.sizes.columns]);
         let mut args = Args::new();
         args.push(result.ptr());
+        if let Some(d) = self.mma(&call) {
+            let rows = if d == 64 { 128 } else { 64 };
+            self.launch_mma(&call, Op::Attention, d, args, call.sizes.queries, rows)?;
+            return Ok(result);
+        }
+        let (e, blocks) = call.blocks(&[call.sizes.columns]);
         self.launch_attention(&call, Op::Attention, e, args, (call.sizes.queries, blocks))?;
         Ok(result)
     }
@@ -181,6 +232,14 @@ impl CudaBackend {
         // Three numbers in the compute type.
         let bytes = call.batches * queries as usize * 3 * out.dtype.size().max(4);
         let softmax = self.memory.allocate(bytes)?;
+        if let Some(d) = self.mma(&call) {
+            for (part, rows) in [(SOFTMAX, queries), (QUERIES, queries), (KEYS, keys)] {
+                let mut args = Args::new();
+                args.push(result.ptr()).push(softmax.ptr());
+                self.launch_mma(&call, Op::AttentionBackward, d + 256 * part, args, rows, 64)?;
+            }
+            return Ok(result);
+        }
         let mut args = Args::new();
         args.push(softmax.ptr());
         self.launch_attention(&call, Op::AttentionBackward, SOFTMAX, args, (queries, 1))?;
@@ -193,25 +252,64 @@ impl CudaBackend {
         Ok(result)
     }
 
+    /// D of the kernels for tensor cores, if they compute this.
+    fn mma(&self, call: &Call) -> Option<u32> {
+        call.mma.filter(|_| self.driver.properties().capability >= MMA_CAPABILITY && call.sizes.keys > 0)
+    }
+
+    /// A kernel for tensor cores that takes `args` and then what all do, for `rows` rows, `tile` a block.
+    fn launch_mma(&mut self, call: &Call, op: Op, variant: u32, args: Args, rows: i64, tile: usize) -> Result<()> {
+        let masked = call.operands.0[4].first != 0;
+        let key = Key::new(&ATTENTION_MMA, Some(op), Some(call.dtype), variant + 1024 * masked as u32);
+        self.launch_tiles(call, key, args, (rows, tile), 1, MMA_THREADS)
+    }
+
     /// A kernel that takes `args` and then what all do, for tiles of so many rows and blocks of columns.
     fn launch_attention(
         &mut self,
         call: &Call,
         op: Op,
         variant: u32,
-        mut args: Args,
+        args: Args,
         (rows, blocks): (i64, u32),
     ) -> Result<()> {
+        let key = Key::new(&ATTENTION, Some(op), Some(call.dtype), variant);
+        self.launch_tiles(call, key, args, (rows, call.tile()), blocks, 256)
+    }
+
+    /// So many blocks for each tile of rows.
+    fn launch_tiles(
+        &mut self,
+        call: &Call,
+        key: Key,
+        mut args: Args,
+        (rows, tile): (i64, usize),
+        blocks: u32,
+        threads: u32,
+    ) -> Result<()> {
         args.push(call.operands).push(call.walk).push(call.sizes);
-        let tiles = call.batches * (rows as usize).div_ceil(call.tile());
+        let tiles = call.batches * (rows as usize).div_ceil(tile);
         let tiles = u32::try_from(tiles).map_err(|_| ExecError::internal(format!("{tiles} tiles of attention")))?;
         if tiles == 0 || blocks == 0 {
             return Ok(());
         }
-        let function = self.kernels.get(&Key::new(&ATTENTION, Some(op), Some(call.dtype), variant))?;
+        let function = self.kernels.get(&key)?;
         // SAFETY: the arguments are the kernel's; the sizes and strides are those of the operands.
-        unsafe { self.launch(function, Grid { blocks: [tiles, blocks, 1], threads: 256, shared_bytes: 0 }, &args) }
+        unsafe { self.launch(function, Grid { blocks: [tiles, blocks, 1], threads, shared_bytes: 0 }, &args) }
     }
+}
+
+/// Whether rows can be read 16 bytes at a time: so many whole ones, each at a multiple of them.
+fn lies_in_eighths(t: &Tensor) -> bool {
+    let rank = t.meta.shape.rank();
+    let (dims, strides) = (t.meta.shape.dims(), &t.strides[..rank]);
+    let aligned = |axis: usize| dims[axis] == 1 || strides[axis] % 16 == 0;
+    let row_bytes = dims[rank - 1] * t.size();
+    strides[rank - 1] == t.size() as isize
+        && row_bytes > 0
+        && row_bytes.is_multiple_of(16)
+        && t.ptr().is_multiple_of(16)
+        && (0..rank - 1).all(aligned)
 }
 
 /// Operand `i`, if there is one.

@@ -47,8 +47,16 @@ static SOFTMAX: Template = Template {
 };
 
 /// The templates of this folder.
-pub(crate) static TEMPLATES: &[&Template] =
-    &[&SOFTMAX, &norm::NORM, &norm::WEIGHT_SUMS, &norm::WEIGHT_JOIN, &loss::LOSS, &loss::TOTALS, &attention::ATTENTION];
+pub(crate) static TEMPLATES: &[&Template] = &[
+    &SOFTMAX,
+    &norm::NORM,
+    &norm::WEIGHT_SUMS,
+    &norm::WEIGHT_JOIN,
+    &loss::LOSS,
+    &loss::TOTALS,
+    &attention::ATTENTION,
+    &attention::ATTENTION_MMA,
+];
 
 /// A kernel of each op, dtype and variant.
 fn keys(template: &'static Template, ops: &[Op]) -> Vec<Key> {

@@ -1,0 +1,128 @@
+// Tensor cores: products of small matrices of halves by a warp, and how they get there.
+//
+// The three parts of the PTX ISA that are used, as functions of whole warps: `mma.sync.m16n8k16` with sums in f32,
+// `ldmatrix` and `cp.async`. In emulation the lanes of a warp show each other their registers and compute the same from
+// the layouts that the PTX ISA gives (9.7.14, "Matrix multiply-accumulate operation using mma instruction").
+#pragma once
+#include "types.cuh"
+
+// 1. Registers. Of a matrix of 8 by 8 halves, lane i has row i / 4 and columns i % 4 * 2 and the next, in one register;
+// larger matrices are made of those.
+
+template <typename T>
+GT_DEVICE T narrow_to(f32 x) {
+    T y;
+    put(&y, x);
+    return y;
+}
+
+// Two numbers as halves, the first in the lower bits.
+template <typename T>
+GT_DEVICE u32 packed(f32 first, f32 second) {
+    return narrow_to<T>(first).bits | u32(narrow_to<T>(second).bits) << 16;
+}
+#ifndef GT_EMULATED
+template <>
+__device__ __forceinline__ u32 packed<bf16>(f32 first, f32 second) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+}
+template <>
+__device__ __forceinline__ u32 packed<f16>(f32 first, f32 second) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+}
+#endif
+
+// 2. Products: `sums` of 16 by 8, whose upper half is in the first two numbers, of `a`, 16 by 16 (its quarters: upper
+// left, lower left, upper right, lower right), and `b`, 16 by 8, whose upper and lower half are given turned.
+
+#ifdef GT_EMULATED
+template <typename T>
+GT_DEVICE void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower) {
+    struct Given {
+        u32 a[4], b[2];
+    } given = {{a[0], a[1], a[2], a[3]}, {b_upper, b_lower}};
+    auto half = [](u32 both, int which) { return to_compute(T{u16(both >> 16 * which)}); };
+    emulator::together(given, [&](auto of) {
+        const int lane = threadIdx.x % 32;
+        for (int c = 0; c < 4; c++) {
+            int row = lane / 4 + c / 2 * 8, column = lane % 4 * 2 + c % 2;
+            for (int k = 0; k < 16; k++) {
+                Given left = of(row % 8 * 4 + k % 8 / 2), right = of(column * 4 + k % 8 / 2);
+                sums[c] += half(left.a[row / 8 + k / 8 * 2], k % 2) * half(right.b[k / 8], k % 2);
+            }
+        }
+    });
+}
+#else
+template <typename T>
+__device__ __forceinline__ void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower);
+#define GT_MMA(T, NAME)                                                                                               \
+    template <>                                                                                                       \
+    __device__ __forceinline__ void multiply_add<T>(f32(&sums)[4], const u32(&a)[4], u32 b_upper, u32 b_lower) {      \
+        asm("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "        \
+            "{%8, %9}, {%0, %1, %2, %3};"                                                                             \
+            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                              \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_upper), "r"(b_lower));                                \
+    }
+GT_MMA(f16, "f16")
+GT_MMA(bf16, "bf16")
+#undef GT_MMA
+#endif
+
+// 3. Shared memory: four matrices of 8 by 8 at once. Lane i says where row i % 8 of matrix i / 8 is, which is 16 bytes
+// and begins at a multiple of them. TURNED: columns and rows are exchanged on the way.
+#ifndef GT_EMULATED
+GT_DEVICE u32 shared_address(const void *at) {
+    u32 address;
+    asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(at));
+    return address;
+}
+#endif
+template <bool TURNED>
+GT_DEVICE void load_matrices(u32 (&to)[4], const void *row) {
+#ifdef GT_EMULATED
+    emulator::together((u64)row, [&](auto of) {
+        const int lane = threadIdx.x % 32;
+        for (int matrix = 0; matrix < 4; matrix++) {
+            auto at = [&](int i, int j) { return u32(((const u16 *)of(matrix * 8 + i))[j]); };
+            int i = lane / 4, j = lane % 4 * 2;
+            to[matrix] = TURNED ? at(j, i) | at(j + 1, i) << 16 : at(i, j) | at(i, j + 1) << 16;
+        }
+    });
+#else
+    u32 at = shared_address(row);
+    if (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(at)
+                     : "memory");
+#endif
+}
+
+// 4. Copies of 16 bytes to shared memory that go on while the thread does something else, both addresses multiples of
+// that; zeros where nothing is there, and the address is not read then. What was copied is there for the thread once it
+// has waited, and for others after the next barrier.
+GT_DEVICE void copy_behind(void *to, const void *from, bool there) {
+#ifdef GT_EMULATED
+    emulator::copy_behind(to, there ? from : nullptr, 16);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+#endif
+}
+GT_DEVICE void wait_for_copies() {
+#ifdef GT_EMULATED
+    emulator::wait_for_copies();
+#else
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}

@@ -1,0 +1,105 @@
+//! `mma.cuh` by itself: matrices come through registers in the layouts of the PTX ISA, and are multiplied.
+
+use gt_cuda::compile::Compiler;
+use gt_cuda::driver::emulated::{Emulated, Gxx};
+use gt_cuda::driver::{Args, Grid};
+use gt_cuda::{Driver, kernels};
+use half::{bf16, f16};
+
+/// A warp copies 16 by 16 and 16 by 8 halves, and 8 by 16 that are turned, and writes both products.
+const KERNEL: &str = r#"
+#include "mma.cuh"
+GT_KERNEL(32) multiply_TYPE(f32 *out, const TYPE *a, const TYPE *b, const TYPE *turned) {
+    alignas(16) __shared__ TYPE left[16 * 16];
+    alignas(16) __shared__ TYPE right[16 * 8];
+    alignas(16) __shared__ TYPE right_turned[8 * 16];
+    int lane = threadIdx.x;
+    copy_behind(left + lane * 8, a + lane * 8, true);
+    // The last row is not there.
+    if (lane < 16) copy_behind(right + lane * 8, b + lane * 8, lane < 15);
+    else copy_behind(right_turned + (lane - 16) * 8, turned + (lane - 16) * 8, true);
+    wait_for_copies();
+    __syncthreads();
+    u32 x[4], y[4], z[4];
+    load_matrices<false>(x, left + lane % 16 * 16 + lane / 16 * 8);
+    load_matrices<true>(y, right + lane % 16 * 8);
+    load_matrices<false>(z, right_turned + lane % 8 * 16 + lane / 8 % 2 * 8);
+    f32 sums[2][4] = {};
+    multiply_add<TYPE>(sums[0], x, y[0], y[1]);
+    multiply_add<TYPE>(sums[1], x, z[0], z[1]);
+    for (int product = 0; product < 2; product++)
+        for (int c = 0; c < 4; c++)
+            out[(product * 16 + lane / 4 + c / 2 * 8) * 8 + lane % 4 * 2 + c % 2] = sums[product][c];
+}
+GT_KERNEL(1) pack_TYPE(u32 *out, const f32 *two) { *out = packed<TYPE>(two[0], two[1]); }
+"#;
+
+/// An emulated device and what is on it.
+struct Device(Emulated);
+
+impl Device {
+    fn put(&self, bytes: &[u8]) -> u64 {
+        let stream = self.0.new_stream().expect("a stream");
+        let at = self.0.allocate(bytes.len(), stream).expect("memory");
+        // SAFETY: the memory is as long as that, and the bytes live until the stream is done.
+        unsafe { self.0.upload(at, bytes.as_ptr(), bytes.len(), stream) }.expect("an upload");
+        self.0.synchronize(stream).expect("a stream that ends");
+        at
+    }
+
+    /// What the kernel writes, so many bytes, when it is given `operands`.
+    fn run(&self, source: &str, kernel: &str, threads: u32, bytes: usize, operands: &[u64]) -> Vec<u8> {
+        let stream = self.0.new_stream().expect("a stream");
+        let module = self.0.load(&Gxx.compile(kernel, source).expect("a kernel")).expect("a module");
+        let function = self.0.function(module, kernel).expect("the kernel");
+        let mut written = vec![0; bytes];
+        let out = self.put(&written);
+        let mut args = Args::new();
+        args.push(out);
+        for operand in operands {
+            args.push(*operand);
+        }
+        // SAFETY: the arguments are the kernel's, and its operands are alive.
+        unsafe {
+            self.0.launch(function, Grid::new(1, threads), &args, stream).expect("a launch");
+            self.0.download(written.as_mut_ptr(), out, bytes, stream).expect("a download");
+        }
+        self.0.synchronize(stream).expect("a stream that ends");
+        written
+    }
+}
+
+fn check(name: &str, narrow: fn(f32) -> u16) {
+    assert!(kernels::HEADERS.iter().any(|(name, _)| *name == "mma.cuh"));
+    let device = Device(Emulated::new(1 << 20));
+    let source = KERNEL.replace("TYPE", name);
+    // Small whole numbers, whose products and sums are exact.
+    let left = |i: usize, k: usize| ((i * 7 + k * 3) % 11) as f32 - 5.0;
+    let right = |k: usize, j: usize| ((k * 5 + j * 2) % 13) as f32 - 6.0;
+    let halves = |rows: usize, columns: usize, of: &dyn Fn(usize, usize) -> f32| -> u64 {
+        let numbers = (0..rows * columns).map(|i| narrow(of(i / columns, i % columns)));
+        device.put(&numbers.flat_map(u16::to_le_bytes).collect::<Vec<u8>>())
+    };
+    let operands = [halves(16, 16, &left), halves(16, 8, &right), halves(8, 16, &|j, k| right(k, j))];
+    let written = device.run(&source, &format!("multiply_{name}"), 32, 2 * 16 * 8 * 4, &operands);
+    let product = |i: usize, j: usize, depth: usize| (0..depth).map(|k| left(i, k) * right(k, j)).sum::<f32>();
+    for (at, bytes) in written.chunks_exact(4).enumerate() {
+        let got = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        // Of the first product's right operand, the last row was not there.
+        let depth = if at < 128 { 15 } else { 16 };
+        assert_eq!(got, product(at / 8 % 16, at % 8, depth), "{name}: row {}, column {}", at / 8, at % 8);
+    }
+    let two = device.put(&[1.5f32, -0.3].map(f32::to_le_bytes).concat());
+    let written = device.run(&source, &format!("pack_{name}"), 1, 4, &[two]);
+    assert_eq!(written, [narrow(1.5).to_le_bytes(), narrow(-0.3).to_le_bytes()].concat());
+}
+
+#[test]
+fn a_warp_multiplies_halves() {
+    check("f16", |x| f16::from_f32(x).to_bits());
+}
+
+#[test]
+fn a_warp_multiplies_bfloat16() {
+    check("bf16", |x| bf16::from_f32(x).to_bits());
+}
