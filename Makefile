@@ -12,6 +12,9 @@ BENCH ?=
 PARITY ?=
 STRESS ?=
 GPU_TEST ?=
+# The decoders that `make fuzz` tries, and for how long each.
+FUZZ ?= slots stream messages handshake config frames
+FUZZ_SECONDS ?= 60
 
 # The tests of operations run once more with everything divided among several workers, threads and processes.
 SEVERAL := cpu:4 proc-cpu:2
@@ -27,6 +30,8 @@ CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 LOOM_TARGET := $(CARGO_TARGET)/loom
 # NVIDIA's compiler, for the kernels' tests; a person who has one elsewhere sets GT_CUDA_LIBRARIES to its folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
+# Built with coverage and the address sanitizer; what was found so far is kept there, too.
+FUZZ_TARGET := $(CARGO_TARGET)/fuzz
 EMULATED := $(CARGO_TARGET)/emulated/gtd
 GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
@@ -56,7 +61,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress test-loom test-miri test-python gpu-test parity bench lint fmt \
+.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress fuzz test-loom test-miri test-python gpu-test parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools
 
 help: ## this list
@@ -134,6 +139,16 @@ $(CUDA_TOOLS)/.stamp: pyproject.toml | $(VENV)/bin/python
 
 test-stress: tools ## clients that train beside bad ones, for as long as STRESS='--seconds 600 --clients 8' says [15 s]
 	cargo test --package gtd --test storm -- $(STRESS)
+
+fuzz: tools ## look for bytes on which a decoder panics, FUZZ_SECONDS=600 on each of FUZZ='slots config' (nightly Rust)
+	@scripts/check-tools fuzz
+	GT_WRITE_SEEDS=$(abspath $(FUZZ_TARGET))/seeds cargo test --quiet --package gtd --test decoders what_is_right
+	cargo +nightly fuzz build --target-dir $(FUZZ_TARGET)
+	for decoder in $(FUZZ); do \
+	    mkdir -p $(FUZZ_TARGET)/corpus/$$decoder && \
+	    cargo +nightly fuzz run --target-dir $(FUZZ_TARGET) $$decoder $(FUZZ_TARGET)/corpus/$$decoder \
+	        $(FUZZ_TARGET)/seeds/$$decoder -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
+	done
 
 test-loom: tools ## loom: every interleaving of the shared-memory orderings
 	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \

@@ -105,7 +105,7 @@ fn said(bytes: &[u8]) -> Option<(Socket, Socket)> {
     Some((ours, theirs))
 }
 
-/// What is said on the control socket, to the daemon and by it, and between it and its workers.
+/// What is said on the control socket, to the daemon and by it.
 pub fn messages(bytes: &[u8]) {
     if let Some((socket, _other)) = said(bytes)
         && let Ok(message) = gt_protocol::recv_client_message(&socket, Duration::ZERO)
@@ -118,7 +118,6 @@ pub fn messages(bytes: &[u8]) {
     if let Some((socket, _other)) = said(bytes) {
         let _ = gt_protocol::recv_daemon_message(&socket, Duration::ZERO);
     }
-    let _ = serde_json::from_slice::<gtd::worker::process::Message>(bytes);
 }
 
 /// The first words, at both ends, by socket and by TCP.

@@ -6,14 +6,14 @@ use crate::peer;
 use crate::stream::{Broken, Incoming};
 use crate::token::Token;
 use gt_ops::wire::{self, Command, Completion};
-use gt_protocol::limits::HANDSHAKE_DEADLINE;
+use gt_protocol::limits::{HANDSHAKE_DEADLINE, HANDSHAKES_MAX};
 use gt_protocol::message::OnBehalf;
 use gt_protocol::{
     ClientMessage, Connection, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant,
 };
 use gt_shm::port::spin_default;
 use gt_shm::{Arena, ArenaRange, Completions, SessionState, Slot, Socket, Submitter};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections at one time: each has two threads.
+/// Connections with a session at one time: each has two threads.
 pub const CONNECTIONS_MAX: usize = 256;
 /// A client that takes nothing for so long is gone.
 const WRITE_DEADLINE: Duration = Duration::from_secs(60);
@@ -46,6 +46,19 @@ pub struct Listener {
     address: SocketAddr,
     token: Token,
     socket: PathBuf,
+    /// Those who have not said yet what they want, who came first first.
+    greeting: Mutex<VecDeque<Arc<TcpStream>>>,
+    /// Connections with a session.
+    open: AtomicUsize,
+}
+
+/// One of the connections with a session, while it is.
+struct Seat<'a>(&'a AtomicUsize);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Listener {
@@ -55,7 +68,8 @@ impl Listener {
     /// What the system says, for one that somebody else listens there.
     pub fn bind(address: SocketAddr, token: Token, socket: &Path) -> std::io::Result<Listener> {
         let tcp = TcpListener::bind(address)?;
-        Ok(Listener { address: tcp.local_addr()?, tcp, token, socket: socket.to_owned() })
+        let (address, socket) = (tcp.local_addr()?, socket.to_owned());
+        Ok(Listener { tcp, address, token, socket, greeting: Mutex::default(), open: AtomicUsize::default() })
     }
 
     /// Where; with a port of 0, the one that the system chose.
@@ -74,7 +88,6 @@ impl Listener {
     }
 
     fn accept(self: Arc<Self>) {
-        let open = Arc::new(AtomicUsize::new(0));
         loop {
             let (tcp, peer) = match self.tcp.accept() {
                 Ok(accepted) => accepted,
@@ -84,31 +97,43 @@ impl Listener {
                     continue;
                 }
             };
-            if open.load(Relaxed) >= CONNECTIONS_MAX {
-                tracing::warn!(target: "gtd::tcp", %peer, "refused: {CONNECTIONS_MAX} connections are open");
-                continue;
-            }
-            open.fetch_add(1, Relaxed);
-            let (listener, count) = (self.clone(), open.clone());
+            let tcp = Arc::new(tcp);
+            self.expect_greeting(tcp.clone());
+            let (listener, own) = (self.clone(), tcp.clone());
             let served = move || {
-                if let Err(error) = listener.serve(tcp, peer) {
+                if let Err(error) = listener.serve(own, peer) {
                     tracing::warn!(target: "gtd::tcp", %peer, "a connection was ended: {error}");
                 }
-                count.fetch_sub(1, Relaxed);
             };
             if let Err(error) = std::thread::Builder::new().name("gt-tcp-up".into()).spawn(served) {
                 tracing::warn!(target: "gtd::tcp", %error, "no thread for a connection");
-                open.fetch_sub(1, Relaxed);
+                self.has_greeted(&tcp);
             }
         }
     }
 
-    fn serve(&self, tcp: TcpStream, peer: SocketAddr) -> Result<(), Ended> {
-        prepare(&tcp)?;
-        tcp.set_write_timeout(Some(WRITE_DEADLINE))?;
-        let tcp = Arc::new(tcp);
+    /// Nobody who says nothing keeps others out: where too many do, who had the longest time to speak goes.
+    fn expect_greeting(&self, tcp: Arc<TcpStream>) {
+        let mut greeting = lock(&self.greeting);
+        if greeting.len() >= HANDSHAKES_MAX as usize
+            && let Some(slow) = greeting.pop_front()
+        {
+            let _ = slow.shutdown(Shutdown::Both);
+        }
+        greeting.push_back(tcp);
+    }
+
+    fn has_greeted(&self, tcp: &Arc<TcpStream>) {
+        lock(&self.greeting).retain(|other| !Arc::ptr_eq(other, tcp));
+    }
+
+    fn serve(&self, tcp: Arc<TcpStream>, peer: SocketAddr) -> Result<(), Ended> {
         let mut incoming = Incoming::new(tcp.clone());
-        let first = incoming.first_message(Instant::now() + HANDSHAKE_DEADLINE)?;
+        let prepared = prepare(&tcp).and_then(|()| tcp.set_write_timeout(Some(WRITE_DEADLINE)));
+        let first = incoming.first_message(Instant::now() + HANDSHAKE_DEADLINE);
+        self.has_greeted(&tcp);
+        prepared?;
+        let first = first?;
         let answer = |answer: &Answer| {
             let mut out = MAGIC.to_vec();
             push_json(&mut out, answer);
@@ -125,6 +150,13 @@ impl Listener {
         if greeting.wish == Wish::Socket {
             let path = self.socket.display().to_string();
             return Ok(answer(&Answer::Socket { path, protocol_version: PROTOCOL_VERSION })?);
+        }
+        let taken = self.open.fetch_add(1, Relaxed);
+        let _seat = Seat(&self.open);
+        if taken >= CONNECTIONS_MAX {
+            let why = format!("{CONNECTIONS_MAX} sessions have come by TCP, as many as may be: end one, or come later");
+            answer(&Answer::Refused(Refused::new(RefusalCode::Exhausted, why.clone())))?;
+            return Err(why.into());
         }
         let on_behalf = OnBehalf { uid: peer::uid(tcp.local_addr()?, peer), pid: greeting.pid, from: peer.to_string() };
         let hello = Hello { on_behalf: Some(on_behalf), ..greeting.hello };

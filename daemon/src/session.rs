@@ -15,7 +15,7 @@ use crate::worker::{
 use gt_backend::Account;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::lost::WorkerName;
+use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::{
     ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, Fault, SLOTS_MAX, Slot, Whose, WireError, decode, slots_of,
@@ -1016,10 +1016,11 @@ impl Session {
 /// An arena is made as large as all before it together, so that there are few, up to this many bytes.
 const ARENA_GROWTH_BYTES_MAX: u64 = 1 << 30;
 
-/// Says the name of a lost worker of which others knew the number.
+/// Says the name of a lost worker of which others knew the number, and how it ended.
 #[cold]
 fn named(failure: Failure, links: &mut [Box<dyn WorkerLink>]) -> Failure {
     let Fault::WorkerLost { worker, end } = failure.fault else { return failure };
     let Some(link) = worker.number().and_then(|number| links.get_mut(number)) else { return failure };
+    let end = if end == WorkerEnd::Unknown { link.last_end().unwrap_or(end) } else { end };
     Failure { fault: Fault::WorkerLost { worker: WorkerName::new(&link.info().name), end }, ..failure }
 }

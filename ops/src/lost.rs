@@ -70,6 +70,8 @@ pub enum WorkerEnd {
     Silent,
     /// Its device does not work any more, so it ended.
     DeviceLost,
+    /// It came by itself, and left the daemon or was killed: only who started it knows.
+    Left,
     /// A way that this version does not know.
     Unknown,
 }
@@ -88,6 +90,7 @@ impl WorkerEnd {
             WorkerEnd::Unknown => 5,
             WorkerEnd::Silent => 6,
             WorkerEnd::DeviceLost => 7,
+            WorkerEnd::Left => 8,
         }
     }
 
@@ -101,6 +104,7 @@ impl WorkerEnd {
             4 => WorkerEnd::Nonsense,
             6 => WorkerEnd::Silent,
             7 => WorkerEnd::DeviceLost,
+            8 => WorkerEnd::Left,
             _ => WorkerEnd::Unknown,
         }
     }
@@ -128,6 +132,7 @@ impl fmt::Display for WorkerEnd {
             WorkerEnd::Nonsense => f.write_str("was ended because what it reported made no sense"),
             WorkerEnd::Silent => f.write_str("was ended because it did not answer, as if it were stopped"),
             WorkerEnd::DeviceLost => f.write_str("lost its device, which failed"),
+            WorkerEnd::Left => f.write_str("left the daemon or was killed"),
             WorkerEnd::Unknown => f.write_str("ended"),
         }
     }
@@ -158,6 +163,7 @@ mod tests {
             WorkerEnd::Nonsense,
             WorkerEnd::Silent,
             WorkerEnd::DeviceLost,
+            WorkerEnd::Left,
             WorkerEnd::Unknown,
         ];
         for end in ends {

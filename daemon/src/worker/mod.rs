@@ -24,6 +24,7 @@ pub use self::relocate::traffic;
 use gt_backend::Account;
 use gt_collectives::local::{LocalCommunicator, Memory};
 use gt_collectives::{CollectiveError, Communicator};
+use gt_ops::lost::WorkerEnd;
 use gt_ops::placement::{Wish, Workers};
 use gt_ops::text::Subject;
 use gt_ops::wire::{Command, Failure};
@@ -162,6 +163,11 @@ pub trait WorkerLink {
 
     /// How often it lost all it held, and with it its places in groups.
     fn losses(&self) -> u64;
+
+    /// How it ended the last time that it did.
+    fn last_end(&mut self) -> Option<WorkerEnd> {
+        None
+    }
 
     /// Whether sessions that begin compute on it, too; and whether it may still, as one that has registered itself and
     /// ended never will.

@@ -1,6 +1,7 @@
 //! Clients that break the rules: each loses its session, and nobody else notices.
 
-use crate::support::{Client, Gtd, eventually, f32s};
+use crate::support::{Client, Gtd, eventually, f32s, free_port};
+use gt_bridge::token::{TOKEN_ENV, Token};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
 use gt_ops::placement::{Layout, Placement, Wish, Workers};
 use gt_ops::table::{AttrKind, ROWS};
@@ -13,6 +14,8 @@ use gt_shm::{Access, Segment, Socket};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
+use std::io::{ErrorKind, Read};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -281,6 +284,25 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
         crowd.retain(|socket| !socket.is_hung_up());
         crowd.is_empty()
     });
+}
+
+#[test]
+fn a_crowd_that_says_nothing_by_tcp_keeps_nobody_out() {
+    let (port, text) = (free_port(), "0123456789abcdef");
+    let gtd = Gtd::start_with(&["--listen", &port.to_string()], &[(TOKEN_ENV, text)]);
+    let mut crowd: Vec<_> = (0..400).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let hello = Hello::new(Role::Client, None);
+    let mut client =
+        Client::of(gt_bridge::near::connect("127.0.0.1", port, &Token::new(text, "").unwrap(), hello).unwrap());
+    let one = client.full(&[1], 1.0);
+    assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
+    crowd.iter().for_each(|tcp| tcp.set_nonblocking(true).unwrap());
+    eventually("all of them are sent away", || {
+        crowd.retain_mut(|tcp| tcp.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
+        crowd.is_empty()
+    });
+    drop(client);
+    eventually("all sessions have ended", || gtd.status().sessions.is_empty());
 }
 
 #[test]

@@ -3,41 +3,22 @@
 
 #[path = "../../../fuzz/bodies.rs"]
 mod bodies;
+#[path = "../../../fuzz/seeds.rs"]
+mod seeds;
 #[path = "../storm/streams.rs"]
 mod streams;
 
+use bodies::Body;
+use seeds::right;
+use std::path::Path;
 use streams::Dice;
 
 /// Inputs for each.
 const CASES: u64 = 3000;
-
-const TEXTS: [&str; 8] = [
-    r#"{"message":"hello","protocol_version":1,"client_version":"0.1.0","name":"ana","role":"client"}"#,
-    r#"{"message":"grow_arena","bytes":4096}"#,
-    r#"{"message":"set_limits","uid":7,"change":{"weight":{"to":2.5},"sessions":"default"}}"#,
-    r#"{"message":"refused","code":"exhausted","text":"no","protocol_version":1}"#,
-    r#"{"message":"welcome","protocol_version":1,"daemon_version":"0.1.0","daemon_pid":3,"session":{"session_id":1,"sq_slots":64,"cq_slots":64,"arena_bytes_max":9}}"#,
-    "workers: [cpu:2, proc-cpu:1]\nthreads: 3\nmemory: 64M\nlimits: {sessions: 5, weight: 2}\nusers:\n  0: {arena: 1G}\n",
-    "localhost:12345",
-    "unix:/run/gt/gtd.sock",
-];
-
-fn right(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    match name {
-        "slots" => {
-            let words = streams::mutated(&streams::valid(dice), dice).concat().concat();
-            bytes = words.into_iter().flat_map(u64::to_le_bytes).collect();
-        }
-        "frames" => {
-            gt_bridge::frame::push_slots(&mut bytes, &streams::encoded(&streams::valid(dice)).concat());
-            gt_bridge::frame::push_data(&mut bytes, 0, 64, 100, |to| to.fill(7));
-            gt_bridge::frame::push_message(&mut bytes, TEXTS[1].as_bytes());
-        }
-        _ => bytes.extend_from_slice(dice.pick(&TEXTS).as_bytes()),
-    }
-    bytes
-}
+/// Inputs that nothing is wrong with for each target of `cargo fuzz`.
+const SEEDS: u64 = 100;
+/// The folder that they are written to, if they are wanted.
+const SEEDS_ENV: &str = "GT_WRITE_SEEDS";
 
 fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     if dice.percent(20) {
@@ -59,9 +40,15 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     bytes
 }
 
+/// Between the daemon and its workers. Not a target of its own, as that would take all of the daemon.
+fn workers_messages(bytes: &[u8]) {
+    let _ = serde_json::from_slice::<gtd::worker::process::Message>(bytes);
+}
+
 #[test]
 fn nothing_that_can_be_said_makes_who_reads_it_panic() {
-    for (name, body) in bodies::BODIES {
+    let workers: (&str, Body) = ("messages", workers_messages);
+    for (name, body) in bodies::BODIES.into_iter().chain([workers]) {
         for case in 0..CASES {
             let bytes = input(name, &mut Dice::seeded(case));
             if std::panic::catch_unwind(|| body(&bytes)).is_err() {
@@ -74,7 +61,17 @@ fn nothing_that_can_be_said_makes_who_reads_it_panic() {
 #[test]
 fn what_is_right_is_read() {
     for (name, body) in bodies::BODIES {
-        body(&right(name, &mut Dice::seeded(1)));
+        let folder = std::env::var_os(SEEDS_ENV).map(|folder| Path::new(&folder).join(name));
+        if let Some(folder) = &folder {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        for seed in 0..SEEDS {
+            let bytes = right(name, &mut Dice::seeded(seed));
+            body(&bytes);
+            if let Some(folder) = &folder {
+                std::fs::write(folder.join(format!("seed-{seed}")), &bytes).unwrap();
+            }
+        }
     }
     for case in 0..200 {
         let commands = streams::valid(&mut Dice::seeded(case));

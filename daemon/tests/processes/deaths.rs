@@ -274,7 +274,7 @@ fn nobody_waits_for_a_worker_that_is_down_to_meet_it() {
         let one = client.full(&[4], 1.0);
         client.send(&Command::Signal { signal: 2 });
         let two = client.binary(Op::Add, one, one);
-        assert_eq!(client.fetch(two, 16).unwrap_err().fault, lost(1, WorkerEnd::Unknown));
+        assert_eq!(client.fetch(two, 16).unwrap_err().fault, lost(1, WorkerEnd::Signal(9)));
         assert_eq!(client.fetch_f32(one, 4).unwrap(), [1.0; 4], "what others hold is there");
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! What they find out they print: `count NAME` for what is to be added up, `breach WHAT` for what must never be.
 
+use crate::seeds::said_by_clients;
 use crate::streams::{Dice, encoded, mutated, valid};
 use crate::support::{Client, f32s, range};
 use crate::training;
 use gt_ops::Op;
 use gt_ops::wire::Command;
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
-use gt_protocol::{ClientMessage, DaemonMessage, Hello, LimitsChange, Role, Setting};
+use gt_protocol::{Address, ClientMessage, DaemonMessage, Hello, Role};
 use gt_shm::port::{segment_c_bytes, segment_d_bytes};
 use gt_shm::{Access, ClientPort, PortFds, Segment, SessionState, Slot, Socket};
 use nix::sys::resource::{Resource, setrlimit};
@@ -18,9 +19,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The token that comes last.
-const LAST_TOKEN: u64 = 0x1a57;
+pub const LAST_TOKEN: u64 = 0x1a57;
 /// How long a bad client waits for what may never come.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub const PATIENCE: Duration = Duration::from_millis(200);
 /// Sessions of one client that wants them all: others of its user want some, too.
 const SESSIONS_HOARDED: usize = 24;
 
@@ -42,14 +43,18 @@ pub const ATTACKS: [(&str, Attack); 12] = [
 ];
 
 #[expect(clippy::print_stdout, reason = "whoever started this process reads it")]
-fn count(what: &str) {
+pub fn count(what: &str) {
     println!("count {what}");
 }
 
 #[expect(clippy::print_stdout, reason = "whoever started this process reads it")]
+pub fn breach(what: &str) {
+    println!("breach {what}");
+}
+
 fn must_fail<T, E>(what: &str, result: Result<T, E>) {
     if result.is_ok() {
-        println!("breach {what}");
+        breach(what);
     }
 }
 
@@ -70,7 +75,7 @@ fn push(client: &mut Client, slots: &[Slot]) -> bool {
 }
 
 fn trains(socket: &Path, dice: &mut Dice<'_>) {
-    let _ = training::train(socket, dice.below(4), true);
+    let _ = training::train(&Address::Unix(socket.into()), dice.below(4), true);
 }
 
 fn floods_with_small(socket: &Path, _dice: &mut Dice<'_>) {
@@ -289,33 +294,6 @@ fn sends_mutants(socket: &Path, dice: &mut Dice<'_>) {
     }
 }
 
-fn unchanged() -> LimitsChange {
-    LimitsChange { queued: Some(Setting::Default), ..LimitsChange::default() }
-}
-
-/// What clients say that changes nothing for others, however it is garbled.
-fn said() -> Vec<ClientMessage> {
-    vec![
-        ClientMessage::Hello(Hello::new(Role::Client, Some("garbled".into()))),
-        ClientMessage::Hello(Hello::new(Role::Observer, None)),
-        ClientMessage::GrowArena { bytes: 4096 },
-        ClientMessage::TapeAttach,
-        ClientMessage::Status { after: 3 },
-        ClientMessage::ErrorDetail { error: 1 },
-        ClientMessage::Traffic,
-        ClientMessage::Placement { id: 1 },
-        ClientMessage::Session { id: 1 },
-        ClientMessage::Limits { from: 0 },
-        // Of nobody who is there, and nothing that is different.
-        ClientMessage::Kill { session: u64::MAX },
-        ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged() },
-        ClientMessage::Drain { on: false },
-        ClientMessage::Reload,
-        ClientMessage::Name { name: Some("x".into()) },
-        ClientMessage::Bye,
-    ]
-}
-
 /// A message with something wrong in it.
 pub fn garbled(mut bytes: Vec<u8>, dice: &mut Dice<'_>) -> Vec<u8> {
     match dice.below(8) {
@@ -339,13 +317,13 @@ pub fn garbled(mut bytes: Vec<u8>, dice: &mut Dice<'_>) -> Vec<u8> {
 }
 
 fn says_nonsense(path: &Path, dice: &mut Dice<'_>) {
-    let hello = serde_json::to_vec(&said()[0]).expect("it is serializable");
+    let hello = serde_json::to_vec(&said_by_clients()[0]).expect("it is serializable");
     while let Ok(socket) = Socket::connect(path) {
         if dice.percent(70) {
             let _ = socket.send(&hello, &[], Some(PATIENCE));
         }
         for _ in 0..1 + dice.below(6) {
-            let message = &said()[dice.index(said().len())];
+            let message = &said_by_clients()[dice.index(said_by_clients().len())];
             let bytes = serde_json::to_vec(message).expect("it is serializable");
             if socket.send(&garbled(bytes, dice), &[], Some(PATIENCE)).is_err() {
                 break;

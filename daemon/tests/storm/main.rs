@@ -4,7 +4,8 @@
 //!
 //! It starts a daemon, or takes the one at `--socket`, and says at the end what happened; anything wrong makes its exit
 //! status 1: a loss of whose bits one differs from those of an undisturbed run, a seal that did not hold, a daemon that
-//! ended, or anything left in it once everybody has gone. What the bad clients do is in `attacks`.
+//! ended, or anything left in it once everybody has gone. Half of those that train come by TCP. What the bad clients do
+//! is in `attacks`, and in `tcp` what those do that come so.
 //!
 //! Each client is this program itself in a process of its own, so it has no test harness.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
@@ -12,17 +13,21 @@
 
 mod attacks;
 #[expect(dead_code, reason = "the targets of fuzzing need the rest")]
+#[path = "../../../fuzz/seeds.rs"]
+mod seeds;
+#[expect(dead_code, reason = "the targets of fuzzing need the rest")]
 mod streams;
 #[expect(dead_code, reason = "made for the tests of the daemon")]
 #[path = "../daemon/support.rs"]
 mod support;
+mod tcp;
 mod training;
 
-use attacks::ATTACKS;
 use clap::Parser;
+use gt_bridge::token::TOKEN_ENV;
 use gt_ops::placement::{Layout, Wish};
 use gt_ops::{Op, Workers};
-use gt_protocol::{Hello, Role, StatusDocument};
+use gt_protocol::{Address, Hello, Role, StatusDocument};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -41,6 +46,12 @@ const TRAINING_MAX: Duration = Duration::from_secs(120);
 const SETTLING_MAX: Duration = Duration::from_secs(30);
 /// What each session may hold, so that no flood takes what others need.
 const CONFIG: &str = "memory: 4G\nlimits: {session_memory: 48M, arena: 64M}\n";
+/// What lets one in by TCP, where the daemon is one that was started for this.
+const TOKEN: &str = "0123456789abcdef-storm";
+
+fn token() -> String {
+    std::env::var(TOKEN_ENV).unwrap_or_else(|_| TOKEN.into())
+}
 
 fn workers() -> String {
     std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1".into())
@@ -61,6 +72,9 @@ struct Arguments {
     /// The daemon's socket; without it a daemon is started for this, with limits for each session.
     #[arg(long)]
     socket: Option<PathBuf>,
+    /// Where that daemon listens by TCP, of which `GT_TOKEN` is the token; without it nobody comes so.
+    #[arg(long, requires = "socket")]
+    tcp: Option<Address>,
     /// Only this attack.
     #[arg(long)]
     only: Option<String>,
@@ -110,16 +124,22 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
     match words[..] {
-        ["train", seed, _, socket] => match training::train(Path::new(socket), seed.parse().unwrap(), false) {
+        ["train", seed, _, address] => match training::train(&address.parse().unwrap(), seed.parse().unwrap(), false) {
             Ok(losses) => println!("{losses:x?}"),
             Err(error) => {
                 println!("error: {error}");
                 return ExitCode::FAILURE;
             }
         },
-        ["attack", name, seed, socket] => {
-            let attack = ATTACKS.iter().find(|(known, _)| *known == name).unwrap().1;
-            attack(Path::new(socket), &mut Dice::seeded(seed.parse().unwrap()));
+        ["attack", name, seed, address] => {
+            let dice = &mut Dice::seeded(seed.parse().unwrap());
+            match address.parse().unwrap() {
+                Address::Unix(socket) => found(&attacks::ATTACKS, name)(&socket, dice),
+                address => {
+                    let port = tcp::Port { address, token: token() };
+                    found(&tcp::ATTACKS, name)(&port, dice);
+                }
+            }
         }
         _ => {
             let arguments = Arguments::parse();
@@ -127,6 +147,10 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+fn found<A: Copy>(attacks: &[(&str, A)], name: &str) -> A {
+    attacks.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
 /// What must be the same before and after.
@@ -177,35 +201,38 @@ impl Held {
 struct Process {
     child: Child,
     name: String,
+    by_tcp: bool,
     /// Which network it trains.
     seed: u64,
     /// When it is killed, if it has not ended.
     until: Instant,
+    was_killed: bool,
 }
 
 impl Process {
-    fn start(words: [&str; 3], socket: &Path, seed: u64, life: Duration) -> Process {
+    fn start(words: [&str; 3], address: &Address, seed: u64, life: Duration) -> Process {
         let mut program = Command::new(std::env::current_exe().unwrap());
-        let child = program.args([words[0], words[1], words[2]]).arg(socket).stdin(Stdio::null());
+        let child = program.args(words).arg(address.to_string()).env(TOKEN_ENV, token()).stdin(Stdio::null());
         // A bad client that cannot go on panics: that is its business.
         let child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        Process { child, name: words[1].into(), seed, until: Instant::now() + life }
+        let by_tcp = matches!(address, Address::Tcp { .. });
+        Process { child, name: words[1].into(), by_tcp, seed, until: Instant::now() + life, was_killed: false }
     }
 
-    fn train(socket: &Path, seed: u64) -> Process {
+    fn train(address: &Address, seed: u64) -> Process {
         let seed = seed % SEEDS;
-        Process::start(["train", &seed.to_string(), ""], socket, seed, TRAINING_MAX)
+        Process::start(["train", &seed.to_string(), ""], address, seed, TRAINING_MAX)
     }
 
     /// True once it has ended; one whose time is over is killed.
-    fn is_over(&mut self, killed: &mut u64) -> bool {
+    fn is_over(&mut self) -> bool {
         if self.child.try_wait().unwrap().is_some() {
             return true;
         }
         if Instant::now() < self.until {
             return false;
         }
-        *killed += 1;
+        self.was_killed = true;
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         true
@@ -222,7 +249,11 @@ impl Process {
 struct Report {
     trainings_right: u64,
     trainings_wrong: u64,
+    trainings_by_tcp: u64,
     kills: u64,
+    kills_by_tcp: u64,
+    /// Those that train and those that do not.
+    served_by_tcp: u64,
     counts: BTreeMap<String, u64>,
     attacks: BTreeMap<String, u64>,
     wrong: Vec<String>,
@@ -231,16 +262,22 @@ struct Report {
 impl Report {
     fn trained(&mut self, mut process: Process, expected: &[String]) {
         let said = process.said();
+        self.trainings_by_tcp += u64::from(process.by_tcp);
+        self.served_by_tcp += u64::from(process.by_tcp);
         if said == expected[process.seed as usize] {
             self.trainings_right += 1;
         } else {
             self.trainings_wrong += 1;
             let said = if said.is_empty() { "nothing, and was killed or panicked" } else { said.trim() };
-            self.wrong.push(format!("training {} said: {said}", process.seed));
+            let way = if process.by_tcp { " by TCP" } else { "" };
+            self.wrong.push(format!("training {}{way} said: {said}", process.seed));
         }
     }
 
     fn attacked(&mut self, mut process: Process) {
+        self.kills += u64::from(process.was_killed);
+        self.kills_by_tcp += u64::from(process.was_killed && process.by_tcp);
+        self.served_by_tcp += u64::from(process.by_tcp);
         *self.attacks.entry(process.name.clone()).or_default() += 1;
         for line in process.said().lines() {
             match line.split_once(' ') {
@@ -257,22 +294,31 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let folder = support::Folder::new();
     let own = arguments.socket.is_none().then(|| {
         std::fs::write(folder.0.join("gtd.yaml"), CONFIG).unwrap();
-        support::Gtd::start_in(folder, &["--config", "gtd.yaml"], &[])
+        let port = support::free_port();
+        let options = ["--config", "gtd.yaml", "--listen", &port.to_string()];
+        let gtd = support::Gtd::start_in(folder, &options, &[(TOKEN_ENV, &token())]);
+        (gtd, Address::Tcp { host: "localhost".into(), port })
     });
-    let socket = arguments.socket.clone().unwrap_or_else(|| own.as_ref().unwrap().folder.socket());
+    let socket = arguments.socket.clone().unwrap_or_else(|| own.as_ref().unwrap().0.folder.socket());
+    let tcp = arguments.tcp.as_ref().or(own.as_ref().map(|(_, address)| address));
+    let by_socket = Address::Unix(socket.clone());
+    let addresses: Vec<&Address> = std::iter::once(&by_socket).chain(tcp).collect();
     let control = gt_protocol::connect(&socket, &Hello::new(Role::Control, None)).unwrap();
     let pid = control.welcome.daemon_pid;
     let look = || gt_protocol::ask_status(&control.socket).map(|status| Held::by(pid, &status));
 
     form_group(&socket, control.welcome.workers.len());
     // Undisturbed.
-    let alone = |seed| {
-        let mut process = Process::train(&socket, seed);
+    let alone = |address: &Address, seed| {
+        let mut process = Process::train(address, seed);
         support::eventually("a training ends", || process.child.try_wait().unwrap().is_some());
-        process.said()
+        process
     };
-    let expected: Vec<String> = (0..SEEDS).map(alone).collect();
+    let expected: Vec<String> = (0..SEEDS).map(|seed| alone(&by_socket, seed).said()).collect();
     assert!(expected.iter().all(|losses| losses.starts_with('[')), "{expected:?}");
+    for address in &addresses {
+        assert_eq!(alone(address, 0).said(), expected[0], "{address}");
+    }
     let mut before = look().unwrap();
     support::eventually("those sessions have gone", || {
         before = look().unwrap();
@@ -283,18 +329,21 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let dice = &mut Dice::seeded(arguments.seed);
     let (mut training, mut attacking): (Vec<Process>, Vec<Process>) = (Vec::new(), Vec::new());
     let end = Instant::now() + Duration::from_secs_f64(arguments.seconds);
-    let attacks = ATTACKS.iter().filter(|(name, _)| arguments.only.as_ref().is_none_or(|only| only == name));
-    let attacks: Vec<&str> = attacks.map(|(name, _)| *name).collect();
+    let by_tcp = tcp::ATTACKS.iter().filter_map(|(name, _)| tcp.map(|address| (*name, address)));
+    let mut attacks: Vec<(&str, &Address)> =
+        attacks::ATTACKS.iter().map(|(name, _)| (*name, &by_socket)).chain(by_tcp).collect();
+    attacks.retain(|(name, _)| arguments.only.as_ref().is_none_or(|only| only == name));
+    assert!(!attacks.is_empty(), "no attack is called {:?}", arguments.only);
     let mut next_attack = 0;
     while Instant::now() < end {
         while training.len() < arguments.clients {
-            training.push(Process::train(&socket, dice.word()));
+            training.push(Process::train(dice.pick(&addresses), dice.word()));
         }
         while attacking.len() < arguments.clients + 2 {
-            let (name, seed) = (attacks[next_attack % attacks.len()], dice.word().to_string());
+            let ((name, address), seed) = (attacks[next_attack % attacks.len()], dice.word().to_string());
             next_attack += 1;
             let life = Duration::from_millis(dice.below(LIFE_MS_MAX));
-            attacking.push(Process::start(["attack", name, &seed], &socket, 0, life));
+            attacking.push(Process::start(["attack", name, &seed], address, 0, life));
         }
         gather(&mut training, &mut attacking, &mut report, &expected);
         std::thread::sleep(Duration::from_millis(2));
@@ -304,14 +353,9 @@ fn storm(arguments: &Arguments) -> ExitCode {
         gather(&mut training, &mut attacking, &mut report, &expected);
         std::thread::sleep(Duration::from_millis(2));
     }
-    report.trained(
-        {
-            let mut process = Process::train(&socket, 0);
-            support::eventually("a last training ends", || process.child.try_wait().unwrap().is_some());
-            process
-        },
-        &expected,
-    );
+    for address in &addresses {
+        report.trained(alone(address, 0), &expected);
+    }
 
     let deadline = Instant::now() + SETTLING_MAX;
     let leaks = loop {
@@ -327,7 +371,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
     for (what, more) in leaks.iter().flatten().filter(|(_, more)| **more != 0) {
         report.wrong.push(format!("{more} {what} more than before"));
     }
-    if let Some(mut gtd) = own {
+    if let Some((mut gtd, _)) = own {
         drop(control);
         gtd.signal(nix::sys::signal::Signal::SIGTERM);
         let status = gtd.wait();
@@ -356,14 +400,12 @@ fn form_group(socket: &Path, workers: usize) {
 
 /// Takes in what those said that have ended.
 fn gather(training: &mut Vec<Process>, attacking: &mut Vec<Process>, report: &mut Report, expected: &[String]) {
-    let (mut hung, mut kills) = (0, 0);
-    for process in training.extract_if(.., |process| process.is_over(&mut hung)) {
+    for process in training.extract_if(.., Process::is_over) {
         report.trained(process, expected);
     }
-    for process in attacking.extract_if(.., |process| process.is_over(&mut kills)) {
+    for process in attacking.extract_if(.., Process::is_over) {
         report.attacked(process);
     }
-    report.kills += kills;
 }
 
 fn print(report: &Report, leaks: BTreeMap<&str, i64>, arguments: &Arguments) {
@@ -378,6 +420,14 @@ fn print(report: &Report, leaks: BTreeMap<&str, i64>, arguments: &Arguments) {
             "clients_served": served,
             "trainings": {"right": report.trainings_right, "wrong": report.trainings_wrong},
             "kills_survived": report.kills,
+            "by_tcp": {
+                "clients_served": report.served_by_tcp,
+                "trainings": report.trainings_by_tcp,
+                "kills_survived": report.kills_by_tcp,
+                "frames_garbled": count("frames_rejected") + count("frames_accepted") + count("frames_unfinished"),
+                "frames_rejected": count("frames_rejected"),
+                "strangers_sent_away": count("strangers_refused") + count("strangers_hung_up_on"),
+            },
             "mutants": {"sent": sent, "rejected": rejected, "accepted_as_valid": accepted, "unfinished": unfinished},
             "attacks": report.attacks,
             "counts": report.counts,
@@ -391,6 +441,14 @@ fn print(report: &Report, leaks: BTreeMap<&str, i64>, arguments: &Arguments) {
     println!("trainings         {} right, {} wrong", report.trainings_right, report.trainings_wrong);
     println!("kills survived    {}", report.kills);
     println!("mutants           {sent} sent: {rejected} rejected, {accepted} valid after all, {unfinished} unfinished");
+    println!(
+        "of these by TCP   {} clients, {} trainings, {} kills; {} sessions with garbled frames rejected, {} strangers sent away",
+        report.served_by_tcp,
+        report.trainings_by_tcp,
+        report.kills_by_tcp,
+        count("frames_rejected"),
+        count("strangers_refused") + count("strangers_hung_up_on"),
+    );
     println!("attacks           {:?}", report.attacks);
     println!("counts            {:?}", report.counts);
     println!("leaks             {leaks:?}");

@@ -7,7 +7,6 @@ use gt_client::{Result, Scope, Session, Tensor, set_grad_enabled};
 use gt_ops::build;
 use gt_ops::{Arg, DType, Graph, Meta, Op, Scalar, Shape, Val};
 use gt_protocol::Address;
-use std::path::Path;
 use std::sync::Arc;
 
 const SAMPLES: usize = 64;
@@ -16,9 +15,8 @@ const HIDDEN: usize = 48;
 const STEPS: usize = 30;
 const RATE: f64 = 0.05;
 
-pub fn open(socket: &Path, name: &str) -> Result<Arc<Session>> {
-    let address = Some(Address::Unix(socket.into()));
-    Session::connect(&Choice { address, name: Some(name.into()), ..Choice::default() })
+fn open(address: &Address, name: &str) -> Result<Arc<Session>> {
+    Session::connect(&Choice { address: Some(address.clone()), name: Some(name.into()), ..Choice::default() })
 }
 
 pub fn uploaded(session: &Arc<Session>, dims: &[usize], values: &[f32]) -> Result<Tensor> {
@@ -56,8 +54,8 @@ fn loss(g: &mut dyn Graph, vals: &[Val]) -> gt_ops::error::Result<Val> {
 }
 
 /// Trains the network of `seed`, once or for ever. The bits of its losses, step by step.
-pub fn train(socket: &Path, seed: u64, for_ever: bool) -> Result<Vec<u32>> {
-    let session = open(socket, &format!("storm-{seed}"))?;
+pub fn train(address: &Address, seed: u64, for_ever: bool) -> Result<Vec<u32>> {
+    let session = open(address, &format!("storm-{seed}"))?;
     let dice = &mut Dice::seeded(seed);
     let x = random(&session, &[SAMPLES, INPUTS], 1.0, dice)?;
     let y = random(&session, &[SAMPLES, 1], 1.0, dice)?;

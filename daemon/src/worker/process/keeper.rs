@@ -261,7 +261,7 @@ impl Keeping {
         Ok((Child { pid, socket, memory, able, ended_for: None, pidfd, lifeline }, port))
     }
 
-    /// Lets a process that was not started here take part until it hangs up. What becomes of it then is not known.
+    /// Lets a process that was not started here take part until it hangs up.
     fn look_after(self, socket: Socket, pid: u32) {
         let name = &self.info.name;
         let ended = socket.as_fd().try_clone_to_owned().and_then(|hangs_up| {
@@ -274,11 +274,17 @@ impl Keeping {
             while let Err(Errno::INTR) = poll(&mut [PollFd::new(&hangs_up, PollFlags::RDHUP)], None) {}
             Ok(())
         });
-        match ended {
-            Ok(()) => tracing::warn!(target: "gtd::worker", "worker {name} has left; what it held is lost"),
-            Err(error) => tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered"),
-        }
-        self.tell(News::Ended { end: WorkerEnd::Unknown, why: None, waits: true });
+        let (end, why) = match ended {
+            Ok(()) => {
+                tracing::warn!(target: "gtd::worker", "worker {name} has left; what it held is lost");
+                (WorkerEnd::Left, None)
+            }
+            Err(error) => {
+                tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered");
+                (WorkerEnd::NotStarted, Some(error.to_string()))
+            }
+        };
+        self.tell(News::Ended { end, why, waits: true });
     }
 
     fn tell(&self, news: News) {

@@ -411,6 +411,12 @@ impl WorkerLink for ProcessLink {
         self.child.as_ref()?.memory.clone()
     }
 
+    fn last_end(&mut self) -> Option<WorkerEnd> {
+        // Others may have noticed before the dispatcher has looked.
+        self.read_news();
+        (self.info.losses > 0).then_some(self.last_end)
+    }
+
     fn losses(&self) -> u64 {
         self.info.losses.into()
     }

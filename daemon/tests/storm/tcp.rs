@@ -1,0 +1,344 @@
+//! What bad clients do by TCP, where every byte that comes is theirs: greetings, frames, and when they end.
+//!
+//! As in `attacks`, `count NAME` is to be added up and `breach WHAT` must never be.
+
+use crate::attacks::{LAST_TOKEN, PATIENCE, breach, count, garbled};
+use crate::streams::{Dice, encoded, mutated, valid};
+use crate::support::f32s;
+use crate::training;
+use gt_bridge::frame::{self, Frame, HEADER_BYTES, push_data, push_message, push_slots};
+use gt_bridge::greeting::{Answer, Greeting, MAGIC, Wish};
+use gt_ops::wire::{ArenaRange, Command, Slot};
+use gt_protocol::limits::HANDSHAKES_MAX;
+use gt_protocol::{Address, ClientMessage, Hello, PROTOCOL_VERSION, Role};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Where the daemon listens, and what lets one in.
+pub struct Port {
+    pub address: Address,
+    pub token: String,
+}
+
+pub type Attack = fn(&Port, &mut Dice<'_>);
+
+pub const ATTACKS: [(&str, Attack); 8] = [
+    ("tcp-trains-until-killed", trains),
+    ("tcp-says-nothing", says_nothing),
+    ("tcp-dribbles", dribbles),
+    ("tcp-is-nobody", is_nobody),
+    ("tcp-sends-mutants", sends_mutants),
+    ("tcp-garbles-frames", garbles_frames),
+    ("tcp-reads-nothing", reads_nothing),
+    ("tcp-half-closes", half_closes),
+];
+
+const ARENA_BYTES: u64 = 1 << 20;
+/// The tensor that is uploaded and fetched, behind those of a stream.
+const LARGE_ID: u64 = 1000;
+const LARGE_BYTES: u64 = 1 << 16;
+
+impl Port {
+    fn dial(&self) -> Option<TcpStream> {
+        let Address::Tcp { host, port } = &self.address else { return None };
+        let tcp = TcpStream::connect((host.as_str(), *port)).ok()?;
+        tcp.set_nodelay(true).ok()?;
+        Some(tcp)
+    }
+
+    fn greeting(&self) -> Greeting {
+        Greeting {
+            protocol_version: PROTOCOL_VERSION,
+            token: self.token.clone(),
+            wish: Wish::Session,
+            pid: std::process::id(),
+            hello: Hello::new(Role::Client, Some("tcp-attacker".into())),
+        }
+    }
+
+    /// A session as it comes from the connection.
+    fn session(&self) -> Option<Wire> {
+        let mut wire = Wire { tcp: self.dial()?, unread: Vec::new() };
+        wire.say(&said(&self.greeting()))?;
+        match wire.answer()? {
+            Answer::Welcome(_) => Some(wire),
+            _ => None,
+        }
+    }
+}
+
+/// How a connection goes on.
+enum Next {
+    Slots(Vec<u64>),
+    Other,
+    Ended,
+    Silence,
+}
+
+struct Wire {
+    tcp: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Wire {
+    fn say(&mut self, bytes: &[u8]) -> Option<()> {
+        self.tcp.write_all(bytes).ok()
+    }
+
+    /// More bytes: none if the connection has ended, false if nothing comes until `deadline`.
+    fn read(&mut self, deadline: Instant) -> Option<bool> {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        self.tcp.set_read_timeout(Some(left)).ok()?;
+        let mut bytes = [0; 1 << 14];
+        match self.tcp.read(&mut bytes) {
+            Ok(0) => None,
+            Ok(count) => {
+                self.unread.extend_from_slice(&bytes[..count]);
+                Some(true)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    fn next(&mut self, deadline: Instant) -> Next {
+        loop {
+            let found = match frame::decode(&self.unread) {
+                Err(error) => {
+                    breach(&format!("the daemon sends no frame: {error}"));
+                    return Next::Ended;
+                }
+                Ok(None) => None,
+                Ok(Some((frame, len))) => {
+                    let next = match frame {
+                        Frame::Slots(payload) => Next::Slots(frame::slots_in(payload).map(|slot| slot[0]).collect()),
+                        Frame::Message(_) | Frame::Data { .. } => Next::Other,
+                    };
+                    Some((next, len))
+                }
+            };
+            if let Some((next, len)) = found {
+                self.unread.drain(..len);
+                return next;
+            }
+            match self.read(deadline) {
+                Some(true) => {}
+                Some(false) if Instant::now() < deadline => {}
+                Some(false) => return Next::Silence,
+                None => return Next::Ended,
+            }
+        }
+    }
+
+    /// What the daemon says to a greeting. None if it ends the connection without a word.
+    fn answer(&mut self) -> Option<Answer> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(rest) = self.unread.get(MAGIC.len()..)
+                && let Ok(Some((Frame::Message(message), len))) = frame::decode(rest)
+            {
+                let answer = serde_json::from_slice(message).ok();
+                self.unread.drain(..MAGIC.len() + len);
+                return answer;
+            }
+            if !self.read(deadline)? && Instant::now() > deadline {
+                return None;
+            }
+        }
+    }
+
+    /// What becomes of what was sent, of which the last was a [`LAST_TOKEN`].
+    fn outcome(&mut self) -> &'static str {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.next(deadline) {
+                Next::Slots(tokens) if tokens.contains(&LAST_TOKEN) => return "accepted",
+                Next::Slots(_) | Next::Other => {}
+                Next::Ended => return "rejected",
+                // What was sent last is taken for the rest of a command or a frame.
+                Next::Silence => return "unfinished",
+            }
+        }
+    }
+}
+
+fn said(greeting: &Greeting) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    push_message(&mut bytes, &serde_json::to_vec(greeting).expect("it is serializable"));
+    bytes
+}
+
+fn message(bytes: &mut Vec<u8>, message: &ClientMessage) {
+    push_message(bytes, &serde_json::to_vec(message).expect("it is serializable"));
+}
+
+/// All that a session says: an arena, `stream`, an upload and a fetch, and the token that comes last.
+fn session_with(stream: &[Vec<Slot>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let range = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: LARGE_BYTES };
+    message(&mut bytes, &ClientMessage::GrowArena { bytes: ARENA_BYTES });
+    push_slots(&mut bytes, &stream.concat());
+    push_data(&mut bytes, 0, 0, LARGE_BYTES as usize, |bytes| bytes.fill(7));
+    let there_and_back = [
+        Command::Allocate { out: LARGE_ID, meta: f32s(&[LARGE_BYTES as usize / 4]) },
+        Command::Write { token: 1, id: LARGE_ID, offset_bytes: 0, from: range },
+        Command::Fetch { token: 2, id: LARGE_ID, offset_bytes: 0, to: range },
+        Command::Sync { token: LAST_TOKEN },
+    ];
+    push_slots(&mut bytes, &encoded(&there_and_back).concat());
+    bytes
+}
+
+fn trains(port: &Port, dice: &mut Dice<'_>) {
+    let _ = training::train(&port.address, dice.below(4), true);
+}
+
+/// More than may be greeting at a time, most of which say nothing at all.
+fn says_nothing(port: &Port, dice: &mut Dice<'_>) {
+    let whole = said(&port.greeting());
+    let mut crowd: Vec<TcpStream> =
+        (0..1 + dice.below(u64::from(HANDSHAKES_MAX) * 2)).filter_map(|_| port.dial()).collect();
+    for tcp in &mut crowd {
+        if dice.percent(30) {
+            let _ = tcp.write_all(&whole[..dice.index(whole.len())]);
+        }
+    }
+    count("tcp_crowds");
+    std::thread::sleep(PATIENCE * 3);
+}
+
+/// A session whose every byte comes alone, and now and then not at all any more.
+fn dribbles(port: &Port, dice: &mut Dice<'_>) {
+    loop {
+        let Some(mut wire) = port.session() else { continue };
+        let stream = valid(dice);
+        let mut bytes = Vec::new();
+        push_slots(&mut bytes, &encoded(&stream).concat());
+        push_slots(&mut bytes, &encoded(&[Command::Sync { token: LAST_TOKEN }]).concat());
+        let enough = if dice.percent(50) { bytes.len() } else { dice.index(bytes.len()) };
+        if bytes[..enough].iter().all(|byte| wire.say(&[*byte]).is_some()) && enough == bytes.len() {
+            count(&format!("dribbles_{}", wire.outcome()));
+        }
+    }
+}
+
+/// Greetings of whoever may not come in, and bytes that are none.
+fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
+    loop {
+        let mut greeting = port.greeting();
+        let mut raw = None;
+        match dice.below(9) {
+            0 => greeting.token.clear(),
+            1 => drop(greeting.token.pop()),
+            2 => greeting.token.push('0'),
+            3 => greeting.token = greeting.token.to_uppercase() + "é",
+            4 => greeting.protocol_version = dice.pick(&[0, PROTOCOL_VERSION + 1, u32::MAX]),
+            5 => greeting.hello = Hello::new(dice.pick(&[Role::Control, Role::Observer]), None),
+            6 => greeting.hello.name = Some("x".repeat(5000)),
+            7 => raw = Some(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
+            _ => {
+                greeting.token = "0".repeat(64);
+                let text = serde_json::to_vec(&greeting).expect("it is serializable");
+                let mut bytes = MAGIC.to_vec();
+                let text = garbled(text, dice);
+                if (1..=gt_protocol::limits::MESSAGE_BYTES_MAX).contains(&text.len()) {
+                    push_message(&mut bytes, &text);
+                }
+                raw = Some(bytes);
+            }
+        }
+        let Some(tcp) = port.dial() else { continue };
+        let mut wire = Wire { tcp, unread: Vec::new() };
+        let has_magic_alone = raw.as_ref().is_some_and(|bytes| bytes.len() == MAGIC.len());
+        if has_magic_alone || wire.say(&raw.unwrap_or_else(|| said(&greeting))).is_none() {
+            continue;
+        }
+        match wire.answer() {
+            Some(Answer::Refused(_)) => count("strangers_refused"),
+            Some(answer) => breach(&format!("a stranger comes in: {answer:?}")),
+            None => count("strangers_hung_up_on"),
+        }
+    }
+}
+
+fn sends_mutants(port: &Port, dice: &mut Dice<'_>) {
+    loop {
+        let Some(mut wire) = port.session() else { continue };
+        let commands = valid(dice);
+        let honest = dice.percent(10);
+        let stream = if honest { encoded(&commands) } else { mutated(&commands, dice) };
+        let _ = wire.say(&session_with(&stream));
+        count(&format!("{}_{}", if honest { "honest" } else { "mutants" }, wire.outcome()));
+    }
+}
+
+/// Where the frames of `bytes` begin.
+fn starts(bytes: &[u8]) -> Vec<usize> {
+    let mut at = 0;
+    let frames = std::iter::from_fn(|| {
+        let (_, len) = frame::decode(&bytes[at..]).ok()??;
+        at += len;
+        Some(at - len)
+    });
+    frames.collect()
+}
+
+/// An honest session of whose frames one has another kind, length or place, or is cut short.
+fn garbles_frames(port: &Port, dice: &mut Dice<'_>) {
+    loop {
+        let Some(mut wire) = port.session() else { continue };
+        let mut bytes = session_with(&encoded(&valid(dice)));
+        let start = dice.pick(&starts(&bytes));
+        match dice.below(6) {
+            0 => bytes[start] = dice.below(256) as u8,
+            1 => bytes[start + 1 + dice.index(3)] = 1 + dice.below(255) as u8,
+            2 => bytes[start + 4 + dice.index(4)] ^= 1 << dice.below(8),
+            // Where bytes go in an arena, if it is a frame of them.
+            3 => bytes[start + HEADER_BYTES + dice.index(16)] = dice.below(256) as u8,
+            4 => drop(bytes.drain(start..start + 1 + dice.index(24))),
+            _ => drop(bytes.splice(start..start, (0..1 + dice.below(20)).map(|at| at as u8))),
+        }
+        let _ = wire.say(&bytes);
+        count(&format!("frames_{}", wire.outcome()));
+    }
+}
+
+/// Fetches more and more, and reads nothing of it.
+fn reads_nothing(port: &Port, dice: &mut Dice<'_>) {
+    let Some(mut wire) = port.session() else { return };
+    let mut bytes = session_with(&[]);
+    let range = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: LARGE_BYTES };
+    let fetches: Vec<Command> = (10..10 + dice.below(900))
+        .map(|token| Command::Fetch { token, id: LARGE_ID, offset_bytes: 0, to: range })
+        .collect();
+    push_slots(&mut bytes, &encoded(&fetches).concat());
+    let _ = wire.say(&bytes);
+    count("tcp_deaf");
+    // Until it is killed, or ended by the daemon, what it can it still sends.
+    let sync = encoded(&[Command::Sync { token: 3 }]).concat();
+    let mut more = Vec::new();
+    push_slots(&mut more, &sync);
+    let _ = wire.tcp.set_write_timeout(Some(PATIENCE));
+    while wire.say(&more).is_some() {
+        std::thread::sleep(Duration::from_millis(dice.below(3)));
+    }
+}
+
+/// Says that nothing more comes, in the middle of anything, and waits for the end.
+fn half_closes(port: &Port, dice: &mut Dice<'_>) {
+    loop {
+        let Some(mut wire) = port.session() else { continue };
+        let bytes = session_with(&encoded(&valid(dice)));
+        let enough = if dice.percent(30) { bytes.len() } else { dice.index(bytes.len()) };
+        let _ = wire.say(&bytes[..enough]);
+        let _ = wire.tcp.shutdown(dice.pick(&[Shutdown::Write, Shutdown::Write, Shutdown::Read]));
+        loop {
+            match wire.next(Instant::now() + Duration::from_secs(10)) {
+                Next::Ended => break count("half_closed_ended"),
+                Next::Silence => break breach("a session goes on whose client has said its last"),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What is right: inputs of every body that nothing is wrong with, from which those that may be are made.
+
+use crate::streams::{self, Dice};
+use gt_bridge::frame::{push_data, push_message, push_slots};
+use gt_bridge::greeting::{Answer, Greeting, Wish};
+use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, WorkerInfo, WorkerOffer};
+use gt_protocol::{
+    ClientMessage, DaemonMessage, Hello, LimitsChange, LimitsDocument, PROTOCOL_VERSION, RefusalCode, Refused, Role,
+    SessionStatus, Setting, StatusDocument, Welcome,
+};
+use serde::Serialize;
+
+/// What clients say; none of it changes anything for others.
+pub fn said_by_clients() -> Vec<ClientMessage> {
+    let unchanged = LimitsChange { queued: Some(Setting::Default), ..LimitsChange::default() };
+    vec![
+        ClientMessage::Hello(Hello::new(Role::Client, Some("garbled".into()))),
+        ClientMessage::Hello(Hello::new(Role::Observer, None)),
+        ClientMessage::GrowArena { bytes: 4096 },
+        ClientMessage::TapeAttach,
+        ClientMessage::Status { after: 3 },
+        ClientMessage::ErrorDetail { error: 1 },
+        ClientMessage::Traffic,
+        ClientMessage::Placement { id: 1 },
+        ClientMessage::Session { id: 1 },
+        ClientMessage::Limits { from: 0 },
+        // Of nobody who is there, and nothing that is different.
+        ClientMessage::Kill { session: u64::MAX },
+        ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged },
+        ClientMessage::Drain { on: false },
+        ClientMessage::Reload,
+        ClientMessage::Name { name: Some("x".into()) },
+        ClientMessage::Bye,
+    ]
+}
+
+fn welcome() -> Welcome {
+    let session = Some(SessionGrant { session_id: 1, sq_slots: 64, cq_slots: 64, arena_bytes_max: 1 << 20 });
+    let workers = vec![WorkerInfo { name: "cpu:0".into(), ..WorkerInfo::default() }];
+    let daemon_version = "0.1.0".into();
+    Welcome { protocol_version: PROTOCOL_VERSION, daemon_version, daemon_pid: 3, session, workers }
+}
+
+fn refused() -> Refused {
+    Refused::new(RefusalCode::Exhausted, "no")
+}
+
+fn said_by_daemons() -> Vec<DaemonMessage> {
+    let (name, sessions) = ("ana", vec![SessionStatus::default()]);
+    vec![
+        DaemonMessage::Welcome(welcome()),
+        DaemonMessage::Refused(refused()),
+        DaemonMessage::ArenaGranted { segment: 0, bytes: 4096 },
+        DaemonMessage::Tape { records: 64 },
+        DaemonMessage::Status(StatusDocument { sessions, ..StatusDocument::default() }),
+        DaemonMessage::ErrorDetail { error: 1, text: name.into() },
+        DaemonMessage::Traffic { workers: vec![] },
+        DaemonMessage::Session(Box::<SessionDetail>::default()),
+        DaemonMessage::Killed(Box::<SessionStatus>::default()),
+        DaemonMessage::Limits(LimitsDocument::default()),
+        DaemonMessage::Reloaded { path: "gtd.yaml".into(), changed: vec!["log".into()], restart: vec![] },
+        DaemonMessage::Draining { on: true, sessions: 2 },
+    ]
+}
+
+/// The first words of clients and daemons, by socket and by TCP.
+fn first_words() -> Vec<Vec<u8>> {
+    let on_behalf = Some(OnBehalf { uid: 7, pid: 8, from: "127.0.0.1:9".into() });
+    let offer = Some(WorkerOffer { pid: 8, threads: 2, memory_bytes_limit: 1 << 30 });
+    let hellos = [
+        Hello::new(Role::Client, Some("ana".into())),
+        Hello { on_behalf, ..Hello::new(Role::Client, None) },
+        Hello { offer, ..Hello::new(Role::Worker, None) },
+    ];
+    let token = "0123456789abcdef".to_owned();
+    let greeting = |hello: &Hello| Greeting {
+        protocol_version: PROTOCOL_VERSION,
+        token: token.clone(),
+        wish: Wish::Session,
+        pid: 3,
+        hello: hello.clone(),
+    };
+    let socket = Answer::Socket { path: "/run/gt/gtd.sock".into(), protocol_version: PROTOCOL_VERSION };
+    let answers = [Answer::Welcome(Box::new(welcome())), socket, Answer::Refused(refused())];
+    let mut words: Vec<Vec<u8>> = hellos.iter().map(|hello| json(&ClientMessage::Hello(hello.clone()))).collect();
+    words.extend(hellos.iter().map(|hello| json(&greeting(hello))));
+    words.extend([json(&DaemonMessage::Welcome(welcome())), json(&DaemonMessage::Refused(refused()))]);
+    words.extend(answers.iter().map(json));
+    let addresses = ["localhost:12345", "unix:/run/gt/gtd.sock", "[::1]:7", "private", "gt://box:1"];
+    words.extend(addresses.map(Vec::from));
+    words
+}
+
+fn json(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).expect("it is serializable")
+}
+
+/// What is installed, with every key; and what it has no example of.
+fn configurations() -> Vec<Vec<u8>> {
+    let installed = include_str!("../systemd/gtd.yaml");
+    let is_key = |line: &&str| line.trim_start().strip_prefix('#').is_some_and(|rest| !rest.starts_with([' ', '-']));
+    let whole: Vec<String> =
+        installed.lines().map(|line| if is_key(&line) { line.replacen('#', "", 1) } else { line.to_owned() }).collect();
+    let texts = [
+        installed,
+        &whole.join("\n"),
+        "workers: [cpu:2, proc-cpu:1]\nthreads: 3\nmemory: 64M\nlimits: {sessions: 5, weight: 2}\nusers:\n  0: {arena: 1G}\n",
+        "&a log: !!str \"info\"\nusers: {ana: {weight: 2.5}, *a : ~}\n--- |\n  x\n",
+    ];
+    texts.map(Vec::from).into()
+}
+
+/// An input of the body of this name.
+pub fn right(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let one = |texts: Vec<Vec<u8>>, dice: &mut Dice<'_>| texts[dice.index(texts.len())].clone();
+    match name {
+        "slots" => {
+            let words = streams::mutated(&streams::valid(dice), dice).concat().concat();
+            bytes.extend(words.into_iter().flat_map(u64::to_le_bytes));
+        }
+        // Choices, of which any are right.
+        "stream" => bytes.extend((0..50 + dice.below(400)).map(|_| dice.below(256) as u8)),
+        "frames" => {
+            push_slots(&mut bytes, &streams::encoded(&streams::valid(dice)).concat());
+            push_data(&mut bytes, 0, 64, 100, |to| to.fill(7));
+            push_message(&mut bytes, &json(&said_by_clients()[dice.index(8)]));
+        }
+        "messages" => {
+            let all = said_by_clients().iter().map(json).chain(said_by_daemons().iter().map(json)).collect();
+            bytes = one(all, dice);
+        }
+        "handshake" => bytes = one(first_words(), dice),
+        "config" => bytes = one(configurations(), dice),
+        _ => {}
+    }
+    bytes
+}
