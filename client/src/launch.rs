@@ -235,6 +235,8 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
     tracing::info!(target: "gt_client", program = %gtd.display(), pid = child.id(), name, "started a private daemon");
     let mut private = PrivateDaemon { child };
     let connection = connect_over(ours, hello).map_err(|error| match private.child.try_wait() {
+        // It says why itself.
+        _ if matches!(error, ProtocolError::Refused(_)) => failed("used", &error),
         Ok(Some(status)) => failed("used", &format!("it ended at once ({status})")),
         _ => failed("used", &error),
     })?;

@@ -18,7 +18,7 @@ use crate::worker::{WorkerLink, reachable_memory};
 use clap::{CommandFactory, Parser};
 use gt_config::{Settings, WorkerKind};
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_protocol::{Address, WorkerInfo};
+use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, WorkerInfo};
 use gt_shm::Socket;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
@@ -29,10 +29,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// The program that runs, even where its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
+/// How long a client may take to hear why there will be no daemon.
+const REFUSAL_DEADLINE: Duration = Duration::from_secs(1);
 /// How the program ends if its configuration is wrong: `EX_CONFIG`, after which systemd does not try again.
 const EXIT_CONFIG: u8 = 78;
 
@@ -135,8 +138,9 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         (None, None) => (None, None),
     };
     let wanted = config.workers_wanted as usize;
-    let kinds = devices::resolve(config.workers(), wanted, gt_nvidia::is_there(), || devices::probe(THIS_PROGRAM))?;
-    let links = start_workers(config, &kinds)?;
+    let kinds = devices::resolve(config.workers(), wanted, gt_nvidia::is_there(), || devices::probe(THIS_PROGRAM))
+        .inspect_err(|error| refuse(client.as_ref(), error))?;
+    let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
         // Not while sessions wait.
         modifiers::machine_bytes_per_ns();
@@ -183,6 +187,19 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
     }
     dispatcher.run()?;
     Ok(())
+}
+
+/// Tells the client of a private daemon why there will be none.
+fn refuse(client: Option<&Socket>, why: &str) {
+    let Some(client) = client else { return };
+    // The client has introduced itself before anything else; a socket that is closed with that unread is an error there.
+    let told = gt_protocol::link::recv_hello(client, REFUSAL_DEADLINE).and_then(|_| {
+        let refused = Refused::new(RefusalCode::Config, why);
+        gt_protocol::link::send_daemon_message(client, &DaemonMessage::Refused(refused), &[], REFUSAL_DEADLINE)
+    });
+    if let Err(error) = told {
+        tracing::debug!(target: "gtd::dispatcher", %error, "the client was not told");
+    }
 }
 
 /// Serves clients that come by TCP, in threads; says where, and in which file the token is.

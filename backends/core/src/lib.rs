@@ -71,6 +71,23 @@ pub struct Stage<'a, T> {
     pub last_use: u8,
 }
 
+/// A point in what a device was asked for. Those of one device are reached in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(pub u64);
+
+/// A [`Mark`] that a device has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Which.
+    pub mark: Mark,
+    /// How long the device computed since the mark before, nanoseconds,
+    pub computed_ns: u64,
+    /// and how long the transfer that the mark belongs to took of its way between host and device.
+    pub copied_ns: u64,
+    /// What a [`Backend::start_read`] that the mark belongs to found at its end.
+    pub result: Result<(), ExecError>,
+}
+
 /// Kernels and memory of one device.
 ///
 /// A tensor is a handle: cloning it copies no data, and dropping the last handle frees the data. Its elements never
@@ -133,6 +150,62 @@ pub trait Backend {
     /// gaps. They are initialized, and stay there as long as a handle of the tensor does.
     fn bytes_of(&self, tensor: &Self::Tensor) -> Option<(NonNull<u8>, usize)>;
 
+    /// Whether a device does what it is asked for later: [`Backend::mark`] and [`Backend::reached`] then say when.
+    #[inline]
+    fn is_late(&self) -> bool {
+        false
+    }
+
+    /// Begins what [`Backend::read`] does. It has ended when the mark has been reached, and until then `dst` is in use;
+    /// without a mark it has ended already.
+    ///
+    /// # Errors
+    /// As [`Backend::read`]; some come with [`Reached`].
+    #[inline]
+    fn start_read(
+        &mut self,
+        tensor: &Self::Tensor,
+        offset_bytes: usize,
+        dst: HostRange,
+    ) -> Result<Option<Mark>, ExecError> {
+        self.read(tensor, offset_bytes, dst).map(|()| None)
+    }
+
+    /// Begins what [`Backend::write`] does; the tensor may be used from now on. `src` is in use until the mark, as in
+    /// [`Backend::start_read`].
+    ///
+    /// # Errors
+    /// As [`Backend::write`].
+    #[inline]
+    fn start_write(
+        &mut self,
+        tensor: &mut Self::Tensor,
+        offset_bytes: usize,
+        src: HostRange,
+    ) -> Result<Option<Mark>, ExecError> {
+        self.write(tensor, offset_bytes, src).map(|()| None)
+    }
+
+    /// A mark that is reached when everything that was asked for is done; none if it is.
+    ///
+    /// # Errors
+    /// [`ExecError::Lost`].
+    #[inline]
+    fn mark(&mut self) -> Result<Option<Mark>, ExecError> {
+        Ok(None)
+    }
+
+    /// The oldest mark that it has not returned, once it has been reached; waits for that if `wait`. None if there is
+    /// no such mark.
+    ///
+    /// # Errors
+    /// [`ExecError::Lost`].
+    #[inline]
+    fn reached(&mut self, wait: bool) -> Result<Option<Reached>, ExecError> {
+        let _ = wait;
+        Ok(None)
+    }
+
     /// The shape and dtype of a tensor.
     fn meta(&self, tensor: &Self::Tensor) -> Meta;
 
@@ -143,17 +216,8 @@ pub trait Backend {
         let _ = label;
     }
 
-    /// Waits until everything that was asked for is done, on a device that does it later.
-    ///
-    /// # Errors
-    /// [`ExecError::Lost`]. What only concerns some tensors, [`Backend::read`] says of them.
-    #[inline]
-    fn synchronize(&mut self) -> Result<(), ExecError> {
-        Ok(())
-    }
-
     /// Memory that transfers will read and write many times, from now on or, if not `present`, no longer: a device may
-    /// have to know it to copy at full speed. No transfer is under way.
+    /// have to know it to copy at full speed. Where it is no longer present, transfers with it have ended at the return.
     ///
     /// # Safety
     /// The range stays mapped as long as it is present.

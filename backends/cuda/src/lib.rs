@@ -39,14 +39,15 @@ pub use tensor::Tensor;
 
 use checks::{Board, Slot};
 use driver::{DriverError, Stream};
-use gt_backend::{Account, Backend, ExecError, HostRange, Input, Layout, MemoryStats, Stage};
+use gt_backend::{Account, Backend, ExecError, HostRange, Input, Layout, Mark, MemoryStats, Reached, Stage};
 use gt_ops::{Attrs, Class, Meta, Op, Row};
 use kernels::Kernels;
 use memory::Allocator;
 use progress::Progress;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use transfer::Transfers;
+use transfer::{Transfer, Transfers};
 
 type Result<T> = std::result::Result<T, ExecError>;
 type Inputs<'a, 'b> = &'a [Input<'b, Tensor>];
@@ -57,6 +58,18 @@ fn failed(error: DriverError) -> ExecError {
         DriverError::Lost { .. } => ExecError::Lost(error.to_string().into()),
         error => ExecError::internal(error.to_string()),
     }
+}
+
+/// A device that does not even say how far it is will do nothing more.
+fn lost(error: impl ToString) -> ExecError {
+    ExecError::Lost(error.to_string().into())
+}
+
+/// What must have happened for a [`Mark`] to be reached.
+struct Marked {
+    mark: Mark,
+    point: Option<u64>,
+    transfer: Option<Transfer>,
 }
 
 /// Computes on a CUDA device.
@@ -71,6 +84,9 @@ pub struct CudaBackend {
     stream: Stream,
     driver: Arc<dyn Driver>,
     label: u64,
+    /// Marks that have not been told of, and the number of the next.
+    marks: VecDeque<Marked>,
+    next_mark: u64,
     /// What is being read piece by piece, and the same in row-major order.
     straightened: Option<(Tensor, Tensor)>,
 }
@@ -98,6 +114,8 @@ impl CudaBackend {
             tf32: false,
             driver,
             label: 0,
+            marks: VecDeque::new(),
+            next_mark: 0,
             straightened: None,
         })
     }
@@ -122,17 +140,58 @@ impl CudaBackend {
     /// A place where a kernel of this step, which computes `op`, can say what it finds wrong; `out`, which the kernel
     /// makes, remembers it.
     fn check(&mut self, op: Op, out: &mut Tensor) -> Result<Slot> {
-        let (step, label) = (self.progress.step(), (self.label, op));
-        let begun = match self.board.begin(step, self.progress.done(), label) {
+        let label = (self.label, op);
+        let begun = match self.board.begin(self.progress.step(), self.progress.done(), label) {
             Some(begun) => Some(begun),
             None => {
-                self.synchronize()?;
-                self.board.begin(step, self.progress.done(), label)
+                let point = self.progress.point().map_err(failed)?;
+                self.progress.reached(point.unwrap_or(0), true).map_err(failed)?;
+                // What was issued of this step is done, and the kernel that is not counts as another.
+                self.progress.next().map_err(failed)?;
+                self.board.begin(self.progress.step(), self.progress.done(), label)
             }
         };
         let (slot, checks) = begun.ok_or_else(|| ExecError::internal("more checks under way than there are slots"))?;
         out.checks.join(&checks, self.progress.done());
         Ok(slot)
+    }
+
+    fn set_mark(&mut self, transfer: Option<Transfer>) -> Result<Option<Mark>> {
+        let point = self.progress.point().map_err(failed)?;
+        if point.is_none() && transfer.is_none() {
+            return Ok(self.marks.back().map(|last| last.mark));
+        }
+        let mark = Mark(self.next_mark);
+        self.next_mark += 1;
+        self.marks.push_back(Marked { mark, point, transfer });
+        Ok(Some(mark))
+    }
+
+    fn upload_checked(&mut self, tensor: &Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
+        if !tensor.contiguous || !tensor.is_sole_owner() {
+            return Err(ExecError::internal("write to a tensor that is shared"));
+        }
+        tensor.check_range(offset_bytes, src.len())?;
+        self.upload(tensor, offset_bytes, src)
+    }
+
+    /// Begins to copy bytes of a tensor in row-major order. What is copied first, to bring them into that order, serves
+    /// the next piece, too.
+    fn download_straight(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
+        tensor.check_range(offset_bytes, dst.len())?;
+        let straight = match self.straightened.take() {
+            Some((of, straight)) if of.buffer.ptr() == tensor.buffer.ptr() && of.layout == tensor.layout => straight,
+            _ if tensor.contiguous => tensor.clone(),
+            _ => {
+                self.progress.next().map_err(failed)?;
+                self.contiguous(tensor)?
+            }
+        };
+        let transfer = self.download(&straight, offset_bytes, dst)?;
+        if !tensor.contiguous && offset_bytes + dst.len() < tensor.meta.bytes() {
+            self.straightened = Some((tensor.clone(), straight));
+        }
+        Ok(transfer)
     }
 
     fn run(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta, last_use: u8) -> Result<Tensor> {
@@ -217,29 +276,56 @@ impl Backend for CudaBackend {
     }
 
     fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {
+        // Memory may have to be cleared first.
+        self.progress.next().map_err(failed)?;
         self.new_tensor(meta)
     }
 
     fn write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
-        if !tensor.contiguous || !tensor.is_sole_owner() {
-            return Err(ExecError::internal("write to a tensor that is shared"));
+        match self.upload_checked(tensor, offset_bytes, src)? {
+            Some(transfer) => self.finish(transfer),
+            None => Ok(()),
         }
-        tensor.check_range(offset_bytes, src.len())?;
-        self.upload(tensor, offset_bytes, src)
+    }
+
+    fn start_write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Mark>> {
+        let transfer = self.upload_checked(tensor, offset_bytes, src)?;
+        self.set_mark(transfer)
     }
 
     fn read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
-        tensor.check_range(offset_bytes, dst.len())?;
-        let straight = match self.straightened.take() {
-            Some((of, straight)) if of.buffer.ptr() == tensor.buffer.ptr() && of.layout == tensor.layout => straight,
-            _ => self.contiguous(tensor)?,
-        };
-        self.download(&straight, offset_bytes, dst)?;
-        if !tensor.contiguous && offset_bytes + dst.len() < tensor.meta.bytes() {
-            self.straightened = Some((tensor.clone(), straight));
+        let transfer = self.download_straight(tensor, offset_bytes, dst)?;
+        self.finish(transfer)
+    }
+
+    fn start_read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Option<Mark>> {
+        let transfer = self.download_straight(tensor, offset_bytes, dst)?;
+        self.set_mark(Some(transfer))
+    }
+
+    fn is_late(&self) -> bool {
+        true
+    }
+
+    fn mark(&mut self) -> Result<Option<Mark>> {
+        self.set_mark(None).map_err(lost)
+    }
+
+    fn reached(&mut self, wait: bool) -> Result<Option<Reached>> {
+        let Some(Marked { point, transfer, .. }) = self.marks.front() else { return Ok(None) };
+        if let Some(point) = point
+            && !self.progress.reached(*point, wait).map_err(lost)?
+        {
+            return Ok(None);
         }
-        self.progress.all_done();
-        tensor.checks.settle()
+        if let Some(transfer) = transfer
+            && !self.transfers.has_ended(transfer, wait).map_err(lost)?
+        {
+            return Ok(None);
+        }
+        let Some(Marked { mark, transfer, .. }) = self.marks.pop_front() else { return Ok(None) };
+        let (copied_ns, result) = transfer.map_or(Ok((0, Ok(()))), |transfer| self.end(transfer)).map_err(lost)?;
+        Ok(Some(Reached { mark, computed_ns: self.progress.take_computed_ns(), copied_ns, result }))
     }
 
     fn bytes_of(&self, _tensor: &Tensor) -> Option<(NonNull<u8>, usize)> {
@@ -251,17 +337,17 @@ impl Backend for CudaBackend {
         tensor.meta
     }
 
-    fn synchronize(&mut self) -> Result<()> {
-        self.driver.synchronize(self.stream).map_err(failed)?;
-        self.progress.all_done();
-        Ok(())
-    }
-
     fn label(&mut self, label: u64) {
         self.label = label;
     }
 
     unsafe fn host_memory(&mut self, range: HostRange, present: bool) {
+        for transfer in self.marks.iter().filter(|_| !present).filter_map(|marked| marked.transfer.as_ref()) {
+            if let Err(error) = self.transfers.has_ended(transfer, true) {
+                // A device that is lost copies nothing.
+                tracing::warn!(target: "gtd::cuda", %error, "a transfer could not be waited for");
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe { self.transfers.host_memory(range, present) };
     }

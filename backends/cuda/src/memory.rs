@@ -5,9 +5,9 @@
 //! driver for nothing. Each block is held in the name of an account; who held it before is given it first, and for
 //! anybody else it is cleared.
 
-use crate::driver::{DevicePtr, Driver, DriverError, Stream};
+use crate::driver::{DevicePtr, Driver, DriverError, Event, Stream};
 use gt_backend::{Account, ExecError, Holder, MemoryStats};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Blocks are multiples of this, so that the widest loads are aligned wherever a tensor begins.
@@ -59,10 +59,16 @@ struct Pool {
 // SAFETY of the calls to the driver below: blocks belong to one owner or to a free list, and whatever uses a block is
 // on the pool's stream, or that stream waits for it, before the block is dropped.
 
+/// Memory that another stream reads, until an event: see [`Allocator::lend`].
+pub struct Loan(u64);
+
 /// Hands out [`Buffer`]s.
 pub struct Allocator {
     pool: Arc<Mutex<Pool>>,
     account: Arc<Account>,
+    driver: Arc<dyn Driver>,
+    /// What is lent, oldest first, and the number of the next loan.
+    lent: Mutex<(VecDeque<(u64, Event, Buffer)>, u64)>,
 }
 
 /// The size of the class that `bytes` are in: at most an eighth more.
@@ -81,8 +87,36 @@ impl Allocator {
     /// Memory for what comes to `stream`, at most `limit_bytes` together.
     pub fn new(driver: Arc<dyn Driver>, stream: Stream, limit_bytes: usize) -> Allocator {
         let stats = MemoryStats { limit_bytes, ..MemoryStats::default() };
-        let pool = Pool { driver, stream, free: HashMap::new(), held: HashMap::new(), stats };
-        Allocator { pool: Arc::new(Mutex::new(pool)), account: Arc::new(Account::new(0)) }
+        let pool = Pool { driver: driver.clone(), stream, free: HashMap::new(), held: HashMap::new(), stats };
+        let (pool, account) = (Arc::new(Mutex::new(pool)), Arc::new(Account::new(0)));
+        Allocator { pool, account, driver, lent: Mutex::default() }
+    }
+
+    /// Nobody gets this memory before `event` has passed, whoever drops it. The event is recorded already, and not
+    /// again before the loan is [taken back](Allocator::take_back).
+    pub fn lend(&self, buffer: &Buffer, event: Event) -> Loan {
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = lent.1;
+        lent.1 += 1;
+        lent.0.push_back((number, event, buffer.clone()));
+        Loan(number)
+    }
+
+    /// The event of a loan has passed.
+    pub fn take_back(&self, loan: &Loan) {
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = lent.0.iter().position(|(number, ..)| *number == loan.0) {
+            lent.0.remove(at);
+        }
+    }
+
+    /// Waits for everything that is lent. Whether there was anything.
+    fn await_loans(&self) -> Result<bool, ExecError> {
+        let lent = std::mem::take(&mut self.lent.lock().unwrap_or_else(PoisonError::into_inner).0);
+        for (_, event, _) in &lent {
+            self.driver.await_event(*event).map_err(crate::failed)?;
+        }
+        Ok(!lent.is_empty())
     }
 
     /// What is made from now on is held in the name of `account`.
@@ -98,6 +132,14 @@ impl Allocator {
     /// # Errors
     /// [`ExecError::OutOfMemory`].
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
+        match self.try_allocate(bytes) {
+            // What is on its way to the host may have been freed since.
+            Err(ExecError::OutOfMemory { .. }) if self.await_loans()? => self.try_allocate(bytes),
+            other => other,
+        }
+    }
+
+    fn try_allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
         let class = class_bytes(bytes);
         let mut pool = lock(&self.pool);
         let limit = pool.stats.limit_bytes;

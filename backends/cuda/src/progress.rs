@@ -1,13 +1,25 @@
-//! How far the device has come, and how far the worker may run ahead of it.
+//! How far the device has come, how far the worker may run ahead of it, and how long it computes.
+//!
+//! What is issued is counted in steps, and points in the stream say which of them are done. This is the one place where
+//! the stream of computation is marked and where other streams wait for it.
 
 use crate::driver::{Driver, Event, Result, Stream};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Steps between two marks in the stream.
-const STEPS_PER_MARK: u64 = 32;
-/// Marks that the device may be behind: past this the worker waits for it.
-const MARKS_MAX: usize = 32;
+/// Steps between two points at most.
+const STEPS_PER_POINT: u64 = 128;
+/// Points that the device may be behind: past this the worker waits for it.
+const POINTS_MAX: usize = 64;
+
+/// A place in the stream behind step `step`.
+#[derive(Clone, Copy)]
+struct Point {
+    at: Event,
+    step: u64,
+    /// Where the time of the steps up to here begins: at the point before, or where the device had nothing to do.
+    since: Event,
+}
 
 /// Counts steps, and marks the stream so that it is known which of them are done.
 pub struct Progress {
@@ -15,14 +27,29 @@ pub struct Progress {
     stream: Stream,
     step: u64,
     done: u64,
-    marks: VecDeque<(Event, u64)>,
+    /// Of the last point.
+    pointed: u64,
+    points: VecDeque<Point>,
+    /// Where the time of the next point begins; none while the device has nothing to do.
+    since: Option<Event>,
+    computed_ns: u64,
     spare: Vec<Event>,
 }
 
 impl Progress {
     /// Of a stream without work.
     pub fn new(driver: Arc<dyn Driver>, stream: Stream) -> Progress {
-        Progress { driver, stream, step: 0, done: 0, marks: VecDeque::new(), spare: Vec::new() }
+        Progress {
+            driver,
+            stream,
+            step: 0,
+            done: 0,
+            pointed: 0,
+            points: VecDeque::new(),
+            since: None,
+            computed_ns: 0,
+            spare: Vec::new(),
+        }
     }
 
     /// The number of the step that is being issued.
@@ -37,48 +64,113 @@ impl Progress {
         self.done
     }
 
-    /// Begins another step. Waits for the device where it is too far behind.
+    /// Begins another step: whatever comes to the stream from now on. Waits for the device where it is too far behind.
     ///
     /// # Errors
     /// Those of the driver.
     #[inline]
     pub fn next(&mut self) -> Result<()> {
-        self.step += 1;
-        if self.step.is_multiple_of(STEPS_PER_MARK) { self.mark() } else { Ok(()) }
-    }
-
-    fn mark(&mut self) -> Result<()> {
-        while let Some((event, step)) = self.marks.front().copied() {
-            if self.marks.len() >= MARKS_MAX {
-                self.driver.await_event(event)?;
-            } else if !self.driver.has_passed(event)? {
-                break;
+        if self.step - self.pointed >= STEPS_PER_POINT {
+            self.point()?;
+            if self.points.len() > POINTS_MAX {
+                self.reached(self.points[0].step, true)?;
             }
-            self.done = step;
-            self.marks.pop_front();
-            self.spare.push(event);
         }
-        let event = match self.spare.pop() {
-            Some(event) => event,
-            None => self.driver.new_event()?,
-        };
-        self.driver.record(event, self.stream)?;
-        // The step that has begun has not been issued yet.
-        self.marks.push_back((event, self.step - 1));
+        if self.since.is_none() {
+            self.since = Some(self.record()?);
+        }
+        self.step += 1;
         Ok(())
     }
 
-    /// The device has done everything.
-    pub fn all_done(&mut self) {
-        self.done = self.step;
-        self.spare.extend(self.marks.drain(..).map(|(event, _)| event));
+    fn record(&mut self) -> Result<Event> {
+        let event = match self.spare.pop() {
+            Some(event) => event,
+            None => self.driver.new_timer()?,
+        };
+        self.driver.record(event, self.stream)?;
+        Ok(event)
+    }
+
+    /// A point behind all steps so far, by the number of the last; none if they are known to be done.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn point(&mut self) -> Result<Option<u64>> {
+        if self.step > self.pointed
+            && let Some(since) = self.since
+        {
+            let at = self.record()?;
+            self.points.push_back(Point { at, step: self.step, since });
+            (self.pointed, self.since) = (self.step, Some(at));
+        }
+        Ok((self.step > self.done).then_some(self.step))
+    }
+
+    /// Lets what comes to `stream` from now on wait for all steps so far. Returns as [`Progress::point`].
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn let_wait(&mut self, stream: Stream) -> Result<Option<u64>> {
+        let point = self.point()?;
+        if let (Some(_), Some(last)) = (point, self.points.back()) {
+            self.driver.wait(stream, last.at)?;
+        }
+        Ok(point)
+    }
+
+    /// Lets the steps from the next on wait for `event` of another stream. The wait is no time of theirs.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn wait_for(&mut self, event: Event) -> Result<()> {
+        self.point()?;
+        self.driver.wait(self.stream, event)?;
+        let begun = self.record()?;
+        if let Some(since) = self.since.replace(begun)
+            && self.points.back().is_none_or(|last| last.at != since)
+        {
+            self.spare.push(since);
+        }
+        self.next()
+    }
+
+    /// Whether the device has come to a point; waits for it if `wait`.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn reached(&mut self, point: u64, wait: bool) -> Result<bool> {
+        while let Some(Point { at, step, since }) = self.points.front().copied().filter(|first| first.step <= point) {
+            if wait {
+                self.driver.await_event(at)?;
+            } else if !self.driver.has_passed(at)? {
+                return Ok(false);
+            }
+            self.computed_ns += self.driver.elapsed_ns(since, at)?;
+            self.done = step;
+            self.points.pop_front();
+            self.spare.push(since);
+            let next = self.points.front().map(|next| next.since).or(self.since);
+            if next != Some(at) {
+                self.spare.push(at);
+            } else if self.step == step {
+                // Nothing to do: what comes next begins anew.
+                self.spare.extend(self.since.take());
+            }
+        }
+        Ok(true)
+    }
+
+    /// How long the device computed up to the points that have been reached since the last call, nanoseconds.
+    pub fn take_computed_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.computed_ns)
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        for event in self.spare.drain(..).chain(self.marks.drain(..).map(|(event, _)| event)) {
-            self.driver.drop_event(event);
-        }
+        let points = self.points.drain(..).flat_map(|point| [point.at, point.since]);
+        let events: HashSet<Event> = self.spare.drain(..).chain(points).chain(self.since).collect();
+        events.into_iter().for_each(|event| self.driver.drop_event(event));
     }
 }

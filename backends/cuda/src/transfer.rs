@@ -1,21 +1,29 @@
 //! Bytes between host and device, on streams of their own.
 //!
 //! The device copies by itself from and to host memory that it knows (`Driver::register`: the clients' arenas, where
-//! the system allows it). Anything else goes by way of two pinned buffers in turn: while the device copies one, the
-//! host copies the other. A transfer has ended when the call returns, as the client may do with its memory what it
-//! likes then; the device computes meanwhile.
+//! the system allows it). Anything else goes by way of pinned buffers in turn: while the device copies one, the host
+//! copies another. A transfer is issued and ends later, when the event behind it has passed; both the device and the
+//! host go on meanwhile. What is on its way to the host stays as it is until then, however the instructions that come
+//! next use or free it: the tensor's memory is lent to the transfer (`crate::memory`).
 
+use crate::checks::Checks;
 use crate::driver::Args;
 use crate::driver::{DevicePtr, Driver, Event, Stream};
 use crate::kernels::{Key, Template};
+use crate::memory::Loan;
 use crate::{CudaBackend, Result, Tensor, driver, failed};
 use gt_backend::HostRange;
 use gt_ops::DType;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Each of the pinned buffers.
-const BOUNCE_BYTES: usize = 4 << 20;
+/// Each of the pinned buffers,
+const BOUNCE_BYTES: usize = 2 << 20;
+/// and how many there are for each direction.
+const BUFFERS: usize = 4;
+/// A smaller transfer's time is not worth being taken.
+const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// Bools are 0 or 1 whatever byte came.
 static TRUTH: Template = Template {
@@ -42,12 +50,32 @@ pub(crate) struct Transfers {
     driver: Arc<dyn Driver>,
     up: Stream,
     down: Stream,
-    /// When computation has come to where a transfer may begin, and the other way round.
-    computed: Event,
-    copied: Event,
-    bounce: [(NonNull<u8>, Event); 2],
+    /// The pinned buffers of uploads, each with the event behind its last use, and which of them comes next.
+    upload_buffers: [(NonNull<u8>, Event); BUFFERS],
+    uploaded: usize,
+    /// Those of downloads; number `i` uses buffer `i % BUFFERS`.
+    download_buffers: [(NonNull<u8>, Event); BUFFERS],
+    downloaded: usize,
+    /// What lies in buffers, or soon will, and belongs elsewhere: the last downloads, in order.
+    pieces: VecDeque<HostRange>,
     /// What the device copies from and to by itself.
     registered: Vec<HostRange>,
+    events: Vec<Event>,
+    spare: Vec<Event>,
+}
+
+/// A transfer that has been issued.
+pub(crate) struct Transfer {
+    begin: Option<Event>,
+    end: Event,
+    /// How many downloads there were up to its last by way of a buffer.
+    pieces: usize,
+    /// What it reads, if that is a tensor.
+    lent: Option<Loan>,
+    /// What the device may have found wrong with it.
+    checks: Checks,
+    /// The step that it comes after, unless that was done already.
+    point: Option<u64>,
 }
 
 // SAFETY: the buffers are ours alone.
@@ -55,19 +83,26 @@ unsafe impl Send for Transfers {}
 
 impl Transfers {
     pub(crate) fn new(driver: Arc<dyn Driver>) -> driver::Result<Transfers> {
-        let buffer = || Ok((driver.allocate_host(BOUNCE_BYTES)?, driver.new_event()?));
+        let buffers = || {
+            let buffer = || Ok((driver.allocate_host(BOUNCE_BYTES)?, driver.new_event()?));
+            Ok([buffer()?, buffer()?, buffer()?, buffer()?])
+        };
         Ok(Transfers {
             up: driver.new_stream()?,
             down: driver.new_stream()?,
-            computed: driver.new_event()?,
-            copied: driver.new_event()?,
-            bounce: [buffer()?, buffer()?],
+            upload_buffers: buffers()?,
+            uploaded: 0,
+            download_buffers: buffers()?,
+            downloaded: 0,
+            pieces: VecDeque::new(),
             registered: Vec::new(),
+            events: Vec::new(),
+            spare: Vec::new(),
             driver,
         })
     }
 
-    /// As [`gt_backend::Backend::host_memory`].
+    /// As [`gt_backend::Backend::host_memory`], once transfers with what goes have ended.
     pub(crate) unsafe fn host_memory(&mut self, range: HostRange, present: bool) {
         let Some(start) = NonNull::new(range.as_ptr()) else { return };
         if present {
@@ -79,7 +114,7 @@ impl Transfers {
             }
         } else if let Some(at) = self.registered.iter().position(|known| known.as_ptr() == range.as_ptr()) {
             self.registered.swap_remove(at);
-            // SAFETY: it was registered; transfers have ended when their calls return.
+            // SAFETY: it was registered, and transfers with it have ended.
             if let Err(error) = unsafe { self.driver.unregister(start) } {
                 tracing::warn!(target: "gtd::cuda", %error, "memory could not be unregistered");
             }
@@ -94,15 +129,41 @@ impl Transfers {
         })
     }
 
-    fn upload(&mut self, to: DevicePtr, src: HostRange) -> driver::Result<()> {
-        if self.is_registered(&src) {
-            // SAFETY: the range is the caller's for the length of this call, which waits below.
-            unsafe { self.driver.upload(to, src.as_ptr(), src.len(), self.up) }?;
-            self.driver.record(self.copied, self.up)?;
-            return self.driver.await_event(self.copied);
+    fn event(&mut self) -> driver::Result<Event> {
+        if let Some(event) = self.spare.pop() {
+            return Ok(event);
         }
-        for (i, at) in (0..src.len()).step_by(BOUNCE_BYTES).enumerate() {
-            let (buffer, free) = self.bounce[i % 2];
+        let event = self.driver.new_timer()?;
+        self.events.push(event);
+        Ok(event)
+    }
+
+    /// Begins to time a transfer that is issued next.
+    fn begin(&mut self, bytes: usize, stream: Stream) -> driver::Result<Option<Event>> {
+        if bytes < TIMED_BYTES_MIN {
+            return Ok(None);
+        }
+        let event = self.event()?;
+        self.driver.record(event, stream)?;
+        Ok(Some(event))
+    }
+
+    fn end(&mut self, begin: Option<Event>, stream: Stream) -> driver::Result<Transfer> {
+        let end = self.event()?;
+        self.driver.record(end, stream)?;
+        Ok(Transfer { begin, end, pieces: self.downloaded, lent: None, checks: Checks::default(), point: None })
+    }
+
+    fn upload(&mut self, to: DevicePtr, src: HostRange) -> driver::Result<Transfer> {
+        let begin = self.begin(src.len(), self.up)?;
+        if self.is_registered(&src) {
+            // SAFETY: the range is the transfer's until that has ended.
+            unsafe { self.driver.upload(to, src.as_ptr(), src.len(), self.up) }?;
+            return self.end(begin, self.up);
+        }
+        for at in (0..src.len()).step_by(BOUNCE_BYTES) {
+            let (buffer, free) = self.upload_buffers[self.uploaded % BUFFERS];
+            self.uploaded += 1;
             let len = BOUNCE_BYTES.min(src.len() - at);
             self.driver.await_event(free)?;
             // SAFETY: the buffer is ours, and the device has read what it held; the range is the caller's.
@@ -112,71 +173,106 @@ impl Transfers {
             }
             self.driver.record(free, self.up)?;
         }
-        // The source has been read; computation waits for the copies by itself.
-        self.driver.record(self.copied, self.up)
+        self.end(begin, self.up)
     }
 
-    fn download(&mut self, from: DevicePtr, dst: HostRange) -> driver::Result<()> {
+    fn download(&mut self, from: DevicePtr, dst: HostRange) -> driver::Result<Transfer> {
+        let begin = self.begin(dst.len(), self.down)?;
         if self.is_registered(&dst) {
-            // SAFETY: the range is the caller's for the length of this call, which waits below.
+            // SAFETY: the range is the transfer's until that has ended.
             unsafe { self.driver.download(dst.as_ptr(), from, dst.len(), self.down) }?;
-            self.driver.record(self.copied, self.down)?;
-            return self.driver.await_event(self.copied);
+            return self.end(begin, self.down);
         }
-        let pieces = dst.len().div_ceil(BOUNCE_BYTES);
-        let piece = |i: usize| (i * BOUNCE_BYTES, BOUNCE_BYTES.min(dst.len() - i * BOUNCE_BYTES));
-        for i in 0..pieces + 1 {
-            if i < pieces {
-                let (at, len) = piece(i);
-                let (buffer, done) = self.bounce[i % 2];
-                // SAFETY: the buffer is ours, and what it held has been copied on.
-                unsafe { self.driver.download(buffer.as_ptr(), from + at as u64, len, self.down) }?;
-                self.driver.record(done, self.down)?;
+        for at in (0..dst.len()).step_by(BOUNCE_BYTES) {
+            let (buffer, filled) = self.download_buffers[self.downloaded % BUFFERS];
+            if self.pieces.len() == BUFFERS {
+                self.hand_out(self.downloaded + 1 - BUFFERS, true)?;
             }
-            if i > 0 {
-                let (at, len) = piece(i - 1);
-                let (buffer, done) = self.bounce[(i - 1) % 2];
-                self.driver.await_event(done)?;
-                // SAFETY: the device has filled the buffer; the range is the caller's.
-                unsafe { buffer.as_ptr().copy_to_nonoverlapping(dst.as_ptr().add(at), len) };
-            }
+            let len = BOUNCE_BYTES.min(dst.len() - at);
+            // SAFETY: the buffer is ours, and what it held has been copied on; the piece lies in the range.
+            let piece = unsafe {
+                self.driver.download(buffer.as_ptr(), from + at as u64, len, self.down)?;
+                HostRange::new(NonNull::new_unchecked(dst.as_ptr().add(at)), len)
+            };
+            self.driver.record(filled, self.down)?;
+            self.pieces.push_back(piece);
+            self.downloaded += 1;
         }
-        Ok(())
+        self.end(begin, self.down)
+    }
+
+    /// Copies the first `count` downloads out of their buffers, as far as the device is done with them; waits for it if
+    /// `wait`. Whether all have been.
+    fn hand_out(&mut self, count: usize, wait: bool) -> driver::Result<bool> {
+        while self.downloaded - self.pieces.len() < count
+            && let Some(dst) = self.pieces.front()
+        {
+            let (buffer, filled) = self.download_buffers[(self.downloaded - self.pieces.len()) % BUFFERS];
+            if wait {
+                self.driver.await_event(filled)?;
+            } else if !self.driver.has_passed(filled)? {
+                return Ok(false);
+            }
+            // SAFETY: the device has filled the buffer; the range is the transfer's until that has ended.
+            unsafe { buffer.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), dst.len()) };
+            self.pieces.pop_front();
+        }
+        Ok(true)
+    }
+
+    /// Whether a transfer has ended; waits for it if `wait`.
+    pub(crate) fn has_ended(&mut self, transfer: &Transfer, wait: bool) -> driver::Result<bool> {
+        if !self.hand_out(transfer.pieces, wait)? {
+            return Ok(false);
+        }
+        if wait {
+            self.driver.await_event(transfer.end)?;
+            return Ok(true);
+        }
+        self.driver.has_passed(transfer.end)
+    }
+
+    /// How long a transfer took that has ended, nanoseconds, and what it found.
+    fn finish(&mut self, transfer: Transfer) -> driver::Result<(u64, Checks)> {
+        let took_ns = match transfer.begin {
+            Some(begin) => self.driver.elapsed_ns(begin, transfer.end)?,
+            None => 0,
+        };
+        self.spare.extend(transfer.begin);
+        self.spare.push(transfer.end);
+        Ok((took_ns, transfer.checks))
     }
 }
 
 impl Drop for Transfers {
     fn drop(&mut self) {
-        for (buffer, event) in self.bounce {
-            // SAFETY: every transfer that used the buffer has ended, or the device is lost.
-            unsafe {
-                if self.driver.await_event(event).is_ok() {
-                    self.driver.free_host(buffer);
-                }
+        let at_rest = self.driver.synchronize(self.up).and_then(|()| self.driver.synchronize(self.down)).is_ok();
+        for (buffer, event) in self.upload_buffers.into_iter().chain(self.download_buffers) {
+            if at_rest {
+                // SAFETY: every transfer that used the buffer has ended.
+                unsafe { self.driver.free_host(buffer) };
             }
             self.driver.drop_event(event);
         }
-        self.driver.drop_event(self.computed);
-        self.driver.drop_event(self.copied);
+        self.events.drain(..).for_each(|event| self.driver.drop_event(event));
     }
 }
 
 impl CudaBackend {
-    /// Copies `src` into a contiguous tensor that nobody else sees.
-    pub(crate) fn upload(&mut self, tensor: &Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
+    /// Copies `src` into a contiguous tensor that nobody else sees; what comes to the stream next waits for it.
+    pub(crate) fn upload(&mut self, tensor: &Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
         if src.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let to = tensor.ptr() + offset_bytes as u64;
-        let transfers = &mut self.transfers;
         let copied = (|| {
             // Whoever had the memory before may still be at it.
-            self.driver.record(transfers.computed, self.stream)?;
-            self.driver.wait(transfers.up, transfers.computed)?;
-            transfers.upload(to, src)?;
-            self.driver.wait(self.stream, transfers.copied)
+            let point = self.progress.let_wait(self.transfers.up)?;
+            let transfer = Transfer { point, ..self.transfers.upload(to, src)? };
+            self.progress.wait_for(transfer.end)?;
+            Ok(transfer)
         })();
-        copied.map_err(failed)?;
+        let transfer = copied.map_err(failed)?;
         if tensor.meta.dtype == DType::Bool {
             let function = self.kernels.get(&truth_key())?;
             let mut args = Args::new();
@@ -185,21 +281,34 @@ impl CudaBackend {
             // SAFETY: the arguments are the kernel's, and the bytes lie in the tensor.
             unsafe { self.launch(function, grid, &args) }?;
         }
-        Ok(())
+        Ok(Some(transfer))
     }
 
     /// Copies from a contiguous tensor to `dst`, once it has been computed.
-    pub(crate) fn download(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
+    pub(crate) fn download(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
         let from = tensor.ptr() + offset_bytes as u64;
-        let transfers = &mut self.transfers;
         let copied = (|| {
-            self.driver.record(transfers.computed, self.stream)?;
-            self.driver.wait(transfers.down, transfers.computed)?;
-            if dst.is_empty() {
-                return self.driver.await_event(transfers.computed);
-            }
-            transfers.download(from, dst)
+            let point = self.progress.let_wait(self.transfers.down)?;
+            Ok(Transfer { point, ..self.transfers.download(from, dst)? })
         })();
-        copied.map_err(failed)
+        let transfer = copied.map_err(failed)?;
+        let lent = self.memory.lend(&tensor.buffer, transfer.end);
+        Ok(Transfer { lent: Some(lent), checks: tensor.checks.clone(), ..transfer })
+    }
+
+    /// What becomes of a transfer that has ended: how long it took, nanoseconds, and what the device found.
+    pub(crate) fn end(&mut self, transfer: Transfer) -> Result<(u64, Result<()>)> {
+        if let Some(loan) = &transfer.lent {
+            self.memory.take_back(loan);
+        }
+        let (took_ns, checks) = self.transfers.finish(transfer).map_err(failed)?;
+        Ok((took_ns, checks.settle()))
+    }
+
+    /// Waits for a transfer, and for the steps before it.
+    pub(crate) fn finish(&mut self, transfer: Transfer) -> Result<()> {
+        self.progress.reached(transfer.point.unwrap_or(0), true).map_err(failed)?;
+        self.transfers.has_ended(&transfer, true).map_err(failed)?;
+        self.end(transfer)?.1
     }
 }

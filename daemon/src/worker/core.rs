@@ -2,7 +2,7 @@
 
 use super::relocate::{lost, relocate};
 use crate::table::WorkerTensor;
-use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input};
+use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input, Mark, Reached};
 use gt_collectives::Communicator;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation, Whose};
@@ -119,6 +119,22 @@ impl<T> Tensors<T> {
     }
 }
 
+/// A completion that is to be reported when the device has come to a mark.
+pub struct UnderWay {
+    /// Which.
+    pub mark: Mark,
+    /// What a transfer uses until then, mapped as long as this lives.
+    _range: Option<gt_shm::ArenaRange>,
+}
+
+impl UnderWay {
+    /// Without a transfer.
+    #[cfg(test)]
+    pub(super) fn at(mark: Mark) -> UnderWay {
+        UnderWay { mark, _range: None }
+    }
+}
+
 /// A backend and the tensors of all sessions on it.
 pub struct Core<B: Backend> {
     backend: B,
@@ -162,6 +178,11 @@ impl<B: Backend> Core<B> {
         let held = self.backend.held(&stream.shared.account);
         stream.shared.held_bytes.store(held, Relaxed);
         held
+    }
+
+    /// Bytes that tensors take: those of all sessions, and those of the one at `place`.
+    pub fn used(&self, place: u32) -> [usize; 2] {
+        [self.backend.memory().used_bytes, self.held(place)]
     }
 
     /// The device, set to work in the name of the session at `place`, and its tensors.
@@ -220,11 +241,53 @@ impl<B: Backend> Core<B> {
     }
 
     /// Does `command` for the session at `place`. `out` is the shape and dtype of the result where the caller knows it.
+    /// Nothing else is under way: what completes has ended at the return.
     ///
     /// # Errors
     /// Why it failed. A result that failed is kept as that failure, and so is what is computed from it.
     #[inline]
     pub fn run(&mut self, place: u32, origin: TensorId, command: &Command, out: Option<&Meta>) -> Result<(), Failure> {
+        match self.start(place, origin, command, out)? {
+            None => Ok(()),
+            Some(under_way) => self.wait_for(&under_way, origin),
+        }
+    }
+
+    #[cold]
+    fn wait_for(&mut self, under_way: &UnderWay, origin: TensorId) -> Result<(), Failure> {
+        loop {
+            match self.reached(true).map_err(|error| failure(error, origin, None))? {
+                Some(Reached { mark, result, .. }) if mark == under_way.mark => {
+                    return result.map_err(|error| failure(error, origin, None));
+                }
+                Some(_) => {}
+                None => return Err(defect("a mark that nobody comes to", origin, None)),
+            }
+        }
+    }
+
+    /// As [`Backend::reached`].
+    pub fn reached(&mut self, wait: bool) -> Result<Option<Reached>, ExecError> {
+        caught(|| self.backend.reached(wait))
+    }
+
+    /// As [`Backend::mark`].
+    pub fn mark(&mut self) -> Result<Option<Mark>, ExecError> {
+        caught(|| self.backend.mark())
+    }
+
+    /// Does `command` as [`run`](Self::run) does, or begins to where something completes that the device does later.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run). What is begun may fail at its end.
+    #[inline]
+    pub fn start(
+        &mut self,
+        place: u32,
+        origin: TensorId,
+        command: &Command,
+        out: Option<&Meta>,
+    ) -> Result<Option<UnderWay>, Failure> {
         tracing::debug!(target: "gtd::worker", place, origin, ?command, "does");
         let Some(Some(stream)) = self.streams.get_mut(place as usize) else {
             return Err(defect("a step of a session that was never opened", origin, None));
@@ -233,7 +296,8 @@ impl<B: Backend> Core<B> {
         self.backend.label(origin);
         if let Command::Relocate(relocation) = command {
             // The others wait for this one: also where nobody wants the tensor any more.
-            return relocated(&mut self.backend, &mut self.groups, self.number, stream, origin, relocation);
+            let moved = relocated(&mut self.backend, &mut self.groups, self.number, stream, origin, relocation);
+            return moved.map(|()| None);
         }
         if stream.shared.cancelled.load(Relaxed) {
             return Err(Failure { fault: Fault::Internal, instruction: origin, op: None });
@@ -241,22 +305,25 @@ impl<B: Backend> Core<B> {
         let backend = &mut self.backend;
         backend.label(origin);
         match command {
-            Command::Op(instruction) => op(backend, stream, origin, instruction, out),
+            Command::Op(instruction) => op(backend, stream, origin, instruction, out).map(|()| None),
             Command::Free { ids } => {
                 for id in ids.iter().filter(|id| **id != 0) {
                     stream.take(*id);
                 }
-                Ok(())
+                Ok(None)
             }
             Command::Fetch { id, offset_bytes, to, .. } => fetch(backend, stream, origin, *id, *offset_bytes, to),
             Command::Allocate { out, meta } => {
                 let made = caught(|| backend.allocate(meta)).map_err(|error| failure(error, origin, None));
                 let result = made.as_ref().map(drop).map_err(|failure| *failure);
                 stream.put(*out, made);
-                result
+                result.map(|()| None)
             }
             Command::Write { id, offset_bytes, from, .. } => write(backend, stream, origin, *id, *offset_bytes, from),
-            Command::Sync { .. } => caught(|| backend.synchronize()).map_err(|error| failure(error, origin, None)),
+            Command::Sync { .. } => {
+                let mark = caught(|| backend.mark()).map_err(|error| failure(error, origin, None))?;
+                Ok(mark.map(|mark| UnderWay { mark, _range: None }))
+            }
             Command::Signal { .. } | Command::DefineSignal { .. } | Command::Relocate(_) => {
                 Err(defect("a command that is for others", origin, None))
             }
@@ -403,14 +470,16 @@ fn fetch<B: Backend>(
     id: TensorId,
     offset_bytes: u64,
     to: &ArenaRange,
-) -> Result<(), Failure> {
+) -> Result<Option<UnderWay>, Failure> {
     let range = stream.shared.range(to).ok_or_else(|| defect("a fetch to no arena", origin, None))?;
     let tensor = match stream.get(id) {
         Some(Ok(tensor)) => tensor,
         Some(Err(failure)) => return Err(*failure),
         None => return Err(stream.shared.missing("a fetch of a tensor that was never made", origin, None)),
     };
-    caught(|| backend.read(tensor, offset_bytes as usize, host(&range))).map_err(|error| failure(error, origin, None))
+    let started = caught(|| backend.start_read(tensor, offset_bytes as usize, host(&range)));
+    let mark = started.map_err(|error| failure(error, origin, None))?;
+    Ok(mark.map(|mark| UnderWay { mark, _range: Some(range) }))
 }
 
 fn write<B: Backend>(
@@ -420,7 +489,7 @@ fn write<B: Backend>(
     id: TensorId,
     offset_bytes: u64,
     from: &ArenaRange,
-) -> Result<(), Failure> {
+) -> Result<Option<UnderWay>, Failure> {
     let range = stream.shared.range(from).ok_or_else(|| defect("a write from no arena", origin, None))?;
     let at = WorkerTensor::from_id(id);
     let tensor = match stream.cells.get_mut(at.place()) {
@@ -428,18 +497,22 @@ fn write<B: Backend>(
         _ => return Err(stream.shared.missing("a write to a tensor that was never made", origin, None)),
     };
     let made = tensor.as_mut().map_err(|failure| *failure)?;
-    let result = caught(|| backend.write(made, offset_bytes as usize, host(&range)))
-        .map_err(|error| failure(error, origin, None));
-    if let Err(failure) = result {
-        *tensor = Err(failure);
+    let started = caught(|| backend.start_write(made, offset_bytes as usize, host(&range)));
+    match started {
+        Ok(mark) => Ok(mark.map(|mark| UnderWay { mark, _range: Some(range) })),
+        Err(error) => {
+            let failure = failure(error, origin, None);
+            *tensor = Err(failure);
+            Err(failure)
+        }
     }
-    result
 }
 
 fn host(range: &gt_shm::ArenaRange) -> HostRange {
     let start = NonNull::new(range.as_ptr()).unwrap_or(NonNull::dangling());
     // SAFETY: the arena checked the range and keeps it mapped while `range` lives, which is longer than the call this
-    // is made for; it is mapped for reading and writing, and nobody makes references into an arena.
+    // is made for, and than what that begins (see `UnderWay`); it is mapped for reading and writing, and
+    // nobody makes references into an arena.
     unsafe { HostRange::new(start, range.len()) }
 }
 

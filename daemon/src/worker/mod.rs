@@ -10,6 +10,7 @@
 mod ahead;
 mod core;
 pub mod groups;
+mod late;
 pub mod process;
 mod queue;
 mod relocate;

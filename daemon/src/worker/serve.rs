@@ -1,6 +1,7 @@
 //! What a worker does with its queue: takes steps, does them in order and reports, whoever carries them.
 
-use super::core::{Core, StreamShared, lost_device};
+use super::core::{Core, StreamShared, failure, lost_device};
+use super::late::{Late, LateStep};
 use super::queue::{REPORT_HELD_WORD, REPORT_MEMORY_WORD, REPORT_SHIFT, REPORT_TOOK_WORD, kind};
 use super::{Job, STAGES_MAX, completes, subject};
 use gt_backend::Backend;
@@ -18,13 +19,24 @@ const AHEAD_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
 /// How long to wait for the dispatcher to read reports that find no room.
 const REPORTS_FULL_NAP: Duration = Duration::from_micros(50);
 
+/// Steps that are issued before a look how far the device is, where nobody waits for any.
+const UNLOOKED_MAX: u32 = 16;
+/// A worker that has nothing to do but to wait for its device looks for so long whether something happens,
+const LOOK: Duration = Duration::from_micros(50);
+/// and then sleeps between looks for this part of what it has waited so far: so late it is at most.
+const NAP_SHARE: u32 = 8;
+/// No nap is longer.
+const NAP_MAX: Duration = Duration::from_millis(1);
+/// How long to sleep where nothing is expected but more steps.
+const NAP: Duration = Duration::from_secs(3600);
+
 /// How steps get to this worker and its reports back.
 pub trait Transport {
     /// Copies waiting slots into the front of `out`; returns how many.
     fn pop(&mut self, out: &mut [Slot]) -> usize;
 
-    /// Waits until something waits, or returns early. False if nothing will come any more.
-    fn wait(&mut self) -> bool;
+    /// Waits until something waits or `timeout` has passed, or returns early. False if nothing will come any more.
+    fn wait(&mut self, timeout: Duration) -> bool;
 
     /// Writes a report, which travels with the next [`publish`](Self::publish).
     ///
@@ -72,12 +84,19 @@ pub struct Worker<B: Backend, T: Transport> {
     transport: T,
     /// Expected time of the steps whose reports are held back.
     held_ns: u64,
+    late: Late,
+    is_late: bool,
+    /// Steps since it was last asked how far the device is.
+    unlooked: u32,
+    /// Since when there has been nothing to do but to wait for the device.
+    waits: Option<Instant>,
 }
 
 impl<B: Backend, T: Transport> Worker<B, T> {
     /// A worker that has not begun.
     pub fn new(core: Arc<Mutex<Core<B>>>, transport: T) -> Worker<B, T> {
-        Worker { core, transport, held_ns: 0 }
+        let is_late = core.lock().unwrap_or_else(PoisonError::into_inner).backend().is_late();
+        Worker { core, transport, held_ns: 0, late: Late::default(), is_late, unlooked: 0, waits: None }
     }
 
     /// Works until it is told to end, or until its device is lost: then it says why, and what it has not reported did
@@ -87,24 +106,99 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let (mut start, mut end) = (0, 0);
         loop {
             while let Some(len) = whole_step(&slots[start..end]) {
-                let Some(taken) = self.step(&mut slots, start, &mut end, len) else {
-                    let lost = lost_device();
-                    if lost.is_none() {
-                        self.publish();
+                self.waits = None;
+                let taken = self.step(&mut slots, start, &mut end, len);
+                if let Some(taken) = taken {
+                    start += taken;
+                    self.unlooked += 1;
+                    if self.late.is_awaited() || self.unlooked >= UNLOOKED_MAX {
+                        self.look(false);
                     }
-                    return lost;
-                };
-                start += taken;
+                }
+                if taken.is_none() || lost_device().is_some() {
+                    return self.end();
+                }
             }
             slots.copy_within(start..end, 0);
             (start, end) = (0, end - start);
-            if self.refill(&mut slots, start, &mut end) == 0 {
-                self.publish();
-                if !self.transport.wait() {
-                    return None;
-                }
+            if self.refill(&mut slots, start, &mut end) == 0 && !self.wait() {
+                return self.end();
             }
         }
+    }
+
+    /// It ends in order, after what is under way, unless the device is lost.
+    fn end(mut self) -> Option<Box<str>> {
+        self.look(true);
+        let lost = lost_device();
+        if lost.is_none() {
+            self.publish();
+        }
+        lost
+    }
+
+    /// Waits for more to do, or for the device. False if nothing will come any more.
+    fn wait(&mut self) -> bool {
+        if self.late.is_unmarked() {
+            self.mark();
+        }
+        if self.look(false) {
+            self.waits = None;
+        }
+        self.publish();
+        if lost_device().is_some() {
+            return false;
+        }
+        if self.late.is_empty() {
+            return self.transport.wait(NAP);
+        }
+        // The system says when steps come, but of the device one has to ask.
+        let waited = self.waits.get_or_insert_with(Instant::now).elapsed();
+        if waited < LOOK {
+            std::hint::spin_loop();
+            return true;
+        }
+        self.transport.wait((waited / NAP_SHARE).min(NAP_MAX))
+    }
+
+    /// Marks where the steps end that have been issued.
+    fn mark(&mut self) {
+        let mark = self.core.lock().unwrap_or_else(PoisonError::into_inner).mark();
+        match mark {
+            Ok(Some(mark)) => self.late.marked(mark),
+            Ok(None) => {
+                let done: Vec<_> = self.late.drain().collect();
+                done.into_iter().for_each(|step| self.late_report(step, 0));
+            }
+            Err(error) => tracing::error!(target: "gtd::worker", %error, "the device could not be marked"),
+        }
+    }
+
+    /// Reports what the device has done meanwhile. Waits until that is everything if `wait`. True if it was anything.
+    fn look(&mut self, wait: bool) -> bool {
+        if wait && self.late.is_unmarked() {
+            self.mark();
+        }
+        let mut any = false;
+        self.unlooked = 0;
+        while !self.late.is_empty() {
+            let reached = self.core.lock().unwrap_or_else(PoisonError::into_inner).reached(wait);
+            let Ok(Some(reached)) = reached else { break };
+            any = true;
+            for (step, took_ns) in self.late.done(&reached) {
+                let is_its = step.under_way.as_ref().is_some_and(|under_way| under_way.mark == reached.mark);
+                let found = if is_its { reached.result.clone() } else { Ok(()) };
+                let result = step.result.and(found.map_err(|error| failure(error, step.head[3], None)));
+                self.late_report(LateStep { result, ..step }, took_ns);
+            }
+        }
+        any
+    }
+
+    fn late_report(&mut self, step: LateStep, took_ns: u64) {
+        let LateStep { head, result, awaited, .. } = step;
+        let used = self.core.lock().unwrap_or_else(PoisonError::into_inner).used(head[1] as u32);
+        self.report(&head, result, used, Duration::from_nanos(took_ns), awaited);
     }
 
     /// Adds what is queued to the steps in `slots[start..end]`, as far as there is room; returns how many slots that
@@ -130,19 +224,31 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let [what, place, session, ..] = head;
         let origin = head[3];
         let place = place as u32;
+        let what = what & 0xffff_ffff;
+        let command = if what == kind::RUN { Some(decode(&slots[start + 1..start + len])) } else { None };
+        let moves = matches!(command, Some(Ok(Command::Relocate(_))));
+        // Others may keep this one waiting: nobody waits for them meanwhile who need not.
+        if self.late.is_awaited() && (moves || what == kind::JOIN) {
+            self.look(true);
+        }
+        if self.late.is_unmarked() && (moves || self.late.wants_mark_before(session)) {
+            self.mark();
+        }
         let shared_core = self.core.clone();
         let mut core = shared_core.lock().unwrap_or_else(PoisonError::into_inner);
         let mut awaited = false;
+        let mut under_way = None;
         let begun = Instant::now();
-        let result = match what & 0xffff_ffff {
-            kind::RUN => match decode(&slots[start + 1..start + len]) {
-                Ok(command) => {
+        let result = match what {
+            kind::RUN => match command.transpose() {
+                Ok(None) => return None,
+                Ok(Some(command)) => {
                     if core.looks_ahead(place, &command) {
                         self.refill(slots, start, end);
                         return self.steps(core, Job { place, origin, command }, &slots[start..*end], len);
                     }
                     awaited = completes(subject(&command));
-                    core.run(place, origin, &command, None)
+                    core.start(place, origin, &command, None).map(|begun| under_way = begun)
                 }
                 Err(error) => {
                     tracing::error!(target: "gtd::worker", %error, "a step that makes no sense");
@@ -192,10 +298,24 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         if lost_device().is_some() {
             return None;
         }
-        let used = [core.backend().memory().used_bytes, core.held(place)];
+        if !self.is_late {
+            let used = core.used(place);
+            drop(core);
+            self.report(&head, result, used, begun.elapsed(), awaited);
+            return Some(len);
+        }
         drop(core);
-        self.report(&head, result, used, begun.elapsed(), awaited);
+        self.issued(LateStep { head, result, under_way, awaited }, moves);
         Some(len)
+    }
+
+    /// The device has been asked for a step. There is a mark behind it at once where somebody waits or `apart`, or soon.
+    fn issued(&mut self, step: LateStep, apart: bool) {
+        let apart = apart || step.awaited;
+        self.late.push(step);
+        if self.late.wants_mark() || apart && self.late.is_unmarked() {
+            self.mark();
+        }
     }
 
     /// Does `first`, whose `len` slots begin `slots`, knowing the instructions and frees that are queued behind it.
@@ -218,13 +338,17 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         if lost_device().is_some() {
             return None;
         }
-        let used = [core.backend().memory().used_bytes, core.held(jobs[0].place)];
+        let used = core.used(jobs[0].place);
         drop(core);
         // What was done together took its time together.
         let mut took = begun.elapsed();
         let mut head = 0;
         for (end, result) in ends.iter().zip(results) {
-            self.report(&slots[head], result, used, std::mem::take(&mut took), false);
+            if self.is_late {
+                self.issued(LateStep { head: slots[head], result, under_way: None, awaited: false }, false);
+            } else {
+                self.report(&slots[head], result, used, std::mem::take(&mut took), false);
+            }
             head = *end;
         }
         Some(ends[count - 1])

@@ -29,8 +29,6 @@ pub const INLINE_NS_MAX: u64 = 10_000;
 /// and where there is one worker only: while it computes, nobody else's step could be done anyway.
 pub const INLINE_SOLE_NS_MAX: u64 = 200_000;
 
-/// How long the thread sleeps at most without looking around.
-const NAP: Duration = Duration::from_secs(3600);
 /// How often the end of the thread is looked for.
 const STOP_NAP: Duration = Duration::from_micros(50);
 
@@ -331,8 +329,8 @@ impl Transport for HeapTransport {
         // Neither end of the fifo is hostile, so it cannot be corrupt.
         self.work.pop(out).unwrap_or(0)
     }
-    fn wait(&mut self) -> bool {
-        self.work.wait(spin_default(), NAP);
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.work.wait(spin_default().min(timeout), timeout);
         true
     }
     fn push(&mut self, report: Slot) -> Result<(), Full> {

@@ -27,15 +27,19 @@ const NOISE: u8 = 0xa5;
 const ALIGN_BYTES: usize = 256;
 /// Work that streams put off at most, so that freed memory comes back.
 const PUT_OFF_MAX: usize = 4096;
+/// What a stream does whenever somebody asks how far it is.
+const DONE_WHEN_ASKED: usize = 8;
+/// What a kernel takes unless somebody says otherwise, and a copy, nanoseconds.
+const TAKES_NS: u64 = 1000;
 
 type Run = unsafe extern "C" fn(args: *mut *mut c_void, blocks: *const c_uint, threads: c_uint);
 
 enum Work {
-    Launch { run: Run, grid: Grid, args: Vec<Vec<u8>> },
+    Launch { run: Run, grid: Grid, args: Vec<Vec<u8>>, takes_ns: u64 },
     Fill { to: DevicePtr, byte: u8, bytes: usize },
     Copy { to: u64, from: u64, bytes: usize },
     Free { at: DevicePtr },
-    Record { number: u64 },
+    Record { number: u64, event: u64 },
     Wait { record: Record },
     Do(Box<dyn FnOnce() + Send>),
 }
@@ -51,6 +55,10 @@ struct Record {
 #[derive(Default)]
 struct State {
     streams: Vec<VecDeque<Work>>,
+    /// How late it is in each stream, nanoseconds: nothing takes time but kernels and copies.
+    clocks: Vec<u64>,
+    /// When each event was last passed.
+    passed_ns: HashMap<u64, u64>,
     put_off: usize,
     /// The last record of each event, and the numbers of those that their streams have not come to.
     events: HashMap<u64, Record>,
@@ -83,6 +91,8 @@ pub struct Emulated {
     state: Mutex<State>,
     /// What has been asked of it.
     pub counts: Counts,
+    /// What kernels that are launched from now on take, nanoseconds.
+    pub kernel_ns: AtomicU64,
 }
 
 impl Emulated {
@@ -96,7 +106,7 @@ impl Emulated {
             shared_bytes_per_block: 227 << 10,
             memory_bytes,
         };
-        Emulated { properties, state: Mutex::default(), counts: Counts::default() }
+        Emulated { properties, state: Mutex::default(), counts: Counts::default(), kernel_ns: AtomicU64::new(TAKES_NS) }
     }
 
     /// From now on every call fails as those of a broken device do.
@@ -151,7 +161,8 @@ impl State {
         let Some(work) = self.streams[stream].pop_front() else { return false };
         self.put_off -= 1;
         match work {
-            Work::Launch { run, grid, mut args } => {
+            Work::Launch { run, grid, mut args, takes_ns } => {
+                self.clocks[stream] += takes_ns;
                 let mut pointers: Vec<*mut c_void> = args.iter_mut().map(|arg| arg.as_mut_ptr().cast()).collect();
                 // SAFETY: the arguments are the kernel's, as whoever launched it promised.
                 unsafe { run(pointers.as_mut_ptr(), grid.blocks.as_ptr(), grid.threads) };
@@ -160,11 +171,19 @@ impl State {
             Work::Fill { to, byte, bytes } => unsafe { std::ptr::write_bytes(to as usize as *mut u8, byte, bytes) },
             // SAFETY: as above.
             Work::Copy { to, from, bytes } => unsafe {
+                self.clocks[stream] += TAKES_NS;
                 std::ptr::copy_nonoverlapping(from as usize as *const u8, to as usize as *mut u8, bytes);
             },
             Work::Free { at } => self.release(at),
-            Work::Record { number } => drop(self.ahead.remove(&number)),
-            Work::Wait { record } => self.pass(record),
+            Work::Record { number, event } => {
+                self.ahead.remove(&number);
+                self.passed_ns.insert(event, self.clocks[stream]);
+            }
+            Work::Wait { record } => {
+                self.pass(record);
+                // As late as it is there, if not later.
+                self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]);
+            }
             Work::Do(work) => work(),
         }
         true
@@ -211,6 +230,7 @@ impl Driver for Emulated {
     fn new_stream(&self) -> Result<Stream> {
         let mut state = self.alive()?;
         state.streams.push(VecDeque::new());
+        state.clocks.push(0);
         Ok(Stream(state.streams.len() as u64 - 1))
     }
 
@@ -233,7 +253,9 @@ impl Driver for Emulated {
     }
 
     fn drop_event(&self, event: Event) {
-        self.state().events.remove(&event.0);
+        let mut state = self.state();
+        state.events.remove(&event.0);
+        state.passed_ns.remove(&event.0);
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<()> {
@@ -245,7 +267,7 @@ impl Driver for Emulated {
             state.events.insert(event.0, Record { number, stream: stream.0 as usize });
             number
         };
-        self.put_off(stream, Work::Record { number })
+        self.put_off(stream, Work::Record { number, event: event.0 })
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
@@ -259,7 +281,7 @@ impl Driver for Emulated {
         let passed = !state.ahead.contains(&record.number);
         // Whoever asks often enough sees the device get on.
         if !passed {
-            state.run_one(record.stream);
+            (0..DONE_WHEN_ASKED).all(|_| state.run_one(record.stream));
         }
         Ok(passed)
     }
@@ -271,8 +293,13 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn elapsed_ns(&self, _from: Event, _to: Event) -> Result<u64> {
-        Ok(1000)
+    fn elapsed_ns(&self, from: Event, to: Event) -> Result<u64> {
+        let state = self.alive()?;
+        let passed = |event: Event| state.passed_ns.get(&event.0).copied();
+        match (passed(from), passed(to)) {
+            (Some(from), Some(to)) if from <= to => Ok(to - from),
+            times => Err(DriverError::Failed { call: "elapsed_ns", what: format!("from and to: {times:?}") }),
+        }
     }
 
     fn allocate(&self, bytes: usize, _stream: Stream) -> Result<DevicePtr> {
@@ -387,7 +414,8 @@ impl Driver for Emulated {
         }
         self.counts.launches.fetch_add(1, Relaxed);
         let run = self.alive()?.functions[function.0 as usize];
-        self.put_off(stream, Work::Launch { run, grid, args: args.iter().map(<[u8]>::to_vec).collect() })
+        let takes_ns = self.kernel_ns.load(Relaxed);
+        self.put_off(stream, Work::Launch { run, grid, args: args.iter().map(<[u8]>::to_vec).collect(), takes_ns })
     }
 }
 

@@ -29,7 +29,9 @@ use std::time::Duration;
 
 /// The daemon says the first thing at once.
 const START_DEADLINE: Duration = Duration::from_secs(10);
-/// How long to sleep at most without looking around, and to wait for what was announced.
+/// How much later than asked for the system may end a nap, nanoseconds.
+const TIMER_SLACK_NS: u64 = 1000;
+/// How long to wait for what was announced.
 const NAP: Duration = Duration::from_secs(3600);
 
 /// Works for the daemon at the other end of `socket` until it is told to end.
@@ -57,6 +59,10 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
     let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| format!("{} descriptors instead of 3", fds.len()))?;
     let port = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?;
     name_process(&info);
+    if engine != Engine::Cpu {
+        // A device is asked between short naps how far it is.
+        nix::sys::prctl::set_timerslack(TIMER_SLACK_NS)?;
+    }
     let begin = Begin { socket, port, number, registered: Box::new(registered) };
     match engine {
         Engine::Cpu => {
@@ -184,8 +190,8 @@ impl Transport for PortTransport {
     fn pop(&mut self, out: &mut [Slot]) -> usize {
         self.steps.pop_many(out)
     }
-    fn wait(&mut self) -> bool {
-        self.steps.wait_any(spin_default(), NAP) || !self.socket.is_hung_up()
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.steps.wait_any(spin_default(), timeout) || !self.socket.is_hung_up()
     }
     fn push(&mut self, report: Slot) -> Result<(), Full> {
         self.reports.push(&[report])

@@ -1,0 +1,229 @@
+//! What is asked of the CUDA backend is done later: transfers that have been issued, marks, and what the device says
+//! when it comes to them. The emulated device does nothing until somebody asks.
+
+use gt_backend::{Account, Backend, ExecError, HostRange, Input, Mark, Reached};
+use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
+use gt_cuda::{CudaBackend, Tensor};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const LIMIT: usize = 64 << 20;
+const N: usize = 1 << 10;
+
+fn device() -> (Arc<Emulated>, CudaBackend) {
+    let driver = Arc::new(Emulated::new(2 * LIMIT));
+    let backend = CudaBackend::new(driver.clone(), Box::new(Gxx), test_store(), LIMIT).expect("an emulated device");
+    (driver, backend)
+}
+
+fn floats(n: usize) -> Meta {
+    Meta::new(Shape::new(&[n]).expect("a shape"), DType::F32)
+}
+
+fn full(backend: &mut CudaBackend, n: usize, number: f64) -> Tensor {
+    let attrs = Attrs::Create { shape: Shape::new(&[n]).expect("a shape"), dtype: DType::F32 };
+    let number = Input::Scalar(Scalar::Float(number));
+    backend.execute(Op::Full, &[number], &attrs, &floats(n), 0).expect("room")
+}
+
+fn plus_one(backend: &mut CudaBackend, of: &Tensor, last_use: u8) -> Tensor {
+    let one = Input::Scalar(Scalar::Float(1.0));
+    backend.execute(Op::Add, &[Input::Tensor(of), one], &Attrs::None, &of.meta, last_use).expect("room")
+}
+
+/// Host memory, which transfers use while nobody looks at it.
+struct Memory(Vec<u8>);
+
+impl Memory {
+    fn new(bytes: usize) -> Memory {
+        Memory(vec![0xee; bytes])
+    }
+    fn range(&mut self) -> HostRange {
+        // SAFETY: the tests look at it when the transfer has ended.
+        unsafe { HostRange::new(NonNull::from(&mut self.0[..]).cast(), self.0.len()) }
+    }
+    fn floats(&self) -> Vec<f32> {
+        self.0.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+}
+
+/// Asks until the device has come to `mark`.
+fn come_to(backend: &mut CudaBackend, mark: Mark) -> Reached {
+    loop {
+        if let Some(reached) = backend.reached(false).expect("a device")
+            && reached.mark == mark
+        {
+            return reached;
+        }
+    }
+}
+
+#[test]
+fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
+    // By way of the pinned buffers, and by DMA.
+    for registered in [false, true] {
+        let (_driver, mut backend) = device();
+        let mut to = Memory::new(N * 4);
+        if registered {
+            // SAFETY: the memory outlives the backend's use of it.
+            unsafe { backend.host_memory(to.range(), true) };
+        }
+        let given = full(&mut backend, N, 3.0);
+        let fetch = backend.start_read(&given, 0, to.range()).unwrap().expect("the device is behind");
+        // Nothing shares the memory but the transfer, so this would compute in place; then it is freed and made anew.
+        let next = plus_one(&mut backend, &given, 1);
+        drop(given);
+        let others: Vec<Tensor> = (0..20).map(|i| full(&mut backend, N, f64::from(i))).collect();
+        assert!(to.0.iter().all(|byte| *byte == 0xee), "nothing has been waited for");
+        come_to(&mut backend, fetch);
+        assert_eq!(to.floats(), [3.0; N]);
+        let mut sum = Memory::new(N * 4);
+        backend.read(&next, 0, sum.range()).unwrap();
+        assert_eq!(sum.floats(), [4.0; N]);
+        drop(others);
+    }
+}
+
+#[test]
+fn what_is_on_its_way_counts_against_limits_only_until_somebody_needs_the_room() {
+    let (_driver, mut backend) = device();
+    let account = Arc::new(Account::new(1));
+    account.set_limit(3 << 20);
+    backend.charge(&account);
+    let large = (2 << 20) / 4;
+    let given = full(&mut backend, large, 3.0);
+    let mut to = Memory::new(2 << 20);
+    let fetch = backend.start_read(&given, 0, to.range()).unwrap().expect("the device is behind");
+    drop(given);
+    let next = full(&mut backend, large, 5.0);
+    come_to(&mut backend, fetch);
+    assert!(to.floats().iter().all(|x| *x == 3.0));
+    drop(next);
+    assert_eq!(backend.held(&account), 0);
+}
+
+#[test]
+fn fetches_larger_than_the_buffers_together_end_in_order() {
+    let (_driver, mut backend) = device();
+    let large = (20 << 20) / 4;
+    let (one, two) = (full(&mut backend, large, 1.0), full(&mut backend, large, 2.0));
+    let mut to = [Memory::new(20 << 20), Memory::new(20 << 20)];
+    let [a, b] = &mut to;
+    let first = backend.start_read(&one, 0, a.range()).unwrap().unwrap();
+    let second = backend.start_read(&two, 0, b.range()).unwrap().unwrap();
+    // One that waits goes by, and takes nothing from the others.
+    let mut now = Memory::new(N * 4);
+    let small = full(&mut backend, N, 7.0);
+    backend.read(&small, 0, now.range()).unwrap();
+    assert_eq!(now.floats(), [7.0; N]);
+    assert!(first < second);
+    assert_eq!(come_to(&mut backend, first).result, Ok(()));
+    come_to(&mut backend, second);
+    assert!(to[0].floats().iter().all(|x| *x == 1.0) && to[1].floats().iter().all(|x| *x == 2.0));
+}
+
+#[test]
+fn an_upload_reads_its_source_until_the_mark_and_what_follows_sees_it() {
+    let (_driver, mut backend) = device();
+    let mut from = Memory::new(N * 4);
+    from.0 = (0..N).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    // SAFETY: the memory outlives the backend's use of it.
+    unsafe { backend.host_memory(from.range(), true) };
+    let mut tensor = backend.allocate(&floats(N)).unwrap();
+    let write = backend.start_write(&mut tensor, 0, from.range()).unwrap().expect("the device is behind");
+    let next = plus_one(&mut backend, &tensor, 0);
+    come_to(&mut backend, write);
+    from.0.fill(0);
+    let mut sum = Memory::new(N * 4);
+    backend.read(&next, 0, sum.range()).unwrap();
+    assert_eq!(sum.floats(), (1..=N).map(|i| i as f32).collect::<Vec<_>>());
+}
+
+#[test]
+fn memory_that_goes_is_not_used_any_more() {
+    let (driver, mut backend) = device();
+    let mut to = Memory::new(N * 4);
+    // SAFETY: the memory outlives the backend's use of it.
+    unsafe { backend.host_memory(to.range(), true) };
+    let given = full(&mut backend, N, 3.0);
+    let fetch = backend.start_read(&given, 0, to.range()).unwrap().unwrap();
+    // SAFETY: as above. It waits for the transfer.
+    unsafe { backend.host_memory(to.range(), false) };
+    assert_eq!(to.floats(), [3.0; N]);
+    to.0.fill(0);
+    come_to(&mut backend, fetch);
+    assert_eq!(to.floats(), [0.0; N]);
+    drop((given, backend));
+    assert_eq!(driver.leaked(), 0);
+}
+
+#[test]
+fn a_backend_that_ends_waits_for_what_is_on_its_way() {
+    let (driver, mut backend) = device();
+    let mut to = Memory::new(N * 4);
+    let given = full(&mut backend, N, 3.0);
+    backend.start_read(&given, 0, to.range()).unwrap().unwrap();
+    drop((given, backend));
+    assert_eq!(driver.leaked(), 0);
+}
+
+#[test]
+fn what_the_device_finds_comes_with_the_mark() {
+    let (_driver, mut backend) = device();
+    let mut to = Memory::new(N * 4);
+    let given = full(&mut backend, N, 3.0);
+    let attrs = Attrs::Create { shape: Shape::new(&[N]).unwrap(), dtype: DType::I64 };
+    let out = Meta::new(Shape::new(&[N]).unwrap(), DType::I64);
+    let index = backend.execute(Op::Full, &[Input::Scalar(Scalar::Int(5000))], &attrs, &out, 0).unwrap();
+    backend.label(42);
+    let axis = Attrs::Axis(0);
+    let metas = [&given, &index].map(|t| InputMeta::Tensor(t.meta));
+    let out = infer(Op::Gather, &metas, &axis).unwrap();
+    let wrong = backend.execute(Op::Gather, &[Input::Tensor(&given), Input::Tensor(&index)], &axis, &out, 0).unwrap();
+    let fetch = backend.start_read(&wrong, 0, to.range()).unwrap().unwrap();
+    let right = backend.start_read(&given, 0, to.range()).unwrap().unwrap();
+    let error = come_to(&mut backend, fetch).result.unwrap_err();
+    assert!(matches!(error, ExecError::Earlier { label: 42, op: Op::Gather, .. }), "{error}");
+    assert_eq!(come_to(&mut backend, right).result, Ok(()));
+}
+
+#[test]
+fn a_device_that_is_lost_says_so_at_the_next_look() {
+    let (driver, mut backend) = device();
+    let mut to = Memory::new(N * 4);
+    let given = full(&mut backend, N, 3.0);
+    backend.start_read(&given, 0, to.range()).unwrap().unwrap();
+    driver.lose("an illegal memory access was encountered");
+    for wait in [false, true] {
+        let error = backend.reached(wait).unwrap_err();
+        assert!(matches!(&error, ExecError::Lost(why) if why.contains("an illegal memory access")), "{error}");
+    }
+}
+
+#[test]
+fn a_mark_tells_how_long_the_device_computed_since_the_one_before() {
+    let (driver, mut backend) = device();
+    let mut marks = Vec::new();
+    for takes_ns in [1_000, 50_000, 7_000] {
+        driver.kernel_ns.store(takes_ns, Relaxed);
+        let steps: Vec<Tensor> = (0..3).map(|_| full(&mut backend, N, 1.0)).collect();
+        marks.push(backend.mark().unwrap().expect("the device is behind"));
+        drop(steps);
+    }
+    let took: Vec<u64> = marks.into_iter().map(|mark| come_to(&mut backend, mark).computed_ns).collect();
+    assert_eq!(took, [3_000, 150_000, 21_000]);
+    assert_eq!(backend.mark().unwrap(), None, "everything is done");
+    // What it waits for is not what it computes: neither for more to do nor for a copy.
+    let mut from = Memory::new(8 << 20);
+    let mut tensor = backend.allocate(&floats((8 << 20) / 4)).unwrap();
+    let write = backend.start_write(&mut tensor, 0, from.range()).unwrap().unwrap();
+    let sum = plus_one(&mut backend, &tensor, 0);
+    let mark = backend.mark().unwrap().unwrap();
+    let copied = come_to(&mut backend, write);
+    assert!(copied.copied_ns >= 4_000, "{copied:?}");
+    assert_eq!(come_to(&mut backend, mark).computed_ns, 7_000);
+    drop(sum);
+}
