@@ -102,8 +102,9 @@ pub struct Shares {
     vacant: Vec<usize>,
     /// The clock of the user who was served last, as it was when that turn began.
     time: f64,
-    /// The number of the present turn.
+    /// The number of the present turn, and the user whose turn it is.
     turn: u64,
+    turn_user: Option<usize>,
 }
 
 impl Shares {
@@ -198,7 +199,11 @@ impl Shares {
         }
         user.backlogged += 1;
         standing.time = standing.time.max(user.sessions_time);
-        let ahead_ns = (standing.time - user.sessions_time).max((user.time - self.time) * user.pull);
+        let mut ahead_ns = standing.time - user.sessions_time;
+        // No user is ahead of itself: its clock runs during the turn, whichever of its sessions are served.
+        if self.turn_user != Some(standing.user) {
+            ahead_ns = ahead_ns.max((user.time - self.time) * user.pull);
+        }
         standing.first_ns = if ahead_ns <= TURN_NS { QUANTUM_NS as f64 } else { 0.0 };
     }
 
@@ -233,6 +238,7 @@ impl Shares {
             return;
         }
         self.turn += 1;
+        self.turn_user = Some(standing.user);
         (standing.turn, standing.turn_ns) = (self.turn, 0.0);
         let user = &mut self.users[standing.user];
         user.sessions_time = user.sessions_time.max(standing.time);
@@ -480,6 +486,25 @@ mod tests {
         assert_eq!(first(&shares, &standings), 0, "who comes has had more than a turn");
         shares.charge(&mut standings[0], TURN_NS);
         assert_eq!(first(&shares, &standings), 1, "the turn is over, and clocks decide");
+    }
+
+    #[test]
+    fn who_comes_need_not_wait_for_another_session_of_the_same_user_either() {
+        let mut shares = Shares::default();
+        let loads = [load(0, 10_000.0, 1.0), load(0, 10_000.0, 1.0)];
+        let mut standings = open(&mut shares, &loads, |_| 1.0);
+        shares.begin(&mut standings[0]);
+        shares.serve(&mut standings[0]);
+        // The user has had more than a turn since this one began: the one session nearly all of it, the other little.
+        shares.charge(&mut standings[0], 0.99 * TURN_NS);
+        for _ in 0..3 {
+            shares.begin(&mut standings[1]);
+            assert!(shares.order(&standings[1]) < shares.order(&standings[0]));
+            shares.serve(&mut standings[1]);
+            shares.charge(&mut standings[1], QUANTUM_NS as f64);
+            shares.rest(&mut standings[1]);
+        }
+        assert!(shares.has_turn(&standings[0]), "and then it goes on");
     }
 
     #[test]
