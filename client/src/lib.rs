@@ -14,6 +14,7 @@ pub mod error;
 mod history;
 pub mod launch;
 pub mod lock;
+pub mod precision;
 pub mod random;
 pub mod scope;
 pub mod session;

@@ -215,7 +215,8 @@ impl Graph for Scope {
         }
         let metas = if spilled.is_empty() { &metas[..inputs.len()] } else { &spilled[..] };
         let meta = infer(op, metas, &attrs)?;
-        let mut instruction = Instruction { op, out: 0, inputs: operands, last_use: 0, attrs };
+        let mut instruction =
+            Instruction { op, out: 0, inputs: operands, last_use: 0, attrs, tf32: crate::precision::tf32(op) };
         let tensors = metas.iter().filter_map(InputMeta::tensor);
         let cost = gt_ops::cost::cost(op, tensors, &meta);
         let id = match self.session.issue(&mut instruction, cost) {

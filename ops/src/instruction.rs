@@ -245,6 +245,8 @@ pub struct Instruction {
     pub last_use: u8,
     /// The rest of what it says.
     pub attrs: Attrs,
+    /// Products of f32 may be rounded to 11 bits where a device is faster with such; see [`crate::Row::multiplies`].
+    pub tf32: bool,
 }
 
 #[cfg(test)]

@@ -202,6 +202,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether it sums up products, of which an instruction may say how exact they must be.
+    pub fn multiplies(&self) -> bool {
+        matches!(self.class, Class::Contraction | Class::Convolution)
+    }
+
     /// Whether each element of the result follows from the operands' elements at its place alone, and nothing can go
     /// wrong: such instructions on operands of `dtype` can be computed together, piece by piece.
     pub fn fuses(&self, dtype: DType) -> bool {

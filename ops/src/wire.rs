@@ -5,8 +5,8 @@
 //! | word | header |
 //! |---|---|
 //! | 0 | wire id (16 bits), extension slots (8), dtype (8), operand kinds (2 bits each of the first 4), operand count
-//! (8), last use (8), flags (8: keepdim, causal or the reduction of a loss, and the rank of a shape in the upper
-//! half) |
+//! (8), last use (8), flags (8: keepdim, causal or the reduction of a loss, whether products may be rounded, and the
+//! rank of a shape in the upper half) |
 //! | 1 | the id of the result |
 //! | 2–5 | the first four operands: a tensor's id or a number's bits |
 //! | 6–7 | axis, axes, permutation; seed and stream; ignored index and smoothing of a loss; scale of attention |
@@ -38,6 +38,8 @@ pub const FREE_IDS_MAX: usize = 7;
 
 /// The wire id of [`Command::Free`].
 pub const FREE_ID: u16 = 1;
+/// The flag of [`Instruction::tf32`].
+const TF32: u64 = 8;
 const FETCH: u16 = 2;
 const ALLOCATE: u16 = 3;
 const WRITE: u16 = 4;
@@ -291,6 +293,9 @@ impl Encoder {
                 w6 = scale.to_bits();
             }
         }
+        if instruction.tf32 {
+            flags |= TF32;
+        }
         let mut header = [0, instruction.out, 0, 0, 0, w5, w6, w7];
         let mut kinds = 0u64;
         for (i, operand) in inputs.iter().enumerate() {
@@ -488,7 +493,8 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
     for i in 4..count {
         inputs.push(Operand::Tensor(slots[1 + attr_slots + (i - 4) / 8][(i - 4) % 8]));
     }
-    Ok(Instruction { op, out: header[1], inputs, last_use: (w0 >> 48) as u8, attrs })
+    let tf32 = flags & TF32 != 0 && op.row().multiplies();
+    Ok(Instruction { op, out: header[1], inputs, last_use: (w0 >> 48) as u8, attrs, tf32 })
 }
 
 /// What can only be found when an instruction runs. Three numbers of detail travel with it.
@@ -669,15 +675,16 @@ mod tests {
         (0..crate::table::ROWS.len()).prop_flat_map(|i| {
             let row = &crate::table::ROWS[i];
             let more = prop::collection::vec(any::<u64>().prop_map(Operand::Tensor), 0..40);
-            (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<u8>()).prop_map(
-                move |(attrs, mut operands, more, out, last_use)| {
+            (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<(u8, bool)>()).prop_map(
+                move |(attrs, mut operands, more, out, (last_use, tf32))| {
+                    let tf32 = tf32 && row.multiplies();
                     // Where random numbers begin stands in the place of a fourth operand, which they never have.
                     if row.attrs == AttrKind::Random {
                         operands.truncate(2)
                     } else {
                         operands.extend(more)
                     }
-                    Instruction { op: row.op, out, inputs: Inputs::from_slice(&operands), last_use, attrs }
+                    Instruction { op: row.op, out, inputs: Inputs::from_slice(&operands), last_use, attrs, tf32 }
                 },
             )
         })
@@ -737,7 +744,7 @@ mod tests {
     #[test]
     fn the_shortcut_writes_what_the_encoder_writes() {
         let inputs = Inputs::from_slice(&[Operand::Tensor(7), Operand::Tensor(8)]);
-        let instruction = Instruction { op: Op::Add, out: 9, inputs, last_use: 0, attrs: Attrs::None };
+        let instruction = Instruction { op: Op::Add, out: 9, inputs, last_use: 0, attrs: Attrs::None, tf32: false };
         assert_eq!(Encoder::new().instruction(&instruction), &[binary_slot(Op::Add, 9, 7, 8)]);
     }
 

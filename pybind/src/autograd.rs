@@ -396,6 +396,12 @@ fn tape_clock() -> u64 {
     tape::clock()
 }
 
+/// Whether products of float32 may be rounded to 11 bits: of matrices, of convolutions.
+#[pyfunction]
+fn allow_tf32(matmuls: bool, convolutions: bool) {
+    gt_client::precision::allow_tf32(matmuls, convolutions);
+}
+
 /// Turns anomaly detection on or off, and the search for NaNs with it; returns what both were.
 #[pyfunction]
 fn set_anomaly(on: bool, check_nan: bool) -> (bool, bool) {
@@ -440,6 +446,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(as_result, module)?,
         wrap_pyfunction!(frontier, module)?,
         wrap_pyfunction!(tape_clock, module)?,
+        wrap_pyfunction!(allow_tf32, module)?,
         wrap_pyfunction!(set_anomaly, module)?,
         wrap_pyfunction!(anomaly, module)?,
     ] {

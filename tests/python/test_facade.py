@@ -321,6 +321,27 @@ def test_settings_are_kept() -> None:
             wrong()
 
 
+def test_products_of_float32_may_be_rounded_on_request() -> None:
+    matmul, cudnn = gt.backends.cuda.matmul, gt.backends.cudnn
+    assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, True)
+    gt.set_float32_matmul_precision("medium")
+    assert (matmul.allow_tf32, matmul.fp32_precision) == (True, "tf32")
+    matmul.allow_tf32 = True
+    assert gt.get_float32_matmul_precision() == "medium"
+    x = gt.tensor([[2049.0]])
+    # This device has no such products.
+    assert (x @ x).item() == 2049.0**2
+    matmul.fp32_precision = "ieee"
+    assert (gt.get_float32_matmul_precision(), matmul.allow_tf32) == ("highest", False)
+    cudnn.allow_tf32 = False
+    assert not cudnn.allow_tf32
+    cudnn.allow_tf32 = True
+    with pytest.raises(RuntimeError, match="fp32_precision"):
+        matmul.fp32_precision = "bf16"
+    with pytest.raises(AttributeError):
+        matmul.allow_tf31 = True
+
+
 def test_how_tensors_are_shown_can_be_chosen() -> None:
     t = gt.tensor([1.23456, 100.0])
     try:

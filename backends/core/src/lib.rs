@@ -216,6 +216,12 @@ pub trait Backend {
         let _ = label;
     }
 
+    /// Whether products of f32 may from now on be rounded to 11 bits, where that is faster; at first they may not.
+    #[inline]
+    fn allow_tf32(&mut self, allowed: bool) {
+        let _ = allowed;
+    }
+
     /// Memory that transfers will read and write many times, from now on or, if not `present`, no longer: a device may
     /// have to know it to copy at full speed. Where it is no longer present, transfers with it have ended at the return.
     ///

@@ -174,23 +174,27 @@ struct Product {
     i64 group_step, sample_step, channel_step;
 };
 
-// Where a tap finds its element for a place; -1 where that is padding, or between windows.
+// Where along an axis a tap finds its element for a place; -1 where that is padding, or between windows.
+template <Mode MODE>
+GT_DEVICE i64 along(const Windows &w, int axis, i64 place, i64 tap) {
+    if (MODE == INPUT) {
+        i64 rest = place + w.low[axis] - tap * w.dilation[axis];
+        if (rest < 0) return -1;
+        i64 o = w.by_stride[axis].divide(rest);
+        return rest != 0 || o >= w.output[axis] ? -1 : o;
+    }
+    i64 x = place * w.stride[axis] + tap * w.dilation[axis] - w.low[axis];
+    return u64(x) >= u64(w.input[axis]) ? -1 : x;
+}
+// The same along all axes.
 template <Mode MODE>
 GT_DEVICE i64 looked_up(const Windows &w, const i64 (&place)[3], const i64 (&tap)[3]) {
     i64 at = 0;
 #pragma unroll
     for (int axis = 0; axis < 3; axis++) {
-        if (MODE == INPUT) {
-            i64 rest = place[axis] + w.low[axis] - tap[axis] * w.dilation[axis];
-            if (rest < 0) return -1;
-            i64 o = w.by_stride[axis].divide(rest);
-            if (rest != 0 || o >= w.output[axis]) return -1;
-            at = at * w.output[axis] + o;
-        } else {
-            i64 x = place[axis] * w.stride[axis] + tap[axis] * w.dilation[axis] - w.low[axis];
-            if (u64(x) >= u64(w.input[axis])) return -1;
-            at = at * w.input[axis] + x;
-        }
+        i64 x = along<MODE>(w, axis, place[axis], tap[axis]);
+        if (x < 0) return -1;
+        at = at * (MODE == INPUT ? w.output : w.input)[axis] + x;
     }
     return at;
 }

@@ -25,8 +25,10 @@ pub struct Side {
 /// `out = a b`, for `batches` matrices of `m` by `k` and `k` by `n`: all that the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gemm {
-    /// Of all three; sums of half precisions are in f32.
+    /// Of the operands; sums of half precisions are in f32.
     pub dtype: DType,
+    /// Of the result: the operands', or that of their sums.
+    pub out_dtype: DType,
     /// Products of f32 may be rounded to 11 bits.
     pub tf32: bool,
     /// Rows of the result.

@@ -27,6 +27,7 @@ pub static HEADERS: &[Header] = &[
     ("attention.cuh", include_str!("../kernels/attention.cuh")),
     ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
     ("checks.cuh", include_str!("../kernels/checks.cuh")),
+    ("columns.cuh", include_str!("../kernels/columns.cuh")),
     ("create.cuh", include_str!("../kernels/create.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
     ("index.cuh", include_str!("../kernels/index.cuh")),
@@ -151,6 +152,7 @@ pub fn source(keys: &[Key]) -> String {
 /// Every template, by the file that launches it.
 #[rustfmt::skip]
 pub static TEMPLATES: &[&[&Template]] = &[
+    crate::columns::TEMPLATES,
     crate::create::TEMPLATES,
     crate::elementwise::TEMPLATES,
     crate::matmul::TEMPLATES,

@@ -10,6 +10,7 @@
 
 pub mod blas;
 mod checks;
+mod columns;
 pub mod compile;
 mod create;
 pub mod driver;
@@ -125,11 +126,6 @@ impl CudaBackend {
     pub fn with_blas(mut self, blas: Box<dyn blas::Blas>) -> CudaBackend {
         self.blas = Some(blas);
         self
-    }
-
-    /// Whether products of f32 may be rounded to 11 bits, which is several times as fast; at first they may not.
-    pub fn allow_tf32(&mut self, allowed: bool) {
-        self.tf32 = allowed;
     }
 
     #[inline]
@@ -339,6 +335,10 @@ impl Backend for CudaBackend {
 
     fn label(&mut self, label: u64) {
         self.label = label;
+    }
+
+    fn allow_tf32(&mut self, allowed: bool) {
+        self.tf32 = allowed;
     }
 
     unsafe fn host_memory(&mut self, range: HostRange, present: bool) {

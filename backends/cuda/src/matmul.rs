@@ -170,8 +170,19 @@ impl CudaBackend {
         let (a, b) = (side(&product.a, (m, k), a_step, offsets[1]), side(&product.b, (k, n), b_step, offsets[2]));
         let (Some(out), Some(a), Some(b), Some(blas)) = (out, a, b, &mut self.blas) else { return Ok(false) };
         let (dtype, tf32) = (product.out.meta.dtype, self.tf32);
-        let gemm =
-            Gemm { dtype, tf32, m: m as u64, n: n as u64, k: k as u64, batches: batch.inner() as u64, out, a, b };
+        let out_dtype = dtype;
+        let gemm = Gemm {
+            dtype,
+            out_dtype,
+            tf32,
+            m: m as u64,
+            n: n as u64,
+            k: k as u64,
+            batches: batch.inner() as u64,
+            out,
+            a,
+            b,
+        };
         let mut pointers = [product.out.ptr(), product.a.ptr(), product.b.ptr()];
         for (pointer, offset) in pointers.iter_mut().zip(offsets) {
             *pointer = pointer.wrapping_add_signed(offset as i64);

@@ -1,8 +1,9 @@
 //! Windows that slide: pools, convolutions and their gradients.
 //!
 //! Every sum has a fixed order, so results are the same each time. A convolution is a product of matrices of which
-//! one is never written out; `window.cuh` says how.
+//! one is never written out, as `window.cuh` says; large ones without groups are the library's, in `columns.rs`.
 
+use crate::columns::Convolution;
 use crate::driver::{Args, Grid, Param};
 use crate::kernels::{Key, Template, c_name};
 use crate::launch::{Divider, THREADS};
@@ -86,6 +87,11 @@ static ADD_PARTS: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&POOL, &CONVOLVE, &ADD_PARTS];
 
+/// The kernel that adds up sums of parts.
+pub(crate) fn add_parts_key(dtype: DType) -> Key {
+    key(&ADD_PARTS, None, dtype)
+}
+
 fn key(template: &'static Template, op: Option<Op>, dtype: DType) -> Key {
     Key::new(template, op, Some(dtype), 0)
 }
@@ -93,7 +99,7 @@ fn key(template: &'static Template, op: Option<Op>, dtype: DType) -> Key {
 /// `struct Windows` of `window.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Windows {
+pub(crate) struct Windows {
     input: [i64; 3],
     output: [i64; 3],
     kernel: [i64; 3],
@@ -111,7 +117,7 @@ unsafe impl Param for Windows {}
 
 impl Windows {
     /// For numbers of places and taps below `below`.
-    fn new(spec: &WindowSpec, output: &[usize; 3], below: usize) -> Windows {
+    pub(crate) fn new(spec: &WindowSpec, output: &[usize; 3], below: usize) -> Windows {
         let signed = |sizes: &[usize; 3]| sizes.map(|size| size as i64);
         let by = |sizes: &[usize; 3]| sizes.map(|size| Divider::new(size, below));
         let by_stride = |axis: usize| {
@@ -230,6 +236,22 @@ impl CudaBackend {
             Op::ConvolutionInput => (&b, &a, dims(&a).0, dims(&b).0 / groups, dims(&b).1),
             _ => (&a, &b, dims(&a).0, dims(&a).1 / groups, dims(&b).1 / groups),
         };
+        let whole = Convolution {
+            op,
+            seen_through: right,
+            other: left,
+            bias: bias.as_ref(),
+            result: &result,
+            spec,
+            output: &output,
+            samples,
+            // Of ConvolutionInput too, rows of the weight are what windows made.
+            made,
+            seen,
+        };
+        if self.by_columns(&whole)? {
+            return Ok(result);
+        }
         let (rows, columns, depth) = match op {
             Op::Convolution => (made, samples * places, seen * taps),
             Op::ConvolutionInput => (seen, samples * input, made * taps),

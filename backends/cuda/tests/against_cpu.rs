@@ -5,12 +5,14 @@ use gt_backend::conformance::host::{Data, Host};
 use gt_backend::{Backend, HostRange, Input};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
+use gt_cuda::blas::emulated::EmulatedBlas;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Movements, one after the other.
 type Views = Vec<(Op, Attrs)>;
@@ -180,6 +182,46 @@ fn convolutions_of_many_tiles_and_long_sums() {
     agree(&mut both, Op::Convolution, &[x.clone().into(), weight.clone().into()], &attrs);
     agree(&mut both, Op::ConvolutionInput, &[y.clone().into(), weight.into()], &attrs);
     agree(&mut both, Op::ConvolutionWeight, &[y.into(), x.into()], &attrs);
+}
+
+#[test]
+fn large_convolutions_are_products_of_the_library() {
+    // Memory for a few samples' columns at a time.
+    let (cpu, _) = backends();
+    let driver = Arc::new(Emulated::new(2 * LIMIT));
+    let blas = EmulatedBlas::new(driver.clone());
+    let products = blas.products.clone();
+    let cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), LIMIT / 4).unwrap().with_blas(Box::new(blas));
+    let mut both = (cpu, cuda);
+    // Samples, channels seen and made, and products of the library for each op.
+    let cases: [(Case, [usize; 3], DType, [u64; 3]); 6] = [
+        ((&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[20, 19]), [3, 17, 70], DType::F32, [1, 3, 1]),
+        ((&[1, 1], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[21, 13]), [3, 48, 40], DType::BF16, [1; 3]),
+        ((&[2, 2], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[24, 24]), [4, 64, 64], DType::F32, [1; 3]),
+        ((&[2, 3], &[2, 1], &[3, 0], &[1, 2], &[3, 2], &[31, 30]), [5, 16, 24], DType::F16, [1, 2, 1]),
+        ((&[2], &[1], &[2], &[2], &[5], &[301]), [2, 33, 31], DType::F64, [1; 3]),
+        ((&[1, 1, 1], &[1, 1, 1], &[1, 1, 1], &[1, 1, 1], &[3, 3, 3], &[7, 6, 9]), [2, 10, 9], DType::F32, [1; 3]),
+    ];
+    for (case, [samples, seen, made], dtype, expected) in cases {
+        let spec = spec(case, 1);
+        let output = spec.output().unwrap();
+        let (input, kernel, output) = (spec.used(&spec.input), spec.used(&spec.kernel), spec.used(&output));
+        let attrs = Attrs::Window(Box::new(spec));
+        let of = |shape: Shape, seed| whole(Meta::new(shape, dtype), seed);
+        let (x, y) = (of(with(&[samples, seen], input), 1), of(with(&[samples, made], output), 2));
+        let (weight, bias) = (of(with(&[made, seen], kernel), 3), of(shape(&[made]), 4));
+        let mut asked = |op, operands: &[Operand]| {
+            let before = products.load(Relaxed);
+            agree(&mut both, op, operands, &attrs);
+            products.load(Relaxed) - before
+        };
+        let counts = [
+            asked(Op::Convolution, &[x.clone().into(), weight.clone().into(), bias.into()]),
+            asked(Op::ConvolutionInput, &[y.clone().into(), weight.into()]),
+            asked(Op::ConvolutionWeight, &[y.into(), x.into()]),
+        ];
+        assert_eq!(counts, expected, "{case:?}");
+    }
 }
 
 fn permutation(axes: &[u8]) -> (Op, Attrs) {

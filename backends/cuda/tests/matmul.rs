@@ -6,6 +6,7 @@ use gt_cuda::blas::emulated::EmulatedBlas;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_cuda::{CudaBackend, Tensor};
 use gt_ops::infer::{InputMeta, infer};
+use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, DType, Meta, Op, RANK_MAX, Shape};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -72,6 +73,23 @@ fn the_library_multiplies_as_every_backend_does() {
     let mut device = Device::new();
     conformance::matmuls(&mut device.backend);
     assert!(device.products.load(Relaxed) > 100);
+}
+
+#[test]
+fn factors_are_rounded_where_they_may_be() {
+    let mut device = Device::new();
+    let x = device.counting(&[1, 2050]);
+    let last = Attrs::Slice(Box::new(SliceSpec {
+        start: [0, 2049, 0, 0, 0, 0, 0, 0],
+        step: [1; RANK_MAX],
+        sizes: Shape::new(&[1, 1]).expect("a shape"),
+    }));
+    let x = device.run(Op::Slice, &[&x], last);
+    for (allowed, product) in [(true, 2050. * 2050.), (false, 2049. * 2049.), (true, 2050. * 2050.)] {
+        device.backend.allow_tf32(allowed);
+        let squared = device.run(Op::Matmul, &[&x, &x], Attrs::None);
+        assert_eq!(device.numbers(&squared), [product]);
+    }
 }
 
 #[test]

@@ -210,7 +210,14 @@ fn relocate(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) 
 
 /// An instruction without a last use.
 pub fn instruction(op: Op, out: WorkerTensor, operands: &[Operand], attrs: Attrs) -> Command {
-    Command::Op(Instruction { op, out: out.id(), inputs: Inputs::from_slice(operands), last_use: 0, attrs })
+    Command::Op(Instruction {
+        op,
+        out: out.id(),
+        inputs: Inputs::from_slice(operands),
+        last_use: 0,
+        attrs,
+        tf32: false,
+    })
 }
 
 /// Where a tensor is whose workers each have a part of it.

@@ -15,7 +15,7 @@ use gt_ops::infer::InputMeta;
 use gt_ops::placement::{Join, stretch};
 use gt_ops::propagate::{Gives, Need, Split, localize, share, splits};
 use gt_ops::wire::Command;
-use gt_ops::{Attrs, Class, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
+use gt_ops::{Attrs, Class, Inputs, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -361,7 +361,7 @@ impl Sharding {
             None => {
                 out.push(Step {
                     workers,
-                    command: instruction(asked.op, made, &operands, asked.attrs.clone()),
+                    command: part_of(asked, made, &operands, asked.attrs.clone()),
                     ..step.clone()
                 });
                 whole
@@ -496,14 +496,14 @@ fn divide(
         let local = placement.local(meta, worker);
         match localize(asked.op, &asked.attrs, split, &units(rank), &local.shape) {
             Some(attrs) => {
-                let command = instruction(asked.op, first, operands, attrs);
+                let command = part_of(asked, first, operands, attrs);
                 out.push(Step { workers: Workers::one(worker), divided: true, command, cost_ns, ..step.clone() });
             }
             None => alike = Some(asked.attrs.clone()),
         }
     }
     if let Some(attrs) = alike {
-        let command = instruction(asked.op, first, operands, attrs);
+        let command = part_of(asked, first, operands, attrs);
         out.push(Step { workers, divided: true, command, cost_ns, ..step.clone() });
     }
     let Some((id, at)) = unweighted else { return };
@@ -516,4 +516,9 @@ fn divide(
     if let Some(tensor) = out.tensors().get(id).copied() {
         free(&tensor, step, out);
     }
+}
+/// What some workers do of an instruction.
+fn part_of(asked: &Instruction, made: WorkerTensor, operands: &[Operand], attrs: Attrs) -> Command {
+    let inputs = Inputs::from_slice(operands);
+    Command::Op(Instruction { op: asked.op, out: made.id(), inputs, last_use: 0, attrs, tf32: asked.tf32 })
 }

@@ -85,7 +85,7 @@ mod tests {
                 origin: self.last,
                 token: 0,
                 operands: [0; 2],
-                command: Command::Op(Instruction { op, out: made.id(), inputs, last_use: 0, attrs }),
+                command: Command::Op(Instruction { op, out: made.id(), inputs, last_use: 0, attrs, tf32: false }),
                 out: Some(self.meta),
                 fused_ns: None,
                 cost_ns: 1000,

@@ -301,7 +301,14 @@ mod tests {
         }
         fn op(&mut self, op: Op, operands: &[Operand], attrs: Attrs) {
             let out = self.define();
-            self.push(Command::Op(Instruction { op, out, inputs: Inputs::from_slice(operands), last_use: 0, attrs }));
+            self.push(Command::Op(Instruction {
+                op,
+                out,
+                inputs: Inputs::from_slice(operands),
+                last_use: 0,
+                attrs,
+                tf32: false,
+            }));
         }
         /// Two tensors of numbers, and one for which there is no room.
         fn given(&mut self) {

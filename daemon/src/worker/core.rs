@@ -414,6 +414,9 @@ fn execute<B: Backend>(
     };
     // One tensor as two operands has one handle: its memory is not free to take while the other operand is read.
     let last_use = if instruction.last_use == 0 || repeats(instruction) { 0 } else { instruction.last_use };
+    if op.row().multiplies() {
+        backend.allow_tf32(instruction.tf32);
+    }
     caught(|| backend.execute(op, inputs, &instruction.attrs, out, last_use))
         .map_err(|error| failure(error, origin, Some(op)))
 }
@@ -579,6 +582,9 @@ mod tests {
     #[derive(Default)]
     struct Fake {
         last_uses: Vec<u8>,
+        tf32: bool,
+        /// Of the products, in order.
+        rounded: Vec<bool>,
     }
 
     impl Backend for Fake {
@@ -593,6 +599,9 @@ mod tests {
             last_use: u8,
         ) -> Result<(Meta, u32), ExecError> {
             self.last_uses.push(last_use);
+            if op == Op::Matmul {
+                self.rounded.push(self.tf32);
+            }
             match op {
                 Op::Exp => panic!("a defect"),
                 Op::Full => Ok((*out, 0)),
@@ -615,6 +624,9 @@ mod tests {
         }
         fn meta(&self, tensor: &(Meta, u32)) -> Meta {
             tensor.0
+        }
+        fn allow_tf32(&mut self, allowed: bool) {
+            self.tf32 = allowed;
         }
         fn charge(&mut self, _: &Arc<Account>) {}
         fn held(&self, _: &Account) -> usize {
@@ -640,7 +652,7 @@ mod tests {
             Op::Full => Attrs::Create { shape: meta().shape, dtype: DType::F32 },
             _ => Attrs::None,
         };
-        Command::Op(Instruction { op, out, inputs: Inputs::from_slice(&inputs), last_use, attrs })
+        Command::Op(Instruction { op, out, inputs: Inputs::from_slice(&inputs), last_use, attrs, tf32: false })
     }
 
     fn core() -> (Core<Fake>, Arc<StreamShared>) {
@@ -660,6 +672,19 @@ mod tests {
         let mut bytes = [0; 4];
         arena.copy_in(8, &mut bytes).unwrap();
         Ok(u32::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn each_product_says_how_exact_it_must_be() {
+        let (mut core, _shared) = core();
+        for (number, tf32) in [(2, true), (3, false), (4, true)] {
+            let mut command = instruction(Op::Matmul, at(number), &[at(1), at(1)], 0);
+            if let Command::Op(instruction) = &mut command {
+                instruction.tf32 = tf32;
+            }
+            core.run(0, number.into(), &command, Some(&meta())).unwrap();
+        }
+        assert_eq!(core.backend.rounded, [true, false, true]);
     }
 
     #[test]

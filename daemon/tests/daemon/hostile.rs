@@ -40,7 +40,7 @@ fn offend_with(arguments: &[&str], what: &str, offence: impl FnOnce(&mut Client)
 }
 
 fn instruction(op: Op, out: u64, operands: &[Operand], attrs: Attrs) -> Command {
-    Command::Op(Instruction { op, out, inputs: Inputs::from_slice(operands), last_use: 0, attrs })
+    Command::Op(Instruction { op, out, inputs: Inputs::from_slice(operands), last_use: 0, attrs, tf32: false })
 }
 
 #[test]
@@ -84,7 +84,14 @@ fn a_tensor_is_gone_after_its_last_use() {
         let a = client.full(&[1], 1.0);
         let out = client.id();
         let inputs = Inputs::from_slice(&[Operand::Tensor(a)]);
-        client.send(&Command::Op(Instruction { op: Op::Neg, out, inputs, last_use: 1, attrs: Attrs::None }));
+        client.send(&Command::Op(Instruction {
+            op: Op::Neg,
+            out,
+            inputs,
+            last_use: 1,
+            attrs: Attrs::None,
+            tf32: false,
+        }));
         client.binary(Op::Add, a, a);
     });
 }
@@ -407,6 +414,7 @@ fn instructions() -> impl Strategy<Value = Instruction> {
             inputs: Inputs::from_slice(&operands),
             last_use: 0,
             attrs,
+            tf32: row.multiplies(),
         })
     })
 }

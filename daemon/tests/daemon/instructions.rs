@@ -108,7 +108,14 @@ fn the_last_use_of_an_operand_frees_it() {
     let a = client.full(&[4], 3.0);
     let out = client.id();
     let inputs = Inputs::from_slice(&[Operand::Tensor(a), Operand::Tensor(a)]);
-    client.send(&Command::Op(Instruction { op: Op::Mul, out, inputs, last_use: 0b11, attrs: Attrs::None }));
+    client.send(&Command::Op(Instruction {
+        op: Op::Mul,
+        out,
+        inputs,
+        last_use: 0b11,
+        attrs: Attrs::None,
+        tf32: false,
+    }));
     assert_eq!(client.fetch_f32(out, 4).unwrap(), [9.0; 4]);
     assert_eq!(gtd.status().sessions[0].tensors, 1);
 }

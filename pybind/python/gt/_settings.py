@@ -17,6 +17,7 @@ _settings: dict[str, Any] = {
     "deterministic": False,
     "warn_only": False,
     "precision": "highest",
+    "convolution_tf32": True,
     "warn_always": False,
 }
 
@@ -79,15 +80,40 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Allows float32 products of less precision, "high" or "medium"; they are "highest" in any case."""
+    """Allows float32 products whose factors are rounded to 11 bits, by "high" or "medium", where a device has those.
+
+    It holds for what is issued from then on, gradients of earlier results included. Processors know no such products.
+    """
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"float32 matmul precision must be one of highest, high, medium, but got {precision!r}")
     _settings["precision"] = precision
+    _tell_precision()
 
 
 def get_float32_matmul_precision() -> str:
     """What was allowed."""
     return _settings["precision"]
+
+
+def allow_matmul_tf32(allowed: bool) -> None:
+    """What `backends.cuda.matmul.allow_tf32` sets: the precision of matrix products by another name."""
+    if not allowed or _settings["precision"] == "highest":
+        set_float32_matmul_precision("high" if allowed else "highest")
+
+
+def is_convolution_tf32_allowed() -> bool:
+    """What `backends.cudnn.allow_tf32` is."""
+    return _settings["convolution_tf32"]
+
+
+def allow_convolution_tf32(allowed: bool) -> None:
+    """What `backends.cudnn.allow_tf32` sets."""
+    _settings["convolution_tf32"] = allowed
+    _tell_precision()
+
+
+def _tell_precision() -> None:
+    _gt.allow_tf32(_settings["precision"] != "highest", _settings["convolution_tf32"])
 
 
 def set_flush_denormal(mode: bool) -> bool:

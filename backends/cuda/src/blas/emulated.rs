@@ -37,6 +37,13 @@ impl Blas for EmulatedBlas {
             // SAFETY: the caller's promise, when the stream comes to it.
             unsafe {
                 match gemm.dtype {
+                    DType::F16 if gemm.out_dtype == DType::F32 => {
+                        multiply(&gemm, pointers, |x: f16| x.into(), |x| x as f32);
+                    }
+                    DType::BF16 if gemm.out_dtype == DType::F32 => {
+                        multiply(&gemm, pointers, |x: bf16| x.into(), |x| x as f32);
+                    }
+                    DType::F32 if gemm.tf32 => multiply(&gemm, pointers, |x: f32| rounded(x).into(), |x| x as f32),
                     DType::F32 => multiply(&gemm, pointers, |x: f32| x.into(), |x| x as f32),
                     DType::F64 => multiply(&gemm, pointers, |x: f64| x, |x| x),
                     DType::F16 => multiply(&gemm, pointers, |x: f16| x.into(), f16::from_f64),
@@ -49,8 +56,14 @@ impl Blas for EmulatedBlas {
     }
 }
 
-unsafe fn multiply<T: Copy>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T) -> f64, narrow: fn(f64) -> T) {
-    let [out, a, b] = pointers.map(|pointer| pointer as usize as *mut T);
+/// To 11 bits, those of which tensor cores know.
+fn rounded(x: f32) -> f32 {
+    f32::from_bits((x.to_bits() + (1 << 12)) & !((1 << 13) - 1))
+}
+
+unsafe fn multiply<T: Copy, O>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T) -> f64, narrow: fn(f64) -> O) {
+    let [_, a, b] = pointers.map(|pointer| pointer as usize as *mut T);
+    let out = pointers[0] as usize as *mut O;
     let at = |side: &Side, batch: u64, row: u64, column: u64| {
         let (along, across) = if side.turned { (row, column) } else { (column, row) };
         (batch * side.batch_step + across * side.step + along) as usize

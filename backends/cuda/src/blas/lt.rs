@@ -208,16 +208,25 @@ impl Drop for CublasLt {
     }
 }
 
-/// `cudaDataType`, `cublasComputeType_t`, and the `cudaDataType` of its scales.
-fn types(gemm: &Gemm) -> Option<(c_int, c_int, c_int)> {
-    let (f32_exact, f32_fast, f64_exact) = (68, 77, 70);
-    Some(match gemm.dtype {
-        DType::F32 => (0, if gemm.tf32 { f32_fast } else { f32_exact }, 0),
-        DType::F64 => (1, f64_exact, 1),
-        DType::F16 => (2, f32_exact, 0),
-        DType::BF16 => (14, f32_exact, 0),
+/// `cudaDataType`.
+fn data_type(dtype: DType) -> Option<c_int> {
+    Some(match dtype {
+        DType::F32 => 0,
+        DType::F64 => 1,
+        DType::F16 => 2,
+        DType::BF16 => 14,
         _ => return None,
     })
+}
+
+/// `cublasComputeType_t`, and the `cudaDataType` of its scales.
+fn compute_type(gemm: &Gemm) -> (c_int, c_int) {
+    let (f32_exact, f32_fast, f64_exact) = (68, 77, 70);
+    match gemm.dtype {
+        DType::F64 => (f64_exact, 1),
+        DType::F32 if gemm.tf32 => (f32_fast, 0),
+        _ => (f32_exact, 0),
+    }
 }
 
 /// What a plan is made of until it is whole.
@@ -284,7 +293,10 @@ impl Api {
 
     /// How the library computes this, or nothing if it cannot.
     fn plan(&self, library: Handle, gemm: &Gemm) -> Result<Option<Plan>> {
-        let Some((dtype, compute, scale)) = types(gemm) else { return Ok(None) };
+        let (compute, scale) = compute_type(gemm);
+        let (Some(dtype), Some(out_dtype)) = (data_type(gemm.dtype), data_type(gemm.out_dtype)) else {
+            return Ok(None);
+        };
         // Counts that the library takes as 32-bit numbers.
         if [gemm.m, gemm.n, gemm.k, gemm.batches].iter().any(|count| *count > i32::MAX as u64) {
             return Ok(None);
@@ -305,7 +317,7 @@ impl Api {
         let layouts = [
             parts.layout(dtype, &gemm.b, gemm.k, gemm.n, gemm.batches)?,
             parts.layout(dtype, &gemm.a, gemm.m, gemm.k, gemm.batches)?,
-            parts.layout(dtype, &gemm.out, gemm.m, gemm.n, gemm.batches)?,
+            parts.layout(out_dtype, &gemm.out, gemm.m, gemm.n, gemm.batches)?,
         ];
         // SAFETY: it writes one handle.
         self.check("cublasLtMatmulPreferenceCreate", unsafe { (self.preference_create)(&raw mut preference) })?;

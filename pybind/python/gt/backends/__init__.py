@@ -1,7 +1,8 @@
 """What stands for `torch.backends`: which libraries there are (none of PyTorch's), and switches for them.
 
-Programs set `backends.cudnn.benchmark`, `backends.cuda.matmul.allow_tf32` and their like. These allow a faster way on
-devices of one maker, and never demand it: they are kept and have no effect on the daemon's devices.
+`backends.cuda.matmul.allow_tf32` and `backends.cudnn.allow_tf32` say whether CUDA devices may round the factors of
+products of float32. The others, such as `backends.cudnn.benchmark`, allow faster ways that GT does not have and never
+demand them: they are kept without effect.
 """
 
 from gt import _absent

@@ -1,16 +1,44 @@
-"""Switches of CUDA's libraries, which GT does not use. They are kept, and have no effect."""
+"""Switches of products and attention on CUDA devices. But for `matmul.allow_tf32`, they are kept without effect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 
-matmul = SimpleNamespace(
-    allow_tf32=False,
-    allow_fp16_reduced_precision_reduction=True,
-    allow_bf16_reduced_precision_reduction=True,
-)
+from gt import _settings
+
+
+class _Matmul:
+    """How exact products of matrices must be. Sums of halves are in float32 in any case."""
+
+    __slots__ = ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
+
+    def __init__(self) -> None:
+        self.allow_fp16_reduced_precision_reduction = True
+        self.allow_bf16_reduced_precision_reduction = True
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether the factors of products of float32 may be rounded to 11 bits, which is several times as fast."""
+        return _settings.get_float32_matmul_precision() != "highest"
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        _settings.allow_matmul_tf32(bool(allowed))
+
+    @property
+    def fp32_precision(self) -> str:
+        """`allow_tf32` by a name: "tf32" if it is set, else "ieee"."""
+        return "tf32" if self.allow_tf32 else "ieee"
+
+    @fp32_precision.setter
+    def fp32_precision(self, precision: str) -> None:
+        if precision not in ("ieee", "tf32"):
+            raise RuntimeError(f"fp32_precision must be one of ieee, tf32, but got {precision!r}")
+        self.allow_tf32 = precision == "tf32"
+
+
+matmul = _Matmul()
 
 
 def _switch(name: str) -> tuple[Callable[[bool], None], Callable[[], bool]]:

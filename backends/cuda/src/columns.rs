@@ -1,0 +1,277 @@
+//! Convolutions by the library that multiplies matrices: what windows see is written out, some samples at a time, and
+//! multiplied (Chellapilla, Puri and Simard 2006). Where a window is one element, the input is its own matrix.
+//!
+//! It is for convolutions without groups that are large enough; `window.rs` has kernels for the others.
+
+use crate::blas::{Gemm, Side};
+use crate::driver::{Args, DevicePtr};
+use crate::kernels::{Key, Template, c_name};
+use crate::launch::Divider;
+use crate::window::{Windows, add_parts_key};
+use crate::{CudaBackend, Result, Tensor, failed};
+use gt_backend::ExecError;
+use gt_ops::{DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
+
+/// Fewer products than these, and one kernel is done before several are launched.
+const PRODUCTS_MIN: usize = 1 << 20;
+/// Bytes that are written out at a time: less than the cache of a large device, and enough to keep one busy.
+const COLUMN_BYTES_MAX: usize = 64 << 20;
+/// Sums of parts for each of a weight's gradients, at most.
+const PARTS_MAX: usize = 64;
+
+/// By size of elements; a variant is 1 where the columns of all samples lie side by side.
+static COLUMNS: Template = Template {
+    name: "columns",
+    includes: &["columns.cuh"],
+    code: |key| {
+        let t = match key.dtypes[0].map(DType::size) {
+            Some(2) => "u16",
+            Some(8) => "u64",
+            _ => "u32",
+        };
+        let mode = if key.op == Some(Op::ConvolutionInput) { "INPUT" } else { "FORWARD" };
+        format!(
+            "GT_KERNEL(256) {}({t}* out, const {t}* from, i64 count, i64 sample_step, i64 channel_step, \
+             Divider by_channel, Divider by_sample, Windows windows) {{
+    write_columns<{mode}, {}>(out, from, count, sample_step, channel_step, by_channel, by_sample, windows);
+}}",
+            key.name(),
+            key.variant == 1,
+        )
+    },
+    catalogue: || {
+        let ops = [Op::Convolution, Op::ConvolutionInput, Op::ConvolutionWeight];
+        let of = |op| [DType::F16, DType::F32, DType::F64].map(|dtype| columns_key(op, dtype));
+        ops.into_iter().flat_map(of).collect()
+    },
+};
+
+/// In place.
+static ADD_BIAS: Template = Template {
+    name: "add_bias",
+    includes: &["columns.cuh"],
+    code: |key| {
+        let t = key.dtypes[0].map_or("f32", c_name);
+        format!(
+            "GT_KERNEL(256) {}({t}* out, const {t}* bias, i64 count, Divider by_place, Divider by_channel) {{
+    add_bias(out, bias, count, by_place, by_channel);
+}}",
+            key.name()
+        )
+    },
+    catalogue: || DTypeSet::FLOAT.iter().map(|dtype| Key::new(&ADD_BIAS, None, Some(dtype), 0)).collect(),
+};
+
+/// The templates of this file.
+pub(crate) static TEMPLATES: &[&Template] = &[&COLUMNS, &ADD_BIAS];
+
+fn columns_key(op: Op, dtype: DType) -> Key {
+    let sized = match dtype.size() {
+        2 => DType::F16,
+        8 => DType::F64,
+        _ => DType::F32,
+    };
+    Key::new(&COLUMNS, Some(op), Some(sized), (op == Op::ConvolutionWeight) as u32)
+}
+
+/// A convolution whose operands have no gaps.
+pub(crate) struct Convolution<'a> {
+    pub op: Op,
+    /// What windows slide over, or what they made: of ConvolutionWeight, the former.
+    pub seen_through: &'a Tensor,
+    /// The weight, or for ConvolutionWeight what windows made.
+    pub other: &'a Tensor,
+    pub bias: Option<&'a Tensor>,
+    pub result: &'a Tensor,
+    pub spec: &'a WindowSpec,
+    pub output: &'a [usize; 3],
+    pub samples: usize,
+    /// Channels of what windows made, and of what they see.
+    pub made: usize,
+    pub seen: usize,
+}
+
+/// A matrix without gaps, or one turned.
+fn side(at: DevicePtr, step: usize, batch_step: usize, turned: bool) -> Side {
+    let alignment = 1 << (at | 16).trailing_zeros();
+    Side { turned, step: step as u64, batch_step: batch_step as u64, alignment }
+}
+
+impl CudaBackend {
+    /// Whether the library computes the convolution; then it does.
+    pub(crate) fn by_columns(&mut self, c: &Convolution<'_>) -> Result<bool> {
+        let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
+        let (taps, output, input) = (size(&c.spec.kernel), size(c.output), size(&c.spec.input));
+        let products = [c.samples, c.made, c.seen, taps, output].iter().fold(1usize, |all, x| all.saturating_mul(*x));
+        if self.blas.is_none() || c.spec.groups != 1 || products < PRODUCTS_MIN {
+            return Ok(false);
+        }
+        match c.op {
+            Op::ConvolutionWeight => self.weight_by_columns(c, taps, output, input),
+            Op::ConvolutionInput => self.samples_by_columns(c, (c.seen, c.made), taps, (input, output)),
+            _ => self.samples_by_columns(c, (c.made, c.seen), taps, (output, input)),
+        }
+    }
+
+    /// How many samples, of which each takes so many bytes, are computed at a time.
+    fn samples_at_a_time(&self, samples: usize, bytes: usize) -> usize {
+        let limit = COLUMN_BYTES_MAX.min(self.memory.stats().limit_bytes / 16);
+        (limit / bytes).clamp(1, samples)
+    }
+
+    /// A result's samples, some at a time: `rows` channels of `places`, from `channels` of `from_places`.
+    fn samples_by_columns(
+        &mut self,
+        c: &Convolution<'_>,
+        (rows, channels): (usize, usize),
+        taps: usize,
+        (places, from_places): (usize, usize),
+    ) -> Result<bool> {
+        let (dtype, size) = (c.result.meta.dtype, c.result.size());
+        let depth = channels * taps;
+        let spec = c.spec;
+        let alone = spec.kernel == [1; 3] && spec.stride == [1; 3] && spec.low == [0; 3] && spec.high == [0; 3];
+        // The weight's rows are channels made; for the gradient of what they saw, they are turned or copied so.
+        let backwards = c.op == Op::ConvolutionInput;
+        let turned = backwards && taps == 1;
+        let copied = match backwards && taps > 1 {
+            true => Some(self.swapped(c.other, 0, [rows, channels, taps], [taps, rows * taps, 1])?),
+            false => None,
+        };
+        let weight = copied.as_ref().unwrap_or(c.other);
+        let at_a_time = if alone { c.samples } else { self.samples_at_a_time(c.samples, depth * places * size) };
+        let columns = match alone {
+            true => None,
+            false => match self.memory.allocate(at_a_time * depth * places * size) {
+                Ok(columns) => Some(columns),
+                Err(ExecError::OutOfMemory { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            },
+        };
+        for first in (0..c.samples).step_by(at_a_time) {
+            let count = at_a_time.min(c.samples - first);
+            let from = c.seen_through.ptr() + (first * channels * from_places * size) as u64;
+            let right = match &columns {
+                None => from,
+                Some(columns) => {
+                    self.write_columns(c, columns.ptr(), from, count, (channels, from_places), depth * places)?;
+                    columns.ptr()
+                }
+            };
+            let out = c.result.ptr() + (first * rows * places * size) as u64;
+            let gemm = Gemm {
+                dtype,
+                out_dtype: dtype,
+                tf32: self.tf32,
+                m: rows as u64,
+                n: places as u64,
+                k: depth as u64,
+                batches: count as u64,
+                out: side(out, places, rows * places, false),
+                a: side(weight.ptr(), if turned { rows } else { depth }, 0, turned),
+                b: side(right, places, depth * places, false),
+            };
+            if !self.multiply(&gemm, [out, weight.ptr(), right])? {
+                return Ok(false);
+            }
+        }
+        if let Some(bias) = c.bias {
+            let count = c.result.numel();
+            let function = self.kernels.get(&Key::new(&ADD_BIAS, None, Some(dtype), 0))?;
+            let mut args = Args::new();
+            args.push(c.result.ptr()).push(bias.ptr()).push(count as i64);
+            args.push(Divider::new(places, count)).push(Divider::new(rows, count));
+            // SAFETY: the arguments are the kernel's; there is a bias for each channel.
+            unsafe { self.launch(function, self.grid_stride(count), &args) }?;
+        }
+        Ok(true)
+    }
+
+    /// A weight's gradient: the products of some samples at a time, in the type of sums, which are added up in order.
+    fn weight_by_columns(&mut self, c: &Convolution<'_>, taps: usize, places: usize, input: usize) -> Result<bool> {
+        let (dtype, size, columns) = (c.result.meta.dtype, c.result.size(), c.seen * taps);
+        let total = c.result.numel();
+        let sum_dtype = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let least = c.samples.div_ceil(PARTS_MAX);
+        let at_a_time = self.samples_at_a_time(c.samples, (columns + c.made) * places * size).max(least);
+        let parts = c.samples.div_ceil(at_a_time);
+        let bytes = [parts * total * sum_dtype.size(), at_a_time * columns * places * size];
+        let work = (self.memory.allocate(bytes[0]), self.memory.allocate(bytes[1]));
+        let (sums, written) = match work {
+            (Ok(sums), Ok(written)) => (sums, written),
+            (Err(ExecError::OutOfMemory { .. }), _) | (_, Err(ExecError::OutOfMemory { .. })) => return Ok(false),
+            (Err(error), _) | (_, Err(error)) => return Err(error),
+        };
+        for part in 0..parts {
+            let first = part * at_a_time;
+            let count = at_a_time.min(c.samples - first);
+            let from = c.seen_through.ptr() + (first * c.seen * input * size) as u64;
+            self.write_columns(c, written.ptr(), from, count, (c.seen, input), columns * places)?;
+            let offset = first * c.made * places;
+            let made = self.swapped(c.other, offset, [c.made, count, places], [places, c.made * places, 1])?;
+            let out = sums.ptr() + (part * total * sum_dtype.size()) as u64;
+            let depth = count * places;
+            let gemm = Gemm {
+                dtype,
+                out_dtype: sum_dtype,
+                tf32: self.tf32,
+                m: c.made as u64,
+                n: columns as u64,
+                k: depth as u64,
+                batches: 1,
+                out: side(out, columns, 0, false),
+                a: side(made.ptr(), depth, 0, false),
+                b: side(written.ptr(), depth, 0, true),
+            };
+            if !self.multiply(&gemm, [out, made.ptr(), written.ptr()])? {
+                return Ok(false);
+            }
+        }
+        let function = self.kernels.get(&add_parts_key(dtype))?;
+        let mut args = Args::new();
+        args.push(c.result.ptr()).push(sums.ptr()).push(parts as i64).push(total as i64);
+        // SAFETY: the arguments are the kernel's; there are so many sums for each result.
+        unsafe { self.launch(function, self.grid_stride(total), &args) }?;
+        Ok(true)
+    }
+
+    fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
+        let Some(blas) = &mut self.blas else { return Ok(false) };
+        // SAFETY: the matrices are those of the operands, or written out; the result is new, or memory of ours.
+        unsafe { blas.multiply(gemm, pointers, self.stream) }.map_err(failed)
+    }
+
+    /// Some samples' columns, each of so many elements.
+    fn write_columns(
+        &mut self,
+        c: &Convolution<'_>,
+        to: DevicePtr,
+        from: DevicePtr,
+        samples: usize,
+        (channels, from_places): (usize, usize),
+        of_sample: usize,
+    ) -> Result<()> {
+        let count = samples * of_sample;
+        let function = self.kernels.get(&columns_key(c.op, c.result.meta.dtype))?;
+        let mut args = Args::new();
+        args.push(to).push(from).push(count as i64);
+        args.push((channels * from_places) as i64).push(from_places as i64);
+        args.push(Divider::new(channels, count)).push(Divider::new(samples, count));
+        args.push(Windows::new(c.spec, c.output, count));
+        // SAFETY: the arguments are the kernel's; the memory has room for so many elements.
+        unsafe { self.launch(function, self.grid_stride(count.div_ceil(16 / c.result.size())), &args) }
+    }
+
+    /// A copy of elements of a tensor without gaps, from number `offset` on: with these sizes, so far apart.
+    fn swapped(&mut self, t: &Tensor, offset: usize, sizes: [usize; 3], steps: [usize; 3]) -> Result<Tensor> {
+        let shape = Shape::new(&sizes).map_err(|error| ExecError::internal(error.to_string()))?;
+        let mut strides = [0; RANK_MAX];
+        for (stride, step) in strides.iter_mut().zip(steps) {
+            *stride = (step * t.size()) as isize;
+        }
+        let seen = t.seen(t.view(shape, t.offset_bytes + offset * t.size(), strides));
+        let out = self.new_tensor(&Meta::new(shape, t.meta.dtype))?;
+        self.copy(&out, &seen)?;
+        Ok(out)
+    }
+}
