@@ -9,7 +9,7 @@ pub mod values;
 pub mod yaml;
 
 pub use settings::{Settings, about, parse, read};
-pub use values::{Bytes, Level, WorkerKind, Workers, listen_address};
+pub use values::{Bytes, Level, WorkerKind, Workers, device, listen_address};
 pub use yaml::{About, Error};
 
 /// The file of the machine's daemon.

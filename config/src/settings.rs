@@ -170,8 +170,12 @@ pub fn about() -> [Vec<(&'static str, About)>; 2] {
 /// # Errors
 /// The first thing that is wrong with it, with its line and key.
 pub fn read(path: &Path) -> Result<Settings, Error> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Error::File { path: path.into(), text: error.to_string() })?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let no_text = error.kind() == std::io::ErrorKind::InvalidData;
+        let text =
+            if no_text { "it is no text, of which a configuration is (UTF-8)".into() } else { error.to_string() };
+        Error::File { path: path.into(), text }
+    })?;
     parse(&text, path)
 }
 

@@ -92,6 +92,17 @@ impl FromStr for Workers {
     }
 }
 
+/// The one device that a worker computes on.
+///
+/// # Errors
+/// What is none, or several.
+pub fn device(text: &str) -> Result<WorkerKind, String> {
+    match text.parse::<Workers>()?.0[..] {
+        [kind @ (WorkerKind::Cpu | WorkerKind::Cuda(_) | WorkerKind::EmulatedCuda)] => Ok(kind),
+        _ => Err(format!("`{text}` is not one device: write cpu, or cuda:0 with the number of the device")),
+    }
+}
+
 fn split(part: &str) -> (&str, Option<&str>) {
     part.split_once(':').map_or((part, None), |(name, number)| (name, Some(number)))
 }

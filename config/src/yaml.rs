@@ -156,7 +156,7 @@ impl<'a> Value<'a> {
 fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let known: Vec<&str> = known.collect();
     let distance = |other: &&&str| strsim::damerau_levenshtein(name, other);
-    match known.iter().min_by_key(distance).filter(|near| distance(near) <= SLIPS_MAX) {
+    match known.iter().min_by_key(distance).filter(|near| distance(near) <= SLIPS_MAX.min(near.len() / 2)) {
         Some(near) => format!("there is no such key; did you mean `{near}`?"),
         None => format!("there is no such key; known are {}", known.join(", ")),
     }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use gt_config::{Bytes, SYSTEM_FILE};
+use gt_protocol::limits::{WEIGHT_MAX, WEIGHT_MIN};
 use gt_protocol::{LimitsChange, Setting};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -35,11 +36,13 @@ pub enum Command {
     /// Shows all about one session.
     Session {
         /// Its number, as `gtctl sessions` shows it.
+        #[arg(value_parser = session)]
         id: u64,
     },
     /// Ends a session: your own, or anybody's if you are an administrator.
     Kill {
         /// Its number, as `gtctl sessions` shows it.
+        #[arg(value_parser = session)]
         id: u64,
     },
     /// Shows what users may have, or changes it.
@@ -113,7 +116,7 @@ struct Change {
     #[arg(long, value_name = "N", value_parser = number::<u32>)]
     queued: Option<Setting<u32>>,
     /// Part of the devices' time, beside other users' weights.
-    #[arg(long, value_name = "NUMBER", value_parser = number::<f64>)]
+    #[arg(long, value_name = "NUMBER", value_parser = weight)]
     weight: Option<Setting<f64>>,
 }
 
@@ -142,6 +145,17 @@ fn bytes(text: &str) -> Result<Setting<u64>, String> {
 
 fn number<T: FromStr>(text: &str) -> Result<Setting<T>, String> {
     setting(text, |text| text.parse().map_err(|_| format!("`{text}` is no such number, nor `default`")))
+}
+
+fn weight(text: &str) -> Result<Setting<f64>, String> {
+    setting(text, |text| match text.parse() {
+        Ok(weight) if (WEIGHT_MIN..=WEIGHT_MAX).contains(&weight) => Ok(weight),
+        _ => Err(format!("`{text}` is no weight: write a number from {WEIGHT_MIN} to {WEIGHT_MAX}, or `default`")),
+    })
+}
+
+fn session(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number of a session: `gtctl sessions` lists them"))
 }
 
 /// What to do with the configuration.
@@ -183,6 +197,8 @@ mod tests {
         };
         assert_eq!((set.user.as_deref(), set.change()), (Some("ana"), expected));
         assert!(Arguments::try_parse_from(["gtctl", "limits", "set", "--user", "ana"]).is_err());
-        assert!(Arguments::try_parse_from(["gtctl", "limits", "set", "--sessions", "many"]).is_err());
+        for (option, value) in [("--sessions", "many"), ("--weight", "0"), ("--weight", "nan"), ("--weight", "101")] {
+            assert!(Arguments::try_parse_from(["gtctl", "limits", "set", option, value]).is_err(), "{option} {value}");
+        }
     }
 }

@@ -149,7 +149,9 @@ fn check(path: &PathBuf) -> Result<Answer, Failure> {
         }
         Err(error) => {
             let next = match error {
-                gt_config::Error::File { .. } => "Name a file that you may read: gtctl config check PATH.",
+                gt_config::Error::File { .. } => {
+                    "Name a configuration file that you may read: gtctl config check PATH."
+                }
                 gt_config::Error::Place { .. } => "gtctl config keys lists what it may say.",
             };
             Err(Failure::new(Exit::Config, error.to_string(), next))

@@ -2,7 +2,7 @@
 
 use crate::journal;
 use clap::{Parser, Subcommand};
-use gt_config::{Bytes, Level, Settings, WorkerKind, Workers, listen_address};
+use gt_config::{Bytes, Level, Settings, WorkerKind, Workers, device, listen_address};
 use gt_protocol::Address;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct Config {
     pub workers_wanted: u32,
 
     /// Threads that compute, all workers together; each has one at least [default: one a core].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<u32>,
 
     /// Bytes that tensors may take, all workers together, as in 512M or 8G [default: three quarters of the machine's].
@@ -102,16 +102,21 @@ pub enum Role {
         /// The daemon, as in unix:/run/gt/gtd.sock or localhost:12345 [default: the one that clients find].
         #[arg(long, value_name = "ADDRESS", conflicts_with = "fd")]
         connect: Option<Address>,
-        /// Threads that compute [default: one a core].
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "fd")]
+        /// What it computes on: cpu, or cuda:0 with the number of the NVIDIA device.
+        #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "cpu", conflicts_with = "fd")]
+        device: WorkerKind,
+        /// Threads that compute, on the processor [default: one a core].
+        #[arg(long, value_name = "N", value_parser = threads, conflicts_with = "fd")]
         threads: Option<u32>,
-        /// Bytes that its tensors may take, as in 512M or 8G [default: three quarters of the machine's].
+        /// Bytes that its tensors may take, as in 512M or 8G [default: three quarters of the machine's, or most of the
+        /// device's].
         #[arg(long, value_name = "BYTES", conflicts_with = "fd")]
         memory: Option<Bytes>,
         /// The connected socket of the daemon that started it.
         #[arg(long, hide = true, requires = "name", value_parser = clap::value_parser!(i32).range(0..))]
         fd: Option<i32>,
-        /// What it is called, as in gtctl status: 1 to 16 letters, digits and -_. [default: cpu:N].
+        /// What it is called, as in gtctl status: 1 to 16 letters, digits and -_. [default: cpu:N, or the
+        /// device].
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
@@ -127,6 +132,14 @@ pub enum Role {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+/// Threads of a worker, at most.
+const THREADS_MAX: u32 = 4096;
+
+fn threads(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
+    number.ok_or_else(|| format!("`{text}` is no number of threads: write 1 to {THREADS_MAX}"))
 }
 
 /// From which size on tensors are spread over several workers, unless something else is asked for.

@@ -191,6 +191,18 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_keeps_what_was_written_before() {
+        let folder = Folder::new("full");
+        let usage = BTreeMap::from([(0, 1.5)]);
+        Ledger::new(folder.0.clone()).close(usage.clone());
+        std::os::unix::fs::symlink("/dev/full", folder.0.join(FILE_NEXT)).unwrap();
+        let mut ledger = Ledger::new(folder.0.clone());
+        ledger.write_soon(BTreeMap::from([(0, 2.0)]));
+        ledger.close(BTreeMap::from([(0, 3.0)]));
+        assert_eq!(folder.read().0, usage);
+    }
+
+    #[test]
     fn a_folder_that_is_not_there_does_no_harm() {
         let ledger = Ledger::new("/nowhere/at/all".into());
         assert_eq!(ledger.read().0, BTreeMap::new());

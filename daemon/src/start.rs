@@ -57,9 +57,9 @@ pub fn main() -> ExitCode {
         Some(Role::Worker { fd: Some(fd), name, .. }) => {
             (format!("gtd: worker {}", name.as_deref().unwrap_or_default()), work(*fd))
         }
-        Some(Role::Worker { connect, threads, memory, name, .. }) => {
+        Some(Role::Worker { connect, device, threads, memory, name, .. }) => {
             let memory_bytes_limit = memory.map(|bytes| bytes.0);
-            let offer = Offer { name: name.clone(), threads: *threads, memory_bytes_limit };
+            let offer = Offer { name: name.clone(), device: *device, threads: *threads, memory_bytes_limit };
             ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
         }
         Some(Role::Probe) => ("gtd".into(), devices::describe().map_err(Into::into)),
@@ -330,7 +330,7 @@ fn start_workers(config: &Config, kinds: &[WorkerKind]) -> std::io::Result<Vec<B
             memory_bytes_limit: config.memory.map_or(0, |_| memory as u64),
             ..WorkerInfo::default()
         };
-        let (engine, info) = match kind {
+        let info = match kind {
             WorkerKind::Cpu => {
                 let reachable = among_processes.then(|| reachable_memory(memory as u64)).flatten();
                 let shared = reachable.as_ref().map(|memory| memory.segment().clone());
@@ -338,11 +338,11 @@ fn start_workers(config: &Config, kinds: &[WorkerKind]) -> std::io::Result<Vec<B
                 links.push(Box::new(ThreadLink::start(backend, index, of_cpu(), rates, inline_ns_max, reachable)?));
                 continue;
             }
-            WorkerKind::ProcCpu => (Engine::Cpu, of_cpu()),
-            WorkerKind::Cuda(number) => (Engine::Cuda { number: *number }, of_device(kind.to_string())),
-            WorkerKind::EmulatedCuda => (Engine::EmulatedCuda, of_device(format!("emulated:{index}"))),
-            WorkerKind::EachCuda => return Err(std::io::Error::other("devices that nobody has counted")),
+            WorkerKind::ProcCpu => of_cpu(),
+            WorkerKind::EmulatedCuda => of_device(format!("emulated:{index}")),
+            WorkerKind::Cuda(_) | WorkerKind::EachCuda => of_device(kind.to_string()),
         };
+        let engine = Engine::of(*kind).ok_or_else(|| std::io::Error::other("devices that nobody has counted"))?;
         links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), index, engine, info)?));
     }
     Ok(links)

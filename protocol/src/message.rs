@@ -183,8 +183,11 @@ pub struct WorkerOffer {
     pub pid: u32,
     /// Threads that compute.
     pub threads: u32,
-    /// Bytes that its tensors may take.
+    /// Bytes that its tensors may take; 0 leaves that to its device.
     pub memory_bytes_limit: u64,
+    /// What it computes on, as the daemon's configuration names it; none is the processor.
+    #[serde(default)]
+    pub device: Option<String>,
 }
 
 /// A client that the daemon speaks for itself: one that came by TCP.

@@ -211,3 +211,41 @@ print(x.sum().item())
             told = [process.communicate(timeout=120)[0] for process in (first, second)]
         daemon.terminate()
     assert told[0] == told[1] != ""
+
+
+def test_a_worker_that_registers_itself_computes_on_the_device(cuda: dict[str, str | None], tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    program = cuda.get("GT_DAEMON") or gtd()
+    device, name = ("emulated-cuda", "emulated:1") if "GT_DAEMON" in cuda else ("cuda:0", "cuda:0")
+    env = {**os.environ, "GT_WORKERS": "cpu:1"}
+    daemon = subprocess.Popen([program, "--socket", str(socket)], env=env)
+    session = """
+import gt
+from gt import ShardConfig, SignalConfig
+from gt.signal import context
+gt.register_config("device", SignalConfig(shard=ShardConfig(workers=[1])))
+with context("device"):
+    x = gt.arange(12.0).reshape(3, 4).requires_grad_()
+    loss = (x @ x.T).relu().sum()
+    loss.backward()
+    bad = x.detach()[gt.tensor([7])]
+print(gt.debug.placement(x).workers, loss.item(), x.grad.sum().item(), gt.ones(3).sum().item())
+try:
+    bad.tolist()
+except IndexError as error:
+    print(error)
+"""
+    try:
+        eventually(socket.exists, "the daemon's socket")
+        worker = subprocess.Popen(
+            [program, "worker", "--connect", f"unix:{socket}", "--device", device], stdout=subprocess.PIPE, text=True
+        )
+        assert f"as worker {name};" in worker.stdout.readline()
+        first, second = output_of(session, GT_SOCKET=str(socket)).splitlines()
+        assert first == f"('{name}',) 1134.0 396.0 3.0"
+        assert "index 7 is out of bounds for dimension 0 with size 3" in second
+        worker.terminate()
+        assert worker.wait(60) == 0
+    finally:
+        daemon.terminate()
+        daemon.wait(60)

@@ -313,6 +313,11 @@ def test_one_sentence_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureF
     assert refused("--connect", "private").startswith("gtd worker: a private daemon belongs to a program, and takes no")
     assert "is no address of a daemon" in refused("--connect", "nothing")
     assert "'0' for '--threads" in refused("--connect", str(nowhere), "--threads", "0")
+    at = ("--connect", str(nowhere))
+    assert "`cuda` is not one device: write cpu, or cuda:0 with the number" in refused(*at, "--device", "cuda")
+    assert "`tpu` is no kind of worker" in refused(*at, "--device", "tpu")
+    if not Path("/dev/nvidiactl").exists():
+        assert refused(*at, "--device", "cuda:0").startswith("gtd worker: a GPU is asked for: NVIDIA's driver")
     for arguments, why in [
         (["--host", "localhost"], "--host needs the port: -p PORT"),
         (["--connect", str(nowhere), "-p", "1"], "leave --host and --port out"),

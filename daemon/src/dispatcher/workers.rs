@@ -4,8 +4,9 @@
 //! that leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
 
 use super::{Dispatcher, Source};
-use crate::worker::process::ProcessLink;
+use crate::worker::process::{Engine, ProcessLink};
 use crate::worker::{Presence, WorkerLink};
+use gt_config::WorkerKind;
 use gt_ops::Workers;
 use gt_ops::lost::WORKER_NAME_CHARACTERS_MAX;
 use gt_ops::placement::WORKERS_MAX;
@@ -16,7 +17,7 @@ use std::os::fd::AsFd;
 impl Dispatcher {
     /// Takes a worker in, which is counted when it is ready; its connection is then its link's.
     pub(super) fn register(&mut self, place: usize, hello: &Hello) {
-        let (number, name, offer) = match self.may_register(place, hello) {
+        let (number, name, kind, offer) = match self.may_register(place, hello) {
             Ok(may) => may,
             Err(refused) => {
                 let why = format!("its worker was refused: {refused}");
@@ -29,7 +30,7 @@ impl Dispatcher {
         let Some((socket, pid)) = self.hand_over(place) else { return };
         let info = WorkerInfo {
             name,
-            kind: "cpu".into(),
+            kind: kind.name().into(),
             threads: offer.threads,
             memory_bytes_limit: offer.memory_bytes_limit,
             process: Some(pid),
@@ -37,7 +38,8 @@ impl Dispatcher {
             ..WorkerInfo::default()
         };
         let name = info.name.clone();
-        let taken = ProcessLink::adopt(socket, pid, number, info).and_then(|link| {
+        let engine = Engine::of(kind).unwrap_or(Engine::Cpu);
+        let taken = ProcessLink::adopt(socket, pid, number, engine, info).and_then(|link| {
             self.watch(link.bell(), Source::Worker(number))?;
             Ok(Box::new(link))
         });
@@ -51,8 +53,12 @@ impl Dispatcher {
         }
     }
 
-    /// The number of one more worker, its name, and what it offers.
-    fn may_register(&mut self, place: usize, hello: &Hello) -> Result<(usize, String, WorkerOffer), Refused> {
+    /// The number of one more worker, its name, what it computes on, and what it offers.
+    fn may_register(
+        &mut self,
+        place: usize,
+        hello: &Hello,
+    ) -> Result<(usize, String, WorkerKind, WorkerOffer), Refused> {
         let Some(Some(connection)) = self.connections.get(place) else {
             return Err(Refused::new(RefusalCode::Other, "the connection has ended"));
         };
@@ -83,30 +89,25 @@ impl Dispatcher {
             let text = format!("the daemon has {WORKERS_MAX} workers, and no more are possible");
             return Err(Refused::new(RefusalCode::Exhausted, text).with_limit(WORKERS_MAX as u64, WORKERS_MAX as u64));
         }
-        let name = match &hello.name {
-            Some(name) => self.free_name(name)?,
-            None => format!("cpu:{number}"),
+        let kind = offer.device.as_deref().map_or(Ok(WorkerKind::Cpu), gt_config::device);
+        let kind = kind.map_err(|why| Refused::new(RefusalCode::Malformed, why))?;
+        let name = match (&hello.name, kind) {
+            (Some(name), _) => checked_name(name)?,
+            (None, WorkerKind::Cuda(_)) => kind.to_string(),
+            (None, WorkerKind::EmulatedCuda) => format!("emulated:{number}"),
+            (None, _) => format!("cpu:{number}"),
         };
-        Ok((number, name, offer.clone()))
+        self.must_be_free(&name)?;
+        Ok((number, name, kind, offer.clone()))
     }
 
-    /// The name that a worker wants, if it may have it. Those with a colon are the daemon's to give.
-    fn free_name(&mut self, name: &str) -> Result<String, Refused> {
-        let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if !(1..=WORKER_NAME_CHARACTERS_MAX).contains(&name.chars().count()) || !name.chars().all(known) {
-            let text = format!(
-                "`{name}` is no name of a worker: write 1 to {WORKER_NAME_CHARACTERS_MAX} letters, digits, `-`, `_` or `.`"
-            );
-            return Err(Refused::new(RefusalCode::Malformed, text));
-        }
+    /// Refuses a name that another worker has.
+    fn must_be_free(&mut self, name: &str) -> Result<(), Refused> {
         let links = self.links.iter_mut().filter(|link| link.presence() != Presence::Gone);
-        if let Some(taken) = links.map(|link| link.info()).find(|info| info.name == name) {
-            let process = taken.process.map_or_else(String::new, |process| format!(", process {process}"));
-            let text =
-                format!("a worker called {name} is there{process}: choose another --name, or end that one first");
-            return Err(Refused::new(RefusalCode::Other, text));
-        }
-        Ok(name.into())
+        let Some(taken) = links.map(|link| link.info()).find(|info| info.name == name) else { return Ok(()) };
+        let process = taken.process.map_or_else(String::new, |process| format!(", process {process}"));
+        let text = format!("a worker called {name} is there{process}: choose another --name, or end that one first");
+        Err(Refused::new(RefusalCode::Other, text))
     }
 
     /// Takes the socket of a connection, which ends with that, and whose it is.
@@ -130,4 +131,16 @@ impl Dispatcher {
             self.pipelines.retain(|of| sessions().any(|session| session.present(present) == of));
         }
     }
+}
+
+/// The name that a worker wants. Those with a colon are the daemon's to give.
+fn checked_name(name: &str) -> Result<String, Refused> {
+    let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if (1..=WORKER_NAME_CHARACTERS_MAX).contains(&name.chars().count()) && name.chars().all(known) {
+        return Ok(name.into());
+    }
+    let text = format!(
+        "`{name}` is no name of a worker: write 1 to {WORKER_NAME_CHARACTERS_MAX} letters, digits, `-`, `_` or `.`"
+    );
+    Err(Refused::new(RefusalCode::Malformed, text))
 }

@@ -1,6 +1,6 @@
 //! Clients that break the rules: each loses its session, and nobody else notices.
 
-use crate::support::{Client, Gtd, eventually, f32s, free_port};
+use crate::support::{Client, Gtd, eventually, f32s};
 use gt_bridge::token::{TOKEN_ENV, Token};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
 use gt_ops::placement::{Layout, Placement, Wish, Workers};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -295,7 +295,7 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
 
 #[test]
 fn a_crowd_that_says_nothing_by_tcp_keeps_nobody_out() {
-    let (port, text) = (free_port(), "0123456789abcdef");
+    let (port, text) = (TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(), "0123456789abcdef");
     let gtd = Gtd::start_with(&["--listen", &port.to_string()], &[(TOKEN_ENV, text)]);
     let mut crowd: Vec<_> = (0..400).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let hello = Hello::new(Role::Client, None);

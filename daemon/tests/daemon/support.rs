@@ -23,11 +23,6 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A port of this machine that nobody listens at.
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 pub fn gtd_path() -> PathBuf {
     match option_env!("CARGO_BIN_EXE_gtd") {
         Some(path) => path.into(),

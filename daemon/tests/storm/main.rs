@@ -44,6 +44,8 @@ const LIFE_MS_MAX: u64 = 900;
 const TRAINING_MAX: Duration = Duration::from_secs(120);
 /// How long the daemon may take to forget who has gone.
 const SETTLING_MAX: Duration = Duration::from_secs(30);
+/// So often the same is seen when nothing changes any more.
+const SETTLED_LOOKS: u32 = 100;
 /// What each session may hold, so that no flood takes what others need.
 const CONFIG: &str = "memory: 4G\nlimits: {session_memory: 48M, arena: 64M}\n";
 /// What lets one in by TCP, where the daemon is one that was started for this.
@@ -294,7 +296,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let folder = support::Folder::new();
     let own = arguments.socket.is_none().then(|| {
         std::fs::write(folder.0.join("gtd.yaml"), CONFIG).unwrap();
-        let port = support::free_port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let options = ["--config", "gtd.yaml", "--listen", &port.to_string()];
         let gtd = support::Gtd::start_in(folder, &options, &[(TOKEN_ENV, &token())]);
         (gtd, Address::Tcp { host: "localhost".into(), port })
@@ -319,10 +321,13 @@ fn storm(arguments: &Arguments) -> ExitCode {
     for address in &addresses {
         assert_eq!(alone(address, 0).said(), expected[0], "{address}");
     }
-    let mut before = look().unwrap();
-    support::eventually("those sessions have gone", || {
-        before = look().unwrap();
-        arguments.socket.is_some() || before.sessions == 0
+    // What they had is let go of after they are gone.
+    let (mut before, mut times) = (look().unwrap(), 0);
+    support::eventually("nothing is left of those sessions", || {
+        let now = look().unwrap();
+        times = if now == before { times + 1 } else { 0 };
+        before = now;
+        times >= SETTLED_LOOKS && (arguments.socket.is_some() || before.sessions == 0)
     });
 
     let mut report = Report::default();

@@ -38,10 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{port} is no port: 0 to 65535 are")
-    return port
+    if not text.isdecimal() or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text} is no port: 0 to 65535 are")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--connect", help="the daemon, as in unix:/run/gt/gtd.sock [default: as gt.connect finds it]")
     parser.add_argument("--host", help="where the daemon listens by TCP, which is this machine [default: localhost]")
     parser.add_argument("-p", "--port", type=int, help="the port at which the daemon listens by TCP")
-    parser.add_argument("--threads", help="threads that compute [default: one a core]")
+    parser.add_argument("--device", help="what it computes on: cpu, or cuda:0 with the device's number [default: cpu]")
+    parser.add_argument("--threads", help="threads that compute, on the processor [default: one a core]")
     parser.add_argument("--memory", help="bytes that its tensors may take, as in 8G [default: 3/4 of the machine's]")
-    parser.add_argument("--name", help="what it is called, as in gtctl status [default: cpu:N]")
+    parser.add_argument("--name", help="what it is called, as in gtctl status [default: cpu:N, or the device]")
     options = parser.parse_args(arguments)
     if options.connect is not None and (options.host is not None or options.port is not None):
         parser.error("--connect says where the daemon is: leave --host and --port out")
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
         connect = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
     given = {
         "--connect": connect,
+        "--device": options.device,
         "--threads": options.threads,
         "--memory": options.memory,
         "--name": options.name,

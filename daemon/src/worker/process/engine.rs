@@ -1,6 +1,7 @@
 //! What a worker's process computes on, and what that can do.
 
 use gt_backend::Backend;
+use gt_config::WorkerKind;
 use gt_cuda::CudaBackend;
 use gt_cuda::compile::Store;
 use gt_protocol::WorkerInfo;
@@ -50,6 +51,16 @@ pub struct Able {
 }
 
 impl Engine {
+    /// What a worker of this kind computes on, if that is one device.
+    pub fn of(kind: WorkerKind) -> Option<Engine> {
+        match kind {
+            WorkerKind::Cpu | WorkerKind::ProcCpu => Some(Engine::Cpu),
+            WorkerKind::Cuda(number) => Some(Engine::Cuda { number }),
+            WorkerKind::EmulatedCuda => Some(Engine::EmulatedCuda),
+            WorkerKind::EachCuda => None,
+        }
+    }
+
     /// How long to wait until the worker is ready.
     pub fn ready_deadline(self) -> Duration {
         if self == Engine::Cpu { CPU_DEADLINE } else { DEVICE_DEADLINE }

@@ -126,10 +126,17 @@ impl Keeper {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub fn adopt(socket: Socket, pid: u32, number: usize, info: WorkerInfo, bell: Doorbell) -> std::io::Result<Keeper> {
+    pub fn adopt(
+        socket: Socket,
+        pid: u32,
+        number: usize,
+        engine: Engine,
+        info: WorkerInfo,
+        bell: Doorbell,
+    ) -> std::io::Result<Keeper> {
         let shared = Arc::<Shared>::default();
         let (sender, news) = channel();
-        let keeping = Keeping { number, engine: Engine::Cpu, info, bell, shared: shared.clone(), news: sender };
+        let keeping = Keeping { number, engine, info, bell, shared: shared.clone(), news: sender };
         let thread = keeping.thread().spawn(move || keeping.look_after(socket, pid))?;
         Ok(Keeper { shared, news, thread })
     }

@@ -184,11 +184,17 @@ impl ProcessLink {
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn adopt(socket: Socket, pid: u32, number: usize, info: WorkerInfo) -> std::io::Result<ProcessLink> {
+    pub fn adopt(
+        socket: Socket,
+        pid: u32,
+        number: usize,
+        engine: Engine,
+        info: WorkerInfo,
+    ) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
         let rings = bell.try_clone().map_err(std::io::Error::other)?;
-        let keeper = Keeper::adopt(socket, pid, number, info.clone(), rings)?;
-        Ok(ProcessLink::new(info, Engine::Cpu, bell, keeper, true))
+        let keeper = Keeper::adopt(socket, pid, number, engine, info.clone(), rings)?;
+        Ok(ProcessLink::new(info, engine, bell, keeper, true))
     }
 
     fn new(info: WorkerInfo, engine: Engine, bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {

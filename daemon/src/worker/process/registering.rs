@@ -4,7 +4,9 @@
 //! with the daemon, so a thread watches: for the daemon's end, and for Ctrl-C.
 
 use super::child;
+use crate::devices;
 use gt_bridge::{greeting, token};
+use gt_config::WorkerKind;
 use gt_cpu::CpuOptions;
 use gt_protocol::address::named_address;
 use gt_protocol::path::SYSTEM_SOCKET;
@@ -24,9 +26,12 @@ use std::sync::{Mutex, PoisonError};
 pub struct Offer {
     /// What it wants to be called.
     pub name: Option<String>,
+    /// What it computes on.
+    pub device: WorkerKind,
     /// Threads that compute; one a core unless it says so.
     pub threads: Option<u32>,
-    /// Bytes that its tensors may take; three quarters of the machine's unless it says so.
+    /// Bytes that its tensors may take; three quarters of the machine's, or what its device has, unless it
+    /// says so.
     pub memory_bytes_limit: Option<u64>,
 }
 
@@ -35,6 +40,12 @@ pub struct Offer {
 /// # Errors
 /// No daemon, or one that does not let it.
 pub fn run(address: Option<Address>, offer: &Offer) -> Result<Infallible, Box<dyn Error>> {
+    devices::resolve(Some(&[offer.device]), 1, true, || devices::probe("/proc/self/exe"))?;
+    if offer.device != WorkerKind::Cpu && offer.threads.is_some() {
+        return Err(
+            format!("--threads are the processor's, and --device is {}: leave one of them out", offer.device).into()
+        );
+    }
     let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     // Before any thread starts, so that all of them leave these to the one that watches.
     ends.thread_block()?;
@@ -43,12 +54,16 @@ pub fn run(address: Option<Address>, offer: &Offer) -> Result<Infallible, Box<dy
         Some(address) => address,
         None => named_address()?.unwrap_or_else(|| Address::Unix(SYSTEM_SOCKET.into())),
     };
-    let defaults = CpuOptions::default();
+    let defaults = match offer.device {
+        WorkerKind::Cpu => CpuOptions::default(),
+        _ => CpuOptions { threads: 1, memory_bytes_limit: 0, shared: None },
+    };
     let hello = Hello {
         offer: Some(WorkerOffer {
             pid: std::process::id(),
             threads: offer.threads.unwrap_or(defaults.threads as u32),
             memory_bytes_limit: offer.memory_bytes_limit.unwrap_or(defaults.memory_bytes_limit as u64),
+            device: Some(offer.device.to_string()),
         }),
         ..Hello::new(Role::Worker, offer.name.clone())
     };
