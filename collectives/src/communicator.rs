@@ -148,9 +148,38 @@ pub trait Communicator: Send {
     /// What aborts the group from any thread.
     fn abort_handle(&self) -> AbortHandle;
 
+    /// What tells from any thread whether the group is broken.
+    fn health(&self) -> Health;
+
     /// Ends the group: whoever waits in it, and every later call on any rank, gets an error.
     fn abort(&self) {
         self.abort_handle().abort();
+    }
+}
+
+/// Tells from any thread whether a group is broken: see [`Communicator::health`].
+#[derive(Clone)]
+pub struct Health(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+
+impl Health {
+    /// A handle that calls `look`.
+    pub fn new(look: impl Fn() -> Result<()> + Send + Sync + 'static) -> Health {
+        Health(Arc::new(look))
+    }
+
+    /// That no rank has died, aborted the group or lost its patience. One may have left: what all ranks have begun
+    /// before is still done.
+    ///
+    /// # Errors
+    /// Why the group is broken.
+    pub fn check(&self) -> Result<()> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Health")
     }
 }
 

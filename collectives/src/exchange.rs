@@ -5,7 +5,7 @@
 
 use crate::call::Call;
 use crate::error::{CollectiveError, Result};
-use crate::{AbortHandle, CommStats, Communicator, Operation, Reduce};
+use crate::{AbortHandle, CommStats, Communicator, Health, Operation, Reduce};
 use gt_ops::DType;
 
 /// What each rank offers to the others.
@@ -49,6 +49,7 @@ pub trait Engine: Send {
     fn tally(&self) -> &CommStats;
     fn tally_mut(&mut self) -> &mut CommStats;
     fn aborter(&self) -> AbortHandle;
+    fn watch_health(&self) -> Health;
 }
 
 /// Compares what all ranks have announced; all come to the same conclusion. `gives` is asked with who gives first,
@@ -280,5 +281,9 @@ impl<E: Engine> Communicator for E {
 
     fn abort_handle(&self) -> AbortHandle {
         self.aborter()
+    }
+
+    fn health(&self) -> Health {
+        self.watch_health()
     }
 }

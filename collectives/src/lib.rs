@@ -55,7 +55,7 @@ mod stats;
 #[cfg(not(loom))]
 mod communicator;
 #[cfg(not(loom))]
-pub use communicator::{AbortHandle, Communicator, Operation};
+pub use communicator::{AbortHandle, Communicator, Health, Operation};
 #[cfg(not(loom))]
 pub use error::{CollectiveError, Result};
 #[cfg(not(loom))]

@@ -9,11 +9,15 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.python.support import eventually, gtd, output_of, started
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TRAINING = """
 import json, sys
@@ -192,6 +196,92 @@ assert x.t().max(1).values.tolist() == a.max(0).tolist()
 assert gt.cuda.device_count() == 2 and gt.ones(1, device="cuda:1").item() == 1
 """
     output_of(program, **{**cuda, "GT_WORKERS": "emulated-cuda:2", "GT_SHARD_BYTES_MIN": "0"})
+
+
+@pytest.fixture(scope="module")
+def nccl(cuda: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    """As `cuda`, with two emulated devices that reach each other by a stand-in for NCCL, and cut every tensor."""
+    if "GT_WORKERS" not in cuda:
+        pytest.skip("how many devices there are depends on the machine; `make gpu-test` uses the real NCCL")
+    folder = tmp_path_factory.mktemp("nccl")
+    source, library = ROOT / "collectives/tests/fake_nccl.cpp", folder / "libnccl.so.2"
+    subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", source, "-o", library], check=True)
+    return {
+        **cuda,
+        "GT_WORKERS": "emulated-cuda:2",
+        "GT_SHARD_BYTES_MIN": "0",
+        "GT_EMULATED_NCCL": "1",
+        "GT_NCCL_LIBRARY": str(library),
+        "GT_FAKE_NCCL_FOLDER": str(folder),
+    }
+
+
+@contextmanager
+def service(tmp_path: Path, environment: dict[str, str | None]) -> Iterator[tuple[dict[str, str | None], Path]]:
+    """A daemon that says what it does; how programs reach it, and where it says so."""
+    address, log = tmp_path / "gtd.sock", tmp_path / "gtd.log"
+    command = [environment.get("GT_DAEMON") or gtd(), "--socket", str(address)]
+    with log.open("w") as said:
+        env = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
+        env["RUST_LOG"] = "info"
+        daemon = subprocess.Popen(
+            [*command, "--workers", str(environment["GT_WORKERS"])], env=env, stdout=subprocess.DEVNULL, stderr=said
+        )
+        with daemon:
+            try:
+                eventually(address.exists, "the daemon's socket")
+                yield {"GT_SOCKET": str(address), "GT_SHARD_BYTES_MIN": "0"}, log
+            finally:
+                daemon.terminate()
+
+
+MOVES = """
+import numpy as np, gt
+numbers = np.random.default_rng(0)
+for dtype in (np.float32, np.int16, np.bool_):
+    for shape in ((33, 7), (1, 5), (0, 4)):
+        host = numbers.integers(0, 2, shape).astype(dtype)
+        a = gt.from_numpy(host)
+        # Parts that are joined, a tensor that is cut otherwise, one that is whole.
+        assert a.any(0).tolist() == host.any(0).tolist() if dtype == np.bool_ else True
+        assert a.sum(0, dtype=a.dtype).tolist() == host.sum(0, dtype=dtype).tolist()
+        assert a.t().contiguous().tolist() == host.T.tolist()
+        assert (a.t() @ a).tolist() == (host.T @ host).tolist() if dtype == np.float32 else True
+told = gt.debug.comm_stats()
+assert sorted(told) == ["emulated:0", "emulated:1"], told
+assert all("all_reduce" in of and of["all_reduce"]["bytes"] > 0 for of in told.values()), told
+print("done")
+"""
+
+
+def test_devices_move_tensors_by_nccl(nccl: dict[str, str | None], tmp_path: Path) -> None:
+    with service(tmp_path, nccl) as (environment, log):
+        assert output_of(MOVES, **environment) == "done\n"
+    said = log.read_text()
+    assert "tensors are moved between devices by NCCL" in said
+    assert "through the host" not in said
+
+
+@pytest.mark.parametrize("model", ["mlp", "gpt"])
+def test_divided_training_goes_as_on_one_worker(model: str, nccl: dict[str, str | None], tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(TRAINING)
+    runner = f"import runpy, sys; sys.argv = ['train.py', {model!r}]; runpy.run_path({str(program)!r})"
+    with service(tmp_path, nccl) as (environment, log):
+        divided = json.loads(output_of(runner, **environment))["losses"]
+    assert "tensors are moved between devices by NCCL" in log.read_text()
+    whole = json.loads(output_of(runner, GT_DEVICES="cpu"))["losses"]
+    assert divided == pytest.approx(whole, rel=1e-3, abs=1e-3)
+    assert divided[-1] < divided[0]
+
+
+def test_devices_that_nccl_does_not_bring_together_go_by_the_host(nccl: dict[str, str | None], tmp_path: Path) -> None:
+    with service(tmp_path, {**nccl, "GT_FAKE_NCCL_REFUSES": "0"}) as (environment, log):
+        assert output_of(MOVES, **environment) == "done\n"
+    said = log.read_text()
+    assert "this stand-in was told to refuse" in said
+    assert said.count("tensors are moved through the host") == 1
+    assert "moved between devices by NCCL" not in said
 
 
 def test_two_sessions_share_the_device(cuda: dict[str, str | None], tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 mod account;
 mod layout;
+mod link;
 mod loops;
 mod number;
 pub use account::{Account, Holder};
 pub use layout::Layout;
+pub use link::{Link, OnDevice, UnderWay};
 pub use loops::{Loops, Run, split_axes};
 pub use number::{Power, scalar_bits, simple_power};
 
@@ -206,8 +208,49 @@ pub trait Backend {
         Ok(None)
     }
 
+    /// Whether a tensor's bytes lie in row-major order without gaps, wherever that is.
+    fn is_laid_out(&self, tensor: &Self::Tensor) -> bool {
+        self.bytes_of(tensor).is_some()
+    }
+
     /// The shape and dtype of a tensor.
     fn meta(&self, tensor: &Self::Tensor) -> Meta;
+
+    /// Which device this is, if it can move tensors to and from others without the host. Makes it the one that
+    /// libraries use on this thread.
+    ///
+    /// # Errors
+    /// [`ExecError::Lost`].
+    fn device(&mut self) -> Result<Option<[u8; 16]>, ExecError> {
+        Ok(None)
+    }
+
+    /// Waits until it is known that nothing is wrong with what `tensor` was computed from, as far as that does not
+    /// depend on other devices.
+    ///
+    /// # Errors
+    /// What is wrong, as [`Backend::read`] says it.
+    fn settle(&mut self, tensor: &Self::Tensor) -> Result<(), ExecError> {
+        let _ = tensor;
+        Ok(())
+    }
+
+    /// Lets `enqueue` give a stream of the device a move that reads `input` and reads or writes `output`, both in
+    /// row-major order without gaps, by a rank of `link`. Nothing waits for it: what comes later computes meanwhile,
+    /// until something reads `output`, which [fails](ExecError::Unreached) by then if the move did.
+    ///
+    /// # Errors
+    /// Those of `enqueue`; [`ExecError::Internal`] for a backend that is no [`Backend::device`].
+    fn communicate(
+        &mut self,
+        link: &Arc<dyn Link>,
+        input: Option<&Self::Tensor>,
+        output: Option<&mut Self::Tensor>,
+        enqueue: &mut dyn FnMut(OnDevice) -> Result<(), ExecError>,
+    ) -> Result<(), ExecError> {
+        let _ = (link, input, output, enqueue);
+        Err(ExecError::internal("a device that reaches no others"))
+    }
 
     /// The instructions from now on are part of what the caller calls `label`: [`ExecError::Earlier`] says so where a
     /// device finds later what is wrong. A backend that finds everything at once need not know.
@@ -315,10 +358,18 @@ pub enum ExecError {
     Earlier {
         /// What [`Backend::label`] called that instruction.
         label: u64,
-        /// What that computes.
-        op: Op,
+        /// What that computes; nothing where it moves a tensor.
+        op: Option<Op>,
         /// What it found.
         error: Box<ExecError>,
+    },
+    /// A tensor was to come from other devices, and did not.
+    #[error("the devices of a group do not reach each other: {why}")]
+    Unreached {
+        /// Which of the workers is gone, if that is why.
+        worker: Option<usize>,
+        /// What happened.
+        why: Box<str>,
     },
     /// The device does not work any more: nothing can be made or read.
     #[error("the device is lost: {0}")]

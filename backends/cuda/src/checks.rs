@@ -6,6 +6,7 @@
 //! instead. A check that has been passed is forgotten, so that tensors do not carry all that ever came before them.
 
 use crate::driver::{DevicePtr, Driver};
+use crate::moves::Arrival;
 use gt_backend::ExecError;
 use gt_ops::Op;
 use std::collections::VecDeque;
@@ -58,15 +59,22 @@ unsafe impl Sync for Shared {}
 
 /// One thing that the device may find.
 pub struct Check {
-    shared: Arc<Shared>,
-    slot: usize,
+    source: Source,
     /// The step that may find it; see [`crate::progress`].
     step: u64,
     /// Which instruction that is, as the caller of the backend calls it.
     label: u64,
-    op: Op,
+    op: Option<Op>,
     /// What was found, or nothing, once the step is done. The slot is somebody else's then.
     verdict: OnceLock<Option<ExecError>>,
+}
+
+/// Who finds it.
+enum Source {
+    /// A kernel, which writes it into this slot.
+    Slot(Arc<Shared>, usize),
+    /// Whoever watches over a move.
+    Move(Arc<Arrival>),
 }
 
 /// The checks that a tensor depends on, in the order of their keys.
@@ -91,12 +99,13 @@ impl Board {
             self.open.retain(|check| check.upgrade().is_some_and(|check| !check.is_settled(done)));
             self.shared.take(done)
         })?;
-        let check = Arc::new(Check { shared: self.shared.clone(), slot, step, label, op, verdict: OnceLock::new() });
+        let source = Source::Slot(self.shared.clone(), slot);
+        let check = Arc::new(Check { source, step, label, op: Some(op), verdict: OnceLock::new() });
         self.open.push(Arc::downgrade(&check));
         if self.open.len() > 2 * SLOTS {
             self.open.retain(|check| check.strong_count() > 0);
         }
-        let place = std::ptr::from_ref(check.shared.found(slot)) as DevicePtr;
+        let place = std::ptr::from_ref(self.shared.found(slot)) as DevicePtr;
         Some((Slot(place), Checks(Some(Arc::new(vec![check])))))
     }
 }
@@ -130,13 +139,21 @@ impl Shared {
 impl Check {
     /// No two checks have the same: a slot is not used twice in a step.
     fn key(&self) -> (u64, usize) {
-        (self.step, self.slot)
+        match self.source {
+            Source::Slot(_, slot) => (self.step, slot),
+            // It is all of its step.
+            Source::Move(_) => (self.step, usize::MAX),
+        }
     }
 
-    /// What was found, once the device has done the step.
+    /// What was found, once the device has done the step; of a move, if that has ended.
     fn verdict(&self) -> Option<&ExecError> {
+        let (shared, slot) = match &self.source {
+            Source::Slot(shared, slot) => (shared, *slot),
+            Source::Move(arrival) => return arrival.failure(),
+        };
         let look = || {
-            let found = self.shared.found(self.slot);
+            let found = shared.found(slot);
             let error = match found.kind.load(Acquire) {
                 0 => None,
                 INDEX_OUT_OF_RANGE => Some(ExecError::IndexOutOfRange {
@@ -147,7 +164,7 @@ impl Check {
                 ZERO_DIVISION => Some(ExecError::ZeroDivision),
                 other => Some(ExecError::internal(format!("a kernel found {other}"))),
             };
-            self.shared.give(self.slot, self.step);
+            shared.give(slot, self.step);
             error
         };
         self.verdict.get_or_init(look).as_ref()
@@ -155,6 +172,9 @@ impl Check {
 
     /// Whether it is known how it ended, now that step `done` is.
     fn is_settled(&self, done: u64) -> bool {
+        if let Source::Move(arrival) = &self.source {
+            return arrival.is_known();
+        }
         if self.step <= done {
             self.verdict();
         }
@@ -169,8 +189,8 @@ impl Check {
 
 impl Drop for Check {
     fn drop(&mut self) {
-        if self.verdict.get().is_none() {
-            self.shared.give(self.slot, self.step);
+        if let (Source::Slot(shared, slot), None) = (&self.source, self.verdict.get()) {
+            shared.give(*slot, self.step);
         }
     }
 }
@@ -189,6 +209,19 @@ fn has_all(all: &[Arc<Check>], some: &[Arc<Check>]) -> bool {
 }
 
 impl Checks {
+    /// Whether the move that is step `step`, of the instruction called `label`, goes well.
+    pub fn of_move(arrival: Arc<Arrival>, step: u64, label: u64) -> Checks {
+        let check = Check { source: Source::Move(arrival), step, label, op: None, verdict: OnceLock::new() };
+        Checks(Some(Arc::new(vec![Arc::new(check)])))
+    }
+
+    /// The last step that a kernel of this device may still find something in.
+    pub fn last_step(&self, done: u64) -> Option<u64> {
+        let open = self.0.iter().flat_map(|checks| checks.iter());
+        let open = open.filter(|check| matches!(check.source, Source::Slot(..)) && !check.is_settled(done));
+        open.map(|check| check.step).max()
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |checks| checks.len())
@@ -226,6 +259,7 @@ impl Checks {
     pub fn settle(&self) -> Result<(), ExecError> {
         let failed = self.0.iter().flat_map(|checks| checks.iter()).filter(|check| check.verdict().is_some());
         match failed.min_by_key(|check| check.step).and_then(|check| Some((check, check.verdict()?.clone()))) {
+            Some((_, lost @ ExecError::Lost(_))) => Err(lost),
             Some((check, error)) => {
                 Err(ExecError::Earlier { label: check.label, op: check.op, error: Box::new(error) })
             }

@@ -153,7 +153,7 @@ impl CudaBackend {
                 Some(i) => {
                     let t = free.swap_remove(i);
                     let layout = Layout { meta: *out, ..t.layout };
-                    Tensor { buffer: t.buffer.clone(), layout, checks: Checks::default() }
+                    Tensor { buffer: t.buffer.clone(), layout, checks: Checks::default(), arrival: 0 }
                 }
                 None => self.new_tensor(out)?,
             };

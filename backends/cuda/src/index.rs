@@ -300,7 +300,7 @@ mod tests {
     }
 
     fn found(label: u64, op: Op, index: i64, size: usize) -> ExecError {
-        ExecError::Earlier { label, op, error: Box::new(ExecError::IndexOutOfRange { index, axis: 0, size }) }
+        ExecError::Earlier { label, op: Some(op), error: Box::new(ExecError::IndexOutOfRange { index, axis: 0, size }) }
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod kernels;
 mod launch;
 mod matmul;
 mod memory;
+mod moves;
 mod open;
 pub mod program;
 mod progress;
@@ -40,10 +41,13 @@ pub use tensor::Tensor;
 
 use checks::{Board, Slot};
 use driver::{DriverError, Stream};
-use gt_backend::{Account, Backend, ExecError, HostRange, Input, Layout, Mark, MemoryStats, Reached, Stage};
+use gt_backend::{
+    Account, Backend, ExecError, Feed, HostRange, Input, Layout, Link, Mark, MemoryStats, OnDevice, Reached, Stage,
+};
 use gt_ops::{Attrs, Class, Meta, Op, Row};
 use kernels::Kernels;
 use memory::Allocator;
+use moves::Moves;
 use progress::Progress;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -80,6 +84,7 @@ pub struct CudaBackend {
     progress: Progress,
     blas: Option<Box<dyn blas::Blas>>,
     tf32: bool,
+    moves: Moves,
     memory: Allocator,
     kernels: Kernels,
     stream: Stream,
@@ -108,6 +113,7 @@ impl CudaBackend {
             transfers: Transfers::new(driver.clone())?,
             board: Board::new(driver.clone())?,
             progress: Progress::new(driver.clone(), stream),
+            moves: Moves::new(&*driver)?,
             memory: Allocator::new(driver.clone(), stream, memory_bytes_limit),
             kernels: Kernels::new(driver.clone(), compiler, store),
             stream,
@@ -175,6 +181,7 @@ impl CudaBackend {
     /// the next piece, too.
     fn download_straight(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
         tensor.check_range(offset_bytes, dst.len())?;
+        self.arrive(tensor)?;
         let straight = match self.straightened.take() {
             Some((of, straight)) if of.buffer.ptr() == tensor.buffer.ptr() && of.layout == tensor.layout => straight,
             _ if tensor.contiguous => tensor.clone(),
@@ -233,6 +240,7 @@ impl CudaBackend {
         match t.moved(op, attrs, &out.shape)? {
             Some(layout) => Ok(t.seen(layout)),
             None => {
+                self.arrive(t)?;
                 let copied = self.contiguous(t)?;
                 Ok(copied.seen(Layout::contiguous(*out)))
             }
@@ -254,7 +262,16 @@ impl Backend for CudaBackend {
     ) -> Result<Tensor> {
         self.straightened = None;
         self.progress.next().map_err(failed)?;
-        let mut result = self.run(op.row(), inputs, attrs, out, last_use)?;
+        let row = op.row();
+        // A view reads nothing.
+        if row.class != Class::Movement {
+            for input in inputs {
+                if let Input::Tensor(t) = input {
+                    self.arrive(t)?;
+                }
+            }
+        }
+        let mut result = self.run(row, inputs, attrs, out, last_use)?;
         for input in inputs {
             if let Input::Tensor(t) = input
                 && !t.checks.is_empty()
@@ -268,6 +285,11 @@ impl Backend for CudaBackend {
     fn execute_fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
         self.straightened = None;
         self.progress.next().map_err(failed)?;
+        for feed in stages.iter().flat_map(|stage| &stage.inputs) {
+            if let Feed::Given(Input::Tensor(t)) = feed {
+                self.arrive(t)?;
+            }
+        }
         self.fused(stages)
     }
 
@@ -324,9 +346,37 @@ impl Backend for CudaBackend {
         Ok(Some(Reached { mark, computed_ns: self.progress.take_computed_ns(), copied_ns, result }))
     }
 
+    fn device(&mut self) -> Result<Option<[u8; 16]>> {
+        self.driver.enter().map_err(failed)?;
+        Ok(self.driver.properties().uuid)
+    }
+
+    fn settle(&mut self, tensor: &Tensor) -> Result<()> {
+        if let Some(step) = tensor.checks.last_step(self.progress.done()) {
+            self.progress.await_step(step).map_err(failed)?;
+        }
+        tensor.checks.settle()
+    }
+
+    fn communicate(
+        &mut self,
+        link: &Arc<dyn Link>,
+        input: Option<&Tensor>,
+        output: Option<&mut Tensor>,
+        enqueue: &mut dyn FnMut(OnDevice) -> Result<()>,
+    ) -> Result<()> {
+        self.straightened = None;
+        self.progress.next().map_err(failed)?;
+        self.give_to_link(link, input, output, enqueue)
+    }
+
     fn bytes_of(&self, _tensor: &Tensor) -> Option<(NonNull<u8>, usize)> {
         // The bytes are the device's: nobody here can read them.
         None
+    }
+
+    fn is_laid_out(&self, tensor: &Tensor) -> bool {
+        tensor.contiguous
     }
 
     fn meta(&self, tensor: &Tensor) -> Meta {

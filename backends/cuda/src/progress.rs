@@ -135,6 +135,20 @@ impl Progress {
         self.next()
     }
 
+    /// Waits until the device has done `step`, which has been issued.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn await_step(&mut self, step: u64) -> Result<()> {
+        if self.pointed < step {
+            self.point()?;
+        }
+        match self.points.iter().map(|point| point.step).find(|at| *at >= step) {
+            Some(point) => self.reached(point, true).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the device has come to a point; waits for it if `wait`.
     ///
     /// # Errors

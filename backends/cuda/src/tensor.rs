@@ -14,6 +14,8 @@ pub struct Tensor {
     pub(crate) buffer: Buffer,
     pub(crate) layout: Layout,
     pub(crate) checks: Checks,
+    /// Which move makes it; 0 for none. See [`crate::moves`].
+    pub(crate) arrival: u64,
 }
 
 impl Deref for Tensor {
@@ -29,7 +31,7 @@ impl Tensor {
     /// A tensor that fills `buffer` in row-major order.
     #[inline]
     pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> Tensor {
-        Tensor { buffer, layout: Layout::contiguous(meta), checks: Checks::default() }
+        Tensor { buffer, layout: Layout::contiguous(meta), checks: Checks::default(), arrival: 0 }
     }
 
     /// The first element of a non-empty tensor.
@@ -41,7 +43,7 @@ impl Tensor {
 
     /// The same buffer in another layout.
     pub(crate) fn seen(&self, layout: Layout) -> Tensor {
-        Tensor { buffer: self.buffer.clone(), layout, checks: self.checks.clone() }
+        Tensor { buffer: self.buffer.clone(), layout, checks: self.checks.clone(), arrival: self.arrival }
     }
 
     /// The strides in elements: byte strides are multiples of the element's size.

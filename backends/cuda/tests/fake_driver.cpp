@@ -25,6 +25,7 @@ typedef int CUdevice_attribute;
 typedef int CUmemPool_attribute;
 typedef int CUfunction_attribute;
 typedef unsigned long long CUdeviceptr;
+typedef struct { char bytes[16]; } CUuuid;
 typedef struct CUctx_st* CUcontext;
 typedef struct CUstream_st* CUstream;
 typedef struct CUevent_st* CUevent;
@@ -104,6 +105,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice dev
     }
     return result(device == 7 ? 0 : INVALID_DEVICE);
 }
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) { std::memset(uuid, 7, 16); return result(device == 7 ? 0 : INVALID_DEVICE); }
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) { *bytes = MEMORY_BYTES; return result(device == 7 ? 0 : INVALID_DEVICE); }
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice) { *pool = (CUmemoryPool)&pool_place; return result(0); }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

@@ -172,7 +172,7 @@ fn a_class_that_is_not_there_is_an_error_of_whoever_reads_the_loss() {
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), 4) };
         match cuda.read(&loss, 0, range) {
             Err(ExecError::Earlier { op: of, error, .. }) => {
-                assert_eq!(of, op);
+                assert_eq!(of, Some(op));
                 assert_eq!(*error, ExecError::IndexOutOfRange { index: 3, axis: 1, size: 3 });
             }
             other => panic!("{other:?}"),

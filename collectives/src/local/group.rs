@@ -96,6 +96,12 @@ impl Group {
         }
     }
 
+    /// Whether it is broken otherwise than by a rank that has left.
+    pub fn broken_for_good(&self) -> bool {
+        let word = self.board.reason().load(Acquire);
+        word != 0 && word >> 16 != Reason::Left as u32
+    }
+
     /// The error that a broken group means for a call.
     pub fn broken(&self, operation: Operation, rank: usize) -> CollectiveError {
         let word = self.board.reason().load(Acquire);

@@ -15,7 +15,7 @@ mod staged;
 use crate::call::Call;
 use crate::error::{CollectiveError, Result};
 use crate::exchange::{Engine, Exchange, Side, compare};
-use crate::{AbortHandle, CommStats, Operation};
+use crate::{AbortHandle, CommStats, Health, Operation};
 pub use board::RANKS_MAX;
 use board::{Board, LEFT, NOWHERE};
 use channel::Progress;
@@ -313,6 +313,17 @@ impl Engine for LocalCommunicator {
     fn aborter(&self) -> AbortHandle {
         let (group, rank) = (self.group.clone(), self.rank);
         AbortHandle::new(move || group.break_up(Reason::Aborted, rank))
+    }
+
+    fn watch_health(&self) -> Health {
+        let (group, rank) = (self.group.clone(), self.rank);
+        Health::new(move || {
+            group.bury();
+            match group.broken_for_good() {
+                true => Err(group.broken(Operation::Barrier, rank)),
+                false => Ok(()),
+            }
+        })
     }
 }
 

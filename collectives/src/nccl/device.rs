@@ -3,15 +3,14 @@
 //! What the ranks do is not compared here: they must agree, as NCCL requires. A communicator is used by one thread; a
 //! wait polls NCCL, the stream, the abort flag and the clock.
 
+use super::UniqueId;
 use super::library::{IN_PROGRESS, Library, SUCCESS};
-use super::{AbortFlag, UniqueId};
 use crate::error::{CollectiveError, Result};
-use crate::{Operation, Reduce};
+use crate::{Health, Operation, Reduce};
 use cudarc::driver::sys::{CUdeviceptr, CUresult, CUstream, cuStreamQuery};
 use cudarc::nccl::sys::{ncclComm_t, ncclConfig_t, ncclUniqueId};
 use gt_ops::DType;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 /// Looks without a pause before a wait begins to sleep between looks.
@@ -19,11 +18,16 @@ const SPINS: u32 = 2000;
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Who a rank is and how it waits.
-pub(super) struct Account {
+#[derive(Debug)]
+pub struct Account {
+    /// This rank.
     pub rank: usize,
+    /// Ranks in the group.
     pub size: usize,
+    /// How long it waits until NCCL has taken something up.
     pub patience: Duration,
-    pub abort: AbortFlag,
+    /// What else it looks at meanwhile.
+    pub health: Health,
 }
 
 /// A communicator of NCCL.
@@ -38,7 +42,24 @@ pub struct DeviceComm {
 unsafe impl Send for DeviceComm {}
 
 impl DeviceComm {
-    pub(super) fn join(library: &'static Library, id: &UniqueId, account: Account) -> Result<DeviceComm> {
+    /// Joins the group of `id` on the device that is this thread's, and waits until all have.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Setup`] without NCCL, or with what NCCL says.
+    pub fn join(id: &UniqueId, account: Account) -> Result<DeviceComm> {
+        let mut comm = DeviceComm::begin(id, account)?;
+        match comm.settle(Operation::Barrier, IN_PROGRESS) {
+            Err(CollectiveError::Device { why, .. }) => Err(comm.not_joined(why)),
+            settled => settled.map(|()| comm),
+        }
+    }
+
+    /// As [`DeviceComm::join`], but does not wait: it is of use once it [is ready](DeviceComm::is_ready).
+    ///
+    /// # Errors
+    /// As [`DeviceComm::join`].
+    pub fn begin(id: &UniqueId, account: Account) -> Result<DeviceComm> {
+        let library = Library::get()?;
         // NCCL's own initialiser of the configuration: what is undefined is its default.
         const UNDEFINED: c_int = c_int::MIN;
         const MAGIC: c_uint = 0xcafe_beef;
@@ -58,13 +79,32 @@ impl DeviceComm {
         let mut comm = DeviceComm { library, comm: std::ptr::null_mut(), account };
         // SAFETY: it writes the communicator; the configuration is only read during the call.
         let status = unsafe { (library.comm_init)(&raw mut comm.comm, size, id, rank, &raw mut config) };
-        match comm.settle(Operation::Barrier, status) {
-            Ok(()) => Ok(comm),
-            Err(CollectiveError::Device { why, .. }) => {
-                Err(CollectiveError::setup(format!("join a group of {size} as rank {rank}"), why))
-            }
-            Err(error) => Err(error),
+        if [SUCCESS, IN_PROGRESS].contains(&status) {
+            return Ok(comm);
         }
+        let why = library.explain(status, None);
+        comm.give_up();
+        Err(comm.not_joined(why))
+    }
+
+    fn not_joined(&self, why: String) -> CollectiveError {
+        CollectiveError::setup(format!("join a group of {} as rank {}", self.size(), self.rank()), why)
+    }
+
+    /// Whether NCCL has done what it was asked that takes a while: brought all ranks together, above all.
+    ///
+    /// # Errors
+    /// What it reports; that the communicator was given up.
+    pub fn is_ready(&mut self) -> Result<bool> {
+        if self.comm.is_null() {
+            let (operation, rank) = (Operation::Barrier, self.rank());
+            return Err(CollectiveError::Device {
+                operation,
+                rank,
+                why: "the communicator was given up before".into(),
+            });
+        }
+        self.is_idle(Operation::Barrier)
     }
 
     /// This rank.
@@ -97,9 +137,8 @@ impl DeviceComm {
                     Err(error) => Some(error),
                 }
             };
-            let by = self.account.abort.load(Acquire);
-            let broken =
-                broken.or((by != 0).then(|| CollectiveError::Aborted { operation, rank, by: by as usize - 1 }));
+            // Whether the others live takes longer to see.
+            let broken = broken.or_else(|| if looks % SPINS == 0 { self.account.health.check().err() } else { None });
             let broken = broken.or((started.elapsed() >= self.account.patience).then_some(CollectiveError::TimedOut {
                 operation,
                 rank,
@@ -136,8 +175,8 @@ impl DeviceComm {
         }
     }
 
-    /// An aborted communicator ends its kernels on the device and is freed.
-    fn give_up(&mut self) {
+    /// An aborted communicator ends its kernels on the device and is freed. Also for a group that has done all.
+    pub fn give_up(&mut self) {
         let comm = std::mem::replace(&mut self.comm, std::ptr::null_mut());
         if !comm.is_null() {
             // SAFETY: the communicator lives, and is not used again.
@@ -170,7 +209,7 @@ impl DeviceComm {
 
     /// Enqueues `calls` as one, and waits until NCCL has taken them up (not until they are done).
     fn group(&mut self, operation: Operation, calls: impl FnOnce(&Library, ncclComm_t) -> c_int) -> Result<()> {
-        if self.comm.is_null() || self.account.abort.load(Acquire) != 0 {
+        if self.comm.is_null() {
             // Says why.
             return self.poll(operation, |_| Ok(false));
         }
@@ -229,7 +268,7 @@ impl DeviceComm {
                 // SAFETY: the caller's promise.
                 return unsafe { (nccl.all_gather)(address(from), address(to), bytes[0], kind, comm, stream) };
             }
-            worst(pieces(&bytes).map(|(root, start, len)| {
+            worst(pieces(&bytes).filter(|(_, _, len)| *len > 0).map(|(root, start, len)| {
                 let to = address(to + start as CUdeviceptr);
                 // SAFETY: the caller's promise; only the root reads `from`.
                 unsafe { (nccl.broadcast)(address(from), to, len, kind, root, comm, stream) }
@@ -261,7 +300,7 @@ impl DeviceComm {
                     (nccl.reduce_scatter)(address(from), address(to), counts[0], kind, how, comm, stream)
                 };
             }
-            worst(pieces(counts).map(|(root, start, len)| {
+            worst(pieces(counts).filter(|(_, _, len)| *len > 0).map(|(root, start, len)| {
                 let from = address(from + (start * dtype.size()) as CUdeviceptr);
                 // SAFETY: the caller's promise; only the root writes `to`.
                 unsafe { (nccl.reduce)(from, address(to), len, kind, how, root, comm, stream) }
@@ -453,15 +492,14 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri opens no libraries")]
     fn without_a_device_nccl_itself_gives_an_error() {
-        let library = match Library::get() {
-            Ok(library) => library,
-            Err(error) => return println!("skipped: {error}"),
-        };
+        if let Err(error) = Library::get() {
+            return println!("skipped: {error}");
+        }
         if crate::nccl::device_count().is_ok() {
             return println!("skipped: there is a device");
         }
-        let account = Account { rank: 0, size: 1, patience: Duration::from_secs(60), abort: AbortFlag::default() };
-        let error = DeviceComm::join(library, &UniqueId::new().unwrap(), account).err().unwrap();
+        let account = Account { rank: 0, size: 1, patience: Duration::from_secs(60), health: Health::new(|| Ok(())) };
+        let error = DeviceComm::join(&UniqueId::new().unwrap(), account).err().unwrap();
         assert!(error.to_string().starts_with("cannot join a group of 1 as rank 0: NCCL says: "), "{error}");
         println!("{error}");
     }

@@ -13,10 +13,11 @@ mod library;
 use crate::call::Call;
 use crate::error::{CollectiveError, Result};
 use crate::exchange::{Engine, Exchange, Side, compare};
-use crate::{AbortHandle, CommStats, Operation, Reduce};
+use crate::{AbortHandle, CommStats, Health, Operation, Reduce};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError};
 use cudarc::nccl::sys::ncclUniqueId;
-use device::{Account, DeviceComm};
+pub use device::Account;
+use device::DeviceComm;
 use gt_ops::DType;
 use library::{Library, SUCCESS};
 use std::sync::Arc;
@@ -80,6 +81,14 @@ pub fn device_count() -> Result<usize> {
 /// What aborts the ranks of one process: 0, or the rank that aborted plus one.
 pub type AbortFlag = Arc<AtomicU32>;
 
+/// Whether anybody has aborted.
+fn health_of(flag: AbortFlag, rank: usize) -> Health {
+    Health::new(move || match flag.load(Acquire) {
+        0 => Ok(()),
+        by => Err(CollectiveError::Aborted { operation: Operation::Barrier, rank, by: by as usize - 1 }),
+    })
+}
+
 /// What a rank is made with.
 #[derive(Clone, Debug)]
 pub struct NcclOptions {
@@ -112,14 +121,14 @@ impl NcclCommunicator {
             let why = format!("there are {devices} devices and ranks 0 to {}, not device {}", size, options.device);
             return Err(CollectiveError::setup(what, why));
         }
-        let library = Library::get()?;
         let driver = |error: DriverError| CollectiveError::setup(what.clone(), error);
         let context = CudaContext::new(options.device).map_err(driver)?;
         // SAFETY: one stream does everything in order, so no events are needed between uses of its memory.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(driver)?;
-        let account = Account { rank, size, patience: options.patience, abort: options.abort.clone() };
-        let comm = DeviceComm::join(library, id, account)?;
+        let health = health_of(options.abort.clone(), rank);
+        let account = Account { rank, size, patience: options.patience, health };
+        let comm = DeviceComm::join(id, account)?;
         Ok(NcclCommunicator { comm, stream, stats: CommStats::default(), abort: options.abort })
     }
 
@@ -160,6 +169,7 @@ impl NcclCommunicator {
 
     /// Compares what all ranks are about to do: NCCL itself would wait for ever, or worse.
     fn agree(&mut self, exchange: &Exchange<'_>) -> Result<()> {
+        health_of(self.abort.clone(), self.comm.rank()).check()?;
         let (call, size) = (exchange.call, self.comm.size());
         let words = std::iter::once(call.encode())
             .chain(exchange.gives.iter().chain(exchange.takes).map(|count| *count as u64));
@@ -314,6 +324,10 @@ impl Engine for NcclCommunicator {
             // The first to abort stays the one who did.
             let _ = flag.compare_exchange(0, word, AcqRel, Acquire);
         })
+    }
+
+    fn watch_health(&self) -> Health {
+        health_of(self.abort.clone(), self.comm.rank())
     }
 }
 

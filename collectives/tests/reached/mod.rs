@@ -1,7 +1,7 @@
 //! A rank whose buffers lie where the others reach them: they are moved there before each call, and back after it.
 
 use gt_collectives::local::{LocalCommunicator, Memory};
-use gt_collectives::{AbortHandle, CommStats, Communicator, Reduce, Result};
+use gt_collectives::{AbortHandle, CommStats, Communicator, Health, Reduce, Result};
 use gt_ops::DType;
 use std::sync::Arc;
 
@@ -106,5 +106,8 @@ impl Communicator for Reached {
     }
     fn abort_handle(&self) -> AbortHandle {
         self.comm.abort_handle()
+    }
+    fn health(&self) -> Health {
+        self.comm.health()
     }
 }

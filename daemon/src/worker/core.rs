@@ -1,5 +1,6 @@
 //! What a worker does: executes steps on its backend and keeps their results, or why they failed.
 
+use super::link::Joined;
 use super::relocate::{lost, relocate};
 use crate::table::WorkerTensor;
 use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input, Mark, Reached};
@@ -155,7 +156,8 @@ impl<B: Backend> Core<B> {
         match place {
             Some(place) => {
                 self.groups.gone = self.groups.gone.without(workers);
-                self.groups.joined.insert(workers, place)
+                let joined = Joined::new(&mut self.backend, place, workers);
+                self.groups.joined.insert(workers, joined)
             }
             None => self.groups.joined.remove(&workers),
         };
@@ -163,7 +165,9 @@ impl<B: Backend> Core<B> {
 
     /// Leaves the group of `workers`, of whom those of `gone` are in none, unless one is formed anew.
     pub fn leave(&mut self, workers: Workers, gone: Workers) {
-        self.groups.joined.remove(&workers);
+        if let Some(group) = self.groups.joined.remove(&workers) {
+            group.leave();
+        }
         self.groups.gone = self.groups.gone.with(gone);
     }
 
@@ -431,7 +435,7 @@ fn repeats(instruction: &Instruction) -> bool {
 /// The groups in which a worker moves tensors.
 #[derive(Default)]
 struct Groups {
-    joined: HashMap<Workers, Box<dyn Communicator>>,
+    joined: HashMap<Workers, Joined>,
     /// Who is in none: nobody waits for them.
     gone: Workers,
 }
@@ -450,7 +454,7 @@ fn relocated<B: Backend>(
         None => Err(stream.shared.missing("a move of a tensor that was never made", origin, None)),
     });
     let made = match (groups.joined.get_mut(&workers), workers.and(groups.gone).first()) {
-        (Some(group), _) => relocate(backend, &mut **group, number, origin, relocation, input),
+        (Some(group), _) => relocate(backend, group.ways(), number, origin, relocation, input),
         (None, Some(gone)) => Err(Failure { fault: lost(gone), instruction: origin, op: None }),
         (None, None) => Err(defect("a move among workers that are no group", origin, None)),
     };
@@ -557,7 +561,12 @@ pub(super) fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -
         }
         ExecError::ZeroDivision => Fault::ZeroDivision,
         // It is that instruction's failure, not that of whoever came to know of it.
-        ExecError::Earlier { label, op, error } => return failure(*error, label, Some(op)),
+        ExecError::Earlier { label, op, error } => return failure(*error, label, op),
+        ExecError::Unreached { worker: Some(worker), .. } => lost(worker),
+        ExecError::Unreached { worker: None, why } => {
+            tracing::error!(target: "gtd::worker", instruction, %why, "a tensor did not come");
+            Fault::Internal
+        }
         ExecError::Internal(what) | ExecError::Lost(what) => {
             let op = op.map_or("a transfer", Op::name);
             tracing::error!(target: "gtd::worker", instruction, op, %what, "a step failed that should not have");

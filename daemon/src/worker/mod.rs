@@ -11,6 +11,7 @@ mod ahead;
 mod core;
 pub mod groups;
 mod late;
+mod link;
 pub mod process;
 mod queue;
 mod relocate;

@@ -5,7 +5,8 @@
 //! all learn it ([`gt_collectives::Communicator`]), and then tell each other why.
 
 use super::core::{caught, failure};
-use gt_backend::{Backend, ExecError, HostRange, Input};
+use super::link::{DeviceLink, Ways};
+use gt_backend::{Backend, ExecError, HostRange, Input, Link, OnDevice};
 use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::lost::{WorkerEnd, WorkerName};
@@ -13,9 +14,11 @@ use gt_ops::placement::Join;
 use gt_ops::propagate::slice_of;
 use gt_ops::wire::{Completion, Failure, Fault, Relocation, Slot};
 use gt_ops::{Attrs, DType, Meta, Op, Placement, Shape, TensorId, Workers};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, ExecError>;
 
@@ -27,25 +30,33 @@ type Result<T> = std::result::Result<T, ExecError>;
 /// Why there is no result, on every rank; but what fails after everything was moved fails by itself.
 pub fn relocate<B: Backend>(
     backend: &mut B,
-    group: &mut dyn Communicator,
+    ways: Ways<'_>,
     me: usize,
     origin: TensorId,
     relocation: &Relocation,
     input: Option<std::result::Result<&B::Tensor, Failure>>,
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
-    let mut mover = Mover { backend, share: Share { relocation, me } };
+    let Ways { group, devices } = ways;
+    let mut mover = Mover { backend, share: Share { relocation, me }, devices };
     let mut packed = match input {
         Some(Err(failure)) => Err(failure),
         Some(Ok(tensor)) => caught(|| mover.pack(Some(tensor))).map_err(blame),
         None => caught(|| mover.pack(None)).map_err(blame),
     };
-    let moved = match &mut packed {
-        Ok(packed) => mover.exchange(group, packed),
-        Err(_) => group.barrier(),
+    let moved = match (&mut packed, devices) {
+        (Ok(_), Some(_)) => mover.agree(group),
+        (Ok(packed), None) => mover.exchange(group, packed),
+        (Err(_), _) => group.barrier(),
     };
     match (moved, packed) {
-        (Ok(()), Ok(packed)) => caught(|| mover.unpack(packed)).map_err(blame),
+        (Ok(()), Ok(mut packed)) => caught(|| {
+            if let Some(link) = devices {
+                mover.enqueue(link, &mut packed)?;
+            }
+            mover.unpack(packed)
+        })
+        .map_err(blame),
         (Ok(()), Err(failure)) => Err(failure),
         (Err(CollectiveError::Mismatch { .. }), packed) => Err(ask_why(group, packed.err(), origin)),
         (Err(error), packed) => {
@@ -209,12 +220,17 @@ impl Share<'_> {
 struct Mover<'a, B> {
     backend: &'a mut B,
     share: Share<'a>,
+    devices: Option<&'a Arc<DeviceLink>>,
 }
 
 impl<B: Backend> Mover<'_, B> {
     fn pack(&mut self, input: Option<&B::Tensor>) -> Result<Packed<B::Tensor>> {
         let Relocation { meta, from, to, .. } = *self.share.relocation;
         let kind = self.share.kind()?;
+        if let (Some(own), true) = (input, self.devices.is_some()) {
+            // The others cannot see what this device finds later.
+            self.backend.settle(own)?;
+        }
         let lengths = |placement: Placement| -> Vec<usize> {
             self.share.group().iter().map(|worker| placement.local(&meta, worker).shape.numel()).collect()
         };
@@ -260,7 +276,10 @@ impl<B: Backend> Mover<'_, B> {
             }
             (_, None) => return Err(ExecError::internal("a worker without its part")),
         };
-        let staged = self.staged(kind, input.as_ref(), output.as_ref())?;
+        let staged = match self.devices {
+            Some(_) => None,
+            None => self.staged(kind, input.as_ref(), output.as_ref())?,
+        };
         Ok(Packed { kind, input, output, staged, gives, takes })
     }
 
@@ -301,6 +320,72 @@ impl<B: Backend> Mover<'_, B> {
         let mut copy = self.backend.allocate(&self.backend.meta(tensor))?;
         self.backend.write(&mut copy, 0, host_range(&mut bytes))?;
         Ok(copy)
+    }
+
+    /// Learns, without a word to the device, whether all ranks are about to do the same. They wait for each other here,
+    /// and never in the device for one that does not come.
+    fn agree(&self, group: &mut dyn Communicator) -> std::result::Result<(), CollectiveError> {
+        let Relocation { meta, from, to, .. } = self.share.relocation;
+        let mut hasher = DefaultHasher::new();
+        (meta.shape.dims(), meta.dtype, from, to).hash(&mut hasher);
+        let own = hasher.finish().to_ne_bytes();
+        let mut all = vec![0; own.len() * group.size()];
+        group.all_gather(&own, &mut all, &vec![own.len(); group.size()], DType::U8)?;
+        match all.chunks_exact(own.len()).position(|other| other != own) {
+            None => Ok(()),
+            Some(peer) => Err(CollectiveError::Mismatch {
+                operation: Operation::Barrier,
+                rank: group.rank(),
+                peer,
+                expected: format!("a move from {from} to {to}"),
+                found: "another move".into(),
+            }),
+        }
+    }
+
+    /// Gives the device its part of the move.
+    fn enqueue(&mut self, link: &Arc<DeviceLink>, packed: &mut Packed<B::Tensor>) -> Result<()> {
+        let Meta { shape, dtype } = self.share.relocation.meta;
+        if shape.numel() == 0 {
+            return Ok(());
+        }
+        let reduces = matches!(packed.kind, Kind::AllReduce(_) | Kind::ReduceScatter(_));
+        // NCCL has no 16-bit integers: they are combined as 32-bit ones, which wrap to the same.
+        let wide = if reduces && dtype == DType::I16 { DType::I32 } else { dtype };
+        if wide != dtype {
+            for tensor in [&mut packed.input, &mut packed.output].into_iter().flatten() {
+                *tensor = self.cast(tensor, wide)?;
+            }
+        }
+        let Packed { kind, input, output, gives, takes, .. } = &mut *packed;
+        let group = self.share.group();
+        let elements = shape.numel();
+        let call = &mut |at: OnDevice| {
+            link.enqueue(|comm| {
+                let OnDevice { input, output, stream } = at;
+                let stream = stream as usize as *mut _;
+                // SAFETY: the backend gives addresses of tensors that are as large as the placements say, which all
+                // ranks have compared, and keeps them until the stream has done the move.
+                unsafe {
+                    match *kind {
+                        Kind::AllReduce(how) => comm.all_reduce(output, output, elements, wide, how, stream),
+                        Kind::ReduceScatter(how) => comm.reduce_scatter(input, output, gives, wide, how, stream),
+                        Kind::AllGather => comm.all_gather(input, output, takes, wide, stream),
+                        Kind::Broadcast { root } => comm.broadcast(output, elements, root, wide, stream),
+                        Kind::AllToAll => comm.all_to_all(input, output, gives, takes, wide, stream),
+                    }
+                }
+            })
+        };
+        debug_assert_eq!(group.len(), link.size());
+        let to_all: Arc<dyn Link> = link.clone();
+        self.backend.communicate(&to_all, input.as_ref(), output.as_mut(), call)?;
+        if wide != dtype
+            && let Some(output) = &mut packed.output
+        {
+            *output = self.cast(output, dtype)?;
+        }
+        Ok(())
     }
 
     fn exchange(
@@ -376,6 +461,10 @@ impl<B: Backend> Mover<'_, B> {
         self.backend.execute(op, operands, attrs, &out, last_use)
     }
 
+    fn cast(&mut self, tensor: &B::Tensor, dtype: DType) -> Result<B::Tensor> {
+        self.run(Op::Cast, &[Input::Tensor(tensor)], &Attrs::DType(dtype))
+    }
+
     fn slice(&mut self, tensor: &B::Tensor, axis: usize, range: &Range<usize>) -> Result<B::Tensor> {
         let shape = self.backend.meta(tensor).shape;
         self.run(Op::Slice, &[Input::Tensor(tensor)], &slice_of(&shape, axis, range))
@@ -415,7 +504,7 @@ impl<B: Backend> Mover<'_, B> {
 
     /// A tensor whose elements lie in row-major order without gaps: the same one if they do.
     fn laid_out(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
-        if self.backend.bytes_of(tensor).is_some() { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
+        if self.backend.is_laid_out(tensor) { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
     }
 
     fn bytes<'t>(&self, tensor: &'t B::Tensor) -> &'t [u8] {
@@ -555,7 +644,7 @@ mod tests {
             tensor
         });
         let before = rank.stats();
-        let made = relocate(&mut backend, rank, me, 2, relocation, input.as_ref().map(Ok)).unwrap();
+        let made = relocate(&mut backend, Ways::by_host(rank), me, 2, relocation, input.as_ref().map(Ok)).unwrap();
         let (operation, bytes) = traffic(relocation, me).unwrap();
         let after = rank.stats();
         assert_eq!(after.calls(operation) - before.calls(operation), 1, "{from} to {to}");
@@ -614,7 +703,7 @@ mod tests {
                         let mut part = backend.allocate(&meta).unwrap();
                         backend.write(&mut part, 0, host(&mut [3.0; 35])).unwrap();
                         let other = seen.then(|| part.clone());
-                        let sum = relocate(&mut backend, &mut rank, me, 2, &relocation, Some(Ok(&part)));
+                        let sum = relocate(&mut backend, Ways::by_host(&mut rank), me, 2, &relocation, Some(Ok(&part)));
                         let sum = sum.unwrap().unwrap();
                         assert_eq!(backend.bytes_of(&sum) == backend.bytes_of(&part), !seen);
                         for (tensor, number) in std::iter::once((&sum, 6.0)).chain(other.as_ref().map(|own| (own, 3.0)))

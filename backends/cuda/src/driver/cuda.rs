@@ -28,6 +28,7 @@ gt_nvidia::functions! {
         device_name: "cuDeviceGetName" (*mut c_char, c_int, c_int) -> Status;
         device_attribute: "cuDeviceGetAttribute" (*mut c_int, c_uint, c_int) -> Status;
         device_memory: "cuDeviceTotalMem_v2" (*mut usize, c_int) -> Status;
+        device_uuid: "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int) -> Status;
         device_pool: "cuDeviceGetDefaultMemPool" (*mut Handle, c_int) -> Status;
         retain_context: "cuDevicePrimaryCtxRetain" (*mut Handle, c_int) -> Status;
         release_context: "cuDevicePrimaryCtxRelease_v2" (c_int) -> Status;
@@ -269,11 +270,12 @@ impl Api {
 
     fn properties(&self, device: c_int) -> Result<Properties> {
         let mut name = [0; 256];
-        let mut memory_bytes = 0;
-        // SAFETY: the one writes so many bytes at most, the last of them 0; the other one size.
+        let (mut memory_bytes, mut uuid) = (0, [0; 16]);
+        // SAFETY: the one writes so many bytes at most, the last of them 0; the others one size, and 16 bytes.
         let name = unsafe {
             self.check("cuDeviceGetName", (self.device_name)(name.as_mut_ptr(), name.len() as c_int, device))?;
             self.check("cuDeviceTotalMem", (self.device_memory)(&raw mut memory_bytes, device))?;
+            self.check("cuDeviceGetUuid", (self.device_uuid)(&raw mut uuid, device))?;
             CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
         };
         let attribute = |which| self.attribute(device, which);
@@ -284,6 +286,7 @@ impl Api {
             threads_per_multiprocessor: attribute(attribute::THREADS_PER_MULTIPROCESSOR)?,
             shared_bytes_per_block: attribute(attribute::SHARED_BYTES_PER_BLOCK)?,
             memory_bytes,
+            uuid: Some(uuid),
         })
     }
 }
@@ -316,6 +319,10 @@ impl Driver for Cuda {
         // SAFETY: it writes one handle.
         api.check("cuStreamCreate", unsafe { (api.stream_create)(&raw mut stream, NON_BLOCKING) })?;
         Ok(Stream(number(stream)))
+    }
+
+    fn raw(&self, stream: Stream) -> u64 {
+        stream.0
     }
 
     fn synchronize(&self, stream: Stream) -> Result<()> {

@@ -12,12 +12,12 @@ use crate::kernels::HEADERS;
 use gt_backend::ExecError;
 use std::alloc::Layout;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes behind each allocation that nobody may write.
 const FENCE_BYTES: usize = 64;
@@ -42,7 +42,67 @@ enum Work {
     Record { number: u64, event: u64 },
     Wait { record: Record },
     Do(Box<dyn FnOnce() + Send>),
+    Task(Task),
 }
+
+/// What came of a stream's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Did,
+    /// There is nothing to do.
+    Idle,
+    /// What comes next waits for another device.
+    Stuck,
+}
+
+/// Work of a library that may have to wait for other devices: what `cudaStream_t` is to a stand-in for NCCL.
+#[repr(C)]
+struct Task {
+    data: *mut c_void,
+    /// Goes on with it; not 0 once it is done.
+    step: unsafe extern "C" fn(*mut c_void) -> c_int,
+    /// Whether another device waits for it.
+    wanted: unsafe extern "C" fn(*mut c_void) -> c_int,
+    /// Frees `data`.
+    release: unsafe extern "C" fn(*mut c_void),
+}
+
+// SAFETY: libraries for tests make tasks that any thread may go on with.
+unsafe impl Send for Task {}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // SAFETY: the library's function for its data.
+        unsafe { (self.release)(self.data) };
+    }
+}
+
+/// What the handle of a stream points to.
+#[repr(C)]
+struct RawStream {
+    magic: u64,
+    enqueue: unsafe extern "C" fn(*const RawStream, *const Task),
+    state: Arc<Mutex<State>>,
+    stream: Stream,
+}
+
+const RAW_STREAM_MAGIC: u64 = 0x6774_7374_7265_616d;
+
+/// Puts a task into the stream; it is the stream's from then on.
+unsafe extern "C" fn enqueue_task(stream: *const RawStream, task: *const Task) {
+    // SAFETY: a library for tests passes the handle that it was given, and a task of its own.
+    let (stream, task) = unsafe { (&*stream, task.read()) };
+    let mut state = lock(&stream.state);
+    state.streams[stream.stream.0 as usize].push_back(Work::Task(task));
+    state.put_off += 1;
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often it is looked whether another device waits for this one, and how long a waiting one pauses.
+const TASK_NAP: std::time::Duration = std::time::Duration::from_micros(200);
 
 /// A record of an event: its number, and the stream that it is in. An event may be recorded again, elsewhere, before
 /// the stream has come to it; who waits for the one record does not wait for the other.
@@ -88,7 +148,8 @@ pub struct Counts {
 /// The driver of a device that is not there.
 pub struct Emulated {
     properties: Properties,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    raw: Mutex<Vec<Box<RawStream>>>,
     /// What has been asked of it.
     pub counts: Counts,
     /// What kernels that are launched from now on take, nanoseconds.
@@ -105,8 +166,26 @@ impl Emulated {
             threads_per_multiprocessor: 2048,
             shared_bytes_per_block: 227 << 10,
             memory_bytes,
+            uuid: None,
         };
-        Emulated { properties, state: Mutex::default(), counts: Counts::default(), kernel_ns: AtomicU64::new(TAKES_NS) }
+        let kernel_ns = AtomicU64::new(TAKES_NS);
+        Emulated { properties, state: Arc::default(), raw: Mutex::default(), counts: Counts::default(), kernel_ns }
+    }
+
+    /// The same as the device of this name, for a stand-in for NCCL. A thread goes on with what other devices wait for,
+    /// whether or not somebody waits here.
+    #[must_use]
+    pub fn named(mut self, uuid: [u8; 16]) -> Emulated {
+        self.properties.uuid = Some(uuid);
+        let state = Arc::downgrade(&self.state);
+        std::thread::spawn(move || {
+            while let Some(state) = state.upgrade() {
+                lock(&state).serve();
+                drop(state);
+                std::thread::sleep(TASK_NAP);
+            }
+        });
+        self
     }
 
     /// From now on every call fails as those of a broken device do.
@@ -127,7 +206,7 @@ impl Emulated {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn alive(&self) -> Result<MutexGuard<'_, State>> {
@@ -152,14 +231,41 @@ impl Emulated {
 impl State {
     fn run_all(&mut self) {
         for stream in 0..self.streams.len() {
-            while self.run_one(stream) {}
+            while self.run_one(stream) == Turn::Did {}
+        }
+    }
+
+    /// Goes on with what other devices wait for.
+    fn serve(&mut self) {
+        for stream in 0..self.streams.len() {
+            let last = self.streams[stream].iter().rposition(|work| match work {
+                // SAFETY: the library's function for its data.
+                Work::Task(task) => unsafe { (task.wanted)(task.data) != 0 },
+                _ => false,
+            });
+            for _ in 0..last.map_or(0, |last| last + 1) {
+                if self.run_one(stream) != Turn::Did {
+                    break;
+                }
+            }
         }
     }
 
     /// Does the first thing of a stream; and before it, what that waits for.
-    fn run_one(&mut self, stream: usize) -> bool {
-        let Some(work) = self.streams[stream].pop_front() else { return false };
+    fn run_one(&mut self, stream: usize) -> Turn {
+        let Some(work) = self.streams[stream].pop_front() else { return Turn::Idle };
         self.put_off -= 1;
+        let stuck = match &work {
+            Work::Wait { record } => !self.pass(*record),
+            // SAFETY: the library's function for its data.
+            Work::Task(task) => unsafe { (task.step)(task.data) == 0 },
+            _ => false,
+        };
+        if stuck {
+            self.streams[stream].push_front(work);
+            self.put_off += 1;
+            return Turn::Stuck;
+        }
         match work {
             Work::Launch { run, grid, mut args, takes_ns } => {
                 self.clocks[stream] += takes_ns;
@@ -179,18 +285,24 @@ impl State {
                 self.ahead.remove(&number);
                 self.passed_ns.insert(event, self.clocks[stream]);
             }
-            Work::Wait { record } => {
-                self.pass(record);
-                // As late as it is there, if not later.
-                self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]);
-            }
+            // As late as it is there, if not later.
+            Work::Wait { record } => self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]),
+            Work::Task(_) => {}
             Work::Do(work) => work(),
         }
-        true
+        Turn::Did
     }
 
-    fn pass(&mut self, record: Record) {
-        while self.ahead.contains(&record.number) && self.run_one(record.stream) {}
+    /// Runs the stream of a record until that is reached. False if something before it waits for another device.
+    fn pass(&mut self, record: Record) -> bool {
+        while self.ahead.contains(&record.number) {
+            match self.run_one(record.stream) {
+                Turn::Did => {}
+                Turn::Idle => return true,
+                Turn::Stuck => return false,
+            }
+        }
+        true
     }
 
     fn last_record(&self, event: Event) -> Record {
@@ -234,10 +346,25 @@ impl Driver for Emulated {
         Ok(Stream(state.streams.len() as u64 - 1))
     }
 
+    fn raw(&self, stream: Stream) -> u64 {
+        let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = raw.iter().position(|raw| raw.stream == stream);
+        let at = found.unwrap_or_else(|| {
+            let state = self.state.clone();
+            raw.push(Box::new(RawStream { magic: RAW_STREAM_MAGIC, enqueue: enqueue_task, state, stream }));
+            raw.len() - 1
+        });
+        std::ptr::from_ref(&*raw[at]) as u64
+    }
+
     fn synchronize(&self, stream: Stream) -> Result<()> {
-        let mut state = self.alive()?;
-        while state.run_one(stream.0 as usize) {}
-        Ok(())
+        loop {
+            match self.alive()?.run_one(stream.0 as usize) {
+                Turn::Did => {}
+                Turn::Idle => return Ok(()),
+                Turn::Stuck => std::thread::sleep(TASK_NAP),
+            }
+        }
     }
 
     fn new_event(&self) -> Result<Event> {
@@ -281,15 +408,16 @@ impl Driver for Emulated {
         let passed = !state.ahead.contains(&record.number);
         // Whoever asks often enough sees the device get on.
         if !passed {
-            (0..DONE_WHEN_ASKED).all(|_| state.run_one(record.stream));
+            (0..DONE_WHEN_ASKED).all(|_| state.run_one(record.stream) == Turn::Did);
         }
         Ok(passed)
     }
 
     fn await_event(&self, event: Event) -> Result<()> {
-        let mut state = self.alive()?;
-        let record = state.last_record(event);
-        state.pass(record);
+        let record = self.alive()?.last_record(event);
+        while !self.alive()?.pass(record) {
+            std::thread::sleep(TASK_NAP);
+        }
         Ok(())
     }
 

@@ -46,6 +46,8 @@ pub struct Properties {
     pub shared_bytes_per_block: u32,
     /// Its memory.
     pub memory_bytes: usize,
+    /// Which of all devices there are, if NVIDIA's libraries can use it.
+    pub uuid: Option<[u8; 16]>,
 }
 
 /// What a driver says when it does not do as asked.
@@ -94,7 +96,8 @@ impl Grid {
 }
 
 /// A device. Work goes to a stream and is done there after what the stream already has; a call returns at once unless
-/// it says otherwise. One thread at a time uses a driver, not always the same.
+/// it says otherwise. One thread at a time uses a driver, not always the same;
+/// others may ask about events meanwhile.
 pub trait Driver: Send + Sync {
     /// Makes the device the one that libraries of NVIDIA's use on this thread. The driver's own calls need no such
     /// thing.
@@ -108,6 +111,8 @@ pub trait Driver: Send + Sync {
 
     /// A new stream, not ordered with any other.
     fn new_stream(&self) -> Result<Stream>;
+    /// NVIDIA's own handle of a stream.
+    fn raw(&self, stream: Stream) -> u64;
     /// Waits until the stream has done all.
     fn synchronize(&self, stream: Stream) -> Result<()>;
 

@@ -112,7 +112,14 @@ pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able), String> {
     use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
     let limit = if info.memory_bytes_limit == 0 { EMULATED_BYTES } else { info.memory_bytes_limit };
     // The device has room beside the tensors, as others have.
-    let driver = std::sync::Arc::new(Emulated::new(2 * limit as usize));
+    let mut driver = Emulated::new(2 * limit as usize);
+    // A real NCCL would take the streams of such a device for CUDA's.
+    if std::env::var_os("GT_EMULATED_NCCL").is_some() {
+        let mut uuid = [0; 16];
+        uuid[..4].copy_from_slice(&std::process::id().to_ne_bytes());
+        driver = driver.named(uuid);
+    }
+    let driver = std::sync::Arc::new(driver);
     let backend = CudaBackend::new(driver, Box::new(Gxx), test_store(), limit as usize);
     let able = Able { memory_bytes_limit: limit, ..Engine::EmulatedCuda.guess(info) };
     Ok((backend.map_err(|error| error.to_string())?, able))

@@ -1,0 +1,372 @@
+//! A worker's place in a group, and the way between the devices of one: NCCL, past the hosts.
+//!
+//! Beside NCCL's communicator there is always the hosts' own group. By that the ranks agree on each move before it is
+//! given to the devices, which then wait for nobody who does not come, and learn that one of them is gone. NCCL itself
+//! tells nobody: so a thread looks after what is under way, and ends it when the group is broken. The ranks also form
+//! the devices' group through the hosts': rank 0 makes its id and hands it to the others, so that the daemon knows
+//! nothing of it, and all come to the same conclusion when one of them cannot.
+
+use gt_backend::{Backend, ExecError, Link, UnderWay};
+use gt_collectives::nccl::device::{Account, DeviceComm};
+use gt_collectives::nccl::{self, UNIQUE_ID_BYTES, UniqueId};
+use gt_collectives::{CollectiveError, Communicator, Health};
+use gt_ops::{DType, Workers};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long NCCL may take to bring all ranks together.
+const FORMING_PATIENCE: Duration = Duration::from_secs(120);
+/// How often the ranks tell each other how far they are.
+const FORMING_NAP: Duration = Duration::from_millis(1);
+/// How often it is looked after moves that are under way.
+const TICK: Duration = Duration::from_millis(20);
+/// How long a failure of NCCL's own waits for a better reason: that another rank is gone.
+const GRACE: Duration = Duration::from_secs(2);
+/// Lets two workers be on one device, which NCCL can do since 2.30.
+const SHARED_DEVICES_VARIABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
+
+/// A place in a group.
+pub struct Joined {
+    group: Box<dyn Communicator>,
+    devices: Option<Arc<DeviceLink>>,
+}
+
+/// The ways that a tensor may take.
+pub struct Ways<'a> {
+    /// Among the hosts.
+    pub group: &'a mut dyn Communicator,
+    /// Among the devices, if all are.
+    pub devices: Option<&'a Arc<DeviceLink>>,
+}
+
+impl Joined {
+    /// The place of `backend` in the group of `workers`: all ranks make theirs at one time.
+    pub fn new<B: Backend>(backend: &mut B, mut group: Box<dyn Communicator>, workers: Workers) -> Joined {
+        let devices = match form(backend, &mut *group, workers) {
+            Ok(devices) => devices,
+            Err(error) => {
+                // What is to be moved says so, too.
+                tracing::warn!(target: "gtd::worker", %workers, %error, "a group broke while it was formed");
+                None
+            }
+        };
+        Joined { group, devices }
+    }
+
+    /// How tensors are moved here.
+    pub fn ways(&mut self) -> Ways<'_> {
+        Ways { group: &mut *self.group, devices: self.devices.as_ref() }
+    }
+
+    /// Leaves in good order: only when all devices have done what is under way is their group taken apart.
+    pub fn leave(mut self) {
+        if let Some(devices) = &self.devices {
+            devices.finish();
+            // In a broken group nobody waits.
+            let _ = self.group.barrier();
+            devices.comm().give_up();
+        }
+    }
+}
+
+impl Ways<'_> {
+    /// By the hosts alone.
+    #[cfg(test)]
+    pub fn by_host(group: &mut dyn Communicator) -> Ways<'_> {
+        Ways { group, devices: None }
+    }
+}
+
+/// What a rank says of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Able {
+    /// It computes on no device that NCCL could reach.
+    NoDevice,
+    NoNccl,
+    Yes,
+}
+
+/// The way between the devices of a group, if all ranks have one and NCCL brings them together.
+///
+/// # Errors
+/// The group is broken.
+fn form<B: Backend>(
+    backend: &mut B,
+    group: &mut dyn Communicator,
+    workers: Workers,
+) -> Result<Option<Arc<DeviceLink>>, CollectiveError> {
+    let (rank, size) = (group.rank(), group.size());
+    let by_host = |why: String| {
+        if rank == 0 {
+            tracing::info!(target: "gtd::worker", %workers, why, "tensors are moved through the host");
+        }
+        Ok(None)
+    };
+    let device = backend.device().unwrap_or(None);
+    let able = match (device, nccl_is_here(device.is_some())) {
+        (None, _) => Able::NoDevice,
+        (Some(_), false) => Able::NoNccl,
+        (Some(_), true) => Able::Yes,
+    };
+    let mut own = vec![able as u8];
+    own.extend(device.unwrap_or_default());
+    let all = told(group, &own)?;
+    let who = |rank: usize| workers.iter().nth(rank).unwrap_or_default();
+    for (peer, of) in all.iter().enumerate() {
+        if of[0] == Able::NoDevice as u8 {
+            // Nothing new where there is no device at all.
+            return if device.is_some() || rank == 0 && all.iter().any(|of| of[0] != 0) {
+                by_host(format!("worker {} has no device that others reach", who(peer)))
+            } else {
+                Ok(None)
+            };
+        }
+    }
+    if let Some(peer) = all.iter().position(|of| of[0] == Able::NoNccl as u8) {
+        return by_host(format!("worker {} has no NCCL that can be used", who(peer)));
+    }
+    let may_share = std::env::var(SHARED_DEVICES_VARIABLE).is_ok_and(|on| on == "1");
+    for (peer, of) in all.iter().enumerate().filter(|_| !may_share) {
+        if let Some(other) = all[..peer].iter().position(|other| other == of) {
+            return by_host(format!("workers {} and {} share a device", who(other), who(peer)));
+        }
+    }
+    // Rank 0's process makes the id, as its address is in it.
+    let made = if rank == 0 { UniqueId::new().map(|id| id.0) } else { Ok([0; UNIQUE_ID_BYTES]) };
+    let ids = told(group, &made.clone().unwrap_or([0; UNIQUE_ID_BYTES]))?;
+    if ids[0].iter().all(|byte| *byte == 0) {
+        return by_host(made.err().map_or_else(|| "rank 0 says why".into(), |error| error.to_string()));
+    }
+    let mut id = [0; UNIQUE_ID_BYTES];
+    id.copy_from_slice(&ids[0]);
+    let account = Account { rank, size, patience: FORMING_PATIENCE, health: group.health() };
+    let Some(comm) = joined(group, DeviceComm::begin(&UniqueId(id), account), workers)? else {
+        return by_host("NCCL does not bring the devices together".into());
+    };
+    if rank == 0 {
+        let (version, path) = nccl::version()?;
+        let path = path.display();
+        tracing::info!(target: "gtd::worker", %workers, version, %path, "tensors are moved between devices by NCCL");
+    }
+    Ok(Some(DeviceLink::new(comm, group.health(), workers)))
+}
+
+/// Waits until all ranks have joined; nothing if one cannot. Those whose own NCCL would wait for it learn it here.
+fn joined(
+    group: &mut dyn Communicator,
+    mut comm: Result<DeviceComm, CollectiveError>,
+    workers: Workers,
+) -> Result<Option<DeviceComm>, CollectiveError> {
+    const WAITS: u8 = 0;
+    const READY: u8 = 1;
+    const FAILED: u8 = 2;
+    let begun = Instant::now();
+    loop {
+        let ready = comm.as_mut().map_err(|error| error.clone()).and_then(DeviceComm::is_ready);
+        let own = match &ready {
+            Ok(true) => READY,
+            Ok(false) if begun.elapsed() < FORMING_PATIENCE => WAITS,
+            Ok(false) | Err(_) => FAILED,
+        };
+        let all = told(group, &[own])?;
+        if all.iter().all(|of| of[0] == READY) {
+            return Ok(comm.ok());
+        }
+        if all.iter().any(|of| of[0] == FAILED) {
+            if own == FAILED {
+                let why = ready.err().map_or_else(|| "it takes too long".into(), |error| error.to_string());
+                tracing::warn!(target: "gtd::worker", %workers, why, "NCCL does not bring the devices together");
+            }
+            return Ok(None);
+        }
+        std::thread::sleep(FORMING_NAP);
+    }
+}
+
+/// What each rank says.
+fn told(group: &mut dyn Communicator, own: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    let mut all = vec![0; own.len() * group.size()];
+    group.all_gather(own, &mut all, &vec![own.len(); group.size()], DType::U8)?;
+    Ok(all.chunks_exact(own.len()).map(<[u8]>::to_vec).collect())
+}
+
+/// Whether NCCL can be used, which is looked for where it is wanted; says once what is missing.
+fn nccl_is_here(wanted: bool) -> bool {
+    static HERE: OnceLock<bool> = OnceLock::new();
+    let look = || {
+        let found = nccl::version();
+        if let Err(error) = &found {
+            tracing::warn!(target: "gtd::worker", %error, "what moves between devices goes through the host");
+        }
+        found.is_ok()
+    };
+    wanted && *HERE.get_or_init(look)
+}
+
+/// A rank's way to the other devices of its group.
+pub struct DeviceLink {
+    comm: Mutex<DeviceComm>,
+    health: Health,
+    workers: Workers,
+    failure: OnceLock<ExecError>,
+    watched: Arc<Watched>,
+}
+
+/// What the thread looks after.
+#[derive(Default)]
+struct Watched {
+    moves: Mutex<Moves>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Moves {
+    /// Those under way, oldest first, and when they began.
+    open: Vec<(Instant, Arc<dyn UnderWay>)>,
+    /// There will be no more.
+    closed: bool,
+}
+
+impl Watched {
+    fn lock(&self) -> MutexGuard<'_, Moves> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when the oldest move is under way. Forgets those that have ended.
+    fn oldest(&self) -> Option<Instant> {
+        let mut moves = self.lock();
+        let ended = moves.open.iter().take_while(|(_, step)| step.has_ended()).count();
+        let ended: Vec<_> = moves.open.drain(..ended).collect();
+        let oldest = moves.open.first().map(|(begun, _)| *begun);
+        drop(moves);
+        // With the last of them the link itself may go, which locks this again.
+        drop(ended);
+        oldest
+    }
+}
+
+impl DeviceLink {
+    fn new(comm: DeviceComm, health: Health, workers: Workers) -> Arc<DeviceLink> {
+        let watched = Arc::new(Watched::default());
+        let (comm, failure) = (Mutex::new(comm), OnceLock::new());
+        let link = Arc::new(DeviceLink { comm, health, workers, failure, watched: watched.clone() });
+        let weak = Arc::downgrade(&link);
+        let look_after = move || {
+            loop {
+                let mut moves = watched.lock();
+                while moves.open.is_empty() && !moves.closed {
+                    moves = watched.changed.wait(moves).unwrap_or_else(PoisonError::into_inner);
+                }
+                if moves.closed {
+                    return;
+                }
+                drop(watched.changed.wait_timeout(moves, TICK));
+                let Some(link) = weak.upgrade() else { return };
+                link.look();
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("gtd-moves".into()).spawn(look_after) {
+            tracing::error!(target: "gtd::worker", %error, "nobody looks after moves between devices");
+        }
+        link
+    }
+
+    /// Ranks of the group.
+    pub fn size(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Gives NCCL a call.
+    ///
+    /// # Errors
+    /// Why the group of devices is of no more use.
+    pub fn enqueue(&self, call: impl FnOnce(&mut DeviceComm) -> Result<(), CollectiveError>) -> Result<(), ExecError> {
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
+        let result = call(&mut self.comm());
+        result.map_err(|error| self.fail(error))
+    }
+
+    fn comm(&self) -> MutexGuard<'_, DeviceComm> {
+        self.comm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nothing is under way.
+    fn finish(&self) {
+        while self.watched.oldest().is_some() {
+            self.look();
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Ends what is under way if it cannot be done any more.
+    fn look(&self) {
+        let Some(begun) = self.watched.oldest() else { return };
+        let broken = self.health.check().and_then(|()| match self.comm.try_lock() {
+            Ok(mut comm) => comm.is_ready().map(drop),
+            // It is being given something, and looks itself.
+            Err(_) => Ok(()),
+        });
+        let patience = super::groups::PATIENCE;
+        let broken = broken.and_then(|()| match begun.elapsed() < patience {
+            true => Ok(()),
+            false => {
+                let (operation, rank) = (gt_collectives::Operation::Barrier, self.comm().rank());
+                Err(CollectiveError::TimedOut { operation, rank, by: rank, waited: patience })
+            }
+        });
+        if let Err(error) = broken {
+            self.fail(error);
+        }
+    }
+
+    /// Gives the devices' group up. That another rank is gone is that rank's loss; a failure of NCCL's own is this
+    /// worker's, which has to begin anew.
+    #[cold]
+    fn fail(&self, error: CollectiveError) -> ExecError {
+        let begun = Instant::now();
+        let failure = self.failure.get_or_init(|| {
+            let mut error = error;
+            while matches!(error, CollectiveError::Device { .. }) && begun.elapsed() < GRACE {
+                match self.health.check() {
+                    Ok(()) => std::thread::sleep(TICK),
+                    Err(better) => error = better,
+                }
+            }
+            tracing::warn!(target: "gtd::worker", workers = %self.workers, %error, "the devices of a group do not reach each other any more");
+            let gone = match &error {
+                CollectiveError::Died { peer, .. } | CollectiveError::Left { peer, .. } => Some(*peer),
+                CollectiveError::Aborted { by, .. } => Some(*by),
+                _ => None,
+            };
+            let why = error.to_string().into_boxed_str();
+            match gone {
+                Some(rank) => ExecError::Unreached { worker: self.workers.iter().nth(rank), why },
+                None => ExecError::Lost(why),
+            }
+        });
+        // What is under way ends by this.
+        self.comm().give_up();
+        failure.clone()
+    }
+}
+
+impl Link for DeviceLink {
+    fn begun(&self, step: Arc<dyn UnderWay>) {
+        self.watched.lock().open.push((Instant::now(), step));
+        self.watched.changed.notify_one();
+    }
+
+    fn failure(&self) -> Option<ExecError> {
+        self.failure.get().cloned()
+    }
+}
+
+impl Drop for DeviceLink {
+    fn drop(&mut self) {
+        self.watched.lock().closed = true;
+        self.watched.changed.notify_one();
+    }
+}
