@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -273,6 +274,60 @@ def test_divided_training_goes_as_on_one_worker(model: str, nccl: dict[str, str 
     whole = json.loads(output_of(runner, GT_DEVICES="cpu"))["losses"]
     assert divided == pytest.approx(whole, rel=1e-3, abs=1e-3)
     assert divided[-1] < divided[0]
+
+
+def test_a_worker_that_dies_in_a_move_is_named_and_the_next_move_works(
+    nccl: dict[str, str | None], tmp_path: Path
+) -> None:
+    dies = tmp_path / "dies"
+    program = f"""
+import gt
+from pathlib import Path
+x = gt.ones(64, 8)
+assert x.sum(0).tolist() == [64] * 8
+for _ in range(2):
+    Path({str(dies)!r}).touch()
+    # The device of the one that lives waits for the other, and other work with it.
+    y = x.sum(0)
+    for _ in range(2):
+        try:
+            (y * 2).tolist()
+            raise SystemExit("the sum of what is lost")
+        except RuntimeError as error:
+            print(error)
+    x = gt.ones(64, 8)
+    assert x.sum(0).tolist() == [64] * 8
+"""
+    with service(tmp_path, {**nccl, "GT_FAKE_NCCL_DIES": str(dies)}) as (environment, log):
+        told = output_of(program, **environment).splitlines()
+    assert len(told) == 4
+    assert all(re.search("worker emulated:1 .*and the tensors it held are lost", line) for line in told), told
+    said = log.read_text()
+    assert said.count("tensors are moved between devices by NCCL") == 3
+    assert "the devices of a group do not reach each other any more" in said
+
+
+def test_what_one_device_finds_wrong_with_its_part_all_of_them_know(
+    nccl: dict[str, str | None], tmp_path: Path
+) -> None:
+    program = """
+import gt
+x = gt.arange(64.0)
+index = gt.tensor([0] * 63 + [99])
+bad = x[index]
+for tensor in (bad.sum(), bad * 2, bad.sum() + x.sum()):
+    try:
+        tensor.tolist()
+        raise SystemExit("it was read")
+    except IndexError as error:
+        print(error)
+assert x.sum().item() == 2016
+"""
+    with service(tmp_path, nccl) as (environment, log):
+        told = output_of(program, **environment).splitlines()
+    assert len(told) == 3
+    assert all("index 99 is out of bounds for dimension 0 with size 64" in line for line in told), told
+    assert "tensors are moved between devices by NCCL" in log.read_text()
 
 
 def test_devices_that_nccl_does_not_bring_together_go_by_the_host(nccl: dict[str, str | None], tmp_path: Path) -> None:
