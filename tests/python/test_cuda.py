@@ -201,20 +201,29 @@ assert gt.cuda.device_count() == 2 and gt.ones(1, device="cuda:1").item() == 1
 
 @pytest.fixture(scope="module")
 def nccl(cuda: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
-    """As `cuda`, with two emulated devices that reach each other by a stand-in for NCCL, and cut every tensor."""
+    """As `cuda`, with several devices that reach each other by NCCL, or by a stand-in; every tensor is cut."""
     if "GT_WORKERS" not in cuda:
-        pytest.skip("how many devices there are depends on the machine; `make gpu-test` uses the real NCCL")
+        several = int(output_of("import gt; print(gt.cuda.device_count())", **cuda)) > 1
+        # Two workers on one device, which NCCL allows since 2.30.
+        shared = {"GT_WORKERS": "cuda:0,0", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+        return {"GT_WORKERS": "cuda"} if several else shared
     folder = tmp_path_factory.mktemp("nccl")
     source, library = ROOT / "collectives/tests/fake_nccl.cpp", folder / "libnccl.so.2"
     subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", source, "-o", library], check=True)
     return {
         **cuda,
         "GT_WORKERS": "emulated-cuda:2",
-        "GT_SHARD_BYTES_MIN": "0",
         "GT_EMULATED_NCCL": "1",
         "GT_NCCL_LIBRARY": str(library),
         "GT_FAKE_NCCL_FOLDER": str(folder),
     }
+
+
+def stand_in(nccl: dict[str, str | None]) -> dict[str, str | None]:
+    """`nccl`, where that is a stand-in, which fails when it is told to."""
+    if "GT_FAKE_NCCL_FOLDER" not in nccl:
+        pytest.skip("the real NCCL does not fail when it should")
+    return nccl
 
 
 @contextmanager
@@ -224,14 +233,14 @@ def service(tmp_path: Path, environment: dict[str, str | None]) -> Iterator[tupl
     command = [environment.get("GT_DAEMON") or gtd(), "--socket", str(address)]
     with log.open("w") as said:
         env = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
-        env["RUST_LOG"] = "info"
+        env |= {"RUST_LOG": "info", "GT_SHARD_BYTES_MIN": "0"}
         daemon = subprocess.Popen(
             [*command, "--workers", str(environment["GT_WORKERS"])], env=env, stdout=subprocess.DEVNULL, stderr=said
         )
         with daemon:
             try:
                 eventually(address.exists, "the daemon's socket")
-                yield {"GT_SOCKET": str(address), "GT_SHARD_BYTES_MIN": "0"}, log
+                yield {"GT_SOCKET": str(address)}, log
             finally:
                 daemon.terminate()
 
@@ -249,7 +258,7 @@ for dtype in (np.float32, np.int16, np.bool_):
         assert a.t().contiguous().tolist() == host.T.tolist()
         assert (a.t() @ a).tolist() == (host.T @ host).tolist() if dtype == np.float32 else True
 told = gt.debug.comm_stats()
-assert sorted(told) == ["emulated:0", "emulated:1"], told
+assert len(told) > 1, told
 assert all("all_reduce" in of and of["all_reduce"]["bytes"] > 0 for of in told.values()), told
 print("done")
 """
@@ -298,7 +307,7 @@ for _ in range(2):
     x = gt.ones(64, 8)
     assert x.sum(0).tolist() == [64] * 8
 """
-    with service(tmp_path, {**nccl, "GT_FAKE_NCCL_DIES": str(dies)}) as (environment, log):
+    with service(tmp_path, {**stand_in(nccl), "GT_FAKE_NCCL_DIES": str(dies)}) as (environment, log):
         told = output_of(program, **environment).splitlines()
     assert len(told) == 4
     assert all(re.search("worker emulated:1 .*and the tensors it held are lost", line) for line in told), told
@@ -331,7 +340,7 @@ assert x.sum().item() == 2016
 
 
 def test_devices_that_nccl_does_not_bring_together_go_by_the_host(nccl: dict[str, str | None], tmp_path: Path) -> None:
-    with service(tmp_path, {**nccl, "GT_FAKE_NCCL_REFUSES": "0"}) as (environment, log):
+    with service(tmp_path, {**stand_in(nccl), "GT_FAKE_NCCL_REFUSES": "0"}) as (environment, log):
         assert output_of(MOVES, **environment) == "done\n"
     said = log.read_text()
     assert "this stand-in was told to refuse" in said
