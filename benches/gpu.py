@@ -24,6 +24,8 @@ CHAIN_OPS = 1_000
 GPT2 = Config(layers=12, heads=12, channels=768, context=1024, vocabulary=50_304)
 # Batch, heads, tokens, and channels of a head.
 ATTENTION = (8, 16, 2048, 64)
+# Samples, channels, height and width.
+CONVOLUTION = (64, 128, 56, 56)
 
 
 def is_here() -> bool:
@@ -120,6 +122,23 @@ def _attention(dtype: str, backward: bool) -> Callable[[Any], Callable[[], objec
     return make
 
 
+def _convolution(dtype: str, side: int, backward: bool) -> Callable[[Any], Callable[[], object]]:
+    def make(framework: Any) -> Callable[[], object]:
+        x, weight = (
+            framework.randn(*shape, device="cuda").to(getattr(framework, dtype)).requires_grad_(backward)
+            for shape in (CONVOLUTION, (CONVOLUTION[1], CONVOLUTION[1], side, side))
+        )
+
+        def work() -> None:
+            out = framework.nn.functional.conv2d(x, weight, padding=side // 2)
+            if backward:
+                out.sum().backward()
+
+        return work
+
+    return make
+
+
 def _mlp_step(framework: Any) -> Callable[[], object]:
     nn = framework.nn
     model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).to("cuda")
@@ -180,7 +199,7 @@ def _transfers() -> Iterator[Row]:
 
 
 def rows() -> Iterator[Row]:
-    """Issue cost, launches, products, bandwidth, attention, training, transfers."""
+    """Issue cost, launches, products, bandwidth, attention, convolutions, training, transfers."""
     if not is_here():
         return
     yield _row("gpu: issue a + b", _issue, 500, Target(0.3, "PyTorch"), _issued)
@@ -203,6 +222,12 @@ def rows() -> Iterator[Row]:
         for backward in (False, True):
             what = f"gpu: causal attention {ATTENTION}, {dtype}{', with gradient' * backward}"
             yield _row(what, _attention(dtype, backward), 5, None)
+    # Those of float32 are rounded as both allow at first, to tf32.
+    for dtype in ("bfloat16", "float32"):
+        for side in (1, 3):
+            for backward in (False, True):
+                what = f"gpu: convolution {side} × {side} of {CONVOLUTION}, {dtype}{', with gradients' * backward}"
+                yield _row(what, _convolution(dtype, side, backward), 5, None)
     yield _row("gpu: MLP training step, batch 256", _mlp_step, 20, Target(1.0, "PyTorch"))
     for dtype in ("float32", "bfloat16"):
         yield _row(f"gpu: GPT-2 124M training step, 4 × 1,024, {dtype}", _gpt_step(dtype), 3, Target(1.0, "PyTorch"))

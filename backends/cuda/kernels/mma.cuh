@@ -47,23 +47,29 @@ GT_DEVICE void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 
     } given = {{a[0], a[1], a[2], a[3]}, {b_upper, b_lower}};
     auto half = [](u32 both, int which) { return to_compute(T{u16(both >> 16 * which)}); };
     emulator::together(given, [&](auto of) {
+        // Of `a`, the lane's two rows, which four lanes have; of `b`, its two columns.
         const int lane = threadIdx.x % 32;
-        for (int c = 0; c < 4; c++) {
-            int row = lane / 4 + c / 2 * 8, column = lane % 4 * 2 + c % 2;
-            for (int k = 0; k < 16; k++) {
-                Given left = of(row % 8 * 4 + k % 8 / 2), right = of(column * 4 + k % 8 / 2);
-                sums[c] += half(left.a[row / 8 + k / 8 * 2], k % 2) * half(right.b[k / 8], k % 2);
+        f32 rows[2][16], columns[2][16];
+        for (int k = 0; k < 16; k++) {
+            Given left = of(lane / 4 * 4 + k % 8 / 2);
+            for (int i = 0; i < 2; i++) {
+                rows[i][k] = half(left.a[i + k / 8 * 2], k % 2);
+                columns[i][k] = half(of((lane % 4 * 2 + i) * 4 + k % 8 / 2).b[k / 8], k % 2);
             }
         }
+        for (int c = 0; c < 4; c++)
+            for (int k = 0; k < 16; k++) sums[c] += rows[c / 2][k] * columns[c % 2][k];
     });
 }
 #else
+// Volatile, so that no compiler moves it to where some lanes of the warp do not go.
 template <typename T>
 __device__ __forceinline__ void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower);
 #define GT_MMA(T, NAME)                                                                                               \
     template <>                                                                                                       \
     __device__ __forceinline__ void multiply_add<T>(f32(&sums)[4], const u32(&a)[4], u32 b_upper, u32 b_lower) {      \
-        asm("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "        \
+        asm volatile(                                                                                                 \
+            "mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "        \
             "{%8, %9}, {%0, %1, %2, %3};"                                                                             \
             : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                              \
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_upper), "r"(b_lower));                                \

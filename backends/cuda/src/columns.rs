@@ -116,7 +116,9 @@ impl CudaBackend {
     /// How many samples, of which each takes so many bytes, are computed at a time.
     fn samples_at_a_time(&self, samples: usize, bytes: usize) -> usize {
         let limit = COLUMN_BYTES_MAX.min(self.memory.stats().limit_bytes / 16);
-        (limit / bytes).clamp(1, samples)
+        let count = (limit / bytes).clamp(1, samples);
+        // Whole 16 bytes from a row of joined columns to the next, where it can be.
+        if count >= 8 { count & !7 } else { count }
     }
 
     /// A result's samples, some at a time: `rows` channels of `places`, from `channels` of `from_places`.

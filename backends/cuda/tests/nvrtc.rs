@@ -5,7 +5,10 @@ use gt_cuda::compile::Nvrtc;
 use gt_cuda::kernels::{Key, catalogue, source};
 use gt_cuda::program::{Program, Step, Value, Walk};
 use gt_ops::{DType, Op};
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Kernels that are compiled as one program.
 const BATCH: usize = 64;
@@ -20,37 +23,81 @@ fn nvrtc(capability: u32) -> Option<Nvrtc> {
     Some(Nvrtc::open(&path, capability).expect("a library that is NVRTC"))
 }
 
-fn all_compile(capability: u32) {
-    let Some(nvrtc) = nvrtc(capability) else {
-        return println!("skipped: GT_CUDA_LIBRARIES is not set to a folder with NVRTC, as `make test-rust` does");
-    };
-    let mut keys = catalogue();
-    // While a kernel is being written: those alone whose template's name begins with this.
+/// Compiles these, on all processors, and gives what the assembler says of each.
+fn compile(capability: u32, keys: &[Key]) -> Option<String> {
+    assert!(!keys.is_empty());
+    nvrtc(capability)?;
+    let mut batches: Vec<&[Key]> = Vec::new();
+    for of_template in keys.chunk_by(|a, b| a.template == b.template) {
+        batches.extend(of_template.chunks(BATCH));
+    }
+    let (next, said) = (AtomicUsize::new(0), Mutex::new(String::new()));
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let nvrtc = nvrtc(capability).expect("as before").with_options(&["-Xptxas=-v"]);
+                while let Some(batch) = batches.get(next.fetch_add(1, Relaxed)) {
+                    let name = batch[0].name();
+                    let compiled = nvrtc.compile_verbosely(&name, &source(batch));
+                    let (image, log) = compiled.unwrap_or_else(|e| panic!("{e}"));
+                    assert!(image.starts_with(b"\x7fELF"), "{name} is no cubin");
+                    said.lock().expect("no thread has failed").push_str(&log);
+                }
+            });
+        }
+    });
+    Some(said.into_inner().expect("no thread has failed"))
+}
+
+/// While a kernel is being written: those alone whose template's name begins with this.
+fn asked_for(mut keys: Vec<Key>) -> Vec<Key> {
     if let Ok(beginning) = std::env::var("GT_KERNELS") {
         keys.retain(|key| key.template.name.starts_with(&beginning));
     }
-    // Those that only find their elements in another way than others do are compiled for one device.
-    keys.retain(|key| capability == 90 || key.template.name != "elementwise" || key.variant & 0xff == 0);
-    assert!(!keys.is_empty());
-    let mut rest = &keys[..];
-    while let Some(first) = rest.first() {
-        let same = |key: &&Key| key.template == first.template;
-        let count = rest.iter().take(BATCH).take_while(same).count();
-        let (batch, after) = rest.split_at(count);
-        let (image, _) = nvrtc.compile_verbosely(&first.name(), &source(batch)).unwrap_or_else(|e| panic!("{e}"));
-        assert!(image.starts_with(b"\x7fELF"), "{} is no cubin", first.name());
-        rest = after;
+    keys
+}
+
+/// One of each kind, of f32 where it has that: no source asks which device it is compiled for.
+fn one_of_each_kind(mut keys: Vec<Key>) -> Vec<Key> {
+    // A variant of an elementwise kernel also says what it makes.
+    let kind = |key: &Key| {
+        (
+            key.template.name,
+            key.op.map(|op| op as u16),
+            key.variant & if key.template.name == "elementwise" { 0xff } else { !0 },
+        )
+    };
+    keys.sort_by_key(|key| (kind(key), key.dtypes[0] != Some(DType::F32)));
+    keys.dedup_by_key(|key| kind(key));
+    keys
+}
+
+/// Kernels that need so many registers that a little more would be kept in memory, which is slow.
+fn nothing_is_spilled(log: &str, keys: &[Key]) {
+    for key in keys.iter().filter(|key| key.template.name == "attention_mma" && key.variant < 1024) {
+        let begins = format!("Function properties for {}\n", key.name());
+        let (_, properties) = log.split_once(&begins).unwrap_or_else(|| panic!("nothing is said of {}", key.name()));
+        let properties = properties.lines().next().unwrap_or_default();
+        assert!(properties.contains("0 bytes spill stores"), "{}: {properties}", key.name());
+        assert!(properties.contains(" 0 bytes stack frame"), "{}: {properties}", key.name());
     }
 }
 
+const SKIPPED: &str = "skipped: GT_CUDA_LIBRARIES is not set to a folder with NVRTC, as `make test-rust` does";
+
 #[test]
-fn for_ampere() {
-    all_compile(80);
+fn one_kernel_of_each_kind_for_ampere() {
+    let keys = one_of_each_kind(asked_for(catalogue()));
+    let Some(log) = compile(80, &keys) else { return println!("{SKIPPED}") };
+    nothing_is_spilled(&log, &keys);
 }
 
 #[test]
-fn for_hopper() {
-    all_compile(90);
+fn every_kernel_for_hopper() {
+    let keys = asked_for(catalogue());
+    let Some(log) = compile(90, &keys) else { return println!("{SKIPPED}") };
+    nothing_is_spilled(&log, &keys);
 }
 
 /// `where(x < y, gelu(float(x * y)), number)`, of which the product and the choice are kept.
@@ -70,7 +117,7 @@ fn program(dtype: DType) -> Program {
 
 #[test]
 fn programs_of_several_instructions() {
-    let Some(nvrtc) = nvrtc(90) else { return println!("skipped: as above") };
+    let Some(nvrtc) = nvrtc(90) else { return println!("{SKIPPED}") };
     for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::F32) {
         for walk in Walk::ALL {
             let program = program(dtype);
