@@ -88,15 +88,19 @@ impl Listener {
     }
 
     fn accept(self: Arc<Self>) {
+        let mut is_said = false;
         loop {
             let (tcp, peer) = match self.tcp.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(target: "gtd::tcp", %error, "a connection could not be accepted");
+                    if !std::mem::replace(&mut is_said, true) {
+                        tracing::warn!(target: "gtd::tcp", %error, "no connection can be accepted for a while");
+                    }
                     std::thread::sleep(ACCEPT_NAP);
                     continue;
                 }
             };
+            is_said = false;
             let tcp = Arc::new(tcp);
             self.expect_greeting(tcp.clone());
             let (listener, own) = (self.clone(), tcp.clone());

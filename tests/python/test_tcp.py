@@ -291,7 +291,8 @@ sys.stdin.readline()
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_daemon_that_dies_is_a_clear_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_daemon_that_ends_under_load_is_a_clear_error(tmp_path: Path, how: signal.Signals) -> None:
     program = """
 x = gt.ones(1000, 1000)
 print(x.sum().item(), flush=True)
@@ -307,8 +308,8 @@ print(told(gt.ones, 1))
         started(PROLOGUE + program, GT_CONNECT=daemon.address, GT_TOKEN=TOKEN) as client,
     ):
         assert line_of(client) == "1000000.0"
-        daemon.process.kill()
-        daemon.process.wait()
+        daemon.process.send_signal(how)
+        assert daemon.process.wait(60) == (0 if how == signal.SIGTERM else -how)
         lost = line_of(client)
         client.stdin.write("\n")
         client.stdin.flush()
