@@ -192,7 +192,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
 /// Tells the client of a private daemon why there will be none.
 fn refuse(client: Option<&Socket>, why: &str) {
     let Some(client) = client else { return };
-    // The client has introduced itself before anything else; a socket that is closed with that unread is an error there.
+    // The client has introduced itself before anything else; a socket closed with that unread is an error there.
     let told = gt_protocol::link::recv_hello(client, REFUSAL_DEADLINE).and_then(|_| {
         let refused = Refused::new(RefusalCode::Config, why);
         gt_protocol::link::send_daemon_message(client, &DaemonMessage::Refused(refused), &[], REFUSAL_DEADLINE)

@@ -266,7 +266,7 @@ pub trait Backend {
     }
 
     /// Memory that transfers will read and write many times, from now on or, if not `present`, no longer: a device may
-    /// have to know it to copy at full speed. Where it is no longer present, transfers with it have ended at the return.
+    /// have to know it to copy at full speed. Where it is no longer present, transfers with it have ended at return.
     ///
     /// # Safety
     /// The range stays mapped as long as it is present.

@@ -309,7 +309,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         Some(len)
     }
 
-    /// The device has been asked for a step. There is a mark behind it at once where somebody waits or `apart`, or soon.
+    /// The device has been asked for a step. A mark is behind it at once where somebody waits or `apart`, or soon.
     fn issued(&mut self, step: LateStep, apart: bool) {
         let apart = apart || step.awaited;
         self.late.push(step);
