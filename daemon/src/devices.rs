@@ -5,6 +5,7 @@
 
 use gt_config::WorkerKind;
 use gt_nvidia::{Device, Report};
+use gt_ops::Workers;
 use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
@@ -82,6 +83,15 @@ pub fn resolve(
     Ok(kinds)
 }
 
+/// The workers that are devices, if they reach each other past the host: how many gigabytes a second.
+pub fn reach(kinds: &[WorkerKind], report: &Report) -> Option<(Workers, f64)> {
+    let device = |kind: &WorkerKind| if let WorkerKind::Cuda(number) = kind { Some(*number) } else { None };
+    let numbers: Vec<u32> = kinds.iter().filter_map(device).collect();
+    let of = |(worker, kind)| device(kind).map(|_| Workers::one(worker));
+    let workers = kinds.iter().enumerate().filter_map(of).fold(Workers::NONE, Workers::with);
+    report.link_gbytes_per_s(&numbers).map(|gbytes_per_s| (workers, gbytes_per_s))
+}
+
 /// All devices that can be used, if they are enough. A machine whose devices cannot be used has been told why.
 fn unasked(report: &Report, wanted: usize) -> Option<Vec<WorkerKind>> {
     let kinds: Vec<WorkerKind> = report.usable().map(|device| WorkerKind::Cuda(device.number)).collect();
@@ -117,6 +127,7 @@ mod tests {
             clock_khz: 1_980_000,
             memory_clock_khz: 3_201_000,
             memory_bus_bits: 6144,
+            link_gbytes_per_s: None,
             free_bytes: None,
             holders: Vec::new(),
         }

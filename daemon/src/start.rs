@@ -138,14 +138,17 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         (None, None) => (None, None),
     };
     let wanted = config.workers_wanted as usize;
-    let kinds = devices::resolve(config.workers(), wanted, gt_nvidia::is_there(), || devices::probe(THIS_PROGRAM))
+    let mut found = None;
+    let probe = || found.insert(devices::probe(THIS_PROGRAM)).clone();
+    let kinds = devices::resolve(config.workers(), wanted, gt_nvidia::is_there(), probe)
         .inspect_err(|error| refuse(client.as_ref(), error))?;
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
         // Not while sessions wait.
         modifiers::machine_bytes_per_ns();
     }
-    let pipelines = modifiers::standard(config.shard_bytes_min());
+    let reach = found.and_then(|report| devices::reach(&kinds, &report));
+    let pipelines = modifiers::standard(config.shard_bytes_min(), reach);
     let dispatcher = Dispatcher::new(Parts {
         listener,
         client,

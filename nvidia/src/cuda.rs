@@ -152,6 +152,7 @@ impl Cuda {
             clock_khz: attribute(attribute::CLOCK_KHZ),
             memory_clock_khz: attribute(attribute::MEMORY_CLOCK_KHZ),
             memory_bus_bits: attribute(attribute::MEMORY_BUS_BITS),
+            link_gbytes_per_s: None,
             free_bytes: None,
             holders: Vec::new(),
             name,

@@ -12,6 +12,10 @@ crate::functions! {
         driver_version: "nvmlSystemGetDriverVersion" (*mut c_char, c_uint) -> c_uint;
         by_uuid: "nvmlDeviceGetHandleByUUID" (*const c_char, *mut *mut c_void) -> c_uint;
         memory: "nvmlDeviceGetMemoryInfo" (*mut c_void, *mut Memory) -> c_uint;
+        nvlink_state: "nvmlDeviceGetNvLinkState" (*mut c_void, c_uint, *mut c_uint) -> c_uint;
+        nvlink_version: "nvmlDeviceGetNvLinkVersion" (*mut c_void, c_uint, *mut c_uint) -> c_uint;
+        pci_generation: "nvmlDeviceGetMaxPcieLinkGeneration" (*mut c_void, *mut c_uint) -> c_uint;
+        pci_width: "nvmlDeviceGetMaxPcieLinkWidth" (*mut c_void, *mut c_uint) -> c_uint;
         processes: "nvmlDeviceGetComputeRunningProcesses_v3" (*mut c_void, *mut c_uint, *mut Process) -> c_uint;
     }
 }
@@ -37,6 +41,18 @@ pub struct Process {
 
 /// Processes of a device that are looked at.
 const PROCESSES_MAX: usize = 256;
+/// `NVML_NVLINK_MAX_LINKS`, which no device reaches.
+const NVLINKS_MAX: c_uint = 18;
+
+/// What a link of this version moves in one direction, gigabytes a second.
+fn nvlink_gbytes_per_s(version: c_uint) -> f64 {
+    match version {
+        0 | 1 => 20.0,
+        // 2.0, 2.2, 3.0, 3.1 and 4.0, as NVML counts them.
+        2..=6 => 25.0,
+        _ => 50.0,
+    }
+}
 
 impl Nvml {
     /// Opens NVML and begins.
@@ -63,6 +79,32 @@ impl Nvml {
         (code == 0).then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
+    /// What a device sends to others: by its NVLinks if it has some, else by PCI.
+    fn link_gbytes_per_s(&self, handle: *mut c_void) -> Option<f64> {
+        let mut nvlinks = 0.0;
+        for link in 0..NVLINKS_MAX {
+            let (mut active, mut version) = (0, 0);
+            // SAFETY: a handle of NVML's; each writes a number.
+            let known = unsafe {
+                (self.nvlink_state)(handle, link, &raw mut active) == 0
+                    && (self.nvlink_version)(handle, link, &raw mut version) == 0
+            };
+            if known && active != 0 {
+                nvlinks += nvlink_gbytes_per_s(version);
+            }
+        }
+        if nvlinks > 0.0 {
+            return Some(nvlinks);
+        }
+        let (mut generation, mut width) = (0, 0);
+        // SAFETY: as above.
+        let known = unsafe {
+            (self.pci_generation)(handle, &raw mut generation) == 0 && (self.pci_width)(handle, &raw mut width) == 0
+        };
+        // A lane of PCI 3 moves 8 gigabits a second, and each generation twice as many; a fifth is lost on the way.
+        (known && generation > 0).then(|| 0.8 * f64::from(width) * 2f64.powi(generation as i32 - 3))
+    }
+
     /// Adds what NVML knows of `device`.
     pub fn add(&self, device: &mut Device) {
         let Ok(uuid) = CString::new(device.uuid.as_str()) else { return };
@@ -76,6 +118,7 @@ impl Nvml {
         if unsafe { (self.memory)(handle, &raw mut memory) } == 0 {
             device.free_bytes = Some(memory.free);
         }
+        device.link_gbytes_per_s = self.link_gbytes_per_s(handle);
         let mut processes = [Process::default(); PROCESSES_MAX];
         let mut count = PROCESSES_MAX as c_uint;
         // SAFETY: as above; it writes `count` structs at most, and how many it wrote.

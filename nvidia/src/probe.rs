@@ -44,6 +44,8 @@ pub struct Device {
     pub memory_clock_khz: u32,
     /// and the width of its bus.
     pub memory_bus_bits: u32,
+    /// Gigabytes a second that it sends to other devices, and receives meanwhile, if NVML says so.
+    pub link_gbytes_per_s: Option<f64>,
     /// Memory that is free, if NVML says so.
     pub free_bytes: Option<u64>,
     /// Who uses it, if NVML says so.
@@ -187,6 +189,22 @@ impl std::fmt::Display for Holder {
 }
 
 impl Report {
+    /// How fast these devices reach each other past the host, as the slowest of them does; nothing where they do not:
+    /// there is no NCCL, or NVML says nothing, or one is named twice.
+    pub fn link_gbytes_per_s(&self, numbers: &[u32]) -> Option<f64> {
+        let nccl = self.libraries.iter().find(|found| found.name == crate::NCCL.name)?;
+        nccl.path.as_ref().ok()?;
+        let devices = self.devices.as_ref().ok()?;
+        let mut slowest = f64::INFINITY;
+        for (at, number) in numbers.iter().enumerate() {
+            if numbers[..at].contains(number) {
+                return None;
+            }
+            slowest = slowest.min(devices.iter().find(|device| device.number == *number)?.link_gbytes_per_s?);
+        }
+        (numbers.len() > 1).then_some(slowest)
+    }
+
     /// What keeps the devices from being used, if anything: no driver, or a library that all of them need.
     pub fn trouble(&self) -> Option<String> {
         match &self.devices {
@@ -330,6 +348,7 @@ mod tests {
             clock_khz: 1_980_000,
             memory_clock_khz: 3_201_000,
             memory_bus_bits: 6144,
+            link_gbytes_per_s: None,
             free_bytes: None,
             holders: Vec::new(),
         }
@@ -369,6 +388,20 @@ mod tests {
         assert!((3_900.0..4_900.0).contains(&gbytes), "{gbytes}");
         let slice = Device { memory_clock_khz: 0, clock_khz: 0, ..h200() };
         assert!(slice.rates() > (0.0, 0.0));
+    }
+
+    #[test]
+    fn devices_reach_each_other_as_fast_as_the_slowest_does_and_by_nccl_only() {
+        let device = |number, rate| Device { number, link_gbytes_per_s: rate, ..h200() };
+        let nccl = |path| Found { name: crate::NCCL.name.into(), needed: false, path };
+        let devices = || vec![device(0, Some(450.0)), device(1, Some(50.0)), device(2, None)];
+        let with = |path| Report { libraries: vec![nccl(path)], ..report(Ok(devices())) };
+        let here = with(Ok("libnccl.so.2".into()));
+        assert_eq!(here.link_gbytes_per_s(&[0, 1]), Some(50.0));
+        for none in [&[0, 2][..], &[0, 0], &[0, 7], &[0]] {
+            assert_eq!(here.link_gbytes_per_s(none), None, "{none:?}");
+        }
+        assert_eq!(with(Err("no".into())).link_gbytes_per_s(&[0, 1]), None);
     }
 
     #[test]

@@ -252,7 +252,7 @@ impl CudaBackend {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use crate::CudaBackend;
     use crate::checks::SLOTS;
     use crate::driver::emulated::{Emulated, Gxx, test_store};
@@ -264,7 +264,10 @@ mod tests {
     const AXIS: Attrs = Attrs::Axis(0);
 
     fn backend() -> CudaBackend {
-        let driver = Arc::new(Emulated::new(64 << 20));
+        backend_on(Arc::new(Emulated::new(64 << 20)))
+    }
+
+    pub(crate) fn backend_on(driver: Arc<Emulated>) -> CudaBackend {
         CudaBackend::new(driver, Box::new(Gxx), test_store(), 32 << 20).unwrap()
     }
 
@@ -272,7 +275,7 @@ mod tests {
         Meta::new(Shape::new(&[size]).unwrap(), DType::I64)
     }
 
-    fn upload(backend: &mut CudaBackend, values: &[i64]) -> crate::Tensor {
+    pub(crate) fn upload(backend: &mut CudaBackend, values: &[i64]) -> crate::Tensor {
         let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
         let mut tensor = backend.allocate(&meta(values.len())).unwrap();
         // SAFETY: the bytes outlive the call.
@@ -281,7 +284,7 @@ mod tests {
         tensor
     }
 
-    fn read(backend: &mut CudaBackend, tensor: &crate::Tensor) -> Result<Vec<i64>, ExecError> {
+    pub(crate) fn read(backend: &mut CudaBackend, tensor: &crate::Tensor) -> Result<Vec<i64>, ExecError> {
         let mut bytes = vec![0u8; tensor.meta.bytes()];
         // SAFETY: as above.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) };
@@ -294,7 +297,7 @@ mod tests {
         backend.execute(Op::Gather, &[Input::Tensor(from), Input::Tensor(index)], &AXIS, &out, 0).unwrap()
     }
 
-    fn add_one(backend: &mut CudaBackend, t: &crate::Tensor) -> crate::Tensor {
+    pub(crate) fn add_one(backend: &mut CudaBackend, t: &crate::Tensor) -> crate::Tensor {
         let one = Input::Scalar(Scalar::Int(1));
         backend.execute(Op::Add, &[Input::Tensor(t), one], &Attrs::None, &t.meta, 0).unwrap()
     }

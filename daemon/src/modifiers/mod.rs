@@ -76,10 +76,15 @@ pub struct Pipeline {
     next_id: TensorId,
 }
 
-/// The modifiers of this version. Whoever has one worker from the beginning needs none.
-pub fn standard(shard_bytes_min: Option<u64>) -> Pipelines {
+/// The modifiers of this version. Whoever has one worker from the beginning needs none. `devices` reach each other past
+/// the host, so many gigabytes a second.
+pub fn standard(shard_bytes_min: Option<u64>, devices: Option<(Workers, f64)>) -> Pipelines {
     Pipelines::new(move |Present { workers, of_several }| {
-        let costs = || Costs { shard_bytes_min, link_bytes_per_ns: machine_bytes_per_ns() };
+        let link_bytes_per_ns = || match devices {
+            Some((devices, gbytes_per_s)) if workers.without(devices).is_empty() => gbytes_per_s,
+            _ => machine_bytes_per_ns(),
+        };
+        let costs = || Costs { shard_bytes_min, link_bytes_per_ns: link_bytes_per_ns() };
         if of_several { vec![Box::new(Sharding::new(workers, costs()))] } else { Vec::new() }
     })
 }

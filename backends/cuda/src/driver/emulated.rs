@@ -149,7 +149,7 @@ pub struct Counts {
 pub struct Emulated {
     properties: Properties,
     state: Arc<Mutex<State>>,
-    raw: Mutex<Vec<Box<RawStream>>>,
+    raw: Mutex<Vec<Arc<RawStream>>>,
     /// What has been asked of it.
     pub counts: Counts,
     /// What kernels that are launched from now on take, nanoseconds.
@@ -351,7 +351,7 @@ impl Driver for Emulated {
         let found = raw.iter().position(|raw| raw.stream == stream);
         let at = found.unwrap_or_else(|| {
             let state = self.state.clone();
-            raw.push(Box::new(RawStream { magic: RAW_STREAM_MAGIC, enqueue: enqueue_task, state, stream }));
+            raw.push(Arc::new(RawStream { magic: RAW_STREAM_MAGIC, enqueue: enqueue_task, state, stream }));
             raw.len() - 1
         });
         std::ptr::from_ref(&*raw[at]) as u64
