@@ -309,7 +309,7 @@ const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     memset(id, 0, sizeof *id);
     const char* base = getenv("GT_FAKE_NCCL_FOLDER");
-    std::string path = std::string(base ? base : "/dev/shm") + "/gt-fake-nccl-XXXXXX";
+    std::string path = std::string(base ? base : "/dev/shm") + "/gt-fake-nccl-" + std::string(6, 'X');
     if (path.size() >= sizeof *id || !mkdtemp(path.data())) return ncclResult_t(fail(SYSTEM_ERROR, "no folder"));
     memcpy(id->internal, path.c_str(), path.size());
     return ncclResult_t(SUCCESS);
