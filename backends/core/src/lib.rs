@@ -265,6 +265,15 @@ pub trait Backend {
         let _ = allowed;
     }
 
+    /// Nothing more is asked for at present: what was put off, so as to be done together with what follows, begins now.
+    ///
+    /// # Errors
+    /// [`ExecError::Lost`].
+    #[inline]
+    fn idle(&mut self) -> Result<(), ExecError> {
+        Ok(())
+    }
+
     /// Memory that transfers will read and write many times, from now on or, if not `present`, no longer: a device may
     /// have to know it to copy at full speed. Where it is no longer present, transfers with it have ended at return.
     ///

@@ -103,7 +103,7 @@ impl CudaBackend {
         let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
         let (taps, output, input) = (size(&c.spec.kernel), size(c.output), size(&c.spec.input));
         let products = [c.samples, c.made, c.seen, taps, output].iter().fold(1usize, |all, x| all.saturating_mul(*x));
-        if self.blas.is_none() || c.spec.groups != 1 || products < PRODUCTS_MIN {
+        if !self.launches.has_blas() || c.spec.groups != 1 || products < PRODUCTS_MIN {
             return Ok(false);
         }
         match c.op {
@@ -238,9 +238,8 @@ impl CudaBackend {
     }
 
     fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
-        let Some(blas) = &mut self.blas else { return Ok(false) };
         // SAFETY: the matrices are those of the operands, or written out; the result is new, or memory of ours.
-        unsafe { blas.multiply(gemm, pointers, self.stream) }.map_err(failed)
+        unsafe { self.launches.multiply(gemm, pointers) }.map_err(failed)
     }
 
     /// Some samples' columns, each of so many elements.

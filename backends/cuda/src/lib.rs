@@ -4,7 +4,7 @@
 //! run time. Start at [`CudaBackend`]; an instruction's way leads from `execute` here to the file of its class, which
 //! picks a kernel (`kernels`: source, compilation, cache; the CUDA C++ itself is in `kernels/`) and launches it on
 //! the one stream of computation. `driver` is the seam to the device, with an emulated one for tests; `memory` the
-//! allocator, in the order of that stream; `transfer` moves bytes between host and device on streams of its own;
+//! allocator, in the order of that stream; `graphs` launches what repeats together; `transfer` moves bytes between host and device on streams of its own;
 //! `checks` is how the device says what is wrong with an instruction; `progress` keeps the worker from running too
 //! far ahead.
 
@@ -16,6 +16,7 @@ mod create;
 pub mod driver;
 mod elementwise;
 mod fused;
+pub mod graphs;
 mod index;
 pub mod kernels;
 mod launch;
@@ -41,6 +42,7 @@ pub use tensor::Tensor;
 
 use checks::{Board, Slot};
 use driver::{DriverError, Stream};
+use graphs::{Graphs, LaunchCounts, Launches};
 use gt_backend::{
     Account, Backend, ExecError, Feed, HostRange, Input, Layout, Link, Mark, MemoryStats, OnDevice, Reached, Stage,
 };
@@ -82,12 +84,13 @@ pub struct CudaBackend {
     transfers: Transfers,
     board: Board,
     progress: Progress,
-    blas: Option<Box<dyn blas::Blas>>,
     tf32: bool,
     moves: Moves,
     memory: Allocator,
     kernels: Kernels,
     stream: Stream,
+    launches: Arc<Launches>,
+    /// The same, as everybody else knows it.
     driver: Arc<dyn Driver>,
     label: u64,
     /// Marks that have not been told of, and the number of the next.
@@ -108,7 +111,8 @@ impl CudaBackend {
         store: compile::Store,
         memory_bytes_limit: usize,
     ) -> driver::Result<CudaBackend> {
-        let stream = driver.new_stream()?;
+        let launches = Arc::new(Launches::new(driver)?);
+        let (stream, driver): (_, Arc<dyn Driver>) = (launches.stream(), launches.clone());
         Ok(CudaBackend {
             transfers: Transfers::new(driver.clone())?,
             board: Board::new(driver.clone())?,
@@ -117,7 +121,7 @@ impl CudaBackend {
             memory: Allocator::new(driver.clone(), stream, memory_bytes_limit),
             kernels: Kernels::new(driver.clone(), compiler, store),
             stream,
-            blas: None,
+            launches,
             tf32: false,
             driver,
             label: 0,
@@ -129,9 +133,22 @@ impl CudaBackend {
 
     /// The same, with a library for products of floats; without one, kernels of our own compute them.
     #[must_use]
-    pub fn with_blas(mut self, blas: Box<dyn blas::Blas>) -> CudaBackend {
-        self.blas = Some(blas);
+    pub fn with_blas(self, blas: Box<dyn blas::Blas>) -> CudaBackend {
+        self.launches.set_blas(blas);
         self
+    }
+
+    /// What is made into graphs from now on; at first what repeats.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn set_graphs(&mut self, graphs: Graphs) -> driver::Result<()> {
+        self.launches.set_graphs(graphs)
+    }
+
+    /// How work went to the device so far.
+    pub fn launch_counts(&self) -> LaunchCounts {
+        self.launches.counts()
     }
 
     #[inline]
@@ -381,6 +398,10 @@ impl Backend for CudaBackend {
 
     fn meta(&self, tensor: &Tensor) -> Meta {
         tensor.meta
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.launches.let_go().map_err(failed)
     }
 
     fn label(&mut self, label: u64) {

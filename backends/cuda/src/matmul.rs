@@ -129,7 +129,7 @@ impl CudaBackend {
         if product.k == 0 {
             // SAFETY: the result is new, and so long.
             unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
-        } else if !(out.dtype.is_float() && self.blas.is_some() && self.by_library(product)?) {
+        } else if !(out.dtype.is_float() && self.launches.has_blas() && self.by_library(product)?) {
             self.by_kernel(&Product::new(result.clone(), a.clone(), b.clone())?.flattened())?;
         }
         Ok(result)
@@ -168,7 +168,7 @@ impl CudaBackend {
         let [out_step, a_step, b_step] = batch.inner_strides();
         let out = side(&product.out, (m, n), out_step, offsets[0]);
         let (a, b) = (side(&product.a, (m, k), a_step, offsets[1]), side(&product.b, (k, n), b_step, offsets[2]));
-        let (Some(out), Some(a), Some(b), Some(blas)) = (out, a, b, &mut self.blas) else { return Ok(false) };
+        let (Some(out), Some(a), Some(b)) = (out, a, b) else { return Ok(false) };
         let (dtype, tf32) = (product.out.meta.dtype, self.tf32);
         let out_dtype = dtype;
         let gemm = Gemm {
@@ -188,7 +188,7 @@ impl CudaBackend {
             *pointer = pointer.wrapping_add_signed(offset as i64);
         }
         // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
-        unsafe { blas.multiply(&gemm, pointers, self.stream) }.map_err(failed)
+        unsafe { self.launches.multiply(&gemm, pointers) }.map_err(failed)
     }
 
     /// The elements in row-major order, copied.

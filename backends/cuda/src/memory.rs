@@ -7,7 +7,7 @@
 
 use crate::driver::{DevicePtr, Driver, DriverError, Event, Stream};
 use gt_backend::{Account, ExecError, Holder, MemoryStats};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Blocks are multiples of this, so that the widest loads are aligned wherever a tensor begins.
@@ -39,18 +39,23 @@ impl Block {
     }
 }
 
-/// A free block.
+/// A block that is free, or about to be handed out.
 struct Free {
     ptr: DevicePtr,
     /// The account whose data it has.
     owner: u64,
 }
 
+/// Free blocks of one class: where they begin, and the account whose data each has. The lowest is taken first, so that
+/// what a tensor gets depends on which blocks are free, and not on the order in which they became so: a loop gets the
+/// same memory each time around, and what it launches can be a graph.
+type FreeBlocks = BTreeMap<DevicePtr, u64>;
+
 struct Pool {
     driver: Arc<dyn Driver>,
     stream: Stream,
     /// Free blocks by their capacity.
-    free: HashMap<usize, Vec<Free>>,
+    free: HashMap<usize, FreeBlocks>,
     /// What each account holds here.
     held: HashMap<u64, usize>,
     stats: MemoryStats,
@@ -62,13 +67,16 @@ struct Pool {
 /// Memory that another stream reads, until an event: see [`Allocator::lend`].
 pub struct Loan(u64);
 
+/// A loan by its number, and the event that ends it.
+type Lent = (u64, Event, Buffer);
+
 /// Hands out [`Buffer`]s.
 pub struct Allocator {
     pool: Arc<Mutex<Pool>>,
     account: Arc<Account>,
     driver: Arc<dyn Driver>,
     /// What is lent, oldest first, and the number of the next loan.
-    lent: Mutex<(VecDeque<(u64, Event, Buffer)>, u64)>,
+    lent: Mutex<(VecDeque<Lent>, u64)>,
 }
 
 /// The size of the class that `bytes` are in: at most an eighth more.
@@ -196,12 +204,10 @@ impl Pool {
     /// A block of this class that holds nothing of another account's.
     fn block(&mut self, class: usize, owner: u64) -> Result<Free, DriverError> {
         let kept = self.free.get_mut(&class).and_then(|free| {
-            let last = free.len().saturating_sub(OWN_BLOCKS_TRIED);
-            let at = free[last..]
-                .iter()
-                .rposition(|block| block.owner == owner)
-                .map_or(free.len().checked_sub(1)?, |at| last + at);
-            Some(free.swap_remove(at))
+            let own = free.iter().take(OWN_BLOCKS_TRIED).find(|(_, holder)| **holder == owner);
+            let (ptr, owner) = own.or_else(|| free.first_key_value()).map(|(ptr, owner)| (*ptr, *owner))?;
+            free.remove(&ptr);
+            Some(Free { ptr, owner })
         });
         let Some(mut block) = kept else { return self.new_block(class, owner) };
         self.stats.cached_bytes -= class;
@@ -219,7 +225,7 @@ impl Pool {
 
     fn keep(&mut self, class: usize, block: Free) {
         self.stats.cached_bytes += class;
-        self.free.entry(class).or_default().push(block);
+        self.free.entry(class).or_default().insert(block.ptr, block.owner);
     }
 
     fn new_block(&mut self, class: usize, owner: u64) -> Result<Free, DriverError> {
@@ -244,9 +250,9 @@ impl Pool {
 
     /// Gives all free blocks back to the driver.
     fn release(&mut self) {
-        for block in self.free.drain().flat_map(|(_, blocks)| blocks) {
+        for ptr in self.free.drain().flat_map(|(_, blocks)| blocks.into_keys()) {
             // SAFETY: see above; the block is free, and named nowhere else from here on.
-            if let Err(error) = unsafe { self.driver.free(block.ptr, self.stream) } {
+            if let Err(error) = unsafe { self.driver.free(ptr, self.stream) } {
                 tracing::warn!(target: "gtd::cuda", %error, "a block could not be given back");
             }
         }

@@ -4,6 +4,7 @@ use crate::CudaBackend;
 use crate::blas::CublasLt;
 use crate::compile::{Nvrtc, Store};
 use crate::driver::cuda::{Cuda, OpenError};
+use crate::graphs::Graphs;
 use gt_nvidia::{CUBLAS_LT, NVRTC};
 use std::sync::Arc;
 
@@ -24,8 +25,11 @@ impl CudaBackend {
         let free = crate::Driver::free_bytes(&cuda).map_err(|why| OpenError::Refused { ordinal, why })?;
         let memory_bytes_limit = memory_bytes_limit.unwrap_or(usize::MAX).min(free - RESERVE_BYTES.min(free / 2));
         let (version, driver) = (cuda.version_major(), Arc::new(cuda));
-        let backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
+        let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
             .map_err(|why| OpenError::Refused { ordinal, why })?;
+        if std::env::var_os("GT_CUDA_GRAPHS").is_some_and(|value| value == "0") {
+            backend.set_graphs(Graphs::Never).map_err(|why| OpenError::Refused { ordinal, why })?;
+        }
         Ok(match CUBLAS_LT.open(Some(version), |opened| CublasLt::bind(opened, driver.clone())) {
             Ok(blas) => backend.with_blas(Box::new(blas)),
             Err(error) => {

@@ -8,6 +8,7 @@ use gt_cuda::compile::Store;
 use gt_cuda::driver::cuda::{Cuda, OpenError};
 use gt_cuda::driver::emulated::{Gxx, is_available, test_store};
 use gt_cuda::driver::{DriverError, Grid};
+use gt_cuda::graphs::{Graphs, Limits};
 use gt_cuda::{CudaBackend, Driver};
 use gt_nvidia::CUBLAS_LT;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,7 @@ impl Fake {
         let fake = Fake { path, library, _turn: turn };
         fake.set("fake_lose", 0);
         fake.set("fake_without_pools", 0);
+        fake.set("fake_refuse_graphs", 0);
         Some(fake)
     }
 
@@ -187,6 +189,7 @@ fn products_go_to_cublaslt_with_an_algorithm_chosen_once_for_each_kind() {
     let cuda = fake.open();
     let blas = CUBLAS_LT.open_first(std::slice::from_ref(&path), |opened| CublasLt::bind(opened, cuda.clone()));
     let mut backend = backend(cuda).with_blas(Box::new(blas.expect("the fake")));
+    backend.set_graphs(Graphs::Never).expect("a fake device");
     conformance::matmuls(&mut backend);
     let (chosen, done) = (count("fake_heuristics"), count("fake_products"));
     assert!(chosen > 50 && done > 2 * chosen, "{chosen} choices, {done} products");
@@ -194,4 +197,36 @@ fn products_go_to_cublaslt_with_an_algorithm_chosen_once_for_each_kind() {
     assert_eq!((count("fake_heuristics"), count("fake_products")), (chosen, 2 * done));
     drop(backend);
     assert_eq!(count("fake_alive"), 0);
+}
+
+#[test]
+fn products_of_the_library_can_be_captured() {
+    let Some(fake) = Fake::new() else { return };
+    let path = compile("fake_blas");
+    let cuda = fake.open();
+    let blas = CUBLAS_LT.open_first(std::slice::from_ref(&path), |opened| CublasLt::bind(opened, cuda.clone()));
+    let mut backend = backend(cuda).with_blas(Box::new(blas.expect("the fake")));
+    backend.set_graphs(Graphs::Each).expect("a fake device");
+    let launched = fake.get("fake_graphs_launched");
+    conformance::matmuls(&mut backend);
+    assert!(fake.get("fake_graphs_launched") > launched + 100);
+}
+
+#[test]
+fn what_repeats_is_captured_and_given_back() {
+    let Some(fake) = Fake::new() else { return };
+    let limits = Limits { shortest: 1, first: 2, longest: 4, ..Limits::default() };
+    for (refuse, graphs) in [(0, Graphs::Each), (0, Graphs::Repeated(limits)), (1, Graphs::Repeated(limits))] {
+        fake.set("fake_refuse_graphs", refuse);
+        let launched = fake.get("fake_graphs_launched");
+        let mut backend = backend(fake.open());
+        backend.set_graphs(graphs).expect("a fake device");
+        for _ in 0..3 {
+            conformance::movements(&mut backend);
+            conformance::transfers(&mut backend);
+        }
+        assert_eq!(fake.get("fake_graphs_launched") > launched, refuse == 0, "{graphs:?}");
+        drop(backend);
+        assert_eq!(fake.get("fake_graphs"), 0);
+    }
 }

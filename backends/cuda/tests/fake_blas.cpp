@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include "fake_stream.h"
 
 #if __has_include(<cublasLt.h>) && __has_include(<crt/host_defines.h>)
 #include <cublasLt.h>
@@ -159,20 +160,27 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     for (int i = 0; i < 3; i++)
         if (uintptr_t(pointers[i]) % algorithm->data[i]) return result(INVALID);
     if (!workspace || workspace_bytes < 16 << 20) return result(INVALID);
-    std::memset(workspace, 0x5a, 1 << 10);
     if (get(alpha, o->scale, 0) != 1 || get(beta, o->scale, 0) != 0) return result(INVALID);
     products++;
-    auto at = [](const Layout* l, int64_t batch, uint64_t row, uint64_t column, int transposed) {
-        return batch * l->batch_step + int64_t(transposed ? row * l->step + column : column * l->step + row);
-    };
-    for (int64_t batch = 0; batch < D->batches; batch++)
-        for (uint64_t j = 0; j < mnk[1]; j++)
-            for (uint64_t i = 0; i < mnk[0]; i++) {
-                double sum = 0;
-                for (uint64_t t = 0; t < mnk[2]; t++)
-                    sum += get(a, A->type, at(A, batch, i, t, o->transposed[0])) * get(b, B->type, at(B, batch, t, j, o->transposed[1]));
-                set(d, D->type, at(D, batch, i, j, 0), sum);
-            }
+    Operation operation_now = *o;
+    Layout layouts[3] = {*A, *B, *D};
+    const uint64_t m = mnk[0], n = mnk[1], k = mnk[2];
+    ((FakeStream*)stream)->take([=] {
+        const Operation* o = &operation_now;
+        const Layout *A = &layouts[0], *B = &layouts[1], *D = &layouts[2];
+        std::memset(workspace, 0x5a, 1 << 10);
+        auto at = [](const Layout* l, int64_t batch, uint64_t row, uint64_t column, int transposed) {
+            return batch * l->batch_step + int64_t(transposed ? row * l->step + column : column * l->step + row);
+        };
+        for (int64_t batch = 0; batch < D->batches; batch++)
+            for (uint64_t j = 0; j < n; j++)
+                for (uint64_t i = 0; i < m; i++) {
+                    double sum = 0;
+                    for (uint64_t t = 0; t < k; t++)
+                        sum += get(a, A->type, at(A, batch, i, t, o->transposed[0])) * get(b, B->type, at(B, batch, t, j, o->transposed[1]));
+                    set(d, D->type, at(D, batch, i, j, 0), sum);
+                }
+    });
     return result(0);
 }
 }

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <unistd.h>
+#include "fake_stream.h"
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -17,7 +18,7 @@ static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == 75 && CU_DEVICE_AT
 static_assert(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN == 97 && CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED == 115);
 static_assert(CU_STREAM_NON_BLOCKING == 1 && CU_EVENT_DISABLE_TIMING == 2 && CU_MEMHOSTALLOC_PORTABLE == 1);
 static_assert(CU_MEMHOSTREGISTER_PORTABLE == 1 && CU_MEMPOOL_ATTR_RELEASE_THRESHOLD == 4);
-static_assert(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == 8);
+static_assert(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == 8 && CU_STREAM_CAPTURE_MODE_THREAD_LOCAL == 1);
 #else
 typedef int CUresult;
 typedef int CUdevice;
@@ -32,10 +33,14 @@ typedef struct CUevent_st* CUevent;
 typedef struct CUmod_st* CUmodule;
 typedef struct CUfunc_st* CUfunction;
 typedef struct CUmemPoolHandle_st* CUmemoryPool;
+typedef int CUstreamCaptureMode;
+typedef struct CUgraph_st* CUgraph;
+typedef struct CUgraphExec_st* CUgraphExec;
 #endif
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
 enum { ALREADY_REGISTERED = 712, NOT_REGISTERED = 713, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum { CAPTURE_UNSUPPORTED = 900, ILLEGAL_STATE = 401 };
 
 struct Event { bool timed; };
 struct Host { size_t bytes; bool registered; };
@@ -46,6 +51,9 @@ static char context_place, pool_place;
 static std::map<CUdeviceptr, size_t> memory;
 static std::map<char*, Host> host;
 static std::set<void*> streams, modules;
+struct Graph { std::vector<std::function<void()>> work; };
+static std::set<Graph*> graphs, execs;
+static long launched, refused;
 static std::map<void*, Event> events;
 static thread_local CUcontext current;
 
@@ -53,6 +61,8 @@ static CUresult result(int status) { return CUresult(sticky ? sticky : status); 
 // What every call on a context begins with.
 #define NEEDS_CONTEXT if (sticky || current != (CUcontext)&context_place || !retained) return result(INVALID_CONTEXT)
 #define NEEDS_STREAM(s) NEEDS_CONTEXT; if (!streams.count(s)) return result(INVALID_HANDLE)
+// What cannot be captured, spoils a capture.
+#define NEEDS_OWN_STREAM(s) NEEDS_STREAM(s); if (((FakeStream*)s)->captured) return result(CAPTURE_UNSUPPORTED)
 
 static bool on_device(CUdeviceptr at, size_t bytes) {
     auto next = memory.upper_bound(at);
@@ -73,6 +83,9 @@ void fake_lose(int status) { sticky = status; }
 void fake_without_pools(int without) { pools = !without; }
 unsigned long long fake_held() { return held + 1000000000ull * events.size() + 1000000000000ull * host.size(); }
 int fake_retained() { return retained; }
+void fake_refuse_graphs(int refuse) { refused = refuse; }
+unsigned long long fake_graphs() { return graphs.size() + execs.size(); }
+unsigned long long fake_graphs_launched() { return launched; }
 
 CUresult cuInit(unsigned flags) { initialized = 1; return result(flags ? INVALID_VALUE : 0); }
 CUresult cuDriverGetVersion(int* version) { *version = 13000; return result(0); }
@@ -118,13 +131,13 @@ CUresult cuCtxSetCurrent(CUcontext context) { current = context; return result(0
 
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
     NEEDS_CONTEXT;
-    *stream = (CUstream)std::malloc(1);
+    *stream = (CUstream) new FakeStream;
     streams.insert(*stream);
     return result(flags == 1 ? 0 : INVALID_VALUE);
 }
-CUresult cuStreamSynchronize(CUstream stream) { NEEDS_STREAM(stream); return result(0); }
+CUresult cuStreamSynchronize(CUstream stream) { NEEDS_OWN_STREAM(stream); return result(0); }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-    NEEDS_STREAM(stream);
+    NEEDS_OWN_STREAM(stream);
     return result(flags == 0 && events.count(event) ? 0 : INVALID_HANDLE);
 }
 CUresult cuEventCreate(CUevent* event, unsigned flags) {
@@ -134,7 +147,7 @@ CUresult cuEventCreate(CUevent* event, unsigned flags) {
     return result(flags == 0 || flags == 2 ? 0 : INVALID_VALUE);
 }
 CUresult cuEventDestroy_v2(CUevent event) { NEEDS_CONTEXT; return result(events.erase(event) ? 0 : INVALID_HANDLE); }
-CUresult cuEventRecord(CUevent event, CUstream stream) { NEEDS_STREAM(stream); return result(events.count(event) ? 0 : INVALID_HANDLE); }
+CUresult cuEventRecord(CUevent event, CUstream stream) { NEEDS_OWN_STREAM(stream); return result(events.count(event) ? 0 : INVALID_HANDLE); }
 CUresult cuEventQuery(CUevent event) { NEEDS_CONTEXT; return result(events.count(event) ? 0 : INVALID_HANDLE); }
 CUresult cuEventSynchronize(CUevent event) { NEEDS_CONTEXT; return result(events.count(event) ? 0 : INVALID_HANDLE); }
 #undef cuEventElapsedTime
@@ -170,8 +183,8 @@ static CUresult freed(CUdeviceptr at) {
     std::free((void*)at);
     return result(0);
 }
-CUresult cuMemAllocAsync(CUdeviceptr* at, size_t bytes, CUstream stream) { NEEDS_STREAM(stream); return pools ? allocated(at, bytes) : result(801); }
-CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) { NEEDS_STREAM(stream); return pools ? freed(at) : result(801); }
+CUresult cuMemAllocAsync(CUdeviceptr* at, size_t bytes, CUstream stream) { NEEDS_OWN_STREAM(stream); return pools ? allocated(at, bytes) : result(801); }
+CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) { NEEDS_OWN_STREAM(stream); return pools ? freed(at) : result(801); }
 CUresult cuMemAlloc_v2(CUdeviceptr* at, size_t bytes) { NEEDS_CONTEXT; return allocated(at, bytes); }
 CUresult cuMemFree_v2(CUdeviceptr at) { NEEDS_CONTEXT; return freed(at); }
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -183,23 +196,23 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstream stream) {
     NEEDS_STREAM(stream);
     if (!on_device(to, bytes)) return result(INVALID_VALUE);
-    std::memset((void*)to, byte, bytes);
+    ((FakeStream*)stream)->take([=] { std::memset((void*)to, byte, bytes); });
     return result(0);
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     NEEDS_STREAM(stream);
     if (!on_device(to, bytes) || !on_device(from, bytes)) return result(INVALID_VALUE);
-    std::memmove((void*)to, (void*)from, bytes);
+    ((FakeStream*)stream)->take([=] { std::memmove((void*)to, (void*)from, bytes); });
     return result(0);
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-    NEEDS_STREAM(stream);
+    NEEDS_OWN_STREAM(stream);
     if (!on_device(to, bytes) || !pinned(from, bytes)) return result(INVALID_VALUE);
     std::memcpy((void*)to, from, bytes);
     return result(0);
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    NEEDS_STREAM(stream);
+    NEEDS_OWN_STREAM(stream);
     if (!on_device(from, bytes) || !pinned(to, bytes)) return result(INVALID_VALUE);
     std::memcpy(to, (void*)from, bytes);
     return result(0);
@@ -268,8 +281,65 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     NEEDS_STREAM(stream);
     if (!f || !gx || !gy || !gz || gy > 65535 || gz > 65535 || !bx || bx > 1024 || by != 1 || bz != 1 || shared > 99 << 10 || extra)
         return result(INVALID_VALUE);
-    const unsigned blocks[3] = {gx, gy, gz};
-    ((void (*)(void**, const unsigned*, unsigned))f)(params, blocks, bx);
+    // The driver knows from the module how large arguments are. Here: they lie in one buffer of 2 KiB, and the last
+    // pointer to one is followed by a null.
+    std::vector<char> bytes(2048);
+    std::vector<size_t> places;
+    if (params[0]) std::memcpy(bytes.data(), params[0], bytes.size());
+    for (int i = 0; i < 64 && params[i]; i++) places.push_back(size_t((char*)params[i] - (char*)params[0]));
+    ((FakeStream*)stream)->take([=] {
+        std::vector<void*> args;
+        for (size_t place : places) args.push_back((void*)(bytes.data() + place));
+        const unsigned blocks[3] = {gx, gy, gz};
+        ((void (*)(void**, const unsigned*, unsigned))f)(args.data(), blocks, bx);
+    });
+    return result(0);
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    NEEDS_STREAM(stream);
+    auto s = (FakeStream*)stream;
+    if (s->captured || mode != 1) return result(ILLEGAL_STATE);
+    s->captured = true;
+    return result(0);
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+    NEEDS_STREAM(stream);
+    auto s = (FakeStream*)stream;
+    if (!s->captured) return result(ILLEGAL_STATE);
+    s->captured = false;
+    auto made = new Graph{std::move(s->kept)};
+    s->kept.clear();
+    graphs.insert(made);
+    *graph = (CUgraph)made;
+    return result(0);
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+    NEEDS_CONTEXT;
+    if (!graphs.erase((Graph*)graph)) return result(INVALID_VALUE);
+    delete (Graph*)graph;
+    return result(0);
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+    NEEDS_CONTEXT;
+    if (!graphs.count((Graph*)graph) || flags) return result(INVALID_VALUE);
+    if (refused) return result(OUT_OF_MEMORY);
+    auto made = new Graph(*(Graph*)graph);
+    execs.insert(made);
+    *exec = (CUgraphExec)made;
+    return result(0);
+}
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    NEEDS_OWN_STREAM(stream);
+    if (!execs.count((Graph*)exec)) return result(INVALID_VALUE);
+    launched++;
+    for (auto& work : ((Graph*)exec)->work) work();
+    return result(0);
+}
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    NEEDS_CONTEXT;
+    if (!execs.erase((Graph*)exec)) return result(INVALID_VALUE);
+    delete (Graph*)exec;
     return result(0);
 }
 }

@@ -186,7 +186,7 @@ fn what_the_device_finds_comes_with_the_mark() {
     let fetch = backend.start_read(&wrong, 0, to.range()).unwrap().unwrap();
     let right = backend.start_read(&given, 0, to.range()).unwrap().unwrap();
     let error = come_to(&mut backend, fetch).result.unwrap_err();
-    assert!(matches!(error, ExecError::Earlier { label: 42, op: Op::Gather, .. }), "{error}");
+    assert!(matches!(error, ExecError::Earlier { label: 42, op: Some(Op::Gather), .. }), "{error}");
     assert_eq!(come_to(&mut backend, right).result, Ok(()));
 }
 

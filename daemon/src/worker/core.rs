@@ -275,6 +275,11 @@ impl<B: Backend> Core<B> {
         caught(|| self.backend.reached(wait))
     }
 
+    /// As [`Backend::idle`].
+    pub fn idle(&mut self) -> Result<(), ExecError> {
+        caught(|| self.backend.idle())
+    }
+
     /// As [`Backend::mark`].
     pub fn mark(&mut self) -> Result<Option<Mark>, ExecError> {
         caught(|| self.backend.mark())

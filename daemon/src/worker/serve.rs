@@ -21,6 +21,8 @@ const REPORTS_FULL_NAP: Duration = Duration::from_micros(50);
 
 /// Steps that are issued before a look how far the device is, where nobody waits for any.
 const UNLOOKED_MAX: u32 = 16;
+/// How long a device may put off what would be better done together with what follows, if nothing follows.
+const HOLD: Duration = Duration::from_micros(10);
 /// A worker that has nothing to do but to wait for its device looks for so long whether something happens,
 const LOOK: Duration = Duration::from_micros(50);
 /// and then sleeps between looks for this part of what it has waited so far: so late it is at most.
@@ -149,11 +151,17 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         if lost_device().is_some() {
             return false;
         }
+        // The system says when steps come, but of the device one has to ask.
+        let waited = self.waits.get_or_insert_with(Instant::now).elapsed();
+        if self.late.is_empty() || waited >= HOLD {
+            let begun = self.core.lock().unwrap_or_else(PoisonError::into_inner).idle();
+            if let Err(error) = begun {
+                tracing::error!(target: "gtd::worker", %error, "what was put off could not begin");
+            }
+        }
         if self.late.is_empty() {
             return self.transport.wait(NAP);
         }
-        // The system says when steps come, but of the device one has to ask.
-        let waited = self.waits.get_or_insert_with(Instant::now).elapsed();
         if waited < LOOK {
             std::hint::spin_loop();
             return true;

@@ -108,6 +108,63 @@ impl Args {
     }
 }
 
+/// Arguments that are kept, in no more memory than they need.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Packed {
+    bytes: Vec<u128>,
+    used: usize,
+    places: Vec<(u16, u16)>,
+}
+
+impl Args {
+    /// The bytes of all, as they lie: between them are zeros.
+    #[inline]
+    fn words(&self) -> &[u128] {
+        &self.bytes[..self.used.div_ceil(16)]
+    }
+
+    /// A number that differs for different arguments, nearly always.
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let start = (self.used as u64) << 8 | self.count as u64;
+        self.words().iter().fold(start, |hash, word| mix(mix(hash, *word as u64), (*word >> 64) as u64))
+    }
+}
+
+impl Packed {
+    /// Takes the place of what was kept.
+    #[inline]
+    pub fn pack(&mut self, args: &Args) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(args.words());
+        self.places.clear();
+        self.places.extend_from_slice(&args.places[..args.count]);
+        self.used = args.used;
+    }
+
+    /// As they were.
+    pub fn unpack(&self) -> Args {
+        let mut args = Args::new();
+        args.bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
+        args.places[..self.places.len()].copy_from_slice(&self.places);
+        (args.used, args.count) = (self.used, self.places.len());
+        args
+    }
+
+    /// Whether these are the same.
+    #[inline]
+    pub fn is(&self, args: &Args) -> bool {
+        self.is_like(args) && self.bytes == args.words()
+    }
+
+    /// Whether as many lie in the same places, whatever they are.
+    #[inline]
+    pub fn is_like(&self, args: &Args) -> bool {
+        self.used == args.used && self.places == args.places[..args.count]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +185,18 @@ mod tests {
         );
         assert!(args.pointers()[..args.len()].iter().all(|pointer| !pointer.is_null()));
         assert_eq!(args.pointers()[1] as usize % 8, 0);
+    }
+
+    #[test]
+    fn arguments_that_are_kept_are_told_from_others() {
+        let (mut first, mut second, mut third) = (Args::new(), Args::new(), Args::new());
+        first.push(1u8).push(2u64);
+        second.push(1u8).push(3u64);
+        third.push(1u64).push(2u64);
+        let mut kept = Packed::default();
+        kept.pack(&first);
+        assert!(kept.is(&first) && kept.is(&kept.unpack()) && kept.unpack().hash() == first.hash());
+        assert!(kept.is_like(&second) && !kept.is(&second) && second.hash() != first.hash());
+        assert!(!kept.is_like(&third));
     }
 }

@@ -3,10 +3,10 @@
 //! The signatures are those of `cuda.h`, by the names that the library exports: a name with `_v2` is what the header's
 //! name stands for. Results are numbers, not an enum: a newer driver may say what no header of today knows.
 
-use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Grid, Module, Properties, Result, Stream};
+use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Graph, Grid, Module, Properties, Result, Stream};
 use gt_nvidia::{DRIVER, Missing};
 use std::cell::Cell;
-use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -72,6 +72,13 @@ gt_nvidia::functions! {
             *mut *mut c_void,
             *mut *mut c_void,
         ) -> Status;
+
+        capture_begin: "cuStreamBeginCapture_v2" (Handle, c_uint) -> Status;
+        capture_end: "cuStreamEndCapture" (Handle, *mut Handle) -> Status;
+        graph_destroy: "cuGraphDestroy" (Handle) -> Status;
+        graph_instantiate: "cuGraphInstantiateWithFlags" (*mut Handle, Handle, c_ulonglong) -> Status;
+        graph_launch: "cuGraphLaunch" (Handle, Handle) -> Status;
+        graph_exec_destroy: "cuGraphExecDestroy" (Handle) -> Status;
     }
 }
 
@@ -96,6 +103,9 @@ const PORTABLE: c_uint = 1;
 const RELEASE_THRESHOLD: c_uint = 4;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED_BYTES: c_uint = 8;
+
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads do what they like meanwhile.
+const CAPTURE_THREAD: c_uint = 1;
 
 const SUCCESS: Status = 0;
 const OUT_OF_MEMORY: Status = 2;
@@ -548,5 +558,39 @@ impl Driver for Cuda {
             )
         };
         api.check("cuLaunchKernel", status)
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Result<()> {
+        let api = self.api()?;
+        // SAFETY: see above.
+        api.check("cuStreamBeginCapture", unsafe { (api.capture_begin)(handle(stream.0), CAPTURE_THREAD) })
+    }
+
+    fn end_capture(&self, stream: Stream) -> Result<Graph> {
+        let api = self.api()?;
+        let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: see above; each writes one handle, and the graph is destroyed once.
+        unsafe {
+            api.check("cuStreamEndCapture", (api.capture_end)(handle(stream.0), &raw mut graph))?;
+            let made = (api.graph_instantiate)(&raw mut exec, graph, 0);
+            let destroyed = (api.graph_destroy)(graph);
+            api.check("cuGraphInstantiate", made)?;
+            api.check("cuGraphDestroy", destroyed)?;
+        }
+        Ok(Graph(number(exec)))
+    }
+
+    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
+        let api = self.api()?;
+        // SAFETY: see above, and the caller's promise.
+        api.check("cuGraphLaunch", unsafe { (api.graph_launch)(handle(graph.0), handle(stream.0)) })
+    }
+
+    fn drop_graph(&self, graph: Graph) {
+        // A device that is lost took its graphs with it.
+        if let Ok(api) = self.api() {
+            // SAFETY: see above; the driver lets a launch end that is under way.
+            unsafe { (api.graph_exec_destroy)(handle(graph.0)) };
+        }
     }
 }

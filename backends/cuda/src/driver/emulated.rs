@@ -6,7 +6,7 @@
 //! written beyond the end of an allocation is found when that is freed. Everything that is asked of the driver is
 //! counted.
 
-use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Grid, Module, Properties, Result, Stream};
+use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Graph, Grid, Module, Properties, Result, Stream};
 use crate::compile::{Compiler, Image};
 use crate::kernels::HEADERS;
 use gt_backend::ExecError;
@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes behind each allocation that nobody may write.
@@ -41,8 +41,9 @@ enum Work {
     Free { at: DevicePtr },
     Record { number: u64, event: u64 },
     Wait { record: Record },
-    Do(Box<dyn FnOnce() + Send>),
+    Do(Arc<dyn Fn() + Send + Sync>),
     Task(Task),
+    Graph(Arc<Vec<Work>>),
 }
 
 /// What came of a stream's turn.
@@ -69,6 +70,8 @@ struct Task {
 
 // SAFETY: libraries for tests make tasks that any thread may go on with.
 unsafe impl Send for Task {}
+// SAFETY: only who holds the lock of the state goes on with one.
+unsafe impl Sync for Task {}
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -129,14 +132,21 @@ struct State {
     host: HashMap<usize, usize>,
     modules: Vec<libloading::Library>,
     functions: Vec<Run>,
+    /// What streams keep that are captured, and what was kept.
+    captures: HashMap<u64, Vec<Work>>,
+    graphs: HashMap<u64, Arc<Vec<Work>>>,
     lost: Option<String>,
 }
 
 /// What has been asked of an [`Emulated`] driver.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Kernels launched.
+    /// Kernels launched, each by a call of its own.
     pub launches: AtomicU64,
+    /// Graphs launched.
+    pub graphs: AtomicU64,
+    /// Graphs made.
+    pub captures: AtomicU64,
     /// Allocations.
     pub allocations: AtomicU64,
     /// Copies to and from the device.
@@ -154,6 +164,8 @@ pub struct Emulated {
     pub counts: Counts,
     /// What kernels that are launched from now on take, nanoseconds.
     pub kernel_ns: AtomicU64,
+    /// From now on it has no memory for graphs.
+    pub without_room_for_graphs: AtomicBool,
 }
 
 impl Emulated {
@@ -169,7 +181,8 @@ impl Emulated {
             uuid: None,
         };
         let kernel_ns = AtomicU64::new(TAKES_NS);
-        Emulated { properties, state: Arc::default(), raw: Mutex::default(), counts: Counts::default(), kernel_ns }
+        let (state, raw, counts, without_room_for_graphs) = Default::default();
+        Emulated { properties, state, raw, counts, kernel_ns, without_room_for_graphs }
     }
 
     /// The same as the device of this name, for a stand-in for NCCL. A thread goes on with what other devices wait for,
@@ -200,9 +213,14 @@ impl Emulated {
         state.memory.len()
     }
 
-    /// Does something when the stream comes to it.
-    pub(crate) fn enqueue(&self, stream: Stream, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.put_off(stream, Work::Do(Box::new(work)))
+    /// Graphs that nobody has given back.
+    pub fn graphs(&self) -> usize {
+        self.state().graphs.len()
+    }
+
+    /// Does something when the stream comes to it, once or, if it is captured, as often as its graph is launched.
+    pub(crate) fn enqueue(&self, stream: Stream, work: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        self.put_off(stream, Work::Do(Arc::new(work)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -219,12 +237,33 @@ impl Emulated {
 
     fn put_off(&self, stream: Stream, work: Work) -> Result<()> {
         let mut state = self.alive()?;
+        if let Some(kept) = state.captures.get_mut(&stream.0) {
+            let may_be_kept = matches!(work, Work::Launch { .. } | Work::Fill { .. } | Work::Copy { .. } | Work::Do(_));
+            assert!(may_be_kept, "a stream that is captured takes no such work");
+            kept.push(work);
+            return Ok(());
+        }
         state.streams[stream.0 as usize].push_back(work);
         state.put_off += 1;
         if state.put_off > PUT_OFF_MAX {
             state.run_all();
         }
         Ok(())
+    }
+}
+
+impl Work {
+    /// The same once more, of what can be captured.
+    fn again(&self) -> Work {
+        match self {
+            Work::Launch { run, grid, args, takes_ns } => {
+                Work::Launch { run: *run, grid: *grid, args: args.clone(), takes_ns: *takes_ns }
+            }
+            Work::Fill { to, byte, bytes } => Work::Fill { to: *to, byte: *byte, bytes: *bytes },
+            Work::Copy { to, from, bytes } => Work::Copy { to: *to, from: *from, bytes: *bytes },
+            Work::Do(work) => Work::Do(work.clone()),
+            _ => unreachable!("a stream that is captured takes no such work"),
+        }
     }
 }
 
@@ -266,6 +305,11 @@ impl State {
             self.put_off += 1;
             return Turn::Stuck;
         }
+        self.run(stream, work);
+        Turn::Did
+    }
+
+    fn run(&mut self, stream: usize, work: Work) {
         match work {
             Work::Launch { run, grid, mut args, takes_ns } => {
                 self.clocks[stream] += takes_ns;
@@ -289,8 +333,8 @@ impl State {
             Work::Wait { record } => self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]),
             Work::Task(_) => {}
             Work::Do(work) => work(),
+            Work::Graph(all) => all.iter().for_each(|work| self.run(stream, work.again())),
         }
-        Turn::Did
     }
 
     /// Runs the stream of a record until that is reached. False if something before it waits for another device.
@@ -540,10 +584,46 @@ impl Driver for Emulated {
         if !blocks_fit || grid.blocks[0] > i32::MAX as u32 || grid.threads == 0 || grid.threads > 1024 {
             return Err(DriverError::Failed { call: "launch", what: format!("a grid of {grid:?}") });
         }
-        self.counts.launches.fetch_add(1, Relaxed);
-        let run = self.alive()?.functions[function.0 as usize];
+        let state = self.alive()?;
+        if !state.captures.contains_key(&stream.0) {
+            self.counts.launches.fetch_add(1, Relaxed);
+        }
+        let run = state.functions[function.0 as usize];
+        drop(state);
         let takes_ns = self.kernel_ns.load(Relaxed);
         self.put_off(stream, Work::Launch { run, grid, args: args.iter().map(<[u8]>::to_vec).collect(), takes_ns })
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Result<()> {
+        let mut state = self.alive()?;
+        assert!(state.streams[stream.0 as usize].is_empty(), "a stream for captures alone");
+        let before = state.captures.insert(stream.0, Vec::new());
+        assert!(before.is_none(), "a capture begins once");
+        Ok(())
+    }
+
+    fn end_capture(&self, stream: Stream) -> Result<Graph> {
+        let mut state = self.alive()?;
+        let kept = state.captures.remove(&stream.0).expect("a capture that began");
+        if self.without_room_for_graphs.load(Relaxed) {
+            return Err(DriverError::OutOfMemory);
+        }
+        state.next += 1;
+        let graph = state.next;
+        state.graphs.insert(graph, Arc::new(kept));
+        self.counts.captures.fetch_add(1, Relaxed);
+        Ok(Graph(graph))
+    }
+
+    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
+        let work = self.alive()?.graphs.get(&graph.0).expect("a graph that is there").clone();
+        self.counts.graphs.fetch_add(1, Relaxed);
+        self.put_off(stream, Work::Graph(work))
+    }
+
+    fn drop_graph(&self, graph: Graph) {
+        let before = self.state().graphs.remove(&graph.0);
+        assert!(before.is_some(), "a graph is given back once");
     }
 }
 

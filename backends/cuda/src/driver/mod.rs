@@ -8,7 +8,7 @@ pub mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 
-pub use args::{Args, Param};
+pub use args::{Args, Packed, Param};
 
 use std::ptr::NonNull;
 
@@ -30,6 +30,10 @@ pub struct Module(pub u64);
 /// A kernel of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Function(pub u64);
+
+/// Work that was captured, to be done as often as wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Graph(pub u64);
 
 /// What is to be known of a device.
 #[derive(Clone, Debug)]
@@ -99,8 +103,8 @@ impl Grid {
 /// it says otherwise. One thread at a time uses a driver, not always the same;
 /// others may ask about events meanwhile.
 pub trait Driver: Send + Sync {
-    /// Makes the device the one that libraries of NVIDIA's use on this thread. The driver's own calls need no such
-    /// thing.
+    /// Makes the device the one that libraries of NVIDIA's use on this thread, and what they do come after what was
+    /// asked of the driver. The driver's own calls need no such thing.
     ///
     /// # Errors
     /// See [`DriverError`]; so for all.
@@ -195,4 +199,16 @@ pub trait Driver: Send + Sync {
     /// # Safety
     /// The arguments are those of the kernel; what it accesses is as for [`Driver::fill`].
     unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: Stream) -> Result<()>;
+
+    /// What comes to the stream from now on is not done but kept, until [`Driver::end_capture`].
+    fn begin_capture(&self, stream: Stream) -> Result<()>;
+    /// What came since [`Driver::begin_capture`]; also after an error, so that the stream does again as it is asked.
+    fn end_capture(&self, stream: Stream) -> Result<Graph>;
+    /// Does what was captured, in the order in which it came, with one call.
+    ///
+    /// # Safety
+    /// As for each thing that was captured.
+    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()>;
+    /// Gives it back; a launch of it that is under way goes on.
+    fn drop_graph(&self, graph: Graph);
 }

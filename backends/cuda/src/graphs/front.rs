@@ -1,0 +1,218 @@
+//! The driver that the backend sees: what goes to the stream of computation is issued by way of [`Launches`], and what
+//! shows the order of things waits until that is done. All else goes to the driver behind it.
+
+use super::work::Work;
+use super::{ASKED_MAX, Launches};
+use crate::driver::{Args, DevicePtr, Driver, Event, Function, Graph, Grid, Module, Properties, Result, Stream};
+use std::ptr::NonNull;
+
+impl Launches {
+    fn settle_if(&self, stream: Stream) -> Result<()> {
+        if stream == self.stream { self.settled().map(drop) } else { Ok(()) }
+    }
+}
+
+// SAFETY of all calls below: the caller's promise.
+impl Driver for Launches {
+    fn enter(&self) -> Result<()> {
+        self.settled().map(drop)?;
+        self.driver.enter()
+    }
+
+    fn properties(&self) -> &Properties {
+        self.driver.properties()
+    }
+
+    fn new_stream(&self) -> Result<Stream> {
+        self.driver.new_stream()
+    }
+
+    fn raw(&self, stream: Stream) -> u64 {
+        self.driver.raw(stream)
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.settle_if(stream)?;
+        self.driver.synchronize(stream)
+    }
+
+    fn new_event(&self) -> Result<Event> {
+        self.driver.new_event()
+    }
+
+    fn new_timer(&self) -> Result<Event> {
+        self.driver.new_timer()
+    }
+
+    fn drop_event(&self, event: Event) {
+        self.state().late.retain(|late| *late != event);
+        self.driver.drop_event(event);
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        if stream == self.stream {
+            let mut state = self.alive()?;
+            if state.following.is_some_and(|following| following.came > following.issued) {
+                if !state.late.contains(&event) {
+                    state.late.push(event);
+                }
+                return Ok(());
+            }
+        }
+        self.driver.record(event, stream)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        // Either computation waits, or another stream does, most likely for computation.
+        self.settled().map(drop)?;
+        self.driver.wait(stream, event)
+    }
+
+    fn has_passed(&self, event: Event) -> Result<bool> {
+        let mut state = self.alive()?;
+        if state.late.contains(&event) {
+            state.asked += 1;
+            if state.asked <= ASKED_MAX {
+                return Ok(false);
+            }
+            self.settle(&mut state)?;
+        }
+        drop(state);
+        self.driver.has_passed(event)
+    }
+
+    fn await_event(&self, event: Event) -> Result<()> {
+        if self.alive()?.late.contains(&event) {
+            self.settled().map(drop)?;
+        }
+        self.driver.await_event(event)
+    }
+
+    fn elapsed_ns(&self, from: Event, to: Event) -> Result<u64> {
+        // Both have passed, so neither is held back.
+        self.driver.elapsed_ns(from, to)
+    }
+
+    fn allocate(&self, bytes: usize, stream: Stream) -> Result<DevicePtr> {
+        // Nothing that is held knows of it.
+        self.driver.allocate(bytes, stream)
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+        self.settle_if(stream)?;
+        // SAFETY: see above.
+        unsafe { self.driver.free(ptr, stream) }
+    }
+
+    fn trim(&self) -> Result<()> {
+        let mut state = self.settled()?;
+        tracing::debug!(target: "gtd::cuda", counts = ?state.counts, "has launched");
+        self.forget(&mut state);
+        self.driver.trim()
+    }
+
+    fn free_bytes(&self) -> Result<usize> {
+        self.driver.free_bytes()
+    }
+
+    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: see above.
+        unsafe {
+            if stream == self.stream {
+                return self.issue(&Work::Fill { to, byte, bytes }).map(drop);
+            }
+            self.driver.fill(to, byte, bytes, stream)
+        }
+    }
+
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+        // SAFETY: see above.
+        unsafe {
+            if stream == self.stream {
+                return self.issue(&Work::Copy { to, from, bytes }).map(drop);
+            }
+            self.driver.copy(to, from, bytes, stream)
+        }
+    }
+
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+        self.settle_if(stream)?;
+        // SAFETY: see above.
+        unsafe { self.driver.upload(to, from, bytes, stream) }
+    }
+
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+        self.settle_if(stream)?;
+        // SAFETY: see above.
+        unsafe { self.driver.download(to, from, bytes, stream) }
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.driver.allocate_host(bytes)
+    }
+
+    unsafe fn free_host(&self, start: NonNull<u8>) {
+        // SAFETY: see above.
+        unsafe { self.driver.free_host(start) }
+    }
+
+    unsafe fn register(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { self.driver.register(start, bytes) }
+    }
+
+    unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { self.driver.unregister(start) }
+    }
+
+    fn load(&self, image: &[u8]) -> Result<Module> {
+        self.driver.load(image)
+    }
+
+    fn function(&self, module: Module, name: &str) -> Result<Function> {
+        self.driver.function(module, name)
+    }
+
+    fn allow_shared(&self, function: Function, bytes: u32) -> Result<()> {
+        self.driver.allow_shared(function, bytes)
+    }
+
+    #[inline]
+    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: Stream) -> Result<()> {
+        // SAFETY: see above.
+        unsafe {
+            if stream == self.stream {
+                return self.issue(&Work::Launch { function, grid, args }).map(drop);
+            }
+            self.driver.launch(function, grid, args, stream)
+        }
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Result<()> {
+        self.driver.begin_capture(stream)
+    }
+
+    fn end_capture(&self, stream: Stream) -> Result<Graph> {
+        self.driver.end_capture(stream)
+    }
+
+    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
+        self.settle_if(stream)?;
+        // SAFETY: see above.
+        unsafe { self.driver.launch_graph(graph, stream) }
+    }
+
+    fn drop_graph(&self, graph: Graph) {
+        self.driver.drop_graph(graph);
+    }
+}
+
+impl Drop for Launches {
+    fn drop(&mut self) {
+        // What is held uses memory that others are about to give back. A device that is lost does nothing any more.
+        if let Ok(mut state) = self.settled() {
+            self.forget(&mut state);
+        }
+    }
+}

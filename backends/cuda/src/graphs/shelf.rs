@@ -1,0 +1,149 @@
+//! The graphs that there are.
+
+use super::work::{Kept, Work};
+use crate::driver::Graph;
+use std::collections::HashMap;
+
+/// A graph that failed to come to its end so much more often than it did is given up.
+const MISSES_MAX: u32 = 8;
+
+/// A graph, and what it is made of.
+pub struct Entry {
+    /// What the driver made.
+    pub graph: Graph,
+    /// What it does, and the hash of each.
+    pub steps: Vec<(u64, Kept)>,
+    used: u64,
+    hits: u32,
+    misses: u32,
+    /// The graph that came at once after it, and how often in a row.
+    next: (usize, u32),
+}
+
+/// Graphs by a number of their own, and by what they begin with.
+#[derive(Default)]
+pub struct Shelf {
+    entries: Vec<Option<Entry>>,
+    by_start: HashMap<u64, Vec<usize>>,
+    clock: u64,
+    count: usize,
+    steps: usize,
+}
+
+impl Shelf {
+    /// The graph of this number.
+    #[inline]
+    pub fn get(&self, id: usize) -> &Entry {
+        self.entries[id].as_ref().expect("a graph that is followed is there")
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// How many things they do together.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// The longest that begins with this and does `longest` things at most.
+    #[inline]
+    pub fn starting(&self, hash: u64, work: &Work<'_>, longest: usize) -> Option<(usize, usize)> {
+        let fits = |id: &usize| {
+            let steps = &self.get(*id).steps;
+            (steps.len() <= longest && steps[0].1.is(work)).then_some((*id, steps.len()))
+        };
+        self.by_start.get(&hash)?.iter().filter_map(fits).max_by_key(|(_, len)| *len)
+    }
+
+    /// The longest graph that does what `id` does from `at` on, and nothing from `end` on.
+    pub fn within(&self, id: usize, at: usize, end: usize) -> Option<(usize, usize)> {
+        let steps = &self.get(id).steps[at..end];
+        let fits = |other: &usize| {
+            let there = &self.get(*other).steps;
+            (there.len() <= steps.len() && there[..] == steps[..there.len()]).then_some((*other, there.len()))
+        };
+        self.by_start.get(&steps.first()?.0)?.iter().filter_map(fits).max_by_key(|(_, len)| *len)
+    }
+
+    /// Another graph than `id` that does the same in its first `at` things, and then this.
+    pub fn like(&self, id: usize, at: usize, work: &Work<'_>) -> Option<usize> {
+        let followed = &self.get(id).steps;
+        let fits = |other: &usize| {
+            let steps = &self.get(*other).steps;
+            let same = |(a, b): (&(u64, Kept), &(u64, Kept))| a.0 == b.0 && a.1 == b.1;
+            steps.len() > at && steps[at].1.is(work) && steps.iter().zip(&followed[..at]).all(same)
+        };
+        self.by_start.get(&followed[0].0)?.iter().copied().find(fits)
+    }
+
+    /// Whether there is a graph of these hashes already.
+    pub fn has(&self, hashes: impl Iterator<Item = u64> + Clone) -> bool {
+        let Some(start) = hashes.clone().next() else { return true };
+        let same = |id: &usize| self.get(*id).steps.iter().map(|(hash, _)| *hash).eq(hashes.clone());
+        self.by_start.get(&start).is_some_and(|ids| ids.iter().any(same))
+    }
+
+    /// All of `next` came at once after all of `id`: whether that is no news.
+    #[inline]
+    pub fn followed(&mut self, id: usize, next: usize) -> bool {
+        let Some(entry) = &mut self.entries[id] else { return false };
+        entry.next = if entry.next.0 == next { (next, entry.next.1.saturating_add(1)) } else { (next, 1) };
+        entry.next.1 > 1
+    }
+
+    /// Puts a graph there.
+    pub fn put(&mut self, graph: Graph, steps: Vec<(u64, Kept)>) {
+        self.clock += 1;
+        self.count += 1;
+        self.steps += steps.len();
+        let start = steps[0].0;
+        let entry = Entry { graph, steps, used: self.clock, hits: 0, misses: 0, next: (usize::MAX, 0) };
+        let id = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
+        if id == self.entries.len() {
+            self.entries.push(None);
+        }
+        self.entries[id] = Some(entry);
+        self.by_start.entry(start).or_default().push(id);
+    }
+
+    /// Takes one away.
+    pub fn take(&mut self, id: usize) -> Option<Graph> {
+        let entry = self.entries.get_mut(id)?.take()?;
+        self.count -= 1;
+        self.steps -= entry.steps.len();
+        let start = entry.steps[0].0;
+        if let Some(ids) = self.by_start.get_mut(&start) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_start.remove(&start);
+            }
+        }
+        Some(entry.graph)
+    }
+
+    /// Takes the one away that was not used for longest.
+    pub fn take_oldest(&mut self) -> Option<Graph> {
+        let used = |id: &usize| self.entries[*id].as_ref().map(|entry| entry.used);
+        let oldest = (0..self.entries.len()).filter(|id| self.entries[*id].is_some()).min_by_key(used)?;
+        self.take(oldest)
+    }
+
+    /// All of `id` came.
+    #[inline]
+    pub fn hit(&mut self, id: usize) {
+        self.clock += 1;
+        if let Some(entry) = &mut self.entries[id] {
+            entry.used = self.clock;
+            entry.hits += 1;
+        }
+    }
+
+    /// Something else came than `id` does. Returns the graph if it is not worth keeping.
+    pub fn miss(&mut self, id: usize) -> Option<Graph> {
+        let entry = self.entries[id].as_mut()?;
+        entry.misses += 1;
+        if entry.misses > MISSES_MAX + 2 * entry.hits { self.take(id) } else { None }
+    }
+}

@@ -1,0 +1,159 @@
+//! What is issued on the stream of computation, as it comes and as it is kept.
+
+use crate::blas::{Blas, Gemm};
+use crate::driver::{Args, DevicePtr, Driver, DriverError, Function, Grid, Packed, Result, Stream};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// One thing to do.
+#[derive(Clone, Copy)]
+pub enum Work<'a> {
+    /// A kernel.
+    Launch { function: Function, grid: Grid, args: &'a Args },
+    /// Bytes to set.
+    Fill { to: DevicePtr, byte: u8, bytes: usize },
+    /// Bytes to copy.
+    Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
+    /// A product by the library: the result, a and b.
+    Product { gemm: &'a Gemm, pointers: [DevicePtr; 3] },
+}
+
+/// The same, kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kept {
+    /// A kernel.
+    Launch { function: Function, grid: Grid, args: Packed },
+    /// Bytes to set.
+    Fill { to: DevicePtr, byte: u8, bytes: usize },
+    /// Bytes to copy.
+    Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
+    /// A product by the library.
+    Product { gemm: Gemm, pointers: [DevicePtr; 3] },
+}
+
+impl Work<'_> {
+    /// A number that differs for different work, nearly always.
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        match *self {
+            Work::Launch { function, grid, args } => {
+                let [x, y, z] = grid.blocks.map(u64::from);
+                let shape = x ^ y << 32 ^ z << 48 ^ u64::from(grid.threads) << 16 ^ u64::from(grid.shared_bytes) << 24;
+                (args.hash() ^ function.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ shape)
+                    .wrapping_mul(0xff51_afd7_ed55_8ccd)
+            }
+            Work::Fill { to, byte, bytes } => hash_of(&(1, to, byte, bytes)),
+            Work::Copy { to, from, bytes } => hash_of(&(2, to, from, bytes)),
+            Work::Product { gemm, pointers } => hash_of(&(3, gemm, pointers)),
+        }
+    }
+
+    /// Issues it. False if it is a product that the library cannot do: then nothing is done.
+    ///
+    /// # Safety
+    /// As for what it calls.
+    pub unsafe fn issue(
+        &self,
+        driver: &dyn Driver,
+        blas: Option<&mut (dyn Blas + 'static)>,
+        stream: Stream,
+    ) -> Result<bool> {
+        // SAFETY: the caller's promise.
+        let issued = unsafe {
+            match *self {
+                Work::Launch { function, grid, args } => driver.launch(function, grid, args, stream),
+                Work::Fill { to, byte, bytes } => driver.fill(to, byte, bytes, stream),
+                Work::Copy { to, from, bytes } => driver.copy(to, from, bytes, stream),
+                Work::Product { gemm, pointers } => match blas {
+                    Some(blas) => return blas.multiply(gemm, pointers, stream),
+                    None => return Ok(false),
+                },
+            }
+        };
+        issued.map(|()| true)
+    }
+}
+
+fn hash_of(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl From<&Work<'_>> for Kept {
+    fn from(work: &Work<'_>) -> Kept {
+        match *work {
+            Work::Launch { function, grid, args } => {
+                let mut packed = Packed::default();
+                packed.pack(args);
+                Kept::Launch { function, grid, args: packed }
+            }
+            Work::Fill { to, byte, bytes } => Kept::Fill { to, byte, bytes },
+            Work::Copy { to, from, bytes } => Kept::Copy { to, from, bytes },
+            Work::Product { gemm, pointers } => Kept::Product { gemm: *gemm, pointers },
+        }
+    }
+}
+
+impl Kept {
+    /// Keeps this from now on, in the memory that there is.
+    #[inline]
+    pub fn keep(&mut self, work: &Work<'_>) {
+        match (self, work) {
+            (Kept::Launch { function, grid, args }, Work::Launch { function: f, grid: g, args: a }) => {
+                (*function, *grid) = (*f, *g);
+                args.pack(a);
+            }
+            (kept, work) => *kept = Kept::from(work),
+        }
+    }
+
+    /// Whether it is this.
+    #[inline]
+    pub fn is(&self, work: &Work<'_>) -> bool {
+        match (self, *work) {
+            (Kept::Launch { function, grid, args }, Work::Launch { function: f, grid: g, args: a }) => {
+                *function == f && *grid == g && args.is(a)
+            }
+            (Kept::Fill { to, byte, bytes }, Work::Fill { to: t, byte: b, bytes: n }) => {
+                (*to, *byte, *bytes) == (t, b, n)
+            }
+            (Kept::Copy { to, from, bytes }, Work::Copy { to: t, from: f, bytes: n }) => {
+                (*to, *from, *bytes) == (t, f, n)
+            }
+            (Kept::Product { gemm, pointers }, Work::Product { gemm: g, pointers: p }) => *pointers == p && gemm == g,
+            _ => false,
+        }
+    }
+
+    /// Issues it. Whatever is kept was issued before, so the library can do it.
+    ///
+    /// # Safety
+    /// As for [`Work::issue`].
+    pub unsafe fn issue(
+        &self,
+        driver: &dyn Driver,
+        blas: Option<&mut (dyn Blas + 'static)>,
+        stream: Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let done = unsafe {
+            match self {
+                Kept::Launch { function, grid, args } => {
+                    driver.launch(*function, *grid, &args.unpack(), stream).map(|()| true)
+                }
+                Kept::Fill { to, byte, bytes } => driver.fill(*to, *byte, *bytes, stream).map(|()| true),
+                Kept::Copy { to, from, bytes } => driver.copy(*to, *from, *bytes, stream).map(|()| true),
+                Kept::Product { gemm, pointers } => {
+                    Work::Product { gemm, pointers: *pointers }.issue(driver, blas, stream)
+                }
+            }
+        };
+        match done? {
+            true => Ok(()),
+            false => {
+                let what = "a product that it did before".into();
+                Err(DriverError::Failed { call: "the library of products", what })
+            }
+        }
+    }
+}
