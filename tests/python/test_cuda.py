@@ -209,7 +209,10 @@ def nccl(cuda: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) 
         return {"GT_WORKERS": "cuda"} if several else shared
     folder = tmp_path_factory.mktemp("nccl")
     source, library = ROOT / "collectives/tests/fake_nccl.cpp", folder / "libnccl.so.2"
-    subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", source, "-o", library], check=True)
+    # NVIDIA's headers, to compare with, lie beside its libraries: CUDA's, and in their packages NCCL's.
+    named = [Path(at) for at in os.environ.get("GT_CUDA_LIBRARIES", "").split(os.pathsep) if at]
+    headers = [f"-I{at / beside}" for at in named for beside in ("../include", "../../nccl/include")]
+    subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", *headers, source, "-o", library], check=True)
     return {
         **cuda,
         "GT_WORKERS": "emulated-cuda:2",
