@@ -2,11 +2,11 @@
 //!
 //! This crate must not know sessions, clients or tensor ids, and links to nothing of CUDA: what it needs is opened at
 //! run time. Start at [`CudaBackend`]; an instruction's way leads from `execute` here to the file of its class, which
-//! picks a kernel (`kernels`: source, compilation, cache; the CUDA C++ itself is in `kernels/`) and launches it on
-//! the one stream of computation. `driver` is the seam to the device, with an emulated one for tests; `memory` the
-//! allocator, in the order of that stream; `graphs` launches what repeats together; `transfer` moves bytes between host and device on streams of its own;
-//! `checks` is how the device says what is wrong with an instruction; `progress` keeps the worker from running too
-//! far ahead.
+//! picks a kernel (`kernels`: source, compilation, cache; the CUDA C++ itself is in `kernels/`) and launches it on the
+//! one stream of computation. `driver` is the seam to the device, with an emulated one for tests; `memory` the
+//! allocator, in the order of that stream; `graphs` launches what repeats together; `transfer` moves bytes between host
+//! and device on streams of its own; `checks` is how the device says what is wrong with an instruction; `progress`
+//! keeps the worker from running too far ahead.
 
 pub mod blas;
 mod checks;
