@@ -10,7 +10,7 @@ use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::{Address, ClientMessage, Error as ProtocolError, RefusalCode};
-pub use gt_protocol::{PlacementInfo, PlacementLayout, StatusDocument, WorkerInfo, WorkerTraffic};
+pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
 use std::collections::HashMap;
@@ -258,6 +258,26 @@ impl Session {
     pub fn status(&self) -> Result<StatusDocument> {
         self.synchronize()?;
         self.ask(gt_protocol::ask_status)
+    }
+
+    /// What this session holds, once everything issued so far is done.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    pub fn detail(&self) -> Result<SessionDetail> {
+        self.synchronize()?;
+        let id = self.info.session_id;
+        self.ask(|socket| gt_protocol::ask_session(socket, id))
+    }
+
+    /// Lets the most that this session held on `worker`, or on each, count from now on, once everything issued so far is
+    /// done.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    pub fn reset_peak(&self, worker: Option<String>) -> Result<()> {
+        self.synchronize()?;
+        self.ask(|socket| gt_protocol::ask_reset_peak(socket, worker)).map(drop)
     }
 
     fn ask<T: Send>(&self, question: impl FnOnce(&Socket) -> gt_protocol::Result<T> + Send) -> Result<T> {

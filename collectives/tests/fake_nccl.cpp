@@ -18,13 +18,10 @@
 #include <unistd.h>
 #include <vector>
 
-#if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
+#if __has_include(<nccl.h>)
 // The header wants no more than this of CUDA's, which would want its compiler's.
 #define __CUDA_RUNTIME_H__
-#define __CUDA_FP16_H__
-#define __CUDA_BF16_H__
 typedef struct CUstream_st* cudaStream_t;
-typedef struct CUevent_st* cudaEvent_t;
 #include <nccl.h>
 #else
 typedef int ncclResult_t;
@@ -306,7 +303,7 @@ static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Call call) {
 
 extern "C" {
 ncclResult_t ncclGetVersion(int* version) { *version = 22707; return ncclResult_t(SUCCESS); }
-const char* ncclGetErrorString(ncclResult_t result) { return int(result) == SUCCESS ? "no error" : "an error of the stand-in"; }
+const char* ncclGetErrorString(ncclResult_t result) { return result == SUCCESS ? "no error" : "an error of the stand-in"; }
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {

@@ -90,11 +90,10 @@ pub fn session(detail: &SessionDetail, now: f64) -> String {
         format!("tensors    {}, {} in them{divided}", session.tensors, bytes(session.tensor_bytes)),
         format!("memory     {}", of_limit(session.memory_bytes, session.memory_bytes_limit, bytes)),
     ];
-    lines.extend(
-        workers
-            .iter()
-            .map(|worker| format!("  {:<8} {} in {} tensors", worker.name, bytes(worker.memory_bytes), worker.tensors)),
-    );
+    lines.extend(workers.iter().map(|worker| {
+        let (now, most) = (bytes(worker.memory_bytes), bytes(worker.memory_bytes_peak));
+        format!("  {:<8} {now} in {} tensors, {most} at most", worker.name, worker.tensors)
+    }));
     lines.extend([
         format!("arenas     {}", of_limit(session.arena_bytes, session.arena_bytes_limit, bytes)),
         format!("queue      {}", of_limit(session.queued, session.queued_limit, |queued| queued.to_string())),
@@ -121,6 +120,10 @@ fn state(worker: &WorkerInfo) -> String {
         WorkerState::Other => "unknown",
     }
     .to_string();
+    if let (WorkerState::Running, Some(device)) = (worker.state, &worker.device) {
+        let (major, minor) = device.capability;
+        text.push_str(&format!(" on {} (compute capability {major}.{minor})", device.name));
+    }
     if let Some(end) = &worker.last_loss {
         text.push_str(&format!("; lost {}, last it {end}", times(worker.losses)));
     }
@@ -140,6 +143,7 @@ pub fn user(uid: u32, known: Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gt_protocol::{DeviceInfo, WorkerMemory};
 
     #[test]
     fn a_status_is_two_tables() {
@@ -181,6 +185,26 @@ mod tests {
             "      3  ada    77  digits       12  4.0 KiB / 1.0 GiB      7   25 %  1 min 0 s ago\n",
         ];
         assert_eq!(text(&status, 1060.0), format!("{head}{}", sessions.concat()));
+    }
+
+    #[test]
+    fn a_worker_says_on_what_it_runs() {
+        let device = DeviceInfo { name: "NVIDIA H200".into(), capability: (9, 0), ..DeviceInfo::default() };
+        let worker = WorkerInfo { state: WorkerState::Running, device: Some(device), ..WorkerInfo::default() };
+        assert_eq!(state(&worker), "running on NVIDIA H200 (compute capability 9.0)");
+    }
+
+    #[test]
+    fn a_session_says_what_it_holds_and_held() {
+        let worker = |memory_bytes, memory_bytes_peak| WorkerMemory {
+            name: "cuda:0".into(),
+            memory_bytes,
+            memory_bytes_peak,
+            tensors: 3,
+        };
+        let detail = SessionDetail { workers: vec![worker(1 << 20, 3 << 20)], ..SessionDetail::default() };
+        let text = session(&detail, 0.0);
+        assert!(text.contains("\n  cuda:0   1.0 MiB in 3 tensors, 3.0 MiB at most\n"), "{text}");
     }
 
     #[test]

@@ -141,6 +141,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
     let mut found = None;
     let probe = || found.insert(devices::probe(THIS_PROGRAM)).clone();
     let kinds = devices::resolve(config.workers(), wanted, gt_nvidia::is_there(), probe)
+        .map_err(|error| format!("{error}. GT_DEVICES=cpu does without GPUs"))
         .inspect_err(|error| refuse(client.as_ref(), error))?;
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {

@@ -164,7 +164,13 @@ fn lie() {
         _ => Ok(Able::of_cpu(1, 1 << 20)),
     };
     let (lifeline, _kept) = Socket::pair().unwrap();
-    gt_protocol::link::send(&socket, &Ready { version: version.into(), able }, &[lifeline.as_fd()], DEADLINE).unwrap();
+    gt_protocol::link::send(
+        &socket,
+        &Ready { version: version.into(), able, device: None },
+        &[lifeline.as_fd()],
+        DEADLINE,
+    )
+    .unwrap();
     // The opening of the session, its limits, and the steps with their heads.
     let mut tokens = vec![0, 0];
     let mut slots = 0;

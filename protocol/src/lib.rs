@@ -29,14 +29,14 @@ pub use allowance::{Allowance, Limits, LimitsChange, LimitsDocument, Setting, Us
 pub use error::{Error, Result};
 pub use link::{
     Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_reload,
-    ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, check_grant, check_name, connect, connect_over,
-    recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
-    version_in,
+    ask_reset_peak, ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, check_grant, check_name,
+    connect, connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message,
+    send_daemon_message, version_in,
 };
 pub use message::{
-    ClientMessage, CollectiveTraffic, DaemonMessage, Hello, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role,
-    SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerMemory, WorkerOffer,
-    WorkerState, WorkerTraffic,
+    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PlacementInfo, PlacementLayout, RefusalCode,
+    Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerMemory,
+    WorkerOffer, WorkerState, WorkerTraffic,
 };
 
 /// The version of this protocol, of the rings and of the instructions that travel in them. Both

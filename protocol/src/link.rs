@@ -323,6 +323,17 @@ pub fn ask_session(socket: &Socket, id: u64) -> Result<SessionDetail> {
     }
 }
 
+/// Lets the most bytes that this session held count from now on, on `worker` or on all. All about it.
+///
+/// # Errors
+/// [`Error::Refused`] without a session; if the daemon is gone or does not answer.
+pub fn ask_reset_peak(socket: &Socket, worker: Option<String>) -> Result<SessionDetail> {
+    match ask(socket, &ClientMessage::ResetPeak { worker })? {
+        (DaemonMessage::Session(detail), _) => Ok(*detail),
+        (other, _) => Err(unexpected("session", &other)),
+    }
+}
+
 /// Ends session `session`; says how it stood.
 ///
 /// # Errors

@@ -43,6 +43,12 @@ pub enum ClientMessage {
         /// Its number.
         id: u64,
     },
+    /// A wish that the most bytes that this session held count from now on. Answered by `session`, its own, or `refused`.
+    ResetPeak {
+        /// Only on the worker of this name; none for all.
+        #[serde(default)]
+        worker: Option<String>,
+    },
     /// A wish that a session end. Its owner and administrators may. Answered by `killed`, or `refused`.
     Kill {
         /// Its number.
@@ -291,6 +297,23 @@ pub struct WorkerInfo {
     /// How it ended the last time.
     #[serde(default)]
     pub last_loss: Option<String>,
+    /// The device that it computes on, of one that is no processor and has been ready.
+    #[serde(default)]
+    pub device: Option<DeviceInfo>,
+}
+
+/// An NVIDIA device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceInfo {
+    /// What NVIDIA calls it.
+    pub name: String,
+    /// Its compute capability: 9 and 0.
+    pub capability: (u32, u32),
+    /// Its multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of its memory, whoever uses them.
+    pub memory_bytes: u64,
 }
 
 /// What a worker has told others for one session.
@@ -507,6 +530,9 @@ pub struct WorkerMemory {
     pub name: String,
     /// Bytes of its memory.
     pub memory_bytes: u64,
+    /// The most bytes that it held at one time, since it began or asked for this to begin anew. Workers that are threads
+    /// of the daemon count together.
+    pub memory_bytes_peak: u64,
     /// Tensors of which it has all or a part.
     pub tensors: u64,
 }

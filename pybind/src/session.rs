@@ -161,12 +161,25 @@ fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// What each of the daemon's workers is and holds, once everything issued so far is done: `name`, `kind`, and in bytes
-/// `memory_bytes`, `memory_bytes_limit`.
+/// `memory_bytes`, `memory_bytes_limit`, and of this session's `session_bytes`, `session_bytes_peak`. Of one that runs on
+/// a device also `device`, `capability`, `multiprocessors`, `device_bytes`.
 #[pyfunction]
 fn worker_status(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let status = current(py)?.status().or_raise()?;
+    let session = current(py)?;
+    let status = session.status().or_raise()?;
+    let own = session.detail().or_raise()?.workers;
     let of = |worker: WorkerInfo| {
         let dict = PyDict::new(py);
+        if let Some(held) = own.iter().find(|held| held.name == worker.name) {
+            dict.set_item("session_bytes", held.memory_bytes)?;
+            dict.set_item("session_bytes_peak", held.memory_bytes_peak)?;
+        }
+        if let Some(device) = worker.device {
+            dict.set_item("device", device.name)?;
+            dict.set_item("capability", device.capability)?;
+            dict.set_item("multiprocessors", device.multiprocessors)?;
+            dict.set_item("device_bytes", device.memory_bytes)?;
+        }
         dict.set_item("name", worker.name)?;
         dict.set_item("kind", worker.kind)?;
         dict.set_item("memory_bytes", worker.memory_bytes)?;
@@ -174,6 +187,12 @@ fn worker_status(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         Ok(dict)
     };
     status.workers.into_iter().map(of).collect()
+}
+
+/// Lets `session_bytes_peak` of this worker count from now on, or from the end of what was issued so far.
+#[pyfunction]
+fn reset_peak(py: Python<'_>, worker: String) -> PyResult<()> {
+    current(py)?.reset_peak(Some(worker)).or_raise()
 }
 
 /// Tells where the package's programs were installed.
@@ -200,6 +219,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(placement, module)?)?;
     module.add_function(wrap_pyfunction!(traffic, module)?)?;
     module.add_function(wrap_pyfunction!(worker_status, module)?)?;
+    module.add_function(wrap_pyfunction!(reset_peak, module)?)?;
     module.add_function(wrap_pyfunction!(find_gtd, module)?)?;
     module.add_function(wrap_pyfunction!(set_scripts_folder, module)?)
 }

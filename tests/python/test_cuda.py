@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.python.support import eventually, gtd, output_of, started
+from tests.python.support import eventually, gtd, output_of, python, started
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,6 +124,51 @@ assert gt.cuda.memory_allocated() - before < 4 << 20
     output_of(program, **cuda)
 
 
+def test_the_most_that_a_program_held_is_told(cuda: dict[str, str | None]) -> None:
+    program = """
+import gt
+gt.ones(1).item()
+gt.cuda.reset_peak_memory_stats()
+before = gt.cuda.memory_allocated()
+assert gt.cuda.max_memory_allocated() == before
+x = gt.ones(1 << 20)
+y = x + 1
+y.sum().item()
+del x, y
+gt.ones(1).item()
+assert gt.cuda.memory_allocated() - before < 4 << 20
+assert gt.cuda.max_memory_allocated() - before >= 8 << 20
+gt.cuda.reset_peak_memory_stats(0)
+assert gt.cuda.max_memory_allocated() - before < 4 << 20
+"""
+    output_of(program, **cuda)
+
+
+def test_a_device_says_what_it_is(cuda: dict[str, str | None]) -> None:
+    program = """
+import gt
+properties = gt.cuda.get_device_properties(0)
+assert properties.name == gt.cuda.get_device_name() != ""
+assert (properties.major, properties.minor) == gt.cuda.get_device_capability() >= (8, 0)
+assert properties.total_memory >= gt.cuda.mem_get_info().total > 0
+assert properties.multi_processor_count > 0
+"""
+    output_of(program, **cuda)
+
+
+def test_a_gpu_that_is_not_there_is_an_error_of_the_program_that_asks_for_it() -> None:
+    program = """
+import gt
+try:
+    gt.ones(1)
+except Exception as error:
+    print(error)
+"""
+    told = python(program, GT_DAEMON=gtd(), GT_DEVICES="cuda:99", GT_CONNECT="private").stdout
+    assert "is asked for" in told
+    assert "GT_DEVICES=cpu" in told
+
+
 def test_an_index_that_is_not_there_is_told_where_it_is_read_and_harms_nobody(cuda: dict[str, str | None]) -> None:
     program = """
 import gt
@@ -209,10 +254,7 @@ def nccl(cuda: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) 
         return {"GT_WORKERS": "cuda"} if several else shared
     folder = tmp_path_factory.mktemp("nccl")
     source, library = ROOT / "collectives/tests/fake_nccl.cpp", folder / "libnccl.so.2"
-    # NVIDIA's headers, to compare with, lie beside its libraries: CUDA's, and in their packages NCCL's.
-    named = [Path(at) for at in os.environ.get("GT_CUDA_LIBRARIES", "").split(os.pathsep) if at]
-    headers = [f"-I{at / beside}" for at in named for beside in ("../include", "../../nccl/include")]
-    subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", *headers, source, "-o", library], check=True)
+    subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", source, "-o", library], check=True)
     return {
         **cuda,
         "GT_WORKERS": "emulated-cuda:2",
@@ -351,23 +393,55 @@ def test_devices_that_nccl_does_not_bring_together_go_by_the_host(nccl: dict[str
     assert "moved between devices by NCCL" not in said
 
 
-def test_two_sessions_share_the_device(cuda: dict[str, str | None], tmp_path: Path) -> None:
-    program = """
+@contextmanager
+def daemon_of(cuda: dict[str, str | None], folder: Path) -> Iterator[str]:
+    """A daemon on the devices of `cuda`, by its address."""
+    options = ("--workers", cuda["GT_WORKERS"]) if "GT_WORKERS" in cuda else ()
+    address = folder / "gtd.sock"
+    command = [cuda.get("GT_DAEMON") or gtd(), "--socket", str(address), *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            eventually(address.exists, "the daemon's socket")
+            yield str(address)
+        finally:
+            daemon.terminate()
+
+
+COMPUTES = """
 import gt
 x = gt.ones(64, 64)
 for _ in range(50):
     x = (x + 1).relu() * 0.5
 print(x.sum().item())
 """
-    address = str(tmp_path / "gtd.sock")
-    options = ("--workers", cuda["GT_WORKERS"]) if "GT_WORKERS" in cuda else ()
-    command = [cuda.get("GT_DAEMON") or gtd(), "--socket", address, *options]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
-        eventually((tmp_path / "gtd.sock").exists, "the daemon's socket")
-        with started(program, GT_SOCKET=address) as first, started(program, GT_SOCKET=address) as second:
-            told = [process.communicate(timeout=120)[0] for process in (first, second)]
-        daemon.terminate()
+
+
+def test_two_sessions_share_the_device(cuda: dict[str, str | None], tmp_path: Path) -> None:
+    with (
+        daemon_of(cuda, tmp_path) as address,
+        started(COMPUTES, GT_SOCKET=address) as first,
+        started(COMPUTES, GT_SOCKET=address) as second,
+    ):
+        told = [process.communicate(timeout=120)[0] for process in (first, second)]
     assert told[0] == told[1] != ""
+
+
+def test_who_is_killed_while_it_fetches_harms_nobody(cuda: dict[str, str | None], tmp_path: Path) -> None:
+    fetches = """
+import gt
+x = gt.ones(1 << 18)
+while True:
+    (x + 1).numpy()
+    print("fetched", flush=True)
+"""
+    with daemon_of(cuda, tmp_path) as address:
+        undisturbed = output_of(COMPUTES, GT_SOCKET=address)
+        for _ in range(3):
+            with started(fetches, GT_SOCKET=address) as victim, started(COMPUTES, GT_SOCKET=address) as other:
+                assert victim.stdout is not None
+                assert victim.stdout.readline() == "fetched\n"
+                victim.kill()
+                assert other.communicate(timeout=120)[0] == undisturbed
 
 
 def test_a_worker_that_registers_itself_computes_on_the_device(cuda: dict[str, str | None], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Account {
     id: u64,
     held: AtomicUsize,
+    peak: AtomicUsize,
     limit: AtomicUsize,
     group: OnceLock<Arc<Account>>,
 }
@@ -27,7 +28,8 @@ pub enum Holder {
 impl Account {
     /// An account without a limit. Accounts of one number are one holder's: what the one held, the other may see.
     pub fn new(id: u64) -> Account {
-        Account { id, held: AtomicUsize::new(0), limit: AtomicUsize::new(usize::MAX), group: OnceLock::new() }
+        let (held, peak, limit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        Account { id, held, peak, limit, group: OnceLock::new() }
     }
 
     /// Its number.
@@ -64,17 +66,30 @@ impl Account {
         self.held.load(Relaxed)
     }
 
+    /// The most bytes that it held at one time, since it was made or [`reset_peak`](Account::reset_peak) was called.
+    pub fn peak(&self) -> usize {
+        self.peak.load(Relaxed)
+    }
+
+    /// Lets the peak begin at what it holds now.
+    pub fn reset_peak(&self) {
+        self.peak.store(self.held(), Relaxed);
+    }
+
     /// Holds `bytes` more, of which `requested` were asked for.
     ///
     /// # Errors
     /// [`ExecError::OutOfMemory`] past its limit or its group's; nothing has changed then.
     #[inline]
     pub fn take(&self, bytes: usize, requested: usize) -> Result<(), ExecError> {
-        self.add(bytes, requested, Holder::Account)?;
-        match self.group.get() {
-            Some(group) => group.add(bytes, requested, Holder::Group).inspect_err(|_| self.subtract(bytes)),
-            None => Ok(()),
+        let held = self.add(bytes, requested, Holder::Account)?;
+        if let Some(group) = self.group.get() {
+            group.add(bytes, requested, Holder::Group).inspect_err(|_| self.subtract(bytes))?;
         }
+        if held > self.peak.load(Relaxed) {
+            self.peak.fetch_max(held, Relaxed);
+        }
+        Ok(())
     }
 
     /// Holds `bytes` less.
@@ -86,12 +101,13 @@ impl Account {
         }
     }
 
+    /// What it holds then.
     #[inline]
-    fn add(&self, bytes: usize, requested: usize, holder: Holder) -> Result<(), ExecError> {
+    fn add(&self, bytes: usize, requested: usize, holder: Holder) -> Result<usize, ExecError> {
         let held = self.held.fetch_add(bytes, Relaxed);
         let limit = self.limit.load(Relaxed);
-        if held.checked_add(bytes).is_some_and(|total| total <= limit) {
-            return Ok(());
+        if let Some(total) = held.checked_add(bytes).filter(|total| *total <= limit) {
+            return Ok(total);
         }
         self.subtract(bytes);
         Err(ExecError::OutOfMemory { requested, held, limit, holder })
@@ -106,6 +122,22 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peak_is_the_most_that_was_held_since_it_was_asked_for() {
+        let group = Arc::new(Account::new(9));
+        let account = Account::new(1);
+        account.join(group.clone());
+        group.set_limit(100);
+        account.take(70, 70).unwrap();
+        account.give(50);
+        account.take(30, 30).unwrap();
+        assert!(account.take(60, 60).is_err(), "what was refused was never held");
+        assert_eq!((account.held(), account.peak()), (50, 70));
+        account.reset_peak();
+        account.give(40);
+        assert_eq!((account.held(), account.peak()), (10, 50));
+    }
 
     #[test]
     fn an_account_and_its_group_have_limits_and_give_back() {

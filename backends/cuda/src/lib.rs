@@ -151,6 +151,11 @@ impl CudaBackend {
         self.launches.counts()
     }
 
+    /// What it computes on.
+    pub fn properties(&self) -> &driver::Properties {
+        self.driver.properties()
+    }
+
     #[inline]
     fn new_tensor(&self, meta: &Meta) -> Result<Tensor> {
         Ok(Tensor::contiguous(self.memory.allocate(meta.bytes())?, *meta))

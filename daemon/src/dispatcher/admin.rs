@@ -124,8 +124,13 @@ impl Dispatcher {
         let divided_tensors = own.count(|placement| !matches!(placement, Placement::Replicated { .. }));
         let tensors: Vec<_> =
             (0..names.len()).map(|worker| own.count(|placement| placement.workers().contains(worker))).collect();
-        let held = self.links.iter_mut().map(|link| link.held(stream)).zip(tensors);
-        let memory = |(name, (memory_bytes, tensors))| WorkerMemory { name, memory_bytes, tensors };
+        let held = self.links.iter_mut().map(|link| (link.held(stream), link.peak(stream))).zip(tensors);
+        let memory = |(name, ((memory_bytes, memory_bytes_peak), tensors))| WorkerMemory {
+            name,
+            memory_bytes,
+            memory_bytes_peak,
+            tensors,
+        };
         let workers = names.into_iter().zip(held).map(memory).collect();
         let detail = SessionDetail { session, user, workers, divided_tensors, out_of_memory, idle_s };
         Ok(DaemonMessage::Session(Box::new(detail)))

@@ -325,6 +325,22 @@ impl Dispatcher {
                 let answer = self.session_detail(id);
                 self.answer_or_refuse(place, answer);
             }
+            ClientMessage::ResetPeak { worker } => {
+                let answer = match &connection.session {
+                    Some(session) => {
+                        let stream = session.stream();
+                        let names = names(&mut self.links);
+                        for (link, name) in self.links.iter_mut().zip(names) {
+                            if worker.as_ref().is_none_or(|worker| *worker == name) {
+                                link.reset_peak(stream);
+                            }
+                        }
+                        self.session_detail(stream.session)
+                    }
+                    None => Err(no_session()),
+                };
+                self.answer_or_refuse(place, answer);
+            }
             ClientMessage::Kill { session } => {
                 let answer = self.kill(place, session);
                 self.answer_or_refuse(place, answer);

@@ -184,9 +184,18 @@ impl<B: Backend> Core<B> {
         held
     }
 
-    /// Bytes that tensors take: those of all sessions, and those of the one at `place`.
-    pub fn used(&self, place: u32) -> [usize; 2] {
-        [self.backend.memory().used_bytes, self.held(place)]
+    /// Bytes that tensors take: those of all sessions, those of the one at `place`, and the most that it held.
+    pub fn used(&self, place: u32) -> [usize; 3] {
+        let stream = self.streams.get(place as usize).and_then(Option::as_ref);
+        let peak = stream.map_or(0, |stream| stream.shared.account.peak());
+        [self.backend.memory().used_bytes, self.held(place), peak]
+    }
+
+    /// Lets the most that the session at `place` held count from now on.
+    pub fn reset_peak(&self, place: u32) {
+        if let Some(Some(stream)) = self.streams.get(place as usize) {
+            stream.shared.account.reset_peak();
+        }
     }
 
     /// The device, set to work in the name of the session at `place`, and its tensors.

@@ -147,6 +147,12 @@ pub trait WorkerLink {
     /// Bytes that a session's tensors take.
     fn held(&mut self, stream: Stream) -> u64;
 
+    /// The most bytes that a session's tensors took at one time.
+    fn peak(&mut self, stream: Stream) -> u64;
+
+    /// Lets that begin at what they take now. Nothing of the session is queued.
+    fn reset_peak(&mut self, stream: Stream);
+
     /// Makes the next arena of a session known; they count from 0. `fd` is its memory, for a worker elsewhere.
     fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>);
 

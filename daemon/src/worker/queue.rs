@@ -40,6 +40,8 @@ pub mod kind {
     pub const LIMIT: u64 = 9;
     /// Sessions that begin compute on this worker, which has registered itself.
     pub const REGISTERED: u64 = 10;
+    /// The most bytes that a session held counts from now on.
+    pub const RESET_PEAK: u64 = 11;
 }
 
 /// The worker holds reports back for at most this part of what may be queued.
@@ -52,6 +54,8 @@ pub const REPORT_HELD_WORD: usize = 3;
 pub const REPORT_SHIFT: u32 = 16;
 /// A step is not believed to have taken longer, nanoseconds: an hour.
 const TOOK_NS_MAX: u64 = 3600 * 1_000_000_000;
+/// The word of a report of what went well that says the most bytes that the session's tensors took at one time.
+pub const REPORT_PEAK_WORD: usize = 4;
 /// The word of a report that says how many bytes the worker's tensors take.
 pub const REPORT_MEMORY_WORD: usize = 7;
 
@@ -85,8 +89,8 @@ pub struct Queue<W> {
     /// As last asked about.
     queued_ns_max: u64,
     memory_bytes: u64,
-    /// The session of the last report, and the bytes that its tensors took.
-    held: Option<(u64, u64)>,
+    /// The session of the last report, the bytes that its tensors took, and the most that they did if it says so.
+    held: Option<(u64, u64, Option<u64>)>,
     /// Taken while it is used: it is larger than what it mostly holds.
     encoder: Option<Box<Encoder>>,
 }
@@ -153,8 +157,8 @@ impl<W: Wire> Queue<W> {
         self.memory_bytes
     }
 
-    /// The session of the last report, and the bytes that its tensors took.
-    pub fn held(&self) -> Option<(u64, u64)> {
+    /// The session of the last report, the bytes that its tensors took, and the most that they did if it says so.
+    pub fn held(&self) -> Option<(u64, u64, Option<u64>)> {
         self.held
     }
 
@@ -239,7 +243,8 @@ impl<W: Wire> Queue<W> {
             let Some(ended) = self.in_flight.pop_front() else { break };
             self.queued_ns -= ended.expected_ns;
             if ended.subject.is_some() {
-                self.held = Some((ended.stream.session, held));
+                let peak = result.is_ok().then_some(slot[REPORT_PEAK_WORD]);
+                self.held = Some((ended.stream.session, held, peak));
             }
             if let Some(report) = ended.report(took_ns, result) {
                 return Ok(Some(report));

@@ -2,7 +2,7 @@
 
 use super::core::{Core, StreamShared, failure, lost_device};
 use super::late::{Late, LateStep};
-use super::queue::{REPORT_HELD_WORD, REPORT_MEMORY_WORD, REPORT_SHIFT, REPORT_TOOK_WORD, kind};
+use super::queue::{REPORT_HELD_WORD, REPORT_MEMORY_WORD, REPORT_PEAK_WORD, REPORT_SHIFT, REPORT_TOOK_WORD, kind};
 use super::{Job, STAGES_MAX, completes, subject};
 use gt_backend::Backend;
 use gt_collectives::Communicator;
@@ -276,6 +276,10 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 self.transport.limit(&head);
                 Ok(())
             }
+            kind::RESET_PEAK => {
+                core.reset_peak(place);
+                Ok(())
+            }
             kind::TRIM => {
                 core.trim();
                 Ok(())
@@ -363,12 +367,15 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     }
 
     /// Says how the step behind `head` ended, and how many bytes tensors take then: those of all sessions, and its own.
-    fn report(&mut self, head: &Slot, result: Result<(), Failure>, used: [usize; 2], took: Duration, awaited: bool) {
+    fn report(&mut self, head: &Slot, result: Result<(), Failure>, used: [usize; 3], took: Duration, awaited: bool) {
         let [_, _, _, origin, expected_ns, held_ns_max, ..] = *head;
         let mut report = Completion { token: origin, result }.encode();
         report[REPORT_TOOK_WORD] |= (took.as_nanos() as u64) << REPORT_SHIFT;
-        let [all, own] = used.map(|bytes| bytes as u64);
+        let [all, own, peak] = used.map(|bytes| bytes as u64);
         report[REPORT_MEMORY_WORD] = all;
+        if result.is_ok() {
+            report[REPORT_PEAK_WORD] = peak;
+        }
         report[REPORT_HELD_WORD] |= own << REPORT_SHIFT;
         while self.transport.push(report).is_err() {
             self.publish();
@@ -385,5 +392,207 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     fn publish(&mut self) {
         self.held_ns = 0;
         self.transport.publish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_backend::{Account, ExecError, HostRange, Input, Mark, MemoryStats, Reached};
+    use gt_ops::wire::{ArenaRange, Encoder, Fault};
+    use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Shape};
+    use gt_shm::Arena;
+    use std::collections::VecDeque;
+    use std::ptr::NonNull;
+
+    use crate::table::WorkerTensor;
+
+    /// A device that comes to a mark when it has been asked for it so often.
+    const ASKED: u32 = 100;
+
+    type Diary = Arc<Mutex<Vec<String>>>;
+
+    /// A device that does everything later, and whose tensors are nothing.
+    struct Behind {
+        diary: Diary,
+        marks: VecDeque<Mark>,
+        next: u64,
+        asked: u32,
+        /// What it says of the first fetch.
+        fetched: Option<Mark>,
+        found: Result<(), ExecError>,
+    }
+
+    impl Behind {
+        fn new_mark(&mut self) -> Mark {
+            let mark = Mark(self.next);
+            self.next += 1;
+            self.marks.push_back(mark);
+            mark
+        }
+    }
+
+    impl Backend for Behind {
+        type Tensor = Meta;
+
+        fn execute(&mut self, _: Op, _: &[Input<'_, Meta>], _: &Attrs, out: &Meta, _: u8) -> Result<Meta, ExecError> {
+            self.diary.lock().unwrap().push("op".into());
+            Ok(*out)
+        }
+        fn is_late(&self) -> bool {
+            true
+        }
+        fn start_read(&mut self, _: &Meta, _: usize, _: HostRange) -> Result<Option<Mark>, ExecError> {
+            self.diary.lock().unwrap().push("fetch".into());
+            let mark = self.new_mark();
+            self.fetched.get_or_insert(mark);
+            Ok(Some(mark))
+        }
+        fn mark(&mut self) -> Result<Option<Mark>, ExecError> {
+            Ok(Some(self.new_mark()))
+        }
+        fn reached(&mut self, wait: bool) -> Result<Option<Reached>, ExecError> {
+            self.asked += 1;
+            if !wait && self.asked < ASKED {
+                return Ok(None);
+            }
+            let Some(mark) = self.marks.pop_front() else { return Ok(None) };
+            let is_first = self.fetched == Some(mark);
+            let result = if is_first { self.found.clone() } else { Ok(()) };
+            if let Err(lost @ ExecError::Lost(_)) = result {
+                return Err(lost);
+            }
+            self.diary.lock().unwrap().push("reached".into());
+            Ok(Some(Reached { mark, computed_ns: 1000, copied_ns: 10, result }))
+        }
+        fn allocate(&mut self, meta: &Meta) -> Result<Meta, ExecError> {
+            Ok(*meta)
+        }
+        fn write(&mut self, _: &mut Meta, _: usize, _: HostRange) -> Result<(), ExecError> {
+            Ok(())
+        }
+        fn read(&mut self, _: &Meta, _: usize, _: HostRange) -> Result<(), ExecError> {
+            Ok(())
+        }
+        fn bytes_of(&self, _: &Meta) -> Option<(NonNull<u8>, usize)> {
+            None
+        }
+        fn meta(&self, tensor: &Meta) -> Meta {
+            *tensor
+        }
+        fn charge(&mut self, _: &Arc<Account>) {}
+        fn held(&self, _: &Account) -> usize {
+            0
+        }
+        fn memory(&self) -> MemoryStats {
+            MemoryStats::default()
+        }
+        fn trim(&mut self) {}
+    }
+
+    /// Steps that are all there, and what is reported of them.
+    struct Script {
+        slots: VecDeque<Slot>,
+        reports: Arc<Mutex<Vec<Slot>>>,
+    }
+
+    impl Transport for Script {
+        fn pop(&mut self, out: &mut [Slot]) -> usize {
+            let count = out.len().min(self.slots.len());
+            self.slots.drain(..count).zip(out).for_each(|(slot, to)| *to = slot);
+            count
+        }
+        fn wait(&mut self, _: Duration) -> bool {
+            true
+        }
+        fn push(&mut self, report: Slot) -> Result<(), Full> {
+            self.reports.lock().unwrap().push(report);
+            Ok(())
+        }
+        fn unpublished_slots(&self) -> u32 {
+            0
+        }
+        fn publish(&mut self) {}
+        fn open(&mut self, _: &Slot) -> Arc<StreamShared> {
+            let shared = Arc::new(StreamShared::new(Arc::new(Account::new(1)), None));
+            shared.add_arena(Arena::create(64).unwrap().0);
+            shared
+        }
+        fn limit(&mut self, _: &Slot) {}
+        fn close(&mut self, _: u64) {}
+        fn message(&mut self) -> bool {
+            true
+        }
+        fn place(&mut self) -> Option<Box<dyn Communicator>> {
+            None
+        }
+    }
+
+    fn step(place: u64, origin: u64, command: &Command) -> Vec<Slot> {
+        let mut encoder = Encoder::default();
+        let slots = encoder.encode(command);
+        let head = [kind::RUN | (slots.len() as u64) << 32, place, place + 1, origin, 1000, 500_000, 0, 0];
+        std::iter::once(head).chain(slots.iter().copied()).collect()
+    }
+
+    fn full(place: u64, origin: u64) -> Vec<Slot> {
+        let attrs = Attrs::Create { shape: Shape::new(&[16]).unwrap(), dtype: DType::F32 };
+        let out = WorkerTensor::new(origin as u32, 1).id();
+        let inputs = Inputs::from_slice(&[gt_ops::Operand::Scalar(gt_ops::Scalar::Float(1.0))]);
+        step(place, origin, &Command::Op(Instruction { op: Op::Full, out, inputs, last_use: 0, attrs, tf32: false }))
+    }
+
+    fn fetch(place: u64, of: u64, origin: u64) -> Vec<Slot> {
+        let id = WorkerTensor::new(of as u32, 1).id();
+        let to = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: 64 };
+        step(place, origin, &Command::Fetch { token: 0, id, offset_bytes: 0, to })
+    }
+
+    /// What a worker reports of two sessions that each compute and fetch, how it ends, and in which order its device had
+    /// to do with it.
+    fn work(found: Result<(), ExecError>) -> (Vec<Completion>, Option<Box<str>>, Vec<String>) {
+        let open = |place: u64| vec![[kind::OPEN, place, place + 1, 0, 0, 0, 0, 0]];
+        let stop = vec![[kind::STOP, 0, 0, 0, 0, 0, 0, 0]];
+        let steps = [open(0), open(1), full(0, 1), fetch(0, 1, 2), full(1, 3), fetch(1, 3, 4), stop];
+        let (diary, reports) = (Diary::default(), Arc::default());
+        let script = Script { slots: steps.concat().into(), reports: Arc::clone(&reports) };
+        let device = Behind { diary: diary.clone(), marks: VecDeque::new(), next: 0, asked: 0, fetched: None, found };
+        let core = Arc::new(Mutex::new(Core::new(device, 0)));
+        // A thread of its own: that a device is lost is known by thread.
+        let lost = std::thread::spawn(move || Worker::new(core, script).run()).join().unwrap();
+        let reports = std::mem::take(&mut *reports.lock().unwrap());
+        let told = reports.iter().map(|report: &Slot| {
+            let mut slot = *report;
+            for word in [REPORT_TOOK_WORD, REPORT_HELD_WORD] {
+                slot[word] &= (1 << REPORT_SHIFT) - 1;
+            }
+            Completion::decode(&slot)
+        });
+        let diary = diary.lock().unwrap().clone();
+        (told.collect(), lost, diary)
+    }
+
+    #[test]
+    fn a_fetch_holds_up_nobody_and_reports_come_in_order() {
+        let (reports, lost, diary) = work(Ok(()));
+        assert_eq!(lost, None);
+        assert_eq!(reports.iter().map(|report| report.token).collect::<Vec<_>>(), [0, 0, 1, 2, 3, 4]);
+        assert!(reports.iter().all(|report| report.result.is_ok()));
+        let first = diary.iter().position(|what| what == "reached").unwrap();
+        assert_eq!(diary[..first], ["op", "fetch", "op", "fetch"], "{diary:?}");
+    }
+
+    #[test]
+    fn what_a_fetch_found_is_its_own() {
+        let (reports, ..) = work(Err(ExecError::ZeroDivision));
+        let failed: Vec<_> = reports.iter().filter_map(|report| Some((report.token, report.result.err()?))).collect();
+        assert_eq!(failed, [(2, Failure { fault: Fault::ZeroDivision, instruction: 2, op: None })]);
+    }
+
+    #[test]
+    fn a_device_that_is_lost_ends_the_worker_and_what_is_under_way_is_not_reported() {
+        let (reports, lost, _) = work(Err(ExecError::Lost("an illegal memory access".into())));
+        assert_eq!(lost.as_deref(), Some("an illegal memory access"));
+        assert!(reports.iter().all(|report| report.token < 2), "{reports:?}");
     }
 }

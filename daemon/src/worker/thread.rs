@@ -168,6 +168,16 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         held as u64
     }
 
+    fn peak(&mut self, stream: Stream) -> u64 {
+        self.shared.get(&stream.session).map_or(0, |shared| shared.account.peak() as u64)
+    }
+
+    fn reset_peak(&mut self, stream: Stream) {
+        if let Some(shared) = self.shared.get(&stream.session) {
+            shared.account.reset_peak();
+        }
+    }
+
     fn open(&mut self, stream: Stream, account: &Arc<Account>) {
         let shared = Arc::new(StreamShared::new(account.clone(), None));
         self.shared.insert(stream.session, shared.clone());

@@ -15,7 +15,7 @@ use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::lost::WorkerEnd;
 use gt_ops::wire::Slot;
-use gt_protocol::WorkerInfo;
+use gt_protocol::{DeviceInfo, WorkerInfo};
 use gt_shm::port::spin_default;
 use gt_shm::socket::MESSAGE_FDS_MAX;
 use gt_shm::{Arena, ClientPort, Completions, Full, PortFds, Socket, Submitter};
@@ -73,7 +73,11 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
                 shared: memory.as_ref().map(|memory| memory.segment().clone()),
             };
             let able = Able::of_cpu(info.threads, info.memory_bytes_limit);
-            begin.serve(&info, Ok((CpuBackend::new(options), able)), memory.as_ref().and_then(|memory| memory.fd()))
+            begin.serve(
+                &info,
+                Ok((CpuBackend::new(options), able, None)),
+                memory.as_ref().and_then(|memory| memory.fd()),
+            )
         }
         Engine::Cuda { number } => begin.serve(&info, open_cuda(number, &info), None),
         Engine::EmulatedCuda => begin.serve(&info, open_emulated(&info), None),
@@ -93,15 +97,16 @@ impl Begin {
     fn serve<B: Backend>(
         self,
         info: &WorkerInfo,
-        made: Result<(B, Able), String>,
+        made: Result<(B, Able, Option<DeviceInfo>), String>,
         memory: Option<BorrowedFd<'_>>,
     ) -> Result<(), Box<dyn Error>> {
-        let able = made.as_ref().map(|(_, able)| *able).map_err(String::clone);
-        let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), able };
+        let able = made.as_ref().map(|(_, able, _)| *able).map_err(String::clone);
+        let device = made.as_ref().ok().and_then(|(_, _, device)| device.clone());
+        let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), able, device };
         let lifeline = Lifeline::new()?;
         let fds: Vec<_> = std::iter::once(lifeline.end()).chain(memory).collect();
         gt_protocol::link::send(&self.socket, &ready, &fds, START_DEADLINE)?;
-        let (backend, _) = made?;
+        let (backend, ..) = made?;
         lifeline.beat(&self.socket)?;
         let (reports, steps) = self.port.split();
         let (name, registered) = (info.name.clone(), self.registered);

@@ -4,7 +4,8 @@ use gt_backend::Backend;
 use gt_config::WorkerKind;
 use gt_cuda::CudaBackend;
 use gt_cuda::compile::Store;
-use gt_protocol::WorkerInfo;
+use gt_cuda::driver::Properties;
+use gt_protocol::{DeviceInfo, WorkerInfo};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,7 +84,7 @@ impl Engine {
 ///
 /// # Errors
 /// Why there is none, as a sentence.
-pub fn open_cuda(number: u32, info: &WorkerInfo) -> Result<(CudaBackend, Able), String> {
+pub fn open_cuda(number: u32, info: &WorkerInfo) -> Result<(CudaBackend, Able, Option<DeviceInfo>), String> {
     let report = gt_nvidia::probe();
     let devices = report.devices.map_err(|error| error.to_string())?;
     let device = devices.iter().find(|device| device.number == number).ok_or("the device is gone")?;
@@ -92,7 +93,18 @@ pub fn open_cuda(number: u32, info: &WorkerInfo) -> Result<(CudaBackend, Able), 
     let backend = CudaBackend::open(number, limit, kernel_store()).map_err(|error| error.to_string())?;
     let (gflops, gbytes_per_s) = device.rates();
     let able = Able { memory_bytes_limit: backend.memory().limit_bytes as u64, gflops, gbytes_per_s };
-    Ok((backend, able))
+    let device = device_info(&backend);
+    Ok((backend, able, Some(device)))
+}
+
+fn device_info(backend: &CudaBackend) -> DeviceInfo {
+    let Properties { name, capability, multiprocessors, memory_bytes, .. } = backend.properties();
+    DeviceInfo {
+        name: name.clone(),
+        capability: (capability / 10, capability % 10),
+        multiprocessors: *multiprocessors,
+        memory_bytes: *memory_bytes as u64,
+    }
 }
 
 /// Where compiled kernels are kept: in the folder for that of the service, or of the user.
@@ -108,7 +120,7 @@ fn kernel_store() -> Store {
 /// # Errors
 /// If this program was built without it.
 #[cfg(feature = "emulated")]
-pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able), String> {
+pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able, Option<DeviceInfo>), String> {
     use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
     let limit = if info.memory_bytes_limit == 0 { EMULATED_BYTES } else { info.memory_bytes_limit };
     // The device has room beside the tensors, as others have.
@@ -122,7 +134,9 @@ pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able), String> {
     let driver = std::sync::Arc::new(driver);
     let backend = CudaBackend::new(driver, Box::new(Gxx), test_store(), limit as usize);
     let able = Able { memory_bytes_limit: limit, ..Engine::EmulatedCuda.guess(info) };
-    Ok((backend.map_err(|error| error.to_string())?, able))
+    let backend = backend.map_err(|error| error.to_string())?;
+    let device = device_info(&backend);
+    Ok((backend, able, Some(device)))
 }
 
 /// As with the feature `emulated`.
@@ -130,7 +144,7 @@ pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able), String> {
 /// # Errors
 /// Always.
 #[cfg(not(feature = "emulated"))]
-pub fn open_emulated(_: &WorkerInfo) -> Result<(CudaBackend, Able), String> {
+pub fn open_emulated(_: &WorkerInfo) -> Result<(CudaBackend, Able, Option<DeviceInfo>), String> {
     Err("this gtd was built without emulated devices".into())
 }
 

@@ -7,7 +7,7 @@ use super::{Able, Engine, Message, Ready, life};
 use crate::modifiers::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_ops::lost::WorkerEnd;
-use gt_protocol::WorkerInfo;
+use gt_protocol::{DeviceInfo, WorkerInfo};
 use gt_shm::{DaemonPort, Doorbell, Socket};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -62,6 +62,8 @@ pub struct Child {
     pub memory: Option<Arc<OwnedFd>>,
     /// What it can do.
     pub able: Able,
+    /// What it computes on, if that is no processor.
+    pub device: Option<DeviceInfo>,
     /// What it was ended for, if it was.
     pub ended_for: Option<WorkerEnd>,
     /// None of a process that the daemon did not start.
@@ -257,7 +259,8 @@ impl Keeping {
         };
         let deadline = self.engine.ready_deadline();
         gt_protocol::link::send(&socket, &message, &fds.as_array(), deadline).map_err(Error::other)?;
-        let (Ready { version, able }, fds) = gt_protocol::link::recv(&socket, 2, deadline).map_err(Error::other)?;
+        let (Ready { version, able, device }, fds) =
+            gt_protocol::link::recv(&socket, 2, deadline).map_err(Error::other)?;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(Error::other(format!("it is version {version}")));
         }
@@ -265,7 +268,9 @@ impl Keeping {
         let mut fds = fds.into_iter();
         let lifeline = fds.next().ok_or_else(|| Error::other("it has no lifeline"))?;
         let memory = fds.next().map(Arc::new);
-        Ok((Child { pid, socket, memory, able, ended_for: None, pidfd, lifeline }, port))
+        // It is shown on terminals, whoever said it.
+        let device = device.filter(|device| gt_protocol::check_name(Some(&device.name)).is_ok());
+        Ok((Child { pid, socket, memory, able, device, ended_for: None, pidfd, lifeline }, port))
     }
 
     /// Lets a process that was not started here take part until it hangs up.

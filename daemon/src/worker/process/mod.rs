@@ -34,7 +34,7 @@ use gt_backend::Account;
 use gt_ops::Workers;
 use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Failure, Fault, Slot};
-use gt_protocol::{WorkerInfo, WorkerState};
+use gt_protocol::{DeviceInfo, WorkerInfo, WorkerState};
 use gt_shm::{Arena, DaemonPort, Doorbell, Socket};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -86,6 +86,9 @@ pub struct Ready {
     pub version: String,
     /// What it can do, or why it cannot.
     pub able: Result<Able, String>,
+    /// What it computes on, if that is no processor.
+    #[serde(default)]
+    pub device: Option<DeviceInfo>,
 }
 
 /// How often the end of the process is looked for while the daemon ends.
@@ -123,6 +126,8 @@ struct Opened {
     limits: [u64; 3],
     /// Bytes that its tensors take, by the last report.
     held: u64,
+    /// The most bytes that they took.
+    peak: u64,
     /// Whether tensors were lost since it began.
     loss: Option<WorkerEnd>,
 }
@@ -238,6 +243,7 @@ impl ProcessLink {
         self.info.state = WorkerState::Running;
         self.info.process = Some(child.pid);
         self.info.memory_bytes_limit = child.able.memory_bytes_limit;
+        self.info.device = child.device.clone();
         self.rates = child.able.rates();
         self.child = Some(child);
         self.queue.wire.0 = Some(port);
@@ -281,7 +287,7 @@ impl ProcessLink {
         self.letters.clear();
         for opened in self.sessions.values_mut() {
             opened.loss = Some(self.last_end);
-            opened.held = 0;
+            (opened.held, opened.peak) = (0, 0);
         }
     }
 
@@ -379,7 +385,8 @@ impl WorkerLink for ProcessLink {
 
     fn open(&mut self, stream: Stream, account: &Arc<Account>) {
         let limits = limit_words(account);
-        self.sessions.insert(stream.session, Opened { stream, arenas: Vec::new(), limits, held: 0, loss: None });
+        self.sessions
+            .insert(stream.session, Opened { stream, arenas: Vec::new(), limits, held: 0, peak: 0, loss: None });
         self.control(kind::OPEN, stream);
         self.limit(stream, account);
     }
@@ -395,6 +402,17 @@ impl WorkerLink for ProcessLink {
 
     fn held(&mut self, stream: Stream) -> u64 {
         self.sessions.get(&stream.session).map_or(0, |opened| opened.held)
+    }
+
+    fn peak(&mut self, stream: Stream) -> u64 {
+        self.sessions.get(&stream.session).map_or(0, |opened| opened.peak)
+    }
+
+    fn reset_peak(&mut self, stream: Stream) {
+        if let Some(opened) = self.sessions.get_mut(&stream.session) {
+            opened.peak = opened.held;
+            self.control(kind::RESET_PEAK, stream);
+        }
     }
 
     fn add_arena(&mut self, stream: Stream, arena: Arena, fd: &Arc<OwnedFd>) {
@@ -508,10 +526,11 @@ impl WorkerLink for ProcessLink {
         }
         match self.queue.next_report() {
             Ok(report) => {
-                if let (Some(_), Some((session, held))) = (&report, self.queue.held())
+                if let (Some(_), Some((session, held, peak))) = (&report, self.queue.held())
                     && let Some(opened) = self.sessions.get_mut(&session)
                 {
                     opened.held = held;
+                    opened.peak = peak.unwrap_or(opened.peak);
                 }
                 report
             }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from gt import _absent, _gt, random
 from gt._gt import OutOfMemoryError
@@ -88,27 +88,32 @@ def synchronize(device: Any = None) -> None:
 
 
 class DeviceProperties(NamedTuple):
-    """What is known of a CUDA device."""
+    """What a CUDA device is."""
 
     name: str
+    major: int
+    minor: int
     total_memory: int
+    multi_processor_count: int
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """The name of a CUDA device, and the bytes that tensors may take on it."""
+    """What a CUDA device is: its name, its compute capability, the bytes of its memory and its multiprocessors."""
     worker = _worker(device)
-    return DeviceProperties(worker["name"], worker["memory_bytes_limit"])
+    if "device" not in worker:
+        raise RuntimeError(f"{worker['name']} does not run; `gtctl status` says why")
+    return DeviceProperties(worker["device"], *worker["capability"], worker["device_bytes"], worker["multiprocessors"])
 
 
-def get_device_capability(device: Any = None) -> NoReturn:
-    """Not told to programs: the daemon chooses kernels by it."""
-    _number(device)
-    raise NotImplementedError("get_device_capability(): `gtctl doctor` tells; which kernels run, the daemon decides")
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability of a CUDA device: `(9, 0)`."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
 
 
 def get_device_name(device: Any = None) -> str:
-    """What `gtctl status` calls a CUDA device: `cuda:0`."""
-    return _worker(device)["name"]
+    """What NVIDIA calls a CUDA device."""
+    return get_device_properties(device).name
 
 
 manual_seed = manual_seed_all = random.manual_seed
@@ -136,25 +141,29 @@ class MemoryInfo(NamedTuple):
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors hold on a CUDA device, those of all programs together; 0 without one."""
-    return _worker(device)["memory_bytes"] if is_available() else 0
+    """Bytes that this program's tensors hold on a CUDA device; 0 without one."""
+    return _worker(device)["session_bytes"] if is_available() else 0
 
 
+# What is kept for reuse is the daemon's, and there for every program.
 memory_reserved = memory_allocated
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that tensors held on a CUDA device: 0 without one, and not known of one."""
-    if is_available():
-        raise NotImplementedError("max_memory_allocated(): the daemon tells what is held now: memory_allocated()")
-    return 0
+    """The most bytes that this program's tensors held at one time on a CUDA device; 0 without one.
+
+    Since the program began, or `reset_peak_memory_stats` was called.
+    """
+    return _worker(device)["session_bytes_peak"] if is_available() else 0
 
 
 max_memory_reserved = max_memory_allocated
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Without effect: no peak is kept."""
+    """Lets `max_memory_allocated` of a CUDA device begin at what is held now. Without effect where there is none."""
+    if is_available():
+        _gt.reset_peak(_worker(device)["name"])
 
 
 def mem_get_info(device: Any = None) -> MemoryInfo:
@@ -165,12 +174,17 @@ def mem_get_info(device: Any = None) -> MemoryInfo:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """What tensors hold on each CUDA device, and what they may, as text."""
+    """What tensors hold and held at most on each CUDA device, what all programs hold there and may, as text."""
     _number(device)
-    lines = [f"{'device':<12}{'in use':>16}{'limit':>16}"]
+    keys = {
+        "in use": "session_bytes",
+        "at most": "session_bytes_peak",
+        "all": "memory_bytes",
+        "limit": "memory_bytes_limit",
+    }
+    lines = [f"{'device':<12}" + "".join(f"{title:>16}" for title in keys)]
     for worker in _workers():
-        used, limit = (f"{worker[key] / 2**20:,.1f} MiB" for key in ("memory_bytes", "memory_bytes_limit"))
-        lines.append(f"{worker['name']:<12}{used:>16}{limit:>16}")
+        lines.append(f"{worker['name']:<12}" + "".join(f"{worker[key] / 2**20:>12,.1f} MiB" for key in keys.values()))
     return "\n".join(lines)
 
 
