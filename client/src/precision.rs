@@ -10,7 +10,7 @@ static ROUNDED: AtomicU8 = AtomicU8::new(CONVOLUTIONS);
 /// Whether products of f32 may be rounded to 11 bits from now on, those of matrices and those of convolutions, where a
 /// device is faster with such. At first convolutions' may, as PyTorch has it.
 pub fn allow_tf32(matmuls: bool, convolutions: bool) {
-    ROUNDED.store(MATMULS * u8::from(matmuls) | CONVOLUTIONS * u8::from(convolutions), Relaxed);
+    ROUNDED.store(MATMULS * u8::from(matmuls) + CONVOLUTIONS * u8::from(convolutions), Relaxed);
 }
 
 /// Whether those of an instruction may.

@@ -1,5 +1,4 @@
 //! Every kernel compiles to code for the devices of today, on a machine that has none.
-#![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 use gt_cuda::compile::Nvrtc;
 use gt_cuda::kernels::{Key, catalogue, source};

@@ -94,10 +94,8 @@ impl Late {
 
     /// The steps that are done now that the device has come to a mark, each with how long it took, nanoseconds.
     pub fn done(&mut self, reached: &Reached) -> Vec<(LateStep, u64)> {
-        let mut count = 0;
-        while let Some((_, steps)) = self.marks.pop_front_if(|(mark, _)| *mark <= reached.mark) {
-            count += steps;
-        }
+        let marks = self.marks.iter().take_while(|(mark, _)| *mark <= reached.mark).count();
+        let count: usize = self.marks.drain(..marks).map(|(_, steps)| steps).sum();
         let mut done: Vec<(LateStep, u64)> = self.steps.drain(..count).map(|step| (step, 0)).collect();
         self.awaited -= done.iter().filter(|(step, _)| step.awaited).count();
         share(&mut done, reached.computed_ns);

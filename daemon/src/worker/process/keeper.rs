@@ -39,7 +39,7 @@ pub enum News {
         /// The process.
         child: Child,
         /// Its rings.
-        port: DaemonPort,
+        port: Box<DaemonPort>,
     },
     /// It is gone.
     Ended {
@@ -231,7 +231,7 @@ impl Keeping {
         match started() {
             Ok((child, port)) => {
                 tracing::info!(target: "gtd::worker", worker = self.info.name, process = child.pid, "started");
-                self.tell(News::Started { child, port });
+                self.tell(News::Started { child, port: Box::new(port) });
                 process.wait()
             }
             Err(error) => {
@@ -281,7 +281,7 @@ impl Keeping {
             machine_bytes_per_ns();
             let (child, port) = self.introduce(socket, pid, None)?;
             tracing::info!(target: "gtd::worker", worker = name, process = pid, "registered");
-            self.tell(News::Started { child, port });
+            self.tell(News::Started { child, port: Box::new(port) });
             // A hang-up is reported unasked; messages are others' business.
             while let Err(Errno::INTR) = poll(&mut [PollFd::new(&hangs_up, PollFlags::RDHUP)], None) {}
             Ok(())

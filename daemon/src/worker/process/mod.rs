@@ -230,7 +230,7 @@ impl ProcessLink {
     fn read_news(&mut self) {
         while let Some(news) = self.keeper.news() {
             match news {
-                News::Started { child, port } => self.started(child, port),
+                News::Started { child, port } => self.started(child, *port),
                 News::Ended { end, why, waits } => self.ended(end, why, waits),
             }
         }
