@@ -270,8 +270,8 @@ impl Session {
         self.ask(|socket| gt_protocol::ask_session(socket, id))
     }
 
-    /// Lets the most that this session held on `worker`, or on each, count from now on, once everything issued so far is
-    /// done.
+    /// Lets the most that this session held on `worker`, or on each, count from now on, once everything issued so far
+    /// is done.
     ///
     /// # Errors
     /// [`Error::Disconnected`], [`Error::Interrupted`].

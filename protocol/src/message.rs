@@ -43,7 +43,8 @@ pub enum ClientMessage {
         /// Its number.
         id: u64,
     },
-    /// A wish that the most bytes that this session held count from now on. Answered by `session`, its own, or `refused`.
+    /// A wish that the most bytes that this session held count from now on. Answered by `session`, its own, or
+    /// `refused`.
     ResetPeak {
         /// Only on the worker of this name; none for all.
         #[serde(default)]
@@ -530,8 +531,8 @@ pub struct WorkerMemory {
     pub name: String,
     /// Bytes of its memory.
     pub memory_bytes: u64,
-    /// The most bytes that it held at one time, since it began or asked for this to begin anew. Workers that are threads
-    /// of the daemon count together.
+    /// The most bytes that it held at one time, since it began or asked for this to begin anew. Workers that are
+    /// threads of the daemon count together.
     pub memory_bytes_peak: u64,
     /// Tensors of which it has all or a part.
     pub tensors: u64,

@@ -160,9 +160,9 @@ fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(workers)
 }
 
-/// What each of the daemon's workers is and holds, once everything issued so far is done: `name`, `kind`, and in bytes
-/// `memory_bytes`, `memory_bytes_limit`, and of this session's `session_bytes`, `session_bytes_peak`. Of one that runs on
-/// a device also `device`, `capability`, `multiprocessors`, `device_bytes`.
+/// What each of the daemon's workers is and holds, once everything issued so far is done: `name`, `kind`, and in
+/// bytes `memory_bytes`, `memory_bytes_limit`, and of this session's `session_bytes`, `session_bytes_peak`. Of one
+/// that runs on a device also `device`, `capability`, `multiprocessors`, `device_bytes`.
 #[pyfunction]
 fn worker_status(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let session = current(py)?;

@@ -548,8 +548,8 @@ mod tests {
         step(place, origin, &Command::Fetch { token: 0, id, offset_bytes: 0, to })
     }
 
-    /// What a worker reports of two sessions that each compute and fetch, how it ends, and in which order its device had
-    /// to do with it.
+    /// What a worker reports of two sessions that each compute and fetch, how it ends, and in which order its device
+    /// had to do with it.
     fn work(found: Result<(), ExecError>) -> (Vec<Completion>, Option<Box<str>>, Vec<String>) {
         let open = |place: u64| vec![[kind::OPEN, place, place + 1, 0, 0, 0, 0, 0]];
         let stop = vec![[kind::STOP, 0, 0, 0, 0, 0, 0, 0]];
