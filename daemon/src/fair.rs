@@ -494,6 +494,7 @@ mod tests {
         let loads = [load(0, 10_000.0, 1.0), load(0, 10_000.0, 1.0)];
         let mut standings = open(&mut shares, &loads, |_| 1.0);
         shares.begin(&mut standings[0]);
+        shares.charge(&mut standings[0], QUANTUM_NS as f64);
         shares.serve(&mut standings[0]);
         // The user has had more than a turn since this one began: the one session nearly all of it, the other little.
         shares.charge(&mut standings[0], 0.99 * TURN_NS);
