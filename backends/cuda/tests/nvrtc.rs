@@ -93,6 +93,13 @@ fn one_kernel_of_each_kind_for_ampere() {
 }
 
 #[test]
+#[ignore = "takes as long as all others together: cargo test -p gt-cuda --test nvrtc -- --ignored"]
+fn every_kernel_for_ampere() {
+    let keys = asked_for(catalogue());
+    assert!(compile(80, &keys).is_some(), "{SKIPPED}");
+}
+
+#[test]
 fn every_kernel_for_hopper() {
     let keys = asked_for(catalogue());
     let Some(log) = compile(90, &keys) else { return println!("{SKIPPED}") };
