@@ -61,7 +61,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress fuzz test-loom test-miri test-python gpu-test parity bench lint fmt \
+.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools
 
 help: ## this list
@@ -166,6 +166,9 @@ test-python: $(VENV)/.stamp-test $(EMULATED) ## the Python tests, packaging incl
 	for workers in $(SEVERAL); do \
 	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(VENV)/bin/python -m pytest $(DIVIDED) $(PYTEST) || exit 1; \
 	done
+
+test-emulated: $(VENV)/.stamp-test $(EMULATED) ## the tests of operations once more, on an emulated CUDA device (minutes)
+	GT_DAEMON=$(abspath $(EMULATED)) GT_WORKERS=emulated-cuda:1 $(VENV)/bin/python -m pytest $(DIVIDED) $(PYTEST)
 
 lint: lint-tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
 	cargo metadata --locked --format-version 1 >/dev/null

@@ -184,13 +184,13 @@ def test_parameters_in_lists_and_dicts_are_trained() -> None:
     assert ([name for name, _ in some.named_parameters()], some[1]) == (["0"], "text")
 
 
-def test_data_parallel_without_devices_to_share_among_is_the_module() -> None:
+def test_data_parallel_is_the_module() -> None:
     layer = nn.Linear(2, 3)
     wrapped = nn.DataParallel(layer, device_ids=[0, 1])
     x = gt.ones(4, 2)
     assert gt.equal(wrapped(x), layer(x))
     assert list(wrapped.state_dict()) == ["module.weight", "module.bias"]
-    assert (wrapped.module, wrapped.device_ids) == (layer, [])
+    assert (wrapped.module, wrapped.device_ids) == (layer, [0, 1] if gt.cuda.is_available() else [])
     with pytest.raises(AttributeError, match="call the module itself"):
         _ = nn.parallel.DistributedDataParallel
 

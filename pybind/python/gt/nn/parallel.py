@@ -14,7 +14,11 @@ __getattr__ = _absent.getter(__name__)
 
 
 class DataParallel(Module):
-    """A module under the name `module`, which it calls: as PyTorch's where there are no CUDA devices."""
+    """A module under the name `module`, which it calls once, with everything.
+
+    Which devices compute that, each a part, is for `gtd` and signals to say. So it is as PyTorch's where there is at
+    most one CUDA device: what depends on a whole batch, such as batch normalization, sees all of it.
+    """
 
     def __init__(
         self,
@@ -25,12 +29,11 @@ class DataParallel(Module):
     ) -> None:
         """Takes the module; the devices, and the axis that would be shared out among them, change nothing."""
         super().__init__()
-        if cuda.is_available():
-            raise NotImplementedError("DataParallel: one process sees all devices of a machine: call the module itself")
         self.module = module
-        # What PyTorch makes of them without devices, whatever is given.
-        self.device_ids: list[int] = []
-        del device_ids, output_device, dim
+        # Without devices PyTorch has none of them, whatever is given.
+        devices = device_ids or range(cuda.device_count())
+        self.device_ids: list[Any] = list(devices) if cuda.is_available() else []
+        del output_device, dim
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """What the module gives."""
