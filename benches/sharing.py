@@ -234,7 +234,7 @@ def rows() -> Iterator[Row]:
                 f"a step with {count} clients at work; bare: with one",
                 {"GT": lambda many=many: _step_s(many), "bare": lambda one=one: _step_s(one)},
                 (Target(THROUGHPUT_MIN, "bare", speed=True),),
-                rounds=3,
+                rounds=7,
             )
     # Half of them do much at a time, half little.
     uneven = [CLIENT.replace("SIZE", "256"), CLIENT.replace("SIZE", "64")] * (FLOODS // 2)
