@@ -321,7 +321,6 @@ impl<B: Backend> Core<B> {
             return Err(Failure { fault: Fault::Internal, instruction: origin, op: None });
         }
         let backend = &mut self.backend;
-        backend.label(origin);
         match command {
             Command::Op(instruction) => op(backend, stream, origin, instruction, out).map(|()| None),
             Command::Free { ids } => {
