@@ -4,7 +4,7 @@ use crate::ExecError;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// One holder of memory, alone or among others of a group, on all devices of one process together.
+/// One scope of memory, alone or among others of a group, on all devices of one process together.
 #[derive(Debug)]
 pub struct Account {
     id: u64,
@@ -14,19 +14,19 @@ pub struct Account {
     group: OnceLock<Arc<Account>>,
 }
 
-/// Whose limit was reached.
+/// The limit that an allocation would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// The device's.
+pub enum LimitScope {
+    /// The device's limit.
     Device,
-    /// The one account's.
-    Account,
-    /// That of the group that the account is in.
+    /// The limit of the one [`Account`] that is charged.
+    Usage,
+    /// The limit of the group that the account is in.
     Group,
 }
 
 impl Account {
-    /// An account without a limit. Accounts of one number are one holder's: what the one held, the other may see.
+    /// An account without a limit. Accounts of one number are one scope's: what the one held, the other may see.
     pub fn new(id: u64) -> Account {
         let (held, peak, limit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
         Account { id, held, peak, limit, group: OnceLock::new() }
@@ -82,9 +82,9 @@ impl Account {
     /// [`ExecError::OutOfMemory`] past its limit or its group's; nothing has changed then.
     #[inline]
     pub fn take(&self, bytes: usize, requested: usize) -> Result<(), ExecError> {
-        let held = self.add(bytes, requested, Holder::Account)?;
+        let held = self.add(bytes, requested, LimitScope::Usage)?;
         if let Some(group) = self.group.get() {
-            group.add(bytes, requested, Holder::Group).inspect_err(|_| self.subtract(bytes))?;
+            group.add(bytes, requested, LimitScope::Group).inspect_err(|_| self.subtract(bytes))?;
         }
         if held > self.peak.load(Relaxed) {
             self.peak.fetch_max(held, Relaxed);
@@ -103,14 +103,14 @@ impl Account {
 
     /// What it holds then.
     #[inline]
-    fn add(&self, bytes: usize, requested: usize, holder: Holder) -> Result<usize, ExecError> {
+    fn add(&self, bytes: usize, requested: usize, scope: LimitScope) -> Result<usize, ExecError> {
         let held = self.held.fetch_add(bytes, Relaxed);
         let limit = self.limit.load(Relaxed);
         if let Some(total) = held.checked_add(bytes).filter(|total| *total <= limit) {
             return Ok(total);
         }
         self.subtract(bytes);
-        Err(ExecError::OutOfMemory { requested, held, limit, holder })
+        Err(ExecError::OutOfMemory { requested, held, limit, scope })
     }
 
     #[inline]
@@ -148,10 +148,10 @@ mod tests {
         one.set_limit(100);
         group.set_limit(150);
         one.take(90, 90).unwrap();
-        let holder = Holder::Account;
-        assert_eq!(one.take(20, 17), Err(ExecError::OutOfMemory { requested: 17, held: 90, limit: 100, holder }));
-        let holder = Holder::Group;
-        assert_eq!(two.take(70, 70), Err(ExecError::OutOfMemory { requested: 70, held: 90, limit: 150, holder }));
+        let scope = LimitScope::Usage;
+        assert_eq!(one.take(20, 17), Err(ExecError::OutOfMemory { requested: 17, held: 90, limit: 100, scope }));
+        let scope = LimitScope::Group;
+        assert_eq!(two.take(70, 70), Err(ExecError::OutOfMemory { requested: 70, held: 90, limit: 150, scope }));
         assert_eq!((one.held(), two.held(), group.held()), (90, 0, 90));
         one.give(50);
         two.take(70, 70).unwrap();

@@ -13,9 +13,9 @@ mod layout;
 mod link;
 mod loops;
 mod number;
-pub use account::{Account, Holder};
+pub use account::{Account, LimitScope};
 pub use layout::Layout;
-pub use link::{Link, OnDevice, UnderWay};
+pub use link::{DeviceBuffers, EnqueuedTransfer, Link};
 pub use loops::{Loops, Run, split_axes};
 pub use number::{Power, scalar_bits, simple_power};
 
@@ -41,20 +41,20 @@ impl<T> Copy for Input<'_, T> {}
 
 /// An operand of a [`Stage`].
 #[derive(Debug)]
-pub enum Feed<'a, T> {
-    /// From outside the program.
-    Given(Input<'a, T>),
-    /// The result of an earlier stage.
-    Made(usize),
+pub enum StageInput<'a, T> {
+    /// A tensor or a number from outside the program.
+    External(Input<'a, T>),
+    /// The result of the stage at this index, which is an earlier one.
+    Stage(usize),
 }
 
 // Derived impls would ask for `T: Copy`.
-impl<T> Clone for Feed<'_, T> {
+impl<T> Clone for StageInput<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<T> Copy for Feed<'_, T> {}
+impl<T> Copy for StageInput<'_, T> {}
 
 /// One instruction of a program that [`Backend::execute_fused`] runs.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct Stage<'a, T> {
     /// An op for which [`gt_ops::Row::fuses`] holds.
     pub op: Op,
     /// Its operands.
-    pub inputs: Vec<Feed<'a, T>>,
+    pub inputs: Vec<StageInput<'a, T>>,
     /// The rest of what it says.
     pub attrs: &'a Attrs,
     /// The shape and dtype of its result.
@@ -73,20 +73,20 @@ pub struct Stage<'a, T> {
     pub last_use: u8,
 }
 
-/// A point in what a device was asked for. Those of one device are reached in order.
+/// A point in the sequence of a device's work. A device passes its fences in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark(pub u64);
+pub struct Fence(pub u64);
 
-/// A [`Mark`] that a device has come to.
+/// The outcome of a [`Fence`] that the device has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reached {
-    /// Which.
-    pub mark: Mark,
-    /// How long the device computed since the mark before, nanoseconds,
+pub struct FenceStatus {
+    /// The fence.
+    pub fence: Fence,
+    /// Nanoseconds that the device computed since the fence before.
     pub computed_ns: u64,
-    /// and how long the transfer that the mark belongs to took of its way between host and device.
+    /// Nanoseconds that the transfer of this fence took between host and device; 0 without a transfer.
     pub copied_ns: u64,
-    /// What a [`Backend::start_read`] that the mark belongs to found at its end.
+    /// The outcome of the [`Backend::start_read`] that returned this fence; `Ok` for other fences.
     pub result: Result<(), ExecError>,
 }
 
@@ -106,7 +106,7 @@ pub trait Backend {
     /// memory, the result may take it.
     ///
     /// # Errors
-    /// What only execution finds; see [`ExecError`]. Operands marked in `last_use` may be overwritten even then.
+    /// What only execution finds; see [`ExecError`]. Operands flagged in `last_use` may be overwritten even then.
     fn execute(
         &mut self,
         op: Op,
@@ -152,29 +152,30 @@ pub trait Backend {
     /// gaps. They are initialized, and stay there as long as a handle of the tensor does.
     fn bytes_of(&self, tensor: &Self::Tensor) -> Option<(NonNull<u8>, usize)>;
 
-    /// Whether a device does what it is asked for later: [`Backend::mark`] and [`Backend::reached`] then say when.
+    /// Whether calls return before the device has done the work: [`Backend::fence`] and [`Backend::poll_fence`] then
+    /// tell when it has.
     #[inline]
-    fn is_late(&self) -> bool {
+    fn is_asynchronous(&self) -> bool {
         false
     }
 
-    /// Begins what [`Backend::read`] does. It has ended when the mark has been reached, and until then `dst` is in use;
-    /// without a mark it has ended already.
+    /// Starts a [`Backend::read`] and returns the fence behind it: `dst` is in use until the device has passed that.
+    /// None if the read has ended already.
     ///
     /// # Errors
-    /// As [`Backend::read`]; some come with [`Reached`].
+    /// As [`Backend::read`]; errors that the device finds come with [`FenceStatus`].
     #[inline]
     fn start_read(
         &mut self,
         tensor: &Self::Tensor,
         offset_bytes: usize,
         dst: HostRange,
-    ) -> Result<Option<Mark>, ExecError> {
+    ) -> Result<Option<Fence>, ExecError> {
         self.read(tensor, offset_bytes, dst).map(|()| None)
     }
 
-    /// Begins what [`Backend::write`] does; the tensor may be used from now on. `src` is in use until the mark, as in
-    /// [`Backend::start_read`].
+    /// Starts a [`Backend::write`] and returns the fence behind it: `src` is in use until the device has passed that,
+    /// but the tensor may be used at once.
     ///
     /// # Errors
     /// As [`Backend::write`].
@@ -184,32 +185,32 @@ pub trait Backend {
         tensor: &mut Self::Tensor,
         offset_bytes: usize,
         src: HostRange,
-    ) -> Result<Option<Mark>, ExecError> {
+    ) -> Result<Option<Fence>, ExecError> {
         self.write(tensor, offset_bytes, src).map(|()| None)
     }
 
-    /// A mark that is reached when everything that was asked for is done; none if it is.
+    /// Puts a fence behind all work so far; none if that is done.
     ///
     /// # Errors
     /// [`ExecError::Lost`].
     #[inline]
-    fn mark(&mut self) -> Result<Option<Mark>, ExecError> {
+    fn fence(&mut self) -> Result<Option<Fence>, ExecError> {
         Ok(None)
     }
 
-    /// The oldest mark that it has not returned, once it has been reached; waits for that if `wait`. None if there is
-    /// no such mark.
+    /// Removes the oldest fence and returns its outcome, once the device has passed it; blocks until then if `wait`.
+    /// None if there is no fence, or if the device has not passed it.
     ///
     /// # Errors
     /// [`ExecError::Lost`].
     #[inline]
-    fn reached(&mut self, wait: bool) -> Result<Option<Reached>, ExecError> {
+    fn poll_fence(&mut self, wait: bool) -> Result<Option<FenceStatus>, ExecError> {
         let _ = wait;
         Ok(None)
     }
 
     /// Whether a tensor's bytes lie in row-major order without gaps, wherever that is.
-    fn is_laid_out(&self, tensor: &Self::Tensor) -> bool {
+    fn is_contiguous(&self, tensor: &Self::Tensor) -> bool {
         self.bytes_of(tensor).is_some()
     }
 
@@ -230,7 +231,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// What is wrong, as [`Backend::read`] says it.
-    fn settle(&mut self, tensor: &Self::Tensor) -> Result<(), ExecError> {
+    fn wait_for_checks(&mut self, tensor: &Self::Tensor) -> Result<(), ExecError> {
         let _ = tensor;
         Ok(())
     }
@@ -246,7 +247,7 @@ pub trait Backend {
         link: &Arc<dyn Link>,
         input: Option<&Self::Tensor>,
         output: Option<&mut Self::Tensor>,
-        enqueue: &mut dyn FnMut(OnDevice) -> Result<(), ExecError>,
+        enqueue: &mut dyn FnMut(DeviceBuffers) -> Result<(), ExecError>,
     ) -> Result<(), ExecError> {
         let _ = (link, input, output, enqueue);
         Err(ExecError::internal("a device that reaches no others"))
@@ -270,7 +271,7 @@ pub trait Backend {
     /// # Errors
     /// [`ExecError::Lost`].
     #[inline]
-    fn idle(&mut self) -> Result<(), ExecError> {
+    fn flush(&mut self) -> Result<(), ExecError> {
         Ok(())
     }
 
@@ -279,7 +280,7 @@ pub trait Backend {
     ///
     /// # Safety
     /// The range stays mapped as long as it is present.
-    unsafe fn host_memory(&mut self, range: HostRange, present: bool) {
+    unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
         let _ = (range, present);
     }
 
@@ -310,8 +311,8 @@ pub fn execute_one_by_one<B: Backend + ?Sized>(
         let mut inputs: Vec<Input<'_, B::Tensor>> = Vec::with_capacity(stage.inputs.len());
         for feed in &stage.inputs {
             inputs.push(match *feed {
-                Feed::Given(input) => input,
-                Feed::Made(earlier) => Input::Tensor(&made[earlier]),
+                StageInput::External(input) => input,
+                StageInput::Stage(earlier) => Input::Tensor(&made[earlier]),
             });
         }
         made.push(backend.execute(stage.op, &inputs, stage.attrs, &stage.out, 0)?);
@@ -337,7 +338,7 @@ pub struct MemoryStats {
 pub enum ExecError {
     /// A result does not fit. All in bytes.
     #[error(
-        "out of memory: {requested} bytes were asked for while {held} of at most {limit} are held ({holder:?}); free tensors or raise the limit"
+        "out of memory: {requested} bytes were asked for while {held} of at most {limit} are held ({scope:?}); free tensors or raise the limit"
     )]
     OutOfMemory {
         /// What the result needs.
@@ -347,7 +348,7 @@ pub enum ExecError {
         /// What they may hold together.
         limit: usize,
         /// Whose limit that is, and whose tensors they are.
-        holder: Holder,
+        scope: LimitScope,
     },
     /// An element of an index tensor names no element.
     #[error("index {index} is out of bounds for dimension {axis} with size {size}")]

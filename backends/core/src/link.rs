@@ -1,30 +1,30 @@
-//! How a device takes part in moves that its host does not carry: see [`crate::Backend::communicate`].
+//! Transfers between devices that bypass the host: see [`crate::Backend::communicate`].
 
 use crate::ExecError;
 use std::sync::Arc;
 
-/// What a library that works on the device by itself is told of a move.
+/// Device addresses and the stream that a communication library, as NCCL, needs to enqueue a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OnDevice {
-    /// Where the elements lie that are given; 0 if none are.
+pub struct DeviceBuffers {
+    /// Address of the elements to send; 0 if this rank sends none.
     pub input: u64,
-    /// Where those go that are taken, and in an all-reduce or at the root of a broadcast lie before.
+    /// Address of the elements to receive. An all-reduce, and the root of a broadcast, also reads them.
     pub output: u64,
-    /// The stream: the library's own handle of it.
+    /// The stream to enqueue on, as the library's own handle.
     pub stream: u64,
 }
 
-/// A move that a device has been given, for whoever watches over it.
-pub trait UnderWay: Send + Sync {
-    /// Whether the device has done it, or given it up.
+/// A transfer in a device's stream, for the thread that watches for transfers that hang.
+pub trait EnqueuedTransfer: Send + Sync {
+    /// Whether the device has completed or aborted the transfer.
     fn has_ended(&self) -> bool;
 }
 
-/// A rank's way to the other devices of its group.
+/// A rank's connection to the other devices of its group.
 pub trait Link: Send + Sync {
-    /// A move has been given to the device, the next in the order of its stream.
-    fn begun(&self, step: Arc<dyn UnderWay>);
+    /// Registers a transfer that was enqueued on the device, in the order of its stream.
+    fn begun(&self, step: Arc<dyn EnqueuedTransfer>);
 
-    /// Why moves that were under way are not done: those that end after this says so have failed.
+    /// Why the group's transfers fail: a transfer that ends once this is not `None` has failed.
     fn failure(&self) -> Option<ExecError>;
 }

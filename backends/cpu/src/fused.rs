@@ -8,7 +8,7 @@ use crate::kernels::Kernel;
 use crate::strided::{copy_run, stream, stream_end};
 use crate::tensor::Tensor;
 use crate::{CpuBackend, IN_PLACE_WASTE_MAX, Map, Result, is_turned, memory};
-use gt_backend::{ExecError, Feed, Input, Loops, Power, Stage, scalar_bits, simple_power};
+use gt_backend::{ExecError, Input, Loops, Power, Stage, StageInput, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar, Shape};
 
 /// Bytes of a tile: one of [`TILE`] elements of the widest dtype, or of more elements of a narrower one.
@@ -161,9 +161,9 @@ impl CpuBackend {
             let mut from = [From::Step(0); OPERANDS_MAX];
             for (i, operand) in operands.iter().enumerate() {
                 from[i] = match operand {
-                    Feed::Made(earlier) => From::Step(*earlier),
-                    Feed::Given(Input::Scalar(number)) => sources.number(*number, map.dtypes[i]),
-                    Feed::Given(Input::Tensor(t)) => {
+                    StageInput::Stage(earlier) => From::Step(*earlier),
+                    StageInput::External(Input::Scalar(number)) => sources.number(*number, map.dtypes[i]),
+                    StageInput::External(Input::Tensor(t)) => {
                         let copy = straight.iter().find(|(turned, _)| std::ptr::eq(*turned, *t));
                         sources.tensor(t, copy.map_or(*t, |(_, copy)| copy))
                     }
@@ -210,7 +210,7 @@ impl CpuBackend {
     fn straightened<'a>(&mut self, stages: &[Stage<'a, Tensor>], shape: &Shape) -> Result<Vec<(&'a Tensor, Tensor)>> {
         let mut copies: Vec<(&Tensor, Tensor)> = Vec::new();
         for feed in stages.iter().flat_map(|stage| &stage.inputs) {
-            if let Feed::Given(Input::Tensor(t)) = feed
+            if let StageInput::External(Input::Tensor(t)) = feed
                 && is_turned(t, shape)
                 && !copies.iter().any(|(known, _)| std::ptr::eq(*known, *t))
             {
@@ -225,13 +225,13 @@ impl CpuBackend {
         &self,
         stages: &[Stage<'a, Tensor>],
         stage: &Stage<'a, Tensor>,
-    ) -> Result<(Map, Vec<Feed<'a, Tensor>>)> {
+    ) -> Result<(Map, Vec<StageInput<'a, Tensor>>)> {
         let (row, out, inputs) = (stage.op.row(), stage.out.dtype, &stage.inputs);
         let Some(dtype) = operand_dtype(stages, stage) else {
             return Err(ExecError::internal(format!("{} of no tensor", row.name)));
         };
         let same = || {
-            let yes = Feed::Given(Input::Scalar(Scalar::Bool(true)));
+            let yes = StageInput::External(Input::Scalar(Scalar::Bool(true)));
             (self.select_map(out), vec![yes, inputs[0], inputs[0]])
         };
         let plain = |map: Map| (map, inputs.clone());
@@ -241,7 +241,7 @@ impl CpuBackend {
             Class::Select => plain(self.select_map(out)),
             _ => {
                 let power = match inputs[..] {
-                    [_, Feed::Given(Input::Scalar(exponent))] if row.op == Op::Pow && dtype.is_float() => {
+                    [_, StageInput::External(Input::Scalar(exponent))] if row.op == Op::Pow && dtype.is_float() => {
                         simple_power(exponent)
                     }
                     _ => None,
@@ -273,7 +273,7 @@ impl CpuBackend {
             let given = stages.iter().any(|stage| {
                 let marked = |i: usize| stage.last_use >> i & 1 == 1;
                 let is_it =
-                    |feed: &Feed<'_, Tensor>| matches!(feed, Feed::Given(Input::Tensor(x)) if std::ptr::eq(*x, t));
+                    |feed: &StageInput<'_, Tensor>| matches!(feed, StageInput::External(Input::Tensor(x)) if std::ptr::eq(*x, t));
                 stage.inputs.iter().enumerate().any(|(i, feed)| is_it(feed) && marked(i))
             });
             if given && t.contiguous && t.meta.shape == sources.shape && t.buffer.is_unique() {
@@ -314,9 +314,9 @@ fn operand_dtype(stages: &[Stage<'_, Tensor>], stage: &Stage<'_, Tensor>) -> Opt
         return Some(stage.out.dtype);
     }
     stage.inputs.iter().find_map(|feed| match feed {
-        Feed::Given(Input::Tensor(t)) => Some(t.meta.dtype),
-        Feed::Given(Input::Scalar(_)) => None,
-        Feed::Made(earlier) => stages.get(*earlier).map(|earlier: &Stage<'_, Tensor>| earlier.out.dtype),
+        StageInput::External(Input::Tensor(t)) => Some(t.meta.dtype),
+        StageInput::External(Input::Scalar(_)) => None,
+        StageInput::Stage(earlier) => stages.get(*earlier).map(|earlier: &Stage<'_, Tensor>| earlier.out.dtype),
     })
 }
 

@@ -11,7 +11,7 @@
 //! mapped, as far as there is room.
 
 use crate::space::Space;
-use gt_backend::{Account, ExecError, Holder, MemoryStats};
+use gt_backend::{Account, ExecError, LimitScope, MemoryStats};
 use gt_shm::Segment;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -318,8 +318,12 @@ impl Heap {
     fn grow(&mut self, heap: NonNull<Mutex<Heap>>, bytes: usize, class: usize) -> Result<Buffer, ExecError> {
         let capacity_bytes = capacity_of(class);
         let MemoryStats { used_bytes, limit_bytes, .. } = self.stats;
-        let refused =
-            ExecError::OutOfMemory { requested: bytes, held: used_bytes, limit: limit_bytes, holder: Holder::Device };
+        let refused = ExecError::OutOfMemory {
+            requested: bytes,
+            held: used_bytes,
+            limit: limit_bytes,
+            scope: LimitScope::Device,
+        };
         let Some(cached_bytes_max) =
             limit_bytes.checked_sub(used_bytes).and_then(|left| left.checked_sub(capacity_bytes))
         else {
@@ -696,7 +700,7 @@ mod tests {
                 requested: 16 << 10,
                 held: most.capacity_bytes(),
                 limit: 64 << 10,
-                holder: Holder::Device
+                scope: LimitScope::Device
             }
         );
         drop(most);
@@ -759,9 +763,9 @@ mod tests {
         allocator.charge(&account);
         let first = allocator.allocate(2000).unwrap();
         assert_eq!((account.held(), allocator.held(&account)), (first.capacity_bytes(), first.capacity_bytes()));
-        let (held, limit, holder) = (first.capacity_bytes(), 3000, Holder::Account);
+        let (held, limit, scope) = (first.capacity_bytes(), 3000, LimitScope::Usage);
         let refused = allocator.allocate(1500).err().unwrap();
-        assert_eq!(refused, ExecError::OutOfMemory { requested: 1500, held, limit, holder });
+        assert_eq!(refused, ExecError::OutOfMemory { requested: 1500, held, limit, scope });
         allocator.charge(&Arc::new(Account::new(2)));
         assert!(allocator.allocate(10_000).is_ok());
         drop(first);

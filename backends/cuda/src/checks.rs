@@ -256,7 +256,7 @@ impl Checks {
     ///
     /// # Errors
     /// [`ExecError::Earlier`] with what it found first.
-    pub fn settle(&self) -> Result<(), ExecError> {
+    pub fn wait(&self) -> Result<(), ExecError> {
         let failed = self.0.iter().flat_map(|checks| checks.iter()).filter(|check| check.verdict().is_some());
         match failed.min_by_key(|check| check.step).and_then(|check| Some((check, check.verdict()?.clone()))) {
             Some((_, lost @ ExecError::Lost(_))) => Err(lost),

@@ -7,7 +7,7 @@ use crate::checks::Checks;
 use crate::elementwise::{Source, gives_memory};
 use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, Step, Value};
 use crate::{CudaBackend, Result, Tensor};
-use gt_backend::{Feed, Input, Layout, Power, Stage, execute_one_by_one, scalar_bits, simple_power};
+use gt_backend::{Input, Layout, Power, Stage, StageInput, execute_one_by_one, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar};
 
 /// A program, and what it is to be run on.
@@ -35,9 +35,9 @@ impl<'a> Plan<'a> {
             for (i, feed) in inputs.iter().enumerate() {
                 let dtype = if op.row().class == Class::Select && i == 0 { DType::Bool } else { dtype };
                 let value = match *feed {
-                    Feed::Made(earlier) => Value::Step(earlier),
-                    Feed::Given(Input::Tensor(t)) => plan.tensor(t)?,
-                    Feed::Given(Input::Scalar(number)) => plan.number(number, dtype)?,
+                    StageInput::Stage(earlier) => Value::Step(earlier),
+                    StageInput::External(Input::Tensor(t)) => plan.tensor(t)?,
+                    StageInput::External(Input::Scalar(number)) => plan.number(number, dtype)?,
                 };
                 needs |= match value {
                     Value::Step(earlier) => plan.needs[earlier],
@@ -88,15 +88,15 @@ fn operand_dtype(stages: &[Stage<'_, Tensor>], stage: &Stage<'_, Tensor>) -> Opt
         return Some(stage.out.dtype);
     }
     stage.inputs.iter().find_map(|feed| match feed {
-        Feed::Given(Input::Tensor(t)) => Some(t.meta.dtype),
-        Feed::Given(Input::Scalar(_)) => None,
-        Feed::Made(earlier) => stages.get(*earlier).map(|earlier| earlier.out.dtype),
+        StageInput::External(Input::Tensor(t)) => Some(t.meta.dtype),
+        StageInput::External(Input::Scalar(_)) => None,
+        StageInput::Stage(earlier) => stages.get(*earlier).map(|earlier| earlier.out.dtype),
     })
 }
 
 /// The stage's op and operands, or, for some powers, something simpler: what it would be alone.
-fn simplified<'a>(stage: &Stage<'a, Tensor>, dtype: DType) -> (Op, Vec<Feed<'a, Tensor>>) {
-    if let (Op::Pow, [base, Feed::Given(Input::Scalar(exponent))]) = (stage.op, &stage.inputs[..])
+fn simplified<'a>(stage: &Stage<'a, Tensor>, dtype: DType) -> (Op, Vec<StageInput<'a, Tensor>>) {
+    if let (Op::Pow, [base, StageInput::External(Input::Scalar(exponent))]) = (stage.op, &stage.inputs[..])
         && dtype.is_float()
     {
         match simple_power(*exponent) {
@@ -115,7 +115,7 @@ fn given_up<'a>(stages: &[Stage<'a, Tensor>]) -> Vec<&'a Tensor> {
     let mut tensors: Vec<&Tensor> = Vec::new();
     for stage in stages.iter().filter(|stage| stage.last_use != 0) {
         for (i, feed) in stage.inputs.iter().enumerate() {
-            if let Feed::Given(Input::Tensor(t)) = feed
+            if let StageInput::External(Input::Tensor(t)) = feed
                 && stage.last_use >> i & 1 == 1
                 && !tensors.iter().any(|known| std::ptr::eq(*known, *t))
             {
@@ -183,16 +183,16 @@ impl CudaBackend {
         let half = before.len();
         let reads = |at: usize| {
             let mut feeds = after.iter().flat_map(|stage| &stage.inputs);
-            feeds.any(|feed| matches!(feed, Feed::Made(earlier) if *earlier == at))
+            feeds.any(|feed| matches!(feed, StageInput::Stage(earlier) if *earlier == at))
         };
         let first: Vec<_> = before.iter().enumerate().map(|(at, s)| part(s, s.kept || reads(at))).collect();
         let mut made = self.fused(&first)?;
         let mut second: Vec<_> = after.iter().map(|stage| part(stage, stage.kept)).collect();
         for feed in second.iter_mut().flat_map(|stage| &mut stage.inputs) {
-            if let Feed::Made(earlier) = feed {
+            if let StageInput::Stage(earlier) = feed {
                 *feed = match made.get(*earlier) {
-                    Some(Some(t)) => Feed::Given(Input::Tensor(t)),
-                    _ => Feed::Made(*earlier - half),
+                    Some(Some(t)) => StageInput::External(Input::Tensor(t)),
+                    _ => StageInput::Stage(*earlier - half),
                 };
             }
         }

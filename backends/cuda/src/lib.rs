@@ -44,7 +44,8 @@ use checks::{Board, Slot};
 use driver::{DriverError, Stream};
 use graphs::{Graphs, LaunchCounts, Launches};
 use gt_backend::{
-    Account, Backend, ExecError, Feed, HostRange, Input, Layout, Link, Mark, MemoryStats, OnDevice, Reached, Stage,
+    Account, Backend, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats, Stage,
+    StageInput,
 };
 use gt_ops::{Attrs, Class, Meta, Op, Row};
 use kernels::Kernels;
@@ -72,9 +73,9 @@ fn lost(error: impl ToString) -> ExecError {
     ExecError::Lost(error.to_string().into())
 }
 
-/// What must have happened for a [`Mark`] to be reached.
-struct Marked {
-    mark: Mark,
+/// What must have happened for a [`Fence`] to be reached.
+struct PendingFence {
+    fence: Fence,
     point: Option<u64>,
     transfer: Option<Transfer>,
 }
@@ -94,8 +95,8 @@ pub struct CudaBackend {
     driver: Arc<dyn Driver>,
     label: u64,
     /// Marks that have not been told of, and the number of the next.
-    marks: VecDeque<Marked>,
-    next_mark: u64,
+    fences: VecDeque<PendingFence>,
+    next_fence: u64,
     /// What is being read piece by piece, and the same in row-major order.
     straightened: Option<(Tensor, Tensor)>,
 }
@@ -125,8 +126,8 @@ impl CudaBackend {
             tf32: false,
             driver,
             label: 0,
-            marks: VecDeque::new(),
-            next_mark: 0,
+            fences: VecDeque::new(),
+            next_fence: 0,
             straightened: None,
         })
     }
@@ -180,15 +181,15 @@ impl CudaBackend {
         Ok(slot)
     }
 
-    fn set_mark(&mut self, transfer: Option<Transfer>) -> Result<Option<Mark>> {
+    fn set_fence(&mut self, transfer: Option<Transfer>) -> Result<Option<Fence>> {
         let point = self.progress.point().map_err(failed)?;
         if point.is_none() && transfer.is_none() {
-            return Ok(self.marks.back().map(|last| last.mark));
+            return Ok(self.fences.back().map(|last| last.fence));
         }
-        let mark = Mark(self.next_mark);
-        self.next_mark += 1;
-        self.marks.push_back(Marked { mark, point, transfer });
-        Ok(Some(mark))
+        let fence = Fence(self.next_fence);
+        self.next_fence += 1;
+        self.fences.push_back(PendingFence { fence, point, transfer });
+        Ok(Some(fence))
     }
 
     fn upload_checked(&mut self, tensor: &Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
@@ -308,7 +309,7 @@ impl Backend for CudaBackend {
         self.straightened = None;
         self.progress.next().map_err(failed)?;
         for feed in stages.iter().flat_map(|stage| &stage.inputs) {
-            if let Feed::Given(Input::Tensor(t)) = feed {
+            if let StageInput::External(Input::Tensor(t)) = feed {
                 self.arrive(t)?;
             }
         }
@@ -328,9 +329,9 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn start_write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Mark>> {
+    fn start_write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Fence>> {
         let transfer = self.upload_checked(tensor, offset_bytes, src)?;
-        self.set_mark(transfer)
+        self.set_fence(transfer)
     }
 
     fn read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
@@ -338,21 +339,21 @@ impl Backend for CudaBackend {
         self.finish(transfer)
     }
 
-    fn start_read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Option<Mark>> {
+    fn start_read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Option<Fence>> {
         let transfer = self.download_straight(tensor, offset_bytes, dst)?;
-        self.set_mark(Some(transfer))
+        self.set_fence(Some(transfer))
     }
 
-    fn is_late(&self) -> bool {
+    fn is_asynchronous(&self) -> bool {
         true
     }
 
-    fn mark(&mut self) -> Result<Option<Mark>> {
-        self.set_mark(None).map_err(lost)
+    fn fence(&mut self) -> Result<Option<Fence>> {
+        self.set_fence(None).map_err(lost)
     }
 
-    fn reached(&mut self, wait: bool) -> Result<Option<Reached>> {
-        let Some(Marked { point, transfer, .. }) = self.marks.front() else { return Ok(None) };
+    fn poll_fence(&mut self, wait: bool) -> Result<Option<FenceStatus>> {
+        let Some(PendingFence { point, transfer, .. }) = self.fences.front() else { return Ok(None) };
         if let Some(point) = point
             && !self.progress.reached(*point, wait).map_err(lost)?
         {
@@ -363,9 +364,9 @@ impl Backend for CudaBackend {
         {
             return Ok(None);
         }
-        let Some(Marked { mark, transfer, .. }) = self.marks.pop_front() else { return Ok(None) };
+        let Some(PendingFence { fence, transfer, .. }) = self.fences.pop_front() else { return Ok(None) };
         let (copied_ns, result) = transfer.map_or(Ok((0, Ok(()))), |transfer| self.end(transfer)).map_err(lost)?;
-        Ok(Some(Reached { mark, computed_ns: self.progress.take_computed_ns(), copied_ns, result }))
+        Ok(Some(FenceStatus { fence, computed_ns: self.progress.take_computed_ns(), copied_ns, result }))
     }
 
     fn device(&mut self) -> Result<Option<[u8; 16]>> {
@@ -373,11 +374,11 @@ impl Backend for CudaBackend {
         Ok(self.driver.properties().uuid)
     }
 
-    fn settle(&mut self, tensor: &Tensor) -> Result<()> {
+    fn wait_for_checks(&mut self, tensor: &Tensor) -> Result<()> {
         if let Some(step) = tensor.checks.last_step(self.progress.done()) {
             self.progress.await_step(step).map_err(failed)?;
         }
-        tensor.checks.settle()
+        tensor.checks.wait()
     }
 
     fn communicate(
@@ -385,7 +386,7 @@ impl Backend for CudaBackend {
         link: &Arc<dyn Link>,
         input: Option<&Tensor>,
         output: Option<&mut Tensor>,
-        enqueue: &mut dyn FnMut(OnDevice) -> Result<()>,
+        enqueue: &mut dyn FnMut(DeviceBuffers) -> Result<()>,
     ) -> Result<()> {
         self.straightened = None;
         self.progress.next().map_err(failed)?;
@@ -397,7 +398,7 @@ impl Backend for CudaBackend {
         None
     }
 
-    fn is_laid_out(&self, tensor: &Tensor) -> bool {
+    fn is_contiguous(&self, tensor: &Tensor) -> bool {
         tensor.contiguous
     }
 
@@ -405,7 +406,7 @@ impl Backend for CudaBackend {
         tensor.meta
     }
 
-    fn idle(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         self.launches.let_go().map_err(failed)
     }
 
@@ -417,15 +418,15 @@ impl Backend for CudaBackend {
         self.tf32 = allowed;
     }
 
-    unsafe fn host_memory(&mut self, range: HostRange, present: bool) {
-        for transfer in self.marks.iter().filter(|_| !present).filter_map(|marked| marked.transfer.as_ref()) {
+    unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
+        for transfer in self.fences.iter().filter(|_| !present).filter_map(|fenced| fenced.transfer.as_ref()) {
             if let Err(error) = self.transfers.has_ended(transfer, true) {
                 // A device that is lost copies nothing.
                 tracing::warn!(target: "gtd::cuda", %error, "a transfer could not be waited for");
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.transfers.host_memory(range, present) };
+        unsafe { self.transfers.register_host_memory(range, present) };
     }
 
     #[inline]

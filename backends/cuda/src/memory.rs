@@ -6,7 +6,7 @@
 //! anybody else it is cleared.
 
 use crate::driver::{DevicePtr, Driver, DriverError, Event, Stream};
-use gt_backend::{Account, ExecError, Holder, MemoryStats};
+use gt_backend::{Account, ExecError, LimitScope, MemoryStats};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -198,7 +198,7 @@ impl Allocator {
 impl Pool {
     fn full(&self, requested: usize) -> ExecError {
         let MemoryStats { used_bytes: held, limit_bytes: limit, .. } = self.stats;
-        ExecError::OutOfMemory { requested, held, limit, holder: Holder::Device }
+        ExecError::OutOfMemory { requested, held, limit, scope: LimitScope::Device }
     }
 
     /// A block of this class that holds nothing of another account's.

@@ -9,7 +9,7 @@ use crate::checks::Checks;
 use crate::driver::{self, Driver, DriverError, Event, Stream};
 use crate::memory::Loan;
 use crate::{CudaBackend, Result, Tensor, failed};
-use gt_backend::{ExecError, Link, OnDevice, UnderWay};
+use gt_backend::{DeviceBuffers, EnqueuedTransfer, ExecError, Link};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
@@ -37,7 +37,7 @@ impl Arrival {
     }
 }
 
-impl UnderWay for Arrival {
+impl EnqueuedTransfer for Arrival {
     fn has_ended(&self) -> bool {
         let ended = self.is_known()
             || match self.driver.has_passed(self.event) {
@@ -110,7 +110,7 @@ impl CudaBackend {
         link: &Arc<dyn Link>,
         input: Option<&Tensor>,
         output: Option<&mut Tensor>,
-        enqueue: &mut dyn FnMut(OnDevice) -> Result<()>,
+        enqueue: &mut dyn FnMut(DeviceBuffers) -> Result<()>,
     ) -> Result<()> {
         if self.moves.open.len() >= MOVES_MAX {
             self.wait_for_moves(self.moves.open[MOVES_MAX / 2].number)?;
@@ -123,7 +123,7 @@ impl CudaBackend {
         self.progress.let_wait(stream).map_err(failed)?;
         let at = |tensor: Option<&Tensor>| tensor.filter(|t| t.meta.bytes() > 0).map_or(0, Tensor::ptr);
         let (input_at, output_at) = (at(input), at(output.as_deref()));
-        let enqueued = enqueue(OnDevice { input: input_at, output: output_at, stream: self.driver.raw(stream) });
+        let enqueued = enqueue(DeviceBuffers { input: input_at, output: output_at, stream: self.driver.raw(stream) });
         // Also what was enqueued in part has its memory until it has ended.
         self.driver.record(event, stream).map_err(failed)?;
         link.begun(arrival.clone());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     impl Link for Doubling {
-        fn begun(&self, _: Arc<dyn UnderWay>) {}
+        fn begun(&self, _: Arc<dyn EnqueuedTransfer>) {}
         fn failure(&self) -> Option<ExecError> {
             self.failure.lock().unwrap().clone()
         }
@@ -185,7 +185,7 @@ mod tests {
             let link: Arc<dyn Link> = self.link.clone();
             let (stream, driver, done) = (self.backend.moves.stream, self.driver.clone(), self.link.done.clone());
             let numbers = input.meta.shape.numel();
-            let mut enqueue = |at: OnDevice| {
+            let mut enqueue = |at: DeviceBuffers| {
                 let done = done.clone();
                 let double = move || {
                     for i in 0..numbers {

@@ -102,8 +102,8 @@ impl Transfers {
         })
     }
 
-    /// As [`gt_backend::Backend::host_memory`], once transfers with what goes have ended.
-    pub(crate) unsafe fn host_memory(&mut self, range: HostRange, present: bool) {
+    /// As [`gt_backend::Backend::register_host_memory`], once transfers with what goes have ended.
+    pub(crate) unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
         let Some(start) = NonNull::new(range.as_ptr()) else { return };
         if present {
             // SAFETY: the caller's promise.
@@ -302,7 +302,7 @@ impl CudaBackend {
             self.memory.take_back(loan);
         }
         let (took_ns, checks) = self.transfers.finish(transfer).map_err(failed)?;
-        Ok((took_ns, checks.settle()))
+        Ok((took_ns, checks.wait()))
     }
 
     /// Waits for a transfer, and for the steps before it.

@@ -1,7 +1,7 @@
 //! Several elementwise instructions become one kernel, once they have come by often enough.
 
 use gt_backend::conformance::MEMORY_BYTES;
-use gt_backend::{Backend, Feed, HostRange, Input, Stage};
+use gt_backend::{Backend, HostRange, Input, Stage, StageInput};
 use gt_cuda::CudaBackend;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
@@ -30,11 +30,11 @@ fn a_program_is_one_launch_for_all_shapes_and_numbers() {
         let mut bytes: Vec<u8> = (0..n).flat_map(|i| (i as f32).to_le_bytes()).collect();
         backend.write(&mut x, 0, range_of(&mut bytes)).expect("a write");
         let before = (driver.counts.launches.load(Relaxed), backend.memory().used_bytes);
-        let given = Feed::Given(Input::Tensor(&x));
+        let given = StageInput::External(Input::Tensor(&x));
         let stage = |op, inputs, kept, last_use| Stage { op, inputs, attrs: &Attrs::None, out: meta, kept, last_use };
         let stages = [
-            stage(Op::Add, vec![given, Feed::Given(Input::Scalar(Scalar::Float(number as f64)))], false, 0),
-            stage(Op::Mul, vec![Feed::Made(0), given], true, 2),
+            stage(Op::Add, vec![given, StageInput::External(Input::Scalar(Scalar::Float(number as f64)))], false, 0),
+            stage(Op::Mul, vec![StageInput::Stage(0), given], true, 2),
         ];
         let made = backend.execute_fused(&stages).expect("a program");
         drop(stages);
@@ -66,10 +66,10 @@ fn a_program_with_more_operands_than_a_kernel_takes_is_done_in_parts() {
             t
         })
         .collect();
-    let given = |i: usize| Feed::Given(Input::Tensor(&tensors[i]));
+    let given = |i: usize| StageInput::External(Input::Tensor(&tensors[i]));
     let stages: Vec<_> = (1..tensors.len())
         .map(|i| {
-            let before = if i == 1 { given(0) } else { Feed::Made(i - 2) };
+            let before = if i == 1 { given(0) } else { StageInput::Stage(i - 2) };
             let kept = i == 1 || i + 1 == tensors.len();
             Stage { op: Op::Add, inputs: vec![before, given(i)], attrs: &Attrs::None, out: meta, kept, last_use: 0 }
         })

@@ -209,7 +209,7 @@ fn nothing_is_held_back_when_nothing_more_comes() {
     }
     let (mut y, issued) = (x.clone(), |counts: LaunchCounts| counts.single + counts.in_graphs);
     let held_back = device.counted(|device| y = device.chain(&x, &b, 6));
-    let let_go = device.counted(|device| device.backend.idle().unwrap());
+    let let_go = device.counted(|device| device.backend.flush().unwrap());
     assert!(issued(held_back) < 6, "what a graph begins with is held back");
     assert_eq!(issued(held_back) + issued(let_go), 6);
     let y = device.chain(&y, &b, 58);

@@ -1,7 +1,7 @@
-//! What is asked of the CUDA backend is done later: transfers that have been issued, marks, and what the device says
+//! What is asked of the CUDA backend is done later: transfers that have been issued, fences, and what the device says
 //! when it comes to them. The emulated device does nothing until somebody asks.
 
-use gt_backend::{Account, Backend, ExecError, HostRange, Input, Mark, Reached};
+use gt_backend::{Account, Backend, ExecError, Fence, FenceStatus, HostRange, Input};
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_cuda::{CudaBackend, Tensor};
 use gt_ops::infer::{InputMeta, infer};
@@ -50,11 +50,11 @@ impl Memory {
     }
 }
 
-/// Asks until the device has come to `mark`.
-fn come_to(backend: &mut CudaBackend, mark: Mark) -> Reached {
+/// Asks until the device has come to `fence`.
+fn come_to(backend: &mut CudaBackend, fence: Fence) -> FenceStatus {
     loop {
-        if let Some(reached) = backend.reached(false).expect("a device")
-            && reached.mark == mark
+        if let Some(reached) = backend.poll_fence(false).expect("a device")
+            && reached.fence == fence
         {
             return reached;
         }
@@ -69,7 +69,7 @@ fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
         let mut to = Memory::new(N * 4);
         if registered {
             // SAFETY: the memory outlives the backend's use of it.
-            unsafe { backend.host_memory(to.range(), true) };
+            unsafe { backend.register_host_memory(to.range(), true) };
         }
         let given = full(&mut backend, N, 3.0);
         let fetch = backend.start_read(&given, 0, to.range()).unwrap().expect("the device is behind");
@@ -131,7 +131,7 @@ fn an_upload_reads_its_source_until_the_mark_and_what_follows_sees_it() {
     let mut from = Memory::new(N * 4);
     from.0 = (0..N).flat_map(|i| (i as f32).to_le_bytes()).collect();
     // SAFETY: the memory outlives the backend's use of it.
-    unsafe { backend.host_memory(from.range(), true) };
+    unsafe { backend.register_host_memory(from.range(), true) };
     let mut tensor = backend.allocate(&floats(N)).unwrap();
     let write = backend.start_write(&mut tensor, 0, from.range()).unwrap().expect("the device is behind");
     let next = plus_one(&mut backend, &tensor, 0);
@@ -147,11 +147,11 @@ fn memory_that_goes_is_not_used_any_more() {
     let (driver, mut backend) = device();
     let mut to = Memory::new(N * 4);
     // SAFETY: the memory outlives the backend's use of it.
-    unsafe { backend.host_memory(to.range(), true) };
+    unsafe { backend.register_host_memory(to.range(), true) };
     let given = full(&mut backend, N, 3.0);
     let fetch = backend.start_read(&given, 0, to.range()).unwrap().unwrap();
     // SAFETY: as above. It waits for the transfer.
-    unsafe { backend.host_memory(to.range(), false) };
+    unsafe { backend.register_host_memory(to.range(), false) };
     assert_eq!(to.floats(), [3.0; N]);
     to.0.fill(0);
     come_to(&mut backend, fetch);
@@ -198,7 +198,7 @@ fn a_device_that_is_lost_says_so_at_the_next_look() {
     backend.start_read(&given, 0, to.range()).unwrap().unwrap();
     driver.lose("an illegal memory access was encountered");
     for wait in [false, true] {
-        let error = backend.reached(wait).unwrap_err();
+        let error = backend.poll_fence(wait).unwrap_err();
         assert!(matches!(&error, ExecError::Lost(why) if why.contains("an illegal memory access")), "{error}");
     }
 }
@@ -206,24 +206,24 @@ fn a_device_that_is_lost_says_so_at_the_next_look() {
 #[test]
 fn a_mark_tells_how_long_the_device_computed_since_the_one_before() {
     let (driver, mut backend) = device();
-    let mut marks = Vec::new();
+    let mut fences = Vec::new();
     for takes_ns in [1_000, 50_000, 7_000] {
         driver.kernel_ns.store(takes_ns, Relaxed);
         let steps: Vec<Tensor> = (0..3).map(|_| full(&mut backend, N, 1.0)).collect();
-        marks.push(backend.mark().unwrap().expect("the device is behind"));
+        fences.push(backend.fence().unwrap().expect("the device is behind"));
         drop(steps);
     }
-    let took: Vec<u64> = marks.into_iter().map(|mark| come_to(&mut backend, mark).computed_ns).collect();
+    let took: Vec<u64> = fences.into_iter().map(|fence| come_to(&mut backend, fence).computed_ns).collect();
     assert_eq!(took, [3_000, 150_000, 21_000]);
-    assert_eq!(backend.mark().unwrap(), None, "everything is done");
+    assert_eq!(backend.fence().unwrap(), None, "everything is done");
     // What it waits for is not what it computes: neither for more to do nor for a copy.
     let mut from = Memory::new(8 << 20);
     let mut tensor = backend.allocate(&floats((8 << 20) / 4)).unwrap();
     let write = backend.start_write(&mut tensor, 0, from.range()).unwrap().unwrap();
     let sum = plus_one(&mut backend, &tensor, 0);
-    let mark = backend.mark().unwrap().unwrap();
+    let fence = backend.fence().unwrap().unwrap();
     let copied = come_to(&mut backend, write);
     assert!(copied.copied_ns >= 4_000, "{copied:?}");
-    assert_eq!(come_to(&mut backend, mark).computed_ns, 7_000);
+    assert_eq!(come_to(&mut backend, fence).computed_ns, 7_000);
     drop(sum);
 }

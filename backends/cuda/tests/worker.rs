@@ -1,6 +1,6 @@
 //! What the CUDA backend does besides computing, on an emulated device: memory, order, and a device that breaks.
 
-use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input};
+use gt_backend::{Account, Backend, ExecError, HostRange, Input, LimitScope};
 use gt_cuda::CudaBackend;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::infer::{InputMeta, infer};
@@ -77,7 +77,7 @@ fn memory_that_is_registered_is_copied_without_a_detour() {
     let expected = arena[..8 << 20].to_vec();
     let whole = range(&mut arena);
     // SAFETY: the memory outlives the backend's use of it.
-    unsafe { backend.host_memory(whole, true) };
+    unsafe { backend.register_host_memory(whole, true) };
     let start = NonNull::new(whole.as_ptr()).unwrap();
     // SAFETY: both halves lie in the memory, and nobody else uses it.
     let (source, target) = unsafe { (HostRange::new(start, 8 << 20), HostRange::new(start.add(8 << 20), 8 << 20)) };
@@ -87,7 +87,7 @@ fn memory_that_is_registered_is_copied_without_a_detour() {
     backend.read(&tensor, 0, target).unwrap();
     assert_eq!(driver.counts.transfers.load(Relaxed), 2);
     // SAFETY: as above.
-    unsafe { backend.host_memory(whole, false) };
+    unsafe { backend.register_host_memory(whole, false) };
     assert_eq!(&arena[8 << 20..], expected);
 }
 
@@ -134,7 +134,7 @@ fn an_account_has_a_limit_of_its_own_and_others_go_on() {
     let meta = meta(&[2 << 20], DType::U8);
     backend.charge(&small);
     let refused = backend.allocate(&meta).err();
-    assert!(matches!(refused, Some(ExecError::OutOfMemory { holder: Holder::Account, .. })), "{refused:?}");
+    assert!(matches!(refused, Some(ExecError::OutOfMemory { scope: LimitScope::Usage, .. })), "{refused:?}");
     backend.charge(&other);
     assert!(backend.allocate(&meta).is_ok());
 }
@@ -147,7 +147,7 @@ fn a_device_that_others_fill_is_out_of_memory_until_they_leave() {
     let large = meta(&[48 << 20], DType::U8);
     let held = others.allocate(&large).unwrap();
     let refused = backend.allocate(&large).err();
-    assert!(matches!(refused, Some(ExecError::OutOfMemory { holder: Holder::Device, .. })), "{refused:?}");
+    assert!(matches!(refused, Some(ExecError::OutOfMemory { scope: LimitScope::Device, .. })), "{refused:?}");
     drop(held);
     others.trim();
     assert!(backend.allocate(&large).is_ok());
@@ -182,7 +182,7 @@ fn transfers_of_both_kinds_follow_each_other() {
     let mut arena = vec![0u8; meta.bytes()];
     let whole = range(&mut arena);
     // SAFETY: the memory outlives the backend's use of it.
-    unsafe { backend.host_memory(whole, true) };
+    unsafe { backend.register_host_memory(whole, true) };
     let mut bytes: Vec<u8> = (0..meta.bytes()).map(|i| (i % 251) as u8).collect();
     let first = upload(&mut backend, &meta, &mut bytes);
     // By way of the pinned buffers: nobody has waited for the copy when what is registered is copied.
@@ -194,5 +194,5 @@ fn transfers_of_both_kinds_follow_each_other() {
     let turned = transposed_copy(&mut backend, &again);
     assert_eq!(read(&mut backend, &turned).unwrap(), bytes);
     // SAFETY: as above.
-    unsafe { backend.host_memory(whole, false) };
+    unsafe { backend.register_host_memory(whole, false) };
 }

@@ -5,7 +5,7 @@
 //! the rest of an expression waiting, and with it the frees that say which results nobody will ask for.
 
 use super::core::{Core, Tensors, caught, failure};
-use gt_backend::{Backend, ExecError, Feed, Input, Stage};
+use gt_backend::{Backend, ExecError, Input, Stage, StageInput};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{Command, Failure};
 use gt_ops::{Instruction, Meta, Operand, TensorId};
@@ -133,14 +133,14 @@ impl<'a> Plan<'a> {
             let mut last_use = 0;
             for (i, operand) in inputs.as_slice().iter().enumerate() {
                 feeds.push(match operand {
-                    Operand::Scalar(number) => Feed::Given(Input::Scalar(*number)),
+                    Operand::Scalar(number) => StageInput::External(Input::Scalar(*number)),
                     Operand::Tensor(id) => match self.stage_of(*id) {
-                        Some(earlier) => Feed::Made(earlier),
+                        Some(earlier) => StageInput::Stage(earlier),
                         None => {
                             let later = &self.stages[at + 1..];
                             let read = later.iter().any(|s| s.instruction.inputs.as_slice().contains(operand));
                             last_use |= ((freed.contains(id) && !read) as u8) << i;
-                            Feed::Given(Input::Tensor(stream.get(*id)?.as_ref().ok()?))
+                            StageInput::External(Input::Tensor(stream.get(*id)?.as_ref().ok()?))
                         }
                     },
                 });

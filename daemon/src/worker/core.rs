@@ -3,7 +3,7 @@
 use super::link::Joined;
 use super::relocate::{lost, relocate};
 use crate::table::WorkerTensor;
-use gt_backend::{Account, Backend, ExecError, Holder, HostRange, Input, Mark, Reached};
+use gt_backend::{Account, Backend, ExecError, Fence, FenceStatus, HostRange, Input, LimitScope};
 use gt_collectives::Communicator;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation, Whose};
@@ -120,10 +120,10 @@ impl<T> Tensors<T> {
     }
 }
 
-/// A completion that is to be reported when the device has come to a mark.
+/// A completion that is to be reported when the device has come to a fence.
 pub struct UnderWay {
     /// Which.
-    pub mark: Mark,
+    pub fence: Fence,
     /// What a transfer uses until then, mapped as long as this lives.
     _range: Option<gt_shm::ArenaRange>,
 }
@@ -131,8 +131,8 @@ pub struct UnderWay {
 impl UnderWay {
     /// Without a transfer.
     #[cfg(test)]
-    pub(super) fn at(mark: Mark) -> UnderWay {
-        UnderWay { mark, _range: None }
+    pub(super) fn at(fence: Fence) -> UnderWay {
+        UnderWay { fence, _range: None }
     }
 }
 
@@ -237,7 +237,7 @@ impl<B: Backend> Core<B> {
         for range in stream.shared.arenas().skip(stream.arenas_told) {
             stream.arenas_told += 1;
             // SAFETY: the session keeps its arenas mapped until it is closed, which takes this back.
-            unsafe { self.backend.host_memory(range, true) };
+            unsafe { self.backend.register_host_memory(range, true) };
         }
     }
 
@@ -247,7 +247,7 @@ impl<B: Backend> Core<B> {
         if let Some(Tensors { shared, arenas_told, .. }) = stream {
             for range in shared.arenas().take(*arenas_told) {
                 // SAFETY: it is not present any more.
-                unsafe { self.backend.host_memory(range, false) };
+                unsafe { self.backend.register_host_memory(range, false) };
             }
         }
         *stream = None;
@@ -269,29 +269,29 @@ impl<B: Backend> Core<B> {
     #[cold]
     fn wait_for(&mut self, under_way: &UnderWay, origin: TensorId) -> Result<(), Failure> {
         loop {
-            match self.reached(true).map_err(|error| failure(error, origin, None))? {
-                Some(Reached { mark, result, .. }) if mark == under_way.mark => {
+            match self.poll_fence(true).map_err(|error| failure(error, origin, None))? {
+                Some(FenceStatus { fence, result, .. }) if fence == under_way.fence => {
                     return result.map_err(|error| failure(error, origin, None));
                 }
                 Some(_) => {}
-                None => return Err(defect("a mark that nobody comes to", origin, None)),
+                None => return Err(defect("a fence that nobody comes to", origin, None)),
             }
         }
     }
 
-    /// As [`Backend::reached`].
-    pub fn reached(&mut self, wait: bool) -> Result<Option<Reached>, ExecError> {
-        caught(|| self.backend.reached(wait))
+    /// As [`Backend::poll_fence`].
+    pub fn poll_fence(&mut self, wait: bool) -> Result<Option<FenceStatus>, ExecError> {
+        caught(|| self.backend.poll_fence(wait))
     }
 
-    /// As [`Backend::idle`].
-    pub fn idle(&mut self) -> Result<(), ExecError> {
-        caught(|| self.backend.idle())
+    /// As [`Backend::flush`].
+    pub fn flush(&mut self) -> Result<(), ExecError> {
+        caught(|| self.backend.flush())
     }
 
-    /// As [`Backend::mark`].
-    pub fn mark(&mut self) -> Result<Option<Mark>, ExecError> {
-        caught(|| self.backend.mark())
+    /// As [`Backend::fence`].
+    pub fn fence(&mut self) -> Result<Option<Fence>, ExecError> {
+        caught(|| self.backend.fence())
     }
 
     /// Does `command` as [`run`](Self::run) does, or begins to where something completes that the device does later.
@@ -338,8 +338,8 @@ impl<B: Backend> Core<B> {
             }
             Command::Write { id, offset_bytes, from, .. } => write(backend, stream, origin, *id, *offset_bytes, from),
             Command::Sync { .. } => {
-                let mark = caught(|| backend.mark()).map_err(|error| failure(error, origin, None))?;
-                Ok(mark.map(|mark| UnderWay { mark, _range: None }))
+                let fence = caught(|| backend.fence()).map_err(|error| failure(error, origin, None))?;
+                Ok(fence.map(|fence| UnderWay { fence, _range: None }))
             }
             Command::Signal { .. } | Command::DefineSignal { .. } | Command::Relocate(_) => {
                 Err(defect("a command that is for others", origin, None))
@@ -498,8 +498,8 @@ fn fetch<B: Backend>(
         None => return Err(stream.shared.missing("a fetch of a tensor that was never made", origin, None)),
     };
     let started = caught(|| backend.start_read(tensor, offset_bytes as usize, host(&range)));
-    let mark = started.map_err(|error| failure(error, origin, None))?;
-    Ok(mark.map(|mark| UnderWay { mark, _range: Some(range) }))
+    let fence = started.map_err(|error| failure(error, origin, None))?;
+    Ok(fence.map(|fence| UnderWay { fence, _range: Some(range) }))
 }
 
 fn write<B: Backend>(
@@ -519,7 +519,7 @@ fn write<B: Backend>(
     let made = tensor.as_mut().map_err(|failure| *failure)?;
     let started = caught(|| backend.start_write(made, offset_bytes as usize, host(&range)));
     match started {
-        Ok(mark) => Ok(mark.map(|mark| UnderWay { mark, _range: Some(range) })),
+        Ok(fence) => Ok(fence.map(|fence| UnderWay { fence, _range: Some(range) })),
         Err(error) => {
             let failure = failure(error, origin, None);
             *tensor = Err(failure);
@@ -561,11 +561,11 @@ pub(super) fn caught<R>(run: impl FnOnce() -> Result<R, ExecError>) -> Result<R,
 #[cold]
 pub(super) fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failure {
     let fault = match error {
-        ExecError::OutOfMemory { requested, held, limit, holder } => {
-            let whose = match holder {
-                Holder::Device => Whose::Worker,
-                Holder::Account => Whose::Session,
-                Holder::Group => Whose::User,
+        ExecError::OutOfMemory { requested, held, limit, scope } => {
+            let whose = match scope {
+                LimitScope::Device => Whose::Worker,
+                LimitScope::Usage => Whose::Session,
+                LimitScope::Group => Whose::User,
             };
             Fault::OutOfMemory { requested: requested as u64, held: held as u64, limit: limit as u64, whose }
         }

@@ -1,14 +1,14 @@
 //! What a device was asked for and is not known to have done: steps in order, each to be reported when the device has
-//! come to the mark behind it.
+//! come to the fence behind it.
 
-use gt_backend::{Mark, Reached};
+use gt_backend::{Fence, FenceStatus};
 use gt_ops::wire::{Failure, Slot};
 use std::collections::VecDeque;
 
 use super::core::UnderWay;
 
-/// Steps behind the last mark, before there is another: a mark costs the device and the host about a microsecond.
-const UNMARKED_MAX: usize = 64;
+/// Steps behind the last fence, before there is another: a fence costs the device and the host about a microsecond.
+const UNFENCED_MAX: usize = 64;
 
 /// A step that the device may not have done.
 pub struct LateStep {
@@ -35,10 +35,10 @@ impl LateStep {
 #[derive(Default)]
 pub struct Late {
     steps: VecDeque<LateStep>,
-    /// The marks behind steps: how many steps up to each, less those up to the one before.
-    marks: VecDeque<(Mark, usize)>,
-    unmarked: usize,
-    unmarked_ns: u64,
+    /// The fences behind steps: how many steps up to each, less those up to the one before.
+    fences: VecDeque<(Fence, usize)>,
+    unfenced: usize,
+    unfenced_ns: u64,
     awaited: usize,
 }
 
@@ -53,53 +53,54 @@ impl Late {
         self.awaited > 0
     }
 
-    /// Whether steps without a mark should get one before a step of `session` comes: what the device computes between
-    /// two marks is one session's, so that nobody pays for others.
-    pub fn wants_mark_before(&self, session: u64) -> bool {
-        self.unmarked > 0 && self.steps.back().is_some_and(|last| last.session() != session)
+    /// Whether steps without a fence should get one before a step of `session` comes: what the device computes between
+    /// two fences is one session's, so that nobody pays for others.
+    pub fn wants_fence_before(&self, session: u64) -> bool {
+        self.unfenced > 0 && self.steps.back().is_some_and(|last| last.session() != session)
     }
 
-    /// Whether so many steps are without a mark that they should get one. The dispatcher sends more when it hears of
-    /// the steps up to a mark.
-    pub fn wants_mark(&self) -> bool {
+    /// Whether so many steps are without a fence that they should get one. The dispatcher sends more when it hears of
+    /// the steps up to a fence.
+    pub fn wants_fence(&self) -> bool {
         let most_ns = self.steps.back().map_or(0, |last| last.head[5]);
-        self.unmarked >= UNMARKED_MAX || self.unmarked > 0 && self.unmarked_ns >= most_ns
+        self.unfenced >= UNFENCED_MAX || self.unfenced > 0 && self.unfenced_ns >= most_ns
     }
 
-    /// Whether there are steps without a mark.
-    pub fn is_unmarked(&self) -> bool {
-        self.unmarked > 0
+    /// Whether there are steps without a fence.
+    pub fn is_unfenced(&self) -> bool {
+        self.unfenced > 0
     }
 
     /// A step that has been issued.
     pub fn push(&mut self, step: LateStep) {
-        self.unmarked += 1;
-        self.unmarked_ns += step.expected_ns();
+        self.unfenced += 1;
+        self.unfenced_ns += step.expected_ns();
         self.awaited += usize::from(step.awaited);
-        let mark = step.under_way.as_ref().map(|under_way| under_way.mark);
+        let fence = step.under_way.as_ref().map(|under_way| under_way.fence);
         self.steps.push_back(step);
-        if let Some(mark) = mark {
-            self.marked(mark);
+        if let Some(fence) = fence {
+            self.fenced(fence);
         }
     }
 
-    /// The device comes to `mark` behind all steps so far.
-    pub fn marked(&mut self, mark: Mark) {
-        match self.marks.back_mut() {
-            Some((last, steps)) if *last == mark => *steps += self.unmarked,
-            _ => self.marks.push_back((mark, self.unmarked)),
+    /// The device comes to `fence` behind all steps so far.
+    pub fn fenced(&mut self, fence: Fence) {
+        match self.fences.back_mut() {
+            Some((last, steps)) if *last == fence => *steps += self.unfenced,
+            _ => self.fences.push_back((fence, self.unfenced)),
         }
-        (self.unmarked, self.unmarked_ns) = (0, 0);
+        (self.unfenced, self.unfenced_ns) = (0, 0);
     }
 
-    /// The steps that are done now that the device has come to a mark, each with how long it took, nanoseconds.
-    pub fn done(&mut self, reached: &Reached) -> Vec<(LateStep, u64)> {
-        let marks = self.marks.iter().take_while(|(mark, _)| *mark <= reached.mark).count();
-        let count: usize = self.marks.drain(..marks).map(|(_, steps)| steps).sum();
+    /// The steps that are done now that the device has come to a fence, each with how long it took, nanoseconds.
+    pub fn done(&mut self, reached: &FenceStatus) -> Vec<(LateStep, u64)> {
+        let fences = self.fences.iter().take_while(|(fence, _)| *fence <= reached.fence).count();
+        let count: usize = self.fences.drain(..fences).map(|(_, steps)| steps).sum();
         let mut done: Vec<(LateStep, u64)> = self.steps.drain(..count).map(|step| (step, 0)).collect();
         self.awaited -= done.iter().filter(|(step, _)| step.awaited).count();
         share(&mut done, reached.computed_ns);
-        let is_its = |step: &LateStep| step.under_way.as_ref().is_some_and(|under_way| under_way.mark == reached.mark);
+        let is_its =
+            |step: &LateStep| step.under_way.as_ref().is_some_and(|under_way| under_way.fence == reached.fence);
         if let Some((_, took_ns)) = done.iter_mut().find(|(step, _)| is_its(step)) {
             *took_ns += reached.copied_ns;
         }
@@ -108,8 +109,8 @@ impl Late {
 
     /// All steps, of which the device has done what there is to do.
     pub fn drain(&mut self) -> impl Iterator<Item = LateStep> {
-        self.marks.clear();
-        (self.unmarked, self.unmarked_ns, self.awaited) = (0, 0, 0);
+        self.fences.clear();
+        (self.unfenced, self.unfenced_ns, self.awaited) = (0, 0, 0);
         self.steps.drain(..)
     }
 }
@@ -138,14 +139,14 @@ fn share(steps: &mut [(LateStep, u64)], computed_ns: u64) {
 mod tests {
     use super::*;
 
-    fn step(session: u64, origin: u64, expected_ns: u64, mark: Option<u64>) -> LateStep {
-        let under_way = mark.map(|mark| UnderWay::at(Mark(mark)));
+    fn step(session: u64, origin: u64, expected_ns: u64, fence: Option<u64>) -> LateStep {
+        let under_way = fence.map(|fence| UnderWay::at(Fence(fence)));
         let awaited = under_way.is_some();
         LateStep { head: [1, 0, session, origin, expected_ns, 500_000, 0, 0], result: Ok(()), under_way, awaited }
     }
 
-    fn reached(mark: u64, computed_ns: u64, copied_ns: u64) -> Reached {
-        Reached { mark: Mark(mark), computed_ns, copied_ns, result: Ok(()) }
+    fn reached(fence: u64, computed_ns: u64, copied_ns: u64) -> FenceStatus {
+        FenceStatus { fence: Fence(fence), computed_ns, copied_ns, result: Ok(()) }
     }
 
     /// The names of steps and how long they took.
@@ -159,7 +160,7 @@ mod tests {
         for (origin, expected_ns) in [(1, 1000), (2, 3000), (3, 0)] {
             late.push(step(1, origin, expected_ns, None));
         }
-        late.marked(Mark(7));
+        late.fenced(Fence(7));
         assert_eq!(told(late.done(&reached(6, 0, 0))), []);
         assert_eq!(told(late.done(&reached(7, 10_000, 0))), [(1, 2500), (2, 7500), (3, 0)]);
         assert!(late.is_empty());
@@ -179,32 +180,32 @@ mod tests {
     fn each_session_has_marks_of_its_own() {
         let mut late = Late::default();
         late.push(step(1, 1, 1000, None));
-        assert!(!late.wants_mark_before(1) && late.wants_mark_before(2));
-        late.marked(Mark(1));
-        assert!(!late.wants_mark_before(2), "nothing is unmarked");
+        assert!(!late.wants_fence_before(1) && late.wants_fence_before(2));
+        late.fenced(Fence(1));
+        assert!(!late.wants_fence_before(2), "nothing is unfenced");
         late.push(step(2, 2, 1000, None));
-        late.marked(Mark(2));
+        late.fenced(Fence(2));
         // However wrong the estimates are.
         assert_eq!(told(late.done(&reached(1, 5, 0))), [(1, 5)]);
         assert_eq!(told(late.done(&reached(2, 900_000, 0))), [(2, 900_000)]);
     }
 
     #[test]
-    fn marks_come_when_the_dispatcher_should_hear() {
+    fn fences_come_when_the_dispatcher_should_hear() {
         let mut late = Late::default();
         late.push(step(1, 1, 499_999, None));
-        assert!(!late.wants_mark());
+        assert!(!late.wants_fence());
         late.push(step(1, 2, 1, None));
-        assert!(late.wants_mark());
-        late.marked(Mark(1));
-        for origin in 0..UNMARKED_MAX as u64 {
-            assert!(!late.wants_mark());
+        assert!(late.wants_fence());
+        late.fenced(Fence(1));
+        for origin in 0..UNFENCED_MAX as u64 {
+            assert!(!late.wants_fence());
             late.push(step(1, origin, 1, None));
         }
-        assert!(late.wants_mark());
-        // A device that has done everything has no mark for it.
-        assert_eq!(late.drain().count(), 2 + UNMARKED_MAX);
-        assert!(late.is_empty() && !late.wants_mark());
+        assert!(late.wants_fence());
+        // A device that has done everything has no fence for it.
+        assert_eq!(late.drain().count(), 2 + UNFENCED_MAX);
+        assert!(late.is_empty() && !late.wants_fence());
     }
 
     #[test]
@@ -213,7 +214,7 @@ mod tests {
         late.push(step(1, 1, 1000, Some(3)));
         // A free: the device has nothing to do for it.
         late.push(step(1, 2, 0, None));
-        late.marked(Mark(3));
+        late.fenced(Fence(3));
         assert_eq!(told(late.done(&reached(3, 0, 70))), [(1, 70), (2, 0)]);
     }
 }

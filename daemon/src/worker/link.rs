@@ -6,7 +6,7 @@
 //! the devices' group through the hosts': rank 0 makes its id and hands it to the others, so that the daemon knows
 //! nothing of it, and all come to the same conclusion when one of them cannot.
 
-use gt_backend::{Backend, ExecError, Link, UnderWay};
+use gt_backend::{Backend, EnqueuedTransfer, ExecError, Link};
 use gt_collectives::nccl::device::{Account, DeviceComm};
 use gt_collectives::nccl::{self, UNIQUE_ID_BYTES, UniqueId};
 use gt_collectives::{CollectiveError, Communicator, Health};
@@ -223,7 +223,7 @@ struct Watched {
 #[derive(Default)]
 struct Moves {
     /// Those under way, oldest first, and when they began.
-    open: Vec<(Instant, Arc<dyn UnderWay>)>,
+    open: Vec<(Instant, Arc<dyn EnqueuedTransfer>)>,
     /// There will be no more.
     closed: bool,
 }
@@ -354,7 +354,7 @@ impl DeviceLink {
 }
 
 impl Link for DeviceLink {
-    fn begun(&self, step: Arc<dyn UnderWay>) {
+    fn begun(&self, step: Arc<dyn EnqueuedTransfer>) {
         self.watched.lock().open.push((Instant::now(), step));
         self.watched.changed.notify_one();
     }

@@ -6,7 +6,7 @@
 
 use super::core::{caught, failure};
 use super::link::{DeviceLink, Ways};
-use gt_backend::{Backend, ExecError, HostRange, Input, Link, OnDevice};
+use gt_backend::{Backend, DeviceBuffers, ExecError, HostRange, Input, Link};
 use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::lost::{WorkerEnd, WorkerName};
@@ -229,7 +229,7 @@ impl<B: Backend> Mover<'_, B> {
         let kind = self.share.kind()?;
         if let (Some(own), true) = (input, self.devices.is_some()) {
             // The others cannot see what this device finds later.
-            self.backend.settle(own)?;
+            self.backend.wait_for_checks(own)?;
         }
         let lengths = |placement: Placement| -> Vec<usize> {
             self.share.group().iter().map(|worker| placement.local(&meta, worker).shape.numel()).collect()
@@ -360,9 +360,9 @@ impl<B: Backend> Mover<'_, B> {
         let Packed { kind, input, output, gives, takes, .. } = &mut *packed;
         let group = self.share.group();
         let elements = shape.numel();
-        let call = &mut |at: OnDevice| {
+        let call = &mut |at: DeviceBuffers| {
             link.enqueue(|comm| {
-                let OnDevice { input, output, stream } = at;
+                let DeviceBuffers { input, output, stream } = at;
                 let stream = stream as usize as *mut _;
                 // SAFETY: the backend gives addresses of tensors that are as large as the placements say, which all
                 // ranks have compared, and keeps them until the stream has done the move.
@@ -504,7 +504,7 @@ impl<B: Backend> Mover<'_, B> {
 
     /// A tensor whose elements lie in row-major order without gaps: the same one if they do.
     fn laid_out(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
-        if self.backend.is_laid_out(tensor) { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
+        if self.backend.is_contiguous(tensor) { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
     }
 
     fn bytes<'t>(&self, tensor: &'t B::Tensor) -> &'t [u8] {

@@ -87,7 +87,7 @@ pub struct Worker<B: Backend, T: Transport> {
     /// Expected time of the steps whose reports are held back.
     held_ns: u64,
     late: Late,
-    is_late: bool,
+    is_asynchronous: bool,
     /// Steps since it was last asked how far the device is.
     unlooked: u32,
     /// Since when there has been nothing to do but to wait for the device.
@@ -97,8 +97,8 @@ pub struct Worker<B: Backend, T: Transport> {
 impl<B: Backend, T: Transport> Worker<B, T> {
     /// A worker that has not begun.
     pub fn new(core: Arc<Mutex<Core<B>>>, transport: T) -> Worker<B, T> {
-        let is_late = core.lock().unwrap_or_else(PoisonError::into_inner).backend().is_late();
-        Worker { core, transport, held_ns: 0, late: Late::default(), is_late, unlooked: 0, waits: None }
+        let is_asynchronous = core.lock().unwrap_or_else(PoisonError::into_inner).backend().is_asynchronous();
+        Worker { core, transport, held_ns: 0, late: Late::default(), is_asynchronous, unlooked: 0, waits: None }
     }
 
     /// Works until it is told to end, or until its device is lost: then it says why, and what it has not reported did
@@ -141,8 +141,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
 
     /// Waits for more to do, or for the device. False if nothing will come any more.
     fn wait(&mut self) -> bool {
-        if self.late.is_unmarked() {
-            self.mark();
+        if self.late.is_unfenced() {
+            self.fence();
         }
         if self.look(false) {
             self.waits = None;
@@ -154,7 +154,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         // The system says when steps come, but of the device one has to ask.
         let waited = self.waits.get_or_insert_with(Instant::now).elapsed();
         if self.late.is_empty() || waited >= HOLD {
-            let begun = self.core.lock().unwrap_or_else(PoisonError::into_inner).idle();
+            let begun = self.core.lock().unwrap_or_else(PoisonError::into_inner).flush();
             if let Err(error) = begun {
                 tracing::error!(target: "gtd::worker", %error, "what was put off could not begin");
             }
@@ -170,31 +170,31 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     }
 
     /// Marks where the steps end that have been issued.
-    fn mark(&mut self) {
-        let mark = self.core.lock().unwrap_or_else(PoisonError::into_inner).mark();
-        match mark {
-            Ok(Some(mark)) => self.late.marked(mark),
+    fn fence(&mut self) {
+        let fence = self.core.lock().unwrap_or_else(PoisonError::into_inner).fence();
+        match fence {
+            Ok(Some(fence)) => self.late.fenced(fence),
             Ok(None) => {
                 let done: Vec<_> = self.late.drain().collect();
                 done.into_iter().for_each(|step| self.late_report(step, 0));
             }
-            Err(error) => tracing::error!(target: "gtd::worker", %error, "the device could not be marked"),
+            Err(error) => tracing::error!(target: "gtd::worker", %error, "the device could not be fenced"),
         }
     }
 
     /// Reports what the device has done meanwhile. Waits until that is everything if `wait`. True if it was anything.
     fn look(&mut self, wait: bool) -> bool {
-        if wait && self.late.is_unmarked() {
-            self.mark();
+        if wait && self.late.is_unfenced() {
+            self.fence();
         }
         let mut any = false;
         self.unlooked = 0;
         while !self.late.is_empty() {
-            let reached = self.core.lock().unwrap_or_else(PoisonError::into_inner).reached(wait);
+            let reached = self.core.lock().unwrap_or_else(PoisonError::into_inner).poll_fence(wait);
             let Ok(Some(reached)) = reached else { break };
             any = true;
             for (step, took_ns) in self.late.done(&reached) {
-                let is_its = step.under_way.as_ref().is_some_and(|under_way| under_way.mark == reached.mark);
+                let is_its = step.under_way.as_ref().is_some_and(|under_way| under_way.fence == reached.fence);
                 let found = if is_its { reached.result.clone() } else { Ok(()) };
                 let result = step.result.and(found.map_err(|error| failure(error, step.head[3], None)));
                 self.late_report(LateStep { result, ..step }, took_ns);
@@ -239,8 +239,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         if self.late.is_awaited() && (moves || what == kind::JOIN) {
             self.look(true);
         }
-        if self.late.is_unmarked() && (moves || self.late.wants_mark_before(session)) {
-            self.mark();
+        if self.late.is_unfenced() && (moves || self.late.wants_fence_before(session)) {
+            self.fence();
         }
         let shared_core = self.core.clone();
         let mut core = shared_core.lock().unwrap_or_else(PoisonError::into_inner);
@@ -310,7 +310,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         if lost_device().is_some() {
             return None;
         }
-        if !self.is_late {
+        if !self.is_asynchronous {
             let used = core.used(place);
             drop(core);
             self.report(&head, result, used, begun.elapsed(), awaited);
@@ -321,12 +321,12 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         Some(len)
     }
 
-    /// The device has been asked for a step. A mark is behind it at once where somebody waits or `apart`, or soon.
+    /// The device has been asked for a step. A fence is behind it at once where somebody waits or `apart`, or soon.
     fn issued(&mut self, step: LateStep, apart: bool) {
         let apart = apart || step.awaited;
         self.late.push(step);
-        if self.late.wants_mark() || apart && self.late.is_unmarked() {
-            self.mark();
+        if self.late.wants_fence() || apart && self.late.is_unfenced() {
+            self.fence();
         }
     }
 
@@ -356,7 +356,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let mut took = begun.elapsed();
         let mut head = 0;
         for (end, result) in ends.iter().zip(results) {
-            if self.is_late {
+            if self.is_asynchronous {
                 self.issued(LateStep { head: slots[head], result, under_way: None, awaited: false }, false);
             } else {
                 self.report(&slots[head], result, used, std::mem::take(&mut took), false);
@@ -398,7 +398,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_backend::{Account, ExecError, HostRange, Input, Mark, MemoryStats, Reached};
+    use gt_backend::{Account, ExecError, Fence, FenceStatus, HostRange, Input, MemoryStats};
     use gt_ops::wire::{ArenaRange, Encoder, Fault};
     use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Shape};
     use gt_shm::Arena;
@@ -407,7 +407,7 @@ mod tests {
 
     use crate::table::WorkerTensor;
 
-    /// A device that comes to a mark when it has been asked for it so often.
+    /// A device that comes to a fence when it has been asked for it so often.
     const ASKED: u32 = 100;
 
     type Diary = Arc<Mutex<Vec<String>>>;
@@ -415,20 +415,20 @@ mod tests {
     /// A device that does everything later, and whose tensors are nothing.
     struct Behind {
         diary: Diary,
-        marks: VecDeque<Mark>,
+        fences: VecDeque<Fence>,
         next: u64,
         asked: u32,
         /// What it says of the first fetch.
-        fetched: Option<Mark>,
+        fetched: Option<Fence>,
         found: Result<(), ExecError>,
     }
 
     impl Behind {
-        fn new_mark(&mut self) -> Mark {
-            let mark = Mark(self.next);
+        fn new_fence(&mut self) -> Fence {
+            let fence = Fence(self.next);
             self.next += 1;
-            self.marks.push_back(mark);
-            mark
+            self.fences.push_back(fence);
+            fence
         }
     }
 
@@ -439,31 +439,31 @@ mod tests {
             self.diary.lock().unwrap().push("op".into());
             Ok(*out)
         }
-        fn is_late(&self) -> bool {
+        fn is_asynchronous(&self) -> bool {
             true
         }
-        fn start_read(&mut self, _: &Meta, _: usize, _: HostRange) -> Result<Option<Mark>, ExecError> {
+        fn start_read(&mut self, _: &Meta, _: usize, _: HostRange) -> Result<Option<Fence>, ExecError> {
             self.diary.lock().unwrap().push("fetch".into());
-            let mark = self.new_mark();
-            self.fetched.get_or_insert(mark);
-            Ok(Some(mark))
+            let fence = self.new_fence();
+            self.fetched.get_or_insert(fence);
+            Ok(Some(fence))
         }
-        fn mark(&mut self) -> Result<Option<Mark>, ExecError> {
-            Ok(Some(self.new_mark()))
+        fn fence(&mut self) -> Result<Option<Fence>, ExecError> {
+            Ok(Some(self.new_fence()))
         }
-        fn reached(&mut self, wait: bool) -> Result<Option<Reached>, ExecError> {
+        fn poll_fence(&mut self, wait: bool) -> Result<Option<FenceStatus>, ExecError> {
             self.asked += 1;
             if !wait && self.asked < ASKED {
                 return Ok(None);
             }
-            let Some(mark) = self.marks.pop_front() else { return Ok(None) };
-            let is_first = self.fetched == Some(mark);
+            let Some(fence) = self.fences.pop_front() else { return Ok(None) };
+            let is_first = self.fetched == Some(fence);
             let result = if is_first { self.found.clone() } else { Ok(()) };
             if let Err(lost @ ExecError::Lost(_)) = result {
                 return Err(lost);
             }
             self.diary.lock().unwrap().push("reached".into());
-            Ok(Some(Reached { mark, computed_ns: 1000, copied_ns: 10, result }))
+            Ok(Some(FenceStatus { fence, computed_ns: 1000, copied_ns: 10, result }))
         }
         fn allocate(&mut self, meta: &Meta) -> Result<Meta, ExecError> {
             Ok(*meta)
@@ -556,7 +556,7 @@ mod tests {
         let steps = [open(0), open(1), full(0, 1), fetch(0, 1, 2), full(1, 3), fetch(1, 3, 4), stop];
         let (diary, reports) = (Diary::default(), Arc::default());
         let script = Script { slots: steps.concat().into(), reports: Arc::clone(&reports) };
-        let device = Behind { diary: diary.clone(), marks: VecDeque::new(), next: 0, asked: 0, fetched: None, found };
+        let device = Behind { diary: diary.clone(), fences: VecDeque::new(), next: 0, asked: 0, fetched: None, found };
         let core = Arc::new(Mutex::new(Core::new(device, 0)));
         // A thread of its own: that a device is lost is known by thread.
         let lost = std::thread::spawn(move || Worker::new(core, script).run()).join().unwrap();

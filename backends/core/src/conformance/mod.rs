@@ -11,7 +11,7 @@ mod programs;
 
 pub use programs::programs;
 
-use crate::{Backend, ExecError, Holder, HostRange, Input};
+use crate::{Backend, ExecError, HostRange, Input, LimitScope};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::table::ROWS;
@@ -1078,7 +1078,7 @@ pub fn memory_limit<B: Backend>(backend: &mut B) {
     let held = backend.allocate(&half).expect("half of the limit");
     assert!(backend.memory().used_bytes >= half.bytes());
     match backend.allocate(&too_much).err() {
-        Some(ExecError::OutOfMemory { requested, held, limit, holder: Holder::Device }) => {
+        Some(ExecError::OutOfMemory { requested, held, limit, scope: LimitScope::Device }) => {
             assert!(requested >= too_much.bytes() && held >= half.bytes() && limit == MEMORY_BYTES);
         }
         other => panic!("{other:?}"),

@@ -2,7 +2,7 @@
 
 use super::host::{Data, Host};
 use super::{LAYOUTS, Layout, Numbers, download, laid_out, shape};
-use crate::{Backend, Feed, Input, Stage, execute_one_by_one};
+use crate::{Backend, Input, Stage, StageInput, execute_one_by_one};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::table::ROWS;
 use gt_ops::{Attrs, Class, DType, Meta, Op, Row, Scalar};
@@ -135,9 +135,9 @@ fn results<B: Backend>(
         .iter()
         .map(|stage| {
             let feed = |from: &From| match from {
-                From::Made(i) => Feed::Made(*i),
-                From::Given(i) => Feed::Given(Input::Tensor(&given[*i])),
-                From::Number(number) => Feed::Given(Input::Scalar(*number)),
+                From::Made(i) => StageInput::Stage(*i),
+                From::Given(i) => StageInput::External(Input::Tensor(&given[*i])),
+                From::Number(number) => StageInput::External(Input::Scalar(*number)),
             };
             let Planned { op, attrs, out, kept, last_use, inputs } = stage;
             let inputs = inputs.iter().map(feed).collect();
