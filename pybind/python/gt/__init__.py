@@ -136,7 +136,7 @@ from gt import (  # noqa: E402
 from gt.amp import GradScaler, autocast  # noqa: E402
 from gt.compiler import compile  # noqa: E402
 from gt.func import vmap  # noqa: E402
-from gt.nn._plain import (  # noqa: E402 (which PyTorch has here in other forms)
+from gt.nn._aten import (  # noqa: E402 (which PyTorch has here in other forms)
     adaptive_max_pool1d,
     affine_grid_generator,
     alpha_dropout,

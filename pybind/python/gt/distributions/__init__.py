@@ -8,21 +8,21 @@ from gt import _absent
 from gt.distributions import constraints, transforms
 from gt.distributions.constraint_registry import biject_to, transform_to
 from gt.distributions.continuous import Cauchy, Exponential, Gumbel, Laplace, LogNormal, Normal, Uniform
-from gt.distributions.counts import Binomial, Multinomial, NegativeBinomial, Poisson
+from gt.distributions.count_distributions import Binomial, Multinomial, NegativeBinomial, Poisson
 from gt.distributions.discrete import Bernoulli, Categorical, Geometric, OneHotCategorical
 from gt.distributions.distribution import Distribution, Independent
-from gt.distributions.gamma import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, InverseGamma, StudentT
+from gt.distributions.gamma_family import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, InverseGamma, StudentT
 from gt.distributions.generalized_pareto import GeneralizedPareto
 from gt.distributions.kl import kl_divergence, register_kl
 from gt.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
-from gt.distributions.matrices import LKJCholesky, Wishart
+from gt.distributions.matrix_variate import LKJCholesky, Wishart
 from gt.distributions.mixture_same_family import MixtureSameFamily
 from gt.distributions.multivariate_normal import MultivariateNormal
-from gt.distributions.positive import HalfCauchy, HalfNormal, Pareto, VonMises, Weibull
+from gt.distributions.positive_support import HalfCauchy, HalfNormal, Pareto, VonMises, Weibull
 from gt.distributions.relaxed import OneHotCategoricalStraightThrough, RelaxedBernoulli, RelaxedOneHotCategorical
-from gt.distributions.shares import ContinuousBernoulli, Kumaraswamy, LogisticNormal
 from gt.distributions.transformed_distribution import TransformedDistribution
 from gt.distributions.transforms import *  # noqa: F403 (its __all__ says what)
+from gt.distributions.unit_interval import ContinuousBernoulli, Kumaraswamy, LogisticNormal
 
 __all__ = [
     "Bernoulli",
@@ -77,6 +77,6 @@ __all__ = [
 ]
 
 # What registers divergences comes last.
-from gt.distributions import kl_mixed  # noqa: F401
+from gt.distributions import kl_cross_family  # noqa: F401
 
 __getattr__ = _absent.getter(__name__)

@@ -55,7 +55,6 @@ class _Dependent(Constraint):
         return _Dependent(is_discrete=discrete, event_dim=self._event_dim if event_dim is NotImplemented else event_dim)
 
     def check(self, value: Tensor) -> Tensor:  # noqa: ARG002
-        """Not known here."""
         raise ValueError("Cannot determine validity of dependent constraint")
 
 

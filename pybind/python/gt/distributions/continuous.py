@@ -28,14 +28,12 @@ class _LocScale(Distribution):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, loc=0, scale=0)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """A standard one, stretched and moved."""
         return gt.addcmul(self.loc, self._draw(self._extended_shape(sample_shape)), self.scale)
 
     def _standard(self, value: Tensor) -> Tensor:
@@ -48,42 +46,34 @@ class Normal(_LocScale):
 
     @property
     def mean(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def stddev(self) -> Tensor:
-        """`scale`."""
         return self.scale
 
     @property
     def variance(self) -> Tensor:
-        """`scale` squared."""
         return self.scale * self.scale
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return gt.randn(shape, dtype=self.loc.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         z = self._standard(value)
         return z * z * -0.5 - self.scale.log() - LOG_SQRT_2_PI
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         return ((self._standard(value) * math.sqrt(0.5)).erf() + 1) * 0.5
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return self.loc + self.scale * ((value * 2 - 1).erfinv() * math.sqrt(2))
 
     def entropy(self) -> Tensor:
-        """Of the scale alone."""
         return self.scale.log() + (0.5 + LOG_SQRT_2_PI)
 
 
@@ -92,17 +82,14 @@ class Laplace(_LocScale):
 
     @property
     def mean(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """Twice `scale` squared."""
         return self.scale * self.scale * 2
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
@@ -110,21 +97,17 @@ class Laplace(_LocScale):
         return -u.sign() * (u.abs() * -2).log1p()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         return -(self.scale * 2).log() - self._standard(value).abs()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         u = value - 0.5
         return self.loc - self.scale * u.sign() * (-2 * u.abs()).log1p()
 
     def entropy(self) -> Tensor:
-        """Of the scale alone."""
         return (self.scale * 2).log() + 1
 
 
@@ -133,37 +116,30 @@ class Gumbel(_LocScale):
 
     @property
     def mean(self) -> Tensor:
-        """Right of `loc`."""
         return self.loc + self.scale * EULER
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """A multiple of `scale` squared."""
         return self.scale * self.scale * (math.pi**2 / 6)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return standard_gumbel(shape, self.loc.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         y = -self._standard(value)
         return y - y.exp() - self.scale.log()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         return (-(-self._standard(value)).exp()).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Tensor:
-        """Of the scale alone."""
         return self.scale.log() + (1 + EULER)
 
 
@@ -179,37 +155,30 @@ class Cauchy(_LocScale):
 
     @property
     def mean(self) -> Tensor:
-        """NaN."""
         return gt.full(tuple(self.batch_shape), math.nan, dtype=self.loc.dtype)
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """Infinite."""
         return gt.full(tuple(self.batch_shape), math.inf, dtype=self.loc.dtype)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         return ((gt.rand(shape, dtype=self.loc.dtype) - 0.5) * math.pi).tan()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         z = self._standard(value)
         return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         return self._standard(value).atan() / math.pi + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return ((value - 0.5) * math.pi).tan() * self.scale + self.loc
 
     def entropy(self) -> Tensor:
-        """Of the scale alone."""
         return self.scale.log() + math.log(4 * math.pi)
 
 
@@ -220,43 +189,35 @@ class LogNormal(_LocScale):
 
     @property
     def mean(self) -> Tensor:
-        """Of both parameters."""
         return (self.loc + self.scale * self.scale / 2).exp()
 
     @property
     def mode(self) -> Tensor:
-        """Of both parameters."""
         return (self.loc - self.scale * self.scale).exp()
 
     @property
     def variance(self) -> Tensor:
-        """Of both parameters."""
         square = self.scale * self.scale
         return square.expm1() * (self.loc * 2 + square).exp()
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """`exp` of normal draws."""
         normal = gt.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
         return gt.addcmul(self.loc, normal, self.scale).exp()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         log = value.log()
         z = (log - self.loc) / self.scale
         return z * z * -0.5 - self.scale.log() - LOG_SQRT_2_PI - log
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return Normal(self.loc, self.scale, validate_args=False).cdf(value.log())
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return Normal(self.loc, self.scale, validate_args=False).icdf(value).exp()
 
     def entropy(self) -> Tensor:
-        """Of both parameters."""
         return self.scale.log() + self.loc + (0.5 + LOG_SQRT_2_PI)
 
 
@@ -277,51 +238,41 @@ class Uniform(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """From `low` to `high`."""
         return constraints.interval(self.low, self.high)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, low=0, high=0)
 
     @property
     def mean(self) -> Tensor:
-        """Halfway."""
         return (self.high + self.low) / 2
 
     @property
     def mode(self) -> Tensor:
-        """NaN: all are alike."""
         return self.high * math.nan
 
     @property
     def variance(self) -> Tensor:
-        """Of the width alone."""
         width = self.high - self.low
         return width * width / 12
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Between both."""
         u = gt.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)
         return gt.addcmul(self.low, u, self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         inside = ((value >= self.low) & (value < self.high)).to(self.low.dtype)
         return inside.log() - (self.high - self.low).log()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return gt.addcmul(self.low, value, self.high - self.low)
 
     def entropy(self) -> Tensor:
-        """Of the width alone."""
         return (self.high - self.low).log()
 
     def __repr__(self) -> str:
@@ -341,47 +292,37 @@ class Exponential(Distribution):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, rate=0)
 
     @property
     def mean(self) -> Tensor:
-        """`1 / rate`."""
         return self.rate.reciprocal()
 
     @property
     def mode(self) -> Tensor:
-        """0."""
         return gt.zeros_like(self.rate)
 
     @property
     def stddev(self) -> Tensor:
-        """`1 / rate`."""
         return self.rate.reciprocal()
 
     @property
     def variance(self) -> Tensor:
-        """`1 / rate²`."""
         return 1 / (self.rate * self.rate)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Standard ones over the rate."""
         return -(-gt.rand(self._extended_shape(sample_shape), dtype=self.rate.dtype)).log1p() / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return self.rate.log() - self.rate * value
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return -(self.rate * -value).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return -(-value).log1p() / self.rate
 
     def entropy(self) -> Tensor:
-        """Of the rate."""
         return 1 - self.rate.log()

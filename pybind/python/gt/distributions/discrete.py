@@ -84,37 +84,30 @@ class Categorical(OfScores):
 
     @property
     def support(self) -> Constraint:
-        """0, 1, … below the number of probabilities."""
         return constraints.integer_interval(0, self._num_events - 1)
 
     @property
     def mean(self) -> Tensor:
-        """NaN: the numbers are names."""
         return gt.full(tuple(self.batch_shape), float("nan"), dtype=self.probs.dtype)
 
     @property
     def mode(self) -> Tensor:
-        """The most probable number."""
         return self.probs.argmax(-1)
 
     @property
     def variance(self) -> Tensor:
-        """NaN: the numbers are names."""
         return self.mean
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, _probs=1, _logits=1)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """The place of the largest score, each moved by a draw of the Gumbel distribution."""
         scores = self.probs.log() if self._is_of_probs else self.logits
         noise = standard_gumbel((*sample_shape, *self.batch_shape, self._num_events), scores.dtype)
         return (scores + noise).argmax(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of numbers."""
         self._validate_sample(value)
         index = value.long().unsqueeze(-1)
         shape = gt.broadcast_shapes(index.shape[:-1], self.logits.shape[:-1])
@@ -122,11 +115,9 @@ class Categorical(OfScores):
         return scores.gather(-1, index.expand(*shape, 1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        """Of the probabilities."""
         return -(self.logits * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All numbers."""
         values = gt.arange(self._num_events).reshape(-1, *[1] * len(self.batch_shape))
         return values.expand(-1, *self.batch_shape) if expand else values
 
@@ -157,37 +148,30 @@ class OneHotCategorical(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """The probabilities."""
         return self.probs
 
     @property
     def mode(self) -> Tensor:
-        """The most probable vector."""
         return self._vectors(self._categorical.mode)
 
     @property
     def variance(self) -> Tensor:
-        """`p (1 - p)`."""
         return self.probs * (1 - self.probs)
 
     def _vectors(self, numbers: Tensor) -> Tensor:
         return functional.one_hot(numbers, self.event_shape[0]).to(self.probs.dtype)
 
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Vectors."""
         return self._vectors(self._categorical.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of vectors."""
         self._validate_sample(value)
         return self._categorical.log_prob(value.argmax(-1))
 
     def entropy(self) -> Tensor:
-        """Of the probabilities."""
         return self._categorical.entropy()
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         made = self._expanded(batch_shape)
         made._categorical = self._categorical.expand(batch_shape)
         return made
@@ -238,7 +222,6 @@ class _OfOneScore(OfOdds):
         self._check_parameter(self._given[0], given)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, _probs=0, _logits=0)
 
 
@@ -250,38 +233,31 @@ class Bernoulli(_OfOneScore):
 
     @property
     def mean(self) -> Tensor:
-        """The probability."""
         return self.probs
 
     @property
     def mode(self) -> Tensor:
-        """The more probable one; NaN where both are alike."""
         mode = (self.probs >= 0.5).to(self.probs.dtype)
         return gt.where(self.probs == 0.5, float("nan"), mode)
 
     @property
     def variance(self) -> Tensor:
-        """`p (1 - p)`."""
         return self.probs * (1 - self.probs)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Zeros and ones, floating."""
         shape = self._extended_shape(sample_shape)
         return (gt.rand(shape, dtype=self.probs.dtype) < self.probs).to(self.probs.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of zeros and ones."""
         self._validate_sample(value)
         logits, value = gt.broadcast_tensors(self.logits, value.to(self.logits.dtype))
         return -functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def entropy(self) -> Tensor:
-        """Of the probability."""
         return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """0 and 1."""
         values = gt.arange(2, dtype=self.probs.dtype).reshape(2, *[1] * len(self.batch_shape))
         return values.expand(2, *self.batch_shape) if expand else values
 
@@ -293,32 +269,26 @@ class Geometric(_OfOneScore):
 
     @property
     def mean(self) -> Tensor:
-        """`1 / p - 1`."""
         return 1 / self.probs - 1
 
     @property
     def mode(self) -> Tensor:
-        """0."""
         return gt.zeros_like(self.probs)
 
     @property
     def variance(self) -> Tensor:
-        """`(1 / p - 1) / p`."""
         return (1 / self.probs - 1) / self.probs
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Counts, floating."""
         u = gt.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype)
         return ((-u).log1p() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of counts."""
         self._validate_sample(value)
         # p = 1 never fails: 0 * log(0) is 0.
         p = gt.where((self.probs == 1) & (value == 0), 0.0, self.probs)
         return value * (-p).log1p() + self.probs.log()
 
     def entropy(self) -> Tensor:
-        """Of the probability."""
         return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs

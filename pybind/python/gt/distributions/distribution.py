@@ -180,7 +180,6 @@ class ElementwiseDistribution(Distribution):
         Distribution.__init__(self, values[0].shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, **dict.fromkeys(self.arg_constraints, 0))
 
 
@@ -211,36 +210,29 @@ class Independent(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """That of the base."""
         return self.base_dist.support
 
     @property
     def mean(self) -> Tensor:
-        """That of the base."""
         return self.base_dist.mean
 
     @property
     def mode(self) -> Tensor:
-        """That of the base."""
         return self.base_dist.mode
 
     @property
     def variance(self) -> Tensor:
-        """That of the base."""
         return self.base_dist.variance
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Independent:
-        """Repeated to another batch shape."""
         axes = self.reinterpreted_batch_ndims
         inner = tuple(self.event_shape)[:axes]
         return Independent(self.base_dist.expand((*batch_shape, *inner)), axes, validate_args=False)
 
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """As the base."""
         return self.base_dist.sample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """As the base."""
         return self.base_dist.rsample(sample_shape)
 
     def _summed(self, each: Tensor) -> Tensor:
@@ -248,11 +240,9 @@ class Independent(Distribution):
         return each.sum(tuple(range(-axes, 0))) if axes else each
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The sum over an event."""
         return self._summed(self.base_dist.log_prob(value))
 
     def entropy(self) -> Tensor:
-        """The sum over an event."""
         return self._summed(self.base_dist.entropy())
 
     def __repr__(self) -> str:

@@ -37,7 +37,6 @@ class GeneralizedPareto(ElementwiseDistribution):
 
     @property
     def support(self) -> Constraint:
-        """From `loc` on; up to a bound where the concentration is negative."""
         bound = self.loc - self.scale / self.concentration
         return constraints.interval(self.loc, gt.where(self.concentration < 0, bound, math.inf))
 
@@ -50,23 +49,19 @@ class GeneralizedPareto(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """NaN from a concentration of 1 on."""
         c = self.concentration
         return gt.where(c < 1, self.loc + self.scale / (1 - c), math.nan)
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """NaN from a concentration of 1/2 on."""
         c = self.concentration
         return gt.where(c < 0.5, self.scale.square() / ((1 - c).square() * (1 - 2 * c)), math.nan)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """By the inverse of its distribution."""
         return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.loc.dtype))
 
     def log_survival_function(self, value: Tensor) -> Tensor:
@@ -76,11 +71,9 @@ class GeneralizedPareto(ElementwiseDistribution):
         return gt.where(self._is_exponential(), -z, -(c * z).log1p() / c)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         return self.log_survival_function(value) * (1 + self.concentration) - self.scale.log()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         return -self.log_survival_function(value).expm1()
 
     def log_cdf(self, value: Tensor) -> Tensor:
@@ -88,10 +81,8 @@ class GeneralizedPareto(ElementwiseDistribution):
         return self.cdf(value).log()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         rest, c = (-value).log1p(), self._slope()
         return self.loc + self.scale * gt.where(self._is_exponential(), -rest, (-c * rest).expm1() / c)
 
     def entropy(self) -> Tensor:
-        """Of the scale and the concentration."""
         return self.scale.log() + self.concentration + 1

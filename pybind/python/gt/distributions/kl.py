@@ -10,12 +10,12 @@ import gt
 from gt import linalg
 from gt._gt import Tensor
 from gt.distributions.continuous import EULER, Cauchy, Exponential, Gumbel, Laplace, LogNormal, Normal, Uniform
-from gt.distributions.counts import Binomial, Poisson
+from gt.distributions.count_distributions import Binomial, Poisson
 from gt.distributions.discrete import Bernoulli, Categorical, Geometric, OneHotCategorical
 from gt.distributions.distribution import Distribution, Independent
-from gt.distributions.gamma import Beta, Dirichlet, Gamma
+from gt.distributions.gamma_family import Beta, Dirichlet, Gamma
 from gt.distributions.multivariate_normal import MultivariateNormal
-from gt.distributions.positive import HalfNormal, Pareto
+from gt.distributions.positive_support import HalfNormal, Pareto
 from gt.distributions.transformed_distribution import TransformedDistribution
 from gt.nn import functional
 

@@ -47,22 +47,18 @@ class LowRankMultivariateNormal(Distribution):
         super().__init__(batch, event, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, loc=1, cov_factor=2, cov_diag=1)
 
     @property
     def mean(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """Of each element."""
         return self.cov_factor.square().sum(-1) + self.cov_diag
 
     @property
@@ -97,20 +93,17 @@ class LowRankMultivariateNormal(Distribution):
         return (apart.square() / self.cov_diag).sum(-1) - inner.square().sum(-1)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """A few standard variables that all share, and one for each element."""
         shape = self._extended_shape(sample_shape)
         shared = gt.randn((*shape[:-1], self.cov_factor.shape[-1]), dtype=self.loc.dtype)
         own = gt.randn(shape, dtype=self.loc.dtype)
         return self.loc + (self.cov_factor @ shared.unsqueeze(-1)).squeeze(-1) + self.cov_diag.sqrt() * own
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of vectors."""
         self._validate_sample(value)
         capacitance = self._capacitance()
         distance = self._distance(value - self.loc, capacitance)
         return -0.5 * (self.event_shape[0] * math.log(2 * math.pi) + self._log_det(capacitance) + distance)
 
     def entropy(self) -> Tensor:
-        """Of the covariance alone."""
         found = 0.5 * (self.event_shape[0] * (1 + math.log(2 * math.pi)) + self._log_det(self._capacitance()))
         return found.expand(self.batch_shape)

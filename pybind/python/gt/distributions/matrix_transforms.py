@@ -73,13 +73,11 @@ class CorrCholeskyTransform(Transform):
         return (shares.log1p() - (-shares).log1p()) / 2
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of the tangents, and of what is left of the rows."""
         left = tril_matrix_to_vec(1 - y.square().cumsum(-1), -2)
         tangents = -2 * (x + functional.softplus(-2 * x) - math.log(2)).sum(-1)
         return 0.5 * left.log().sum(-1) + tangents
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Matrices of vectors."""
         if len(shape) < 1:
             raise ValueError("Too few dimensions on input")
         count = shape[-1]
@@ -89,7 +87,6 @@ class CorrCholeskyTransform(Transform):
         return (*shape[:-1], size, size)
 
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Vectors of matrices."""
         if len(shape) < 2:
             raise ValueError("Too few dimensions on input")
         if shape[-2] != shape[-1]:

@@ -42,11 +42,9 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """That of the components."""
         return self.component_distribution.support
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         made = self._expanded(batch_shape)
         count = self.component_distribution.batch_shape[-1]
         made.component_distribution = self.component_distribution.expand((*batch_shape, count))
@@ -62,12 +60,10 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """That of the means."""
         return (self._shares() * self.component_distribution.mean).sum(self._axis())
 
     @property
     def variance(self) -> Tensor:
-        """The mean of the variances, and the variance of the means."""
         shares, axis = self._shares(), self._axis()
         within = (shares * self.component_distribution.variance).sum(axis)
         away = self.component_distribution.mean - self.mean.unsqueeze(axis)
@@ -75,7 +71,6 @@ class MixtureSameFamily(Distribution):
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """A draw of each component, and of them the one that is drawn."""
         drawn = self.component_distribution.sample(sample_shape)
         which = self.mixture_distribution.expand(self.batch_shape).sample(sample_shape)
         axis = len(sample_shape) + len(self.batch_shape)
@@ -84,13 +79,11 @@ class MixtureSameFamily(Distribution):
         return drawn.gather(axis, index.expand(shape)).squeeze(axis)
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Of values, in any component."""
         self._validate_sample(x)
         each = self.component_distribution.log_prob(x.unsqueeze(self._axis()))
         return (each + self.mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
 
     def cdf(self, x: Tensor) -> Tensor:
-        """Of values, in any component."""
         each = self.component_distribution.cdf(x.unsqueeze(self._axis()))
         return (each * self.mixture_distribution.probs).sum(-1)
 

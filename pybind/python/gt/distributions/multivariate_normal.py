@@ -71,25 +71,20 @@ class MultivariateNormal(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """Of each element."""
         return (self._tril * self._tril).sum(-1).expand(*self.batch_shape, *self.event_shape)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, loc=1, covariance_matrix=2, precision_matrix=2, scale_tril=2)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Standard vectors, turned, stretched and moved."""
         draws = gt.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
         return self.loc + (self._tril @ draws.unsqueeze(-1)).squeeze(-1)
 
@@ -97,14 +92,12 @@ class MultivariateNormal(Distribution):
         return self._tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of vectors."""
         self._validate_sample(value)
         z = linalg.solve_triangular(self._tril, (value - self.loc).unsqueeze(-1), upper=False).squeeze(-1)
         size = self.event_shape[0]
         return ((z * z).sum(-1) + size * math.log(2 * math.pi)) * -0.5 - self._half_log_det()
 
     def entropy(self) -> Tensor:
-        """Of the covariance alone."""
         size = self.event_shape[0]
         found = self._half_log_det() + 0.5 * size * (1 + math.log(2 * math.pi))
         return found.expand(self.batch_shape)

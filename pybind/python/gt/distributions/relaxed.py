@@ -22,7 +22,6 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     has_rsample = True
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Vectors, with the gradient of the probabilities."""
         return self.sample(sample_shape) + (self.probs - self.probs.detach())
 
 
@@ -60,18 +59,15 @@ class LogitRelaxedBernoulli(OfOdds):
         return self._given[1].shape
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, _probs=0, _logits=0)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Those of the probabilities and of uniform variables, over the temperature."""
         shape = self._extended_shape(sample_shape)
         probs = clamp_probs(self.probs.expand(shape))
         u = clamp_probs(gt.rand(shape, dtype=probs.dtype))
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
         apart = logits - value * self.temperature
@@ -85,7 +81,6 @@ class _Relaxed(TransformedDistribution):
     arg_constraints: ClassVar[dict[str, Constraint]] = LogitRelaxedBernoulli.arg_constraints
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         made = self._expanded(batch_shape)
         made.base_dist = self.base_dist.expand(batch_shape)
         return made
@@ -142,7 +137,6 @@ class ExpRelaxedCategorical(Distribution):
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         made = self._expanded(batch_shape)
         made._categorical = self._categorical.expand(batch_shape)
         return made
@@ -163,13 +157,11 @@ class ExpRelaxedCategorical(Distribution):
         return self._categorical.probs
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """The logarithm of a softmax of scores, each moved by a draw of the Gumbel distribution."""
         u = clamp_probs(gt.rand(self._extended_shape(sample_shape), dtype=self.logits.dtype))
         scores = (self.logits - (-u.log()).log()) / self.temperature
         return scores - scores.logsumexp(-1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         size = self._categorical._num_events
         self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)

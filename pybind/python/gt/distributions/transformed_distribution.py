@@ -46,11 +46,9 @@ class TransformedDistribution(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What the last transform gives."""
         return self.transforms[-1].codomain if self.transforms else self.base_dist.support
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         base = ComposeTransform(self.transforms).inverse_shape((*batch_shape, *self.event_shape))
         made = self._expanded(batch_shape)
         made.base_dist = self.base_dist.expand(base[: len(base) - len(self.base_dist.event_shape)])
@@ -63,15 +61,12 @@ class TransformedDistribution(Distribution):
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """The base's, transformed."""
         return self._transformed(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """The base's, transformed."""
         return self._transformed(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The base's where it came from, less how much the transforms stretch there."""
         self._validate_sample(value)
         axes = len(self.event_shape)
         total: Any = 0.0
@@ -93,11 +88,9 @@ class TransformedDistribution(Distribution):
         return sign * (value - 0.5) + 0.5
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The base's where it came from."""
         for transform in reversed(self.transforms):
             value = transform._inv_call(value)
         return self._monotonized(self.base_dist.cdf(value))
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The base's, transformed."""
         return self._transformed(self.base_dist.icdf(self._monotonized(value)))

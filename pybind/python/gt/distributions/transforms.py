@@ -106,7 +106,6 @@ class _Inverse(Transform):
 
     @property
     def inv(self) -> Transform:
-        """What it is the inverse of."""
         return self._inv
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -164,7 +163,6 @@ class ComposeTransform(Transform):
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The sum of the parts'."""
         if not self.parts:
             return gt.zeros_like(x)
         total: Any = 0
@@ -175,13 +173,11 @@ class ComposeTransform(Transform):
         return total
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Of one after another."""
         for part in self.parts:
             shape = part.forward_shape(shape)
         return tuple(shape)
 
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Of one before another."""
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return tuple(shape)
@@ -210,7 +206,6 @@ class IndependentTransform(Transform):
         return self.base_transform._inv_call(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The base's, summed over those axes."""
         return _summed(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
 
     def __repr__(self) -> str:
@@ -235,7 +230,6 @@ class ExpTransform(Transform):
         return y.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """`x`."""
         return x
 
 
@@ -257,7 +251,6 @@ class PowerTransform(Transform):
         return y ** (1 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of the slope."""
         return (self.exponent * y / x).abs().log()
 
 
@@ -282,7 +275,6 @@ class SigmoidTransform(Transform):
         return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of the slope."""
         return -functional.softplus(-x) - functional.softplus(x)
 
 
@@ -299,7 +291,6 @@ class SoftplusTransform(Transform):
         return (-(-y).expm1()).log() + y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of the slope."""
         return -functional.softplus(-x)
 
 
@@ -321,7 +312,6 @@ class TanhTransform(Transform):
         return y.atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of the slope, without the loss of `1 - y²` close to 1."""
         return 2 * (math.log(2) - x - functional.softplus(-2 * x))
 
 
@@ -349,7 +339,6 @@ class AffineTransform(Transform):
 
     @property
     def event_dim(self) -> int:
-        """As it was told."""
         return self._axes
 
     @property
@@ -374,7 +363,6 @@ class AffineTransform(Transform):
         return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of the scale."""
         scale = self.scale
         found = scale.abs().log() if isinstance(scale, Tensor) else gt.full_like(x, math.log(abs(scale)))
         return _summed(found.expand(gt.broadcast_shapes(found.shape, x.shape)), self._axes)
@@ -413,22 +401,19 @@ class StickBreakingTransform(Transform):
         return most.log() - rest.log() + left.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of the shares."""
         left = x.shape[-1] + 1 - gt.arange(1, x.shape[-1] + 1, dtype=x.dtype)
         x = x - left.log()
         return (-x + functional.logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """One more."""
         return (*shape[:-1], shape[-1] + 1)
 
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """One less."""
         return (*shape[:-1], shape[-1] - 1)
 
 
 # They come last: they are made of what is above.
-from gt.distributions.joined_transforms import (  # noqa: E402
+from gt.distributions.composed_transforms import (  # noqa: E402
     CatTransform,
     CumulativeDistributionTransform,
     ReshapeTransform,

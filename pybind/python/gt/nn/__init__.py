@@ -29,19 +29,7 @@ from gt.nn.activation import (
     Tanhshrink,
     Threshold,
 )
-from gt.nn.adaptive import AdaptiveLogSoftmaxWithLoss, LinearCrossEntropyLoss
-from gt.nn.channels import (
-    AlphaDropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    FeatureAlphaDropout,
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LocalResponseNorm,
-)
+from gt.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from gt.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from gt.nn.convolution import (
     Conv1d,
@@ -52,6 +40,14 @@ from gt.nn.convolution import (
     ConvTranspose3d,
 )
 from gt.nn.distance import Bilinear, CosineSimilarity, PairwiseDistance
+from gt.nn.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from gt.nn.embedding import Embedding, EmbeddingBag
 from gt.nn.functional import (
     binary_cross_entropy,
@@ -64,7 +60,6 @@ from gt.nn.functional import (
 )
 from gt.nn.layers import (
     GELU,
-    Dropout,
     Flatten,
     Identity,
     Linear,
@@ -94,30 +89,43 @@ from gt.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
+    CTCLoss,
+    GaussianNLLLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
+    LinearCrossEntropyLoss,
     MSELoss,
     NLLLoss,
     NLLLoss2d,
+    PoissonNLLLoss,
     SmoothL1Loss,
 )
 from gt.nn.margin_loss import (
     CosineEmbeddingLoss,
-    CTCLoss,
-    GaussianNLLLoss,
     HingeEmbeddingLoss,
     MarginRankingLoss,
     MultiLabelMarginLoss,
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
-    PoissonNLLLoss,
     SoftMarginLoss,
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
 from gt.nn.module import Container, Module
-from gt.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d, LayerNorm, RMSNorm, SyncBatchNorm
+from gt.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+    SyncBatchNorm,
+)
 from gt.nn.padding import (
     CircularPad1d,
     CircularPad2d,

@@ -9,7 +9,7 @@ import gt
 from gt import _autocast, _gt
 from gt._gt import Tensor
 from gt.nn._activations import linear
-from gt.nn._channels import dropout
+from gt.nn._dropout import dropout
 
 
 @_autocast.lower

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gt import _autocast, _gt
 from gt._gt import Tensor
-from gt.nn._windows import Sizes, added_up, batched, by_rank, columns, is_integral, padded, tuple_of
+from gt.nn._sliding_windows import Sizes, added_up, batched, by_rank, columns, is_integral, padded, tuple_of
 
 
 def _check_weight(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, rank: int) -> None:

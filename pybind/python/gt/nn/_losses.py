@@ -6,6 +6,7 @@ elements or samples: their `"mean"`, their `"sum"`, or `"none"`, which leaves th
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import gt
@@ -313,3 +314,54 @@ def linear_cross_entropy(
     return cross_entropy(
         scores, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
     )
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """How surprised a Poisson distribution of rate `exp(input)`, or `input`, is by counts.
+
+    `full` adds Stirling's approximation of what does not depend on the input.
+    """
+    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        large = gt.where(target > 1, target, 1.0)
+        stirling = large * large.log() - large + (large * (2 * math.pi)).log() * 0.5
+        losses = losses + gt.where(target > 1, stirling, 0.0)
+    return reduced(losses, reduction_of(size_average, reduce, reduction))
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """How surprised normal distributions of means `input` and variances `var`, at least `eps`, are by a target."""
+    if not isinstance(var, Tensor):
+        if var < 0:
+            raise ValueError("var has negative entry/entries")
+        var = gt.full_like(input, var)
+    elif var.shape != input.shape:
+        if input.shape[:-1] == var.shape:
+            var = var.unsqueeze(-1)
+        elif input.shape[:-1] != var.shape[:-1] or var.shape[-1] != 1:
+            raise ValueError("var is of incorrect size")
+    if bool((var.detach() < 0).any()):
+        raise ValueError("var has negative entry/entries")
+    # The bound has no slope, so that the gradient is as if there were none.
+    var = gt.where(var.detach() < eps, var - var.detach() + eps, var)
+    difference = input - target
+    losses = (var.log() + difference * difference / var) * 0.5
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return reduced(losses, reduction_of(None, None, reduction))

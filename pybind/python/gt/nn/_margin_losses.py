@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import gt
@@ -13,57 +12,6 @@ from gt.nn._losses import reduced, reduction_of
 
 def _reduced(losses: Tensor, reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> Tensor:
     return reduced(losses, reduction_of(size_average, reduce, reduction))
-
-
-def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: bool | None = None,
-    eps: float = 1e-8,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """How surprised a Poisson distribution of rate `exp(input)`, or `input`, is by counts.
-
-    `full` adds Stirling's approximation of what does not depend on the input.
-    """
-    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
-    if full:
-        large = gt.where(target > 1, target, 1.0)
-        stirling = large * large.log() - large + (large * (2 * math.pi)).log() * 0.5
-        losses = losses + gt.where(target > 1, stirling, 0.0)
-    return _reduced(losses, reduction, size_average, reduce)
-
-
-def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Tensor:
-    """How surprised normal distributions of means `input` and variances `var`, at least `eps`, are by a target."""
-    if not isinstance(var, Tensor):
-        if var < 0:
-            raise ValueError("var has negative entry/entries")
-        var = gt.full_like(input, var)
-    elif var.shape != input.shape:
-        if input.shape[:-1] == var.shape:
-            var = var.unsqueeze(-1)
-        elif input.shape[:-1] != var.shape[:-1] or var.shape[-1] != 1:
-            raise ValueError("var is of incorrect size")
-    if bool((var.detach() < 0).any()):
-        raise ValueError("var has negative entry/entries")
-    # The bound has no slope, so that the gradient is as if there were none.
-    var = gt.where(var.detach() < eps, var - var.detach() + eps, var)
-    difference = input - target
-    losses = (var.log() + difference * difference / var) * 0.5
-    if full:
-        losses = losses + 0.5 * math.log(2 * math.pi)
-    return _reduced(losses, reduction)
 
 
 def margin_ranking_loss(

@@ -24,12 +24,10 @@ class _InPlace(Module):
         return ()
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         function = getattr(functional, self._function or type(self).__name__.lower())
         return function(input, *self._arguments(), inplace=self.inplace)
 
     def extra_repr(self) -> str:
-        """The options."""
         return "inplace=True" if self.inplace else ""
 
 
@@ -70,7 +68,6 @@ class LeakyReLU(_InPlace):
         return (self.negative_slope,)
 
     def extra_repr(self) -> str:
-        """The slope."""
         return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
 
 
@@ -85,7 +82,6 @@ class ELU(_InPlace):
         return (self.alpha,)
 
     def extra_repr(self) -> str:
-        """The factor."""
         return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
 
 
@@ -107,7 +103,6 @@ class Hardtanh(_InPlace):
         return (self.min_val, self.max_val)
 
     def extra_repr(self) -> str:
-        """The bounds."""
         return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
 
 
@@ -123,7 +118,6 @@ class Threshold(_InPlace):
         return (self.threshold, self.value)
 
     def extra_repr(self) -> str:
-        """Both numbers."""
         return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
 
 
@@ -139,7 +133,6 @@ class RReLU(_InPlace):
         return (self.lower, self.upper, self.training)
 
     def extra_repr(self) -> str:
-        """The bounds."""
         return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
 
 
@@ -153,11 +146,9 @@ class PReLU(Module):
         self.weight = Parameter(weight if device is None else weight.to(device))
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
-        """How many slopes."""
         return f"num_parameters={self.num_parameters}"
 
 
@@ -165,7 +156,6 @@ class LogSigmoid(Module):
     """The logarithm of `sigmoid`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.logsigmoid(input)
 
 
@@ -173,7 +163,6 @@ class Softsign(Module):
     """`x / (1 + |x|)` of each element."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.softsign(input)
 
 
@@ -181,7 +170,6 @@ class Tanhshrink(Module):
     """`x - tanh(x)` of each element."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.tanhshrink(input)
 
 
@@ -193,11 +181,9 @@ class Hardshrink(Module):
         self.lambd = lambd
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.hardshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
-        """The bound."""
         return f"{self.lambd}"
 
 
@@ -205,7 +191,6 @@ class Softshrink(Hardshrink):
     """`x` moved towards 0 by `lambd`, and 0 where that would pass it."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.softshrink(input, self.lambd)
 
 
@@ -218,11 +203,9 @@ class Softplus(Module):
         self.threshold = threshold
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
-        """Both numbers."""
         return f"beta={self.beta}, threshold={self.threshold}"
 
 
@@ -234,11 +217,9 @@ class GLU(Module):
         self.dim = dim
 
     def forward(self, input: Tensor) -> Tensor:
-        """Half as large along the axis."""
         return functional.glu(input, self.dim)
 
     def extra_repr(self) -> str:
-        """Which axis."""
         return f"dim={self.dim}"
 
 
@@ -250,11 +231,9 @@ class Softmin(Module):
         self.dim = dim
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.softmin(input, self.dim)
 
     def extra_repr(self) -> str:
-        """Which axis."""
         return f"dim={self.dim}"
 
 
@@ -262,7 +241,6 @@ class Softmax2d(Module):
     """`Softmax` over the channels of `(samples, channels, height, width)`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         if input.ndim not in (3, 4):
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
         return input.softmax(-3)

@@ -89,7 +89,6 @@ class Sequential(_Modules):
                 self.add_module(str(i), module)
 
     def forward(self, input: Any) -> Any:
-        """What the last module makes of what the others made."""
         for module in self._modules.values():
             input = module(input)
         return input
@@ -236,7 +235,6 @@ class ParameterList(Module):
         return self.extend(values)
 
     def extra_repr(self) -> str:
-        """The values, a line each."""
         return "\n".join(_described(str(i), value) for i, value in enumerate(self))
 
 
@@ -311,5 +309,4 @@ class ParameterDict(Module):
         return len(self._keys)
 
     def extra_repr(self) -> str:
-        """The values, a line each."""
         return "\n".join(_described(name, value, "type") for name, value in self.items())

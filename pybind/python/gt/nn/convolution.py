@@ -9,7 +9,7 @@ from typing import Any
 import gt
 from gt._gt import Tensor
 from gt.nn import functional, init
-from gt.nn._windows import Sizes, tuple_of
+from gt.nn._sliding_windows import Sizes, tuple_of
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
@@ -80,7 +80,6 @@ class _ConvNd(Module):
                 init.uniform_(self.bias, -1 / math.sqrt(terms), 1 / math.sqrt(terms))
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(samples, in_channels, *sizes)` to `(samples, out_channels, *sizes)`, or both without samples."""
         padding = self.padding
         if self.padding_mode != "zeros":
             pads = []
@@ -95,7 +94,6 @@ class _ConvNd(Module):
         return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
-        """The sizes and the options that are not the usual ones."""
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
         if self.padding != (0,) * self.rank:
             parts.append(f"padding={self.padding}")

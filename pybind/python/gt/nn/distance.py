@@ -21,7 +21,6 @@ class CosineSimilarity(Module):
         self.eps = eps
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Without the axis."""
         return functional.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
@@ -35,7 +34,6 @@ class PairwiseDistance(Module):
         self.keepdim = keepdim
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Without the axis, unless it is kept."""
         return functional.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
@@ -70,10 +68,8 @@ class Bilinear(Module):
             init.uniform_(parameter, -bound, bound)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        """`(…, in1_features)` and `(…, in2_features)` to `(…, out_features)`."""
         return functional.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
         sizes = (f"{name}={getattr(self, name)}" for name in ("in1_features", "in2_features", "out_features"))
         return ", ".join([*sizes, f"bias={self.bias is not None}"])

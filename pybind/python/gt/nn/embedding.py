@@ -78,12 +78,10 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(…)` to `(…, embedding_dim)`."""
         options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
         return functional.embedding(input, self.weight, self.padding_idx, *options)
 
     def extra_repr(self) -> str:
-        """The sizes."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
@@ -115,7 +113,6 @@ class EmbeddingBag(Embedding):
     def from_pretrained(  # type: ignore[override]
         cls, embeddings: Tensor, freeze: bool = True, **options: Any
     ) -> EmbeddingBag:
-        """Bags of these rows, `(num_embeddings, embedding_dim)`; frozen, they are not trained."""
         made = cls(*embeddings.shape, _weight=embeddings, **options)
         made.weight.requires_grad_(not freeze)
         return made
@@ -129,5 +126,4 @@ class EmbeddingBag(Embedding):
         return functional.embedding_bag(input, self.weight, offsets, *options, *more)
 
     def extra_repr(self) -> str:
-        """The sizes and the mode."""
         return f"{super().extra_repr()}, mode={self.mode!r}"

@@ -48,17 +48,6 @@ from gt.nn._activations import (
     threshold_,
 )
 from gt.nn._attention import multi_head_attention_forward, scaled_dot_product_attention
-from gt.nn._channels import (
-    alpha_dropout,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    feature_alpha_dropout,
-    group_norm,
-    instance_norm,
-    local_response_norm,
-)
 from gt.nn._convolutions import (
     conv1d,
     conv2d,
@@ -68,35 +57,40 @@ from gt.nn._convolutions import (
     conv_transpose3d,
 )
 from gt.nn._ctc import ctc_loss
+from gt.nn._dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from gt.nn._embeddings import embedding, embedding_bag, one_hot
-from gt.nn._images import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
+from gt.nn._grid_sampling import affine_grid, grid_sample
+from gt.nn._interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from gt.nn._losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
     cross_entropy_loss,
+    gaussian_nll_loss,
     huber_loss,
     kl_div,
     l1_loss,
     linear_cross_entropy,
     mse_loss,
     nll_loss,
+    poisson_nll_loss,
     smooth_l1_loss,
 )
 from gt.nn._margin_losses import (
     cosine_embedding_loss,
-    gaussian_nll_loss,
     hinge_embedding_loss,
     margin_ranking_loss,
     multi_margin_loss,
     multilabel_margin_loss,
     multilabel_soft_margin_loss,
-    poisson_nll_loss,
     soft_margin_loss,
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from gt.nn._pools import (
+from gt.nn._normalization import group_norm, instance_norm, local_response_norm
+from gt.nn._padding import pad
+from gt.nn._pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
+from gt.nn._pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
@@ -126,9 +120,7 @@ from gt.nn._pools import (
     max_unpool2d,
     max_unpool3d,
 )
-from gt.nn._resizing import interpolate, upsample, upsample_bilinear, upsample_nearest
-from gt.nn._sampling import affine_grid, grid_sample
-from gt.nn._windows import fold, unfold
+from gt.nn._sliding_windows import fold, unfold
 
 __all__ = [
     "adaptive_avg_pool1d",

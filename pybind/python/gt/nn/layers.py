@@ -39,11 +39,9 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(…, in_features)` to `(…, out_features)`."""
         return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
@@ -54,7 +52,6 @@ class Identity(Module):
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input."""
         return input
 
 
@@ -66,11 +63,9 @@ class ReLU(Module):
         self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.relu(input, self.inplace)
 
     def extra_repr(self) -> str:
-        """Whether in place."""
         return "inplace=True" if self.inplace else ""
 
 
@@ -78,7 +73,6 @@ class Sigmoid(Module):
     """`1 / (1 + exp(-x))` of each element."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return input.sigmoid()
 
 
@@ -86,7 +80,6 @@ class Tanh(Module):
     """The hyperbolic tangent of each element."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return input.tanh()
 
 
@@ -98,11 +91,9 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return input.gelu(approximate=self.approximate)
 
     def extra_repr(self) -> str:
-        """Which form."""
         return f"approximate={self.approximate!r}"
 
 
@@ -114,11 +105,9 @@ class Softmax(Module):
         self.dim = dim
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.softmax(input, self.dim)
 
     def extra_repr(self) -> str:
-        """Along which axis."""
         return f"dim={self.dim}"
 
 
@@ -126,7 +115,6 @@ class LogSoftmax(Softmax):
     """Logarithms of probabilities along `dim`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.log_softmax(input, self.dim)
 
 
@@ -139,11 +127,9 @@ class Flatten(Module):
         self.end_dim = end_dim
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(samples, a, b, …)` to `(samples, a·b·…)`."""
         return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
-        """Which axes."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
@@ -156,7 +142,6 @@ class Unflatten(Module):
         self.unflattened_size = tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(samples, a·b, …)` to `(samples, a, b, …)`."""
         if not -input.ndim <= self.dim < input.ndim:
             raise IndexError(
                 f"Dimension out of range (expected to be in range of [{-input.ndim}, {input.ndim - 1}], "
@@ -166,24 +151,4 @@ class Unflatten(Module):
         return input.reshape(*input.shape[:dim], *self.unflattened_size, *input.shape[dim + 1 :])
 
     def extra_repr(self) -> str:
-        """Which axis, as what."""
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
-
-class Dropout(Module):
-    """In training, each element is set to 0 with probability `p` and the others are divided by `1 - p`."""
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-        self.p = p
-        self.inplace = inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
-        return functional.dropout(input, self.p, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        """The probability."""
-        return f"p={self.p}, inplace={self.inplace}"

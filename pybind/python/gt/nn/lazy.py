@@ -7,12 +7,19 @@ from typing import Any
 
 from gt._autograd import no_grad
 from gt._gt import Tensor
-from gt.nn._windows import Sizes
-from gt.nn.channels import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, _InstanceNorm
+from gt.nn._sliding_windows import Sizes
 from gt.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from gt.nn.layers import Linear
 from gt.nn.module import Module
-from gt.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from gt.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    _InstanceNorm,
+)
 from gt.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 
@@ -110,7 +117,6 @@ class LazyLinear(LazyModuleMixin, Linear):
         self._forget()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Takes the size of the last axis."""
         self.in_features = input.shape[-1]
         self._know(weight=(self.out_features, self.in_features), bias=(self.out_features,))
 
@@ -123,7 +129,6 @@ class _LazyConv(LazyModuleMixin):
         self._forget()
 
     def initialize_parameters(self: Any, input: Tensor, *_: Any, **__: Any) -> None:
-        """Takes the number of channels."""
         rank = self.rank
         if input.ndim not in (rank + 1, rank + 2):
             raise RuntimeError(
@@ -190,7 +195,6 @@ class _LazyNorm(LazyModuleMixin):
         self._forget()
 
     def initialize_parameters(self: Any, input: Tensor) -> None:
-        """Takes the number of channels."""
         alone = isinstance(self, _InstanceNorm) and input.ndim == self.axes[0]
         self.num_features = input.shape[0 if alone else 1]
         self._know(**dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,)))

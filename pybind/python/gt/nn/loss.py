@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import gt
 from gt._gt import Tensor
 from gt._older import older
 from gt.nn import functional
 from gt.nn._losses import reduction_of
+from gt.nn.layers import Linear
 from gt.nn.module import Module
 
 
@@ -22,7 +25,6 @@ class MSELoss(_Loss):
     """`mse_loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The squared differences, reduced."""
         return functional.mse_loss(input, target, reduction=self.reduction)
 
 
@@ -30,7 +32,6 @@ class L1Loss(_Loss):
     """`l1_loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The absolute differences, reduced."""
         return functional.l1_loss(input, target, reduction=self.reduction)
 
 
@@ -48,7 +49,6 @@ class SmoothL1Loss(_Loss):
         self.beta = beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Small differences squared, large ones absolute, reduced."""
         return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
@@ -60,7 +60,6 @@ class HuberLoss(_Loss):
         self.delta = delta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Small differences squared, large ones absolute, reduced."""
         return functional.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
@@ -78,7 +77,6 @@ class KLDivLoss(_Loss):
         self.log_target = log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """How far log probabilities are from probabilities, reduced."""
         return functional.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
@@ -100,7 +98,6 @@ class BCELoss(_WeightedLoss):
     """`binary_cross_entropy`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The surprise of probabilities, reduced."""
         return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
@@ -119,7 +116,6 @@ class BCEWithLogitsLoss(_WeightedLoss):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The surprise of scores, reduced."""
         return functional.binary_cross_entropy_with_logits(
             input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
         )
@@ -144,7 +140,6 @@ class NLLLoss(_ClassLoss):
     """`nll_loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Minus the log probabilities of the right classes, reduced."""
         return functional.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
@@ -175,7 +170,6 @@ class CrossEntropyLoss(_ClassLoss):
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The surprise of a softmax over scores, reduced."""
         return functional.cross_entropy(
             input,
             target,
@@ -183,4 +177,111 @@ class CrossEntropyLoss(_ClassLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
+        )
+
+
+class PoissonNLLLoss(_Loss):
+    """`poisson_nll_loss`."""
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_input = log_input
+        self.full = full
+        self.eps = eps
+
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+        options = {"log_input": self.log_input, "full": self.full, "eps": self.eps}
+        return functional.poisson_nll_loss(log_input, target, reduction=self.reduction, **options)
+
+
+class GaussianNLLLoss(_Loss):
+    """`gaussian_nll_loss`."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.full = full
+        self.eps = eps
+
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        return functional.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+class CTCLoss(_Loss):
+    """`ctc_loss`."""
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction=reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(
+        self,
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor | Sequence[int],
+        target_lengths: Tensor | Sequence[int],
+    ) -> Tensor:
+        """How surprised log probabilities `(moments, samples, classes)` are by sequences of labels, reduced."""
+        lengths = (input_lengths, target_lengths)
+        return functional.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """`linear_cross_entropy`: the surprise of the scores that a layer of its own, `linear`, makes of the input."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: None = None,
+    ) -> None:
+        super().__init__(weight, reduction=reduction)
+        if weight is not None and weight.shape != (num_classes,):
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if options is not None:
+            raise NotImplementedError("LinearCrossEntropyLoss: options are not there: the scores are computed whole")
+        self.num_classes = num_classes
+        self.out_features = out_features
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        self.options = options
+        outputs = gt.Size((num_classes, *out_features)).numel()
+        self.linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        outer = (self.num_classes, *self.out_features)
+        bias = self.linear.bias
+        return functional.linear_cross_entropy(
+            input,
+            self.linear.weight.reshape(*outer, -1),
+            target,
+            linear_bias=None if bias is None else bias.reshape(outer),
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, reduction={self.reduction}, "
+            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, options={self.options}"
         )

@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from gt._gt import Tensor
 from gt.nn import functional
 from gt.nn.loss import _Loss
-
-
-class PoissonNLLLoss(_Loss):
-    """`poisson_nll_loss`."""
-
-    def __init__(
-        self,
-        log_input: bool = True,
-        full: bool = False,
-        size_average: bool | None = None,
-        eps: float = 1e-8,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.log_input = log_input
-        self.full = full
-        self.eps = eps
-
-    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
-        """The surprise of rates at counts, reduced."""
-        options = {"log_input": self.log_input, "full": self.full, "eps": self.eps}
-        return functional.poisson_nll_loss(log_input, target, reduction=self.reduction, **options)
-
-
-class GaussianNLLLoss(_Loss):
-    """`gaussian_nll_loss`."""
-
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
-        self.full = full
-        self.eps = eps
-
-    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        """The surprise of means and variances, reduced."""
-        return functional.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
 
 
 class _MarginLoss(_Loss):
@@ -64,7 +28,6 @@ class MarginRankingLoss(_MarginLoss):
     """`margin_ranking_loss`."""
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """What the order lacks, reduced."""
         return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
@@ -72,7 +35,6 @@ class CosineEmbeddingLoss(_MarginLoss):
     """`cosine_embedding_loss`."""
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """What angles lack, reduced."""
         return functional.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
@@ -82,7 +44,6 @@ class HingeEmbeddingLoss(_MarginLoss):
     _margin = 1.0
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """What distances lack, reduced."""
         return functional.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
@@ -105,7 +66,6 @@ class TripletMarginLoss(_Loss):
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """What anchors lack to be nearer to the positive, reduced."""
         options = {"margin": self.margin, "p": self.p, "eps": self.eps, "swap": self.swap}
         return functional.triplet_margin_loss(anchor, positive, negative, reduction=self.reduction, **options)
 
@@ -127,7 +87,6 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.swap = swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """What anchors lack to be nearer to the positive, reduced."""
         options: dict[str, Any] = {"distance_function": self.distance_function, "margin": self.margin}
         options |= {"swap": self.swap, "reduction": self.reduction}
         return functional.triplet_margin_with_distance_loss(anchor, positive, negative, **options)
@@ -151,7 +110,6 @@ class MultiMarginLoss(_Loss):
         self.register_buffer("weight", weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """What the right classes lack, reduced."""
         return functional.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
 
 
@@ -164,7 +122,6 @@ class MultiLabelMarginLoss(_PlainLoss):
     """`multilabel_margin_loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """What the right classes lack, reduced."""
         return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
@@ -172,7 +129,6 @@ class SoftMarginLoss(_PlainLoss):
     """`soft_margin_loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The surprise of signs, reduced."""
         return functional.soft_margin_loss(input, target, reduction=self.reduction)
 
 
@@ -190,25 +146,4 @@ class MultiLabelSoftMarginLoss(_Loss):
         self.register_buffer("weight", weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The surprise of classes, reduced."""
         return functional.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
-
-
-class CTCLoss(_Loss):
-    """`ctc_loss`."""
-
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        super().__init__(reduction=reduction)
-        self.blank = blank
-        self.zero_infinity = zero_infinity
-
-    def forward(
-        self,
-        log_probs: Tensor,
-        targets: Tensor,
-        input_lengths: Tensor | Sequence[int],
-        target_lengths: Tensor | Sequence[int],
-    ) -> Tensor:
-        """How surprised log probabilities `(moments, samples, classes)` are by sequences of labels, reduced."""
-        lengths = (input_lengths, target_lengths)
-        return functional.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)

@@ -2,7 +2,7 @@
 
 An attribute that is a `Parameter` or a `Module` is registered by being assigned; everything else here walks over what
 was registered. Start at `Module.__setattr__`, then `Module.named_modules`; hooks are in `_hooks.py`, `state_dict` and
-`load_state_dict` in `_state.py`.
+`load_state_dict` in `_state_dict.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gt._gt import Tensor
 from gt._older import older
 from gt.nn import _hooks
 from gt.nn._hooks import Hooked
-from gt.nn._state import Stateful
+from gt.nn._state_dict import Stateful
 from gt.nn.parameter import Buffer, Parameter
 
 M = TypeVar("M", bound="Module")

@@ -43,11 +43,9 @@ class LayerNorm(Module):
             init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The options."""
         return (
             f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
             f"bias={self.bias is not None}"
@@ -80,11 +78,9 @@ class RMSNorm(Module):
             init.ones_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """The options."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
@@ -136,7 +132,6 @@ class _NormBase(Module):
             self.bias.zero_()
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape; in training, the running mean and variance take up those of the input."""
         if input.ndim not in self.axes:
             wanted = " or ".join(f"{axes}D" for axes in self.axes)
             raise ValueError(f"expected {wanted} input (got {input.ndim}D input)")
@@ -164,7 +159,6 @@ class _NormBase(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
@@ -200,3 +194,115 @@ class SyncBatchNorm(Module):
         raise NotImplementedError(
             "SyncBatchNorm: there are no processes to agree with; use BatchNorm1d, BatchNorm2d or BatchNorm3d"
         )
+
+
+class GroupNorm(Module):
+    """Mean 0 and variance 1 over each sample's groups of channels; then `* weight + bias` by channel."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
+        for name, learnt in (("weight", affine), ("bias", affine and bias)):
+            parameter = Parameter(gt.empty(num_channels, device=device, dtype=dtype)) if learnt else None
+            self.register_parameter(name, parameter)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """A weight of ones and a bias of zeros."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        words = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{words}, bias={self.bias is not None}"
+
+
+class _InstanceNorm(_NormBase):
+    """What the forms share; they differ in the number of axes, of which that of the samples may be missing."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in self.axes:
+            wanted = " or ".join(f"{axes}D" for axes in self.axes)
+            raise ValueError(f"expected {wanted} input (got {input.ndim}D input)")
+        batch = input.unsqueeze(0) if input.ndim == self.axes[0] else input
+        if batch.shape[1] != self.num_features and self.affine:
+            raise ValueError(
+                f"expected input's size at dim={input.ndim - batch.ndim + 1} to match num_features "
+                f"({self.num_features}), but got: {batch.shape[1]}."
+            )
+        result = functional.instance_norm(
+            *(batch, self.running_mean, self.running_var, self.weight, self.bias),
+            use_input_stats=self.training or not self.track_running_stats,
+            momentum=self.momentum,
+            eps=self.eps,
+        )
+        return result if input.ndim == batch.ndim else result.squeeze(0)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Mean 0 and variance 1 of each channel of each sample: `(samples, channels, length)`, or without samples."""
+
+    axes = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Mean 0 and variance 1 of each channel of each sample: `(samples, channels, height, width)`."""
+
+    axes = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Mean 0 and variance 1 of each channel of each sample: `(samples, channels, depth, height, width)`."""
+
+    axes = (4, 5)
+
+
+class LocalResponseNorm(Module):
+    """Each element divided by a power of the mean square of `size` channels around its own."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

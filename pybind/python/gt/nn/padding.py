@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gt._gt import Tensor
 from gt.nn import functional
-from gt.nn._windows import Sizes
+from gt.nn._sliding_windows import Sizes
 from gt.nn.module import Module
 
 
@@ -20,11 +20,9 @@ class _Pad(Module):
         self.padding = pads
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input, padded."""
         return functional.pad(input, self.padding, self.mode)
 
     def extra_repr(self) -> str:
-        """How much: before and after the last axis, then the one before it."""
         return f"{self.padding}"
 
 
@@ -36,11 +34,9 @@ class _ConstantPad(_Pad):
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input, padded."""
         return functional.pad(input, self.padding, "constant", self.value)
 
     def extra_repr(self) -> str:
-        """How much, and by what."""
         return f"padding={self.padding}, value={self.value}"
 
 
@@ -49,7 +45,6 @@ class _ZeroPad(_ConstantPad):
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
-        """How much."""
         return f"{self.padding}"
 
 

@@ -36,5 +36,4 @@ class DataParallel(Module):
         del output_device, dim
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What the module gives."""
         return self.module(*inputs, **kwargs)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gt._gt import Tensor
 from gt.nn import functional
-from gt.nn._windows import Sizes, tuple_of
+from gt.nn._sliding_windows import Sizes, tuple_of
 from gt.nn.module import Module
 
 
@@ -25,12 +25,10 @@ class _Pool(Module):
         self.__dict__.update(options)
 
     def forward(self, input: Tensor) -> Any:
-        """`(samples, channels, *sizes)`, or without samples, to other sizes."""
         options = {name: getattr(self, name) for name in self._options}
         return getattr(functional, self.function)(input, **options)
 
     def extra_repr(self) -> str:
-        """The options."""
         return ", ".join(f"{name}={getattr(self, name)}" for name in self.shown)
 
 

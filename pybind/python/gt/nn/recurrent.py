@@ -274,7 +274,6 @@ class RNNBase(Module):
         return given
 
     def extra_repr(self) -> str:
-        """The sizes and options."""
         words = [str(self.input_size), str(self.hidden_size)]
         usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
         usual["bidirectional"] = False
@@ -368,7 +367,6 @@ class RNNCellBase(Module):
         return tuple(s.squeeze(0) for s in found) if single else found
 
     def extra_repr(self) -> str:
-        """The sizes and options."""
         words = f"{self.input_size}, {self.hidden_size}"
         return words if self.bias else f"{words}, bias=False"
 

@@ -12,7 +12,8 @@ from gt._gt import Tensor
 from gt.nn import functional, init
 from gt.nn._attention import attended
 from gt.nn.containers import ModuleList
-from gt.nn.layers import Dropout, Linear
+from gt.nn.dropout import Dropout
+from gt.nn.layers import Linear
 from gt.nn.module import Module
 from gt.nn.normalization import LayerNorm
 from gt.nn.parameter import Parameter

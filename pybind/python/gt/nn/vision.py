@@ -31,13 +31,11 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        """The image in its new size."""
         return functional.interpolate(
             *(input, self.size, self.scale_factor, self.mode, self.align_corners), self.recompute_scale_factor
         )
 
     def extra_repr(self) -> str:
-        """The scale or the size, and how."""
         size = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
         return f"{size}, mode={self.mode!r}"
 
@@ -64,11 +62,9 @@ class PixelShuffle(Module):
         self.upscale_factor = upscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        """Larger images of fewer channels."""
         return functional.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
-        """The factor."""
         return f"upscale_factor={self.upscale_factor}"
 
 
@@ -80,11 +76,9 @@ class PixelUnshuffle(Module):
         self.downscale_factor = downscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        """Smaller images of more channels."""
         return functional.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
-        """The factor."""
         return f"downscale_factor={self.downscale_factor}"
 
 
@@ -96,11 +90,9 @@ class ChannelShuffle(Module):
         self.groups = groups
 
     def forward(self, input: Tensor) -> Tensor:
-        """The same shape."""
         return functional.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
-        """How many groups."""
         return f"groups={self.groups}"
 
 
@@ -115,11 +107,9 @@ class Unfold(Module):
         self.stride = stride
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(samples, channels, height, width)` to `(samples, channels·kernel, windows)`."""
         return functional.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
-        """The options."""
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
 
 
@@ -133,9 +123,7 @@ class Fold(Unfold):
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(samples, channels·kernel, windows)` to `(samples, channels, height, width)`."""
         return functional.fold(*(input, self.output_size, self.kernel_size, self.dilation, self.padding), self.stride)
 
     def extra_repr(self) -> str:
-        """The options."""
         return f"output_size={self.output_size}, {super().extra_repr()}"

@@ -6,9 +6,9 @@ Knows tensors alone, not modules. Start at `optimizer.py`.
 from gt import _absent
 from gt.optim import lr_scheduler
 from gt.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
-from gt.optim.adaptive import Adadelta, Adagrad, RMSprop
-from gt.optim.batch import ASGD, LBFGS, Rprop
-from gt.optim.matrices import Adafactor, Muon
+from gt.optim.adaptive_rates import Adadelta, Adagrad, RMSprop
+from gt.optim.full_batch import ASGD, LBFGS, Rprop
+from gt.optim.matrix_optimizers import Adafactor, Muon
 from gt.optim.optimizer import Optimizer
 from gt.optim.sgd import SGD
 

@@ -178,7 +178,6 @@ class LambdaLR(LRScheduler):
         return [base * function(self.last_epoch) for base, function in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer and the functions."""
         return {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
 
 
@@ -307,7 +306,6 @@ class MultiplicativeLR(LRScheduler):
         return [rate * function(self.last_epoch) for rate, function in zip(now, self.lr_lambdas, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer and the functions, which are not data."""
         return {name: value for name, value in super().state_dict().items() if name != "lr_lambdas"}
 
 
@@ -379,7 +377,6 @@ class SequentialLR(LRScheduler):
         self._last_lr = scheduler.get_last_lr()
 
     def step(self) -> None:
-        """One step on."""
         self.last_epoch += 1
         place = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[place]
@@ -390,12 +387,10 @@ class SequentialLR(LRScheduler):
             self._last_lr = scheduler.get_last_lr()
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer; the schedulers' states are in it."""
         state = super().state_dict()
         return {**state, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
         for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(state)
         self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
@@ -619,18 +614,15 @@ class ChainedScheduler(LRScheduler):
         self._last_lr = [group["lr"] for group in optimizer.param_groups]
 
     def step(self) -> None:
-        """One step of each."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = self._schedulers[-1].get_last_lr()
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer; the schedulers' states are in it."""
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
         return {**state, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
         states = state_dict["_schedulers"]
         self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
         for scheduler, state in zip(self._schedulers, states, strict=True):

@@ -86,7 +86,6 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the averaged model computes."""
         return self.module(*args, **kwargs)
 
     @no_grad()

@@ -6,13 +6,12 @@
 import sys
 
 from gt import _absent, nn
-from gt.nn.channels import _InstanceNorm
 from gt.nn.convolution import _ConvNd
-from gt.nn.layers import Dropout as _DropoutNd
+from gt.nn.dropout import Dropout as _DropoutNd
 from gt.nn.lazy import LazyModuleMixin
 from gt.nn.loss import _Loss, _WeightedLoss
 from gt.nn.modules import utils
-from gt.nn.normalization import _BatchNorm, _NormBase
+from gt.nn.normalization import _BatchNorm, _InstanceNorm, _NormBase
 from gt.nn.transformer import _get_activation_fn, _get_clones
 
 # The files that PyTorch has.

@@ -148,7 +148,6 @@ class ParametrizationList(ModuleList):
                 original.data = part.detach()
 
     def forward(self) -> Tensor:
-        """The parametrized tensor."""
         first, *others = self
         made = first(*self._originals())
         for module in others:

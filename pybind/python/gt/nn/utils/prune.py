@@ -121,7 +121,6 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[index]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The last one's, of what is left."""
         method: Any = self._pruning_methods[-1]
         if method.PRUNING_TYPE == "unstructured":
             left: Any = default_mask == 1
@@ -140,7 +139,6 @@ class Identity(BasePruningMethod):
     """Prunes nothing."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:  # noqa: ARG002
-        """What there is."""
         return default_mask
 
 
@@ -155,7 +153,6 @@ class _OfAmount(BasePruningMethod):
         raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """0 where the scores are least."""
         count = _count(self.amount, t.numel())
         mask = default_mask.clone()
         if count:
@@ -191,7 +188,6 @@ class _OfChannels(BasePruningMethod):
         raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """0 where the scores are least."""
         if t.ndim <= 1:
             raise ValueError(
                 "Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
@@ -233,7 +229,6 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:  # noqa: ARG002
-        """Where both masks are 1."""
         return default_mask * self.mask.to(default_mask.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Padding and rearranging images as functions, under PyTorch's names: `gt.nn.functional` has them."""
+"""Padding by a constant, a reflection, the edge or periodically, as a function; `gt.nn.functional` has it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import gt
 from gt._gt import Tensor
-
-# Padding ------------------------------------------------------------------------------------------------------------
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
@@ -93,56 +91,3 @@ def _circled(input: Tensor, axis: int, before: int, after: int) -> list[int]:
     # What is cut off goes first: the rest is the circle.
     cut, left = max(-before, 0), size - max(-before, 0) - max(-after, 0)
     return [cut + i % left for i in range(-max(before, 0), left + max(after, 0))]
-
-
-# Rearranging --------------------------------------------------------------------------------------------------------
-
-
-def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """`(…, c·r², h, w)` as `(…, c, h·r, w·r)`: channels become pixels."""
-    r = upscale_factor
-    *lead, channels, height, width = _image("pixel_shuffle", input)
-    if r <= 0:
-        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
-    if channels % (r * r):
-        raise RuntimeError(
-            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
-            f"but input.size(-3)={channels} is not divisible by {r * r}"
-        )
-    split = input.reshape(*lead, channels // (r * r), r, r, height, width)
-    mixed = split.movedim((-4, -3), (-3, -1))
-    return mixed.clone().reshape(*lead, channels // (r * r), height * r, width * r)
-
-
-def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """`(…, c, h·r, w·r)` as `(…, c·r², h, w)`: pixels become channels."""
-    r = downscale_factor
-    *lead, channels, height, width = _image("pixel_unshuffle", input)
-    if r <= 0:
-        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
-    if height % r or width % r:
-        raise RuntimeError(
-            "pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
-            f"({height}, {width}) are not divisible by {r}"
-        )
-    split = input.reshape(*lead, channels, height // r, r, width // r, r)
-    mixed = split.movedim((-3, -1), (-4, -3))
-    return mixed.clone().reshape(*lead, channels * r * r, height // r, width // r)
-
-
-def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """The channels, axis 1, dealt out anew: the first of each group, then the second of each."""
-    samples, channels, *sizes = input.shape
-    if groups <= 0 or channels % groups:
-        raise RuntimeError(
-            f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups."
-        )
-    return input.reshape(samples, groups, channels // groups, *sizes).transpose(1, 2).reshape(input.shape)
-
-
-def _image(name: str, input: Tensor) -> Sequence[int]:
-    if input.ndim < 3:
-        raise RuntimeError(
-            f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)"
-        )
-    return input.shape

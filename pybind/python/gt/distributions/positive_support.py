@@ -28,40 +28,32 @@ class HalfNormal(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """A multiple of the scale."""
         return self.scale * math.sqrt(2 / math.pi)
 
     @property
     def mode(self) -> Tensor:
-        """0."""
         return gt.zeros_like(self.scale)
 
     @property
     def variance(self) -> Tensor:
-        """A multiple of the scale squared."""
         return self.scale.square() * (1 - 2 / math.pi)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Sizes of normal variables."""
         return gt.randn(self._extended_shape(sample_shape), dtype=self.scale.dtype).abs() * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values; nothing below 0."""
         self._validate_sample(value)
         found = (value / self.scale).square() * -0.5 - self.scale.log() - LOG_SQRT_2_PI + math.log(2)
         return gt.where(value >= 0, found, -math.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return (value / self.scale * math.sqrt(0.5)).erf()
 
     def icdf(self, prob: Tensor) -> Tensor:
-        """Of shares."""
         return self.scale * (prob.erfinv() * math.sqrt(2))
 
     def entropy(self) -> Tensor:
-        """Of the scale."""
         return self.scale.log() + (0.5 + LOG_SQRT_2_PI - math.log(2))
 
 
@@ -78,40 +70,32 @@ class HalfCauchy(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """Infinite."""
         return gt.full_like(self.scale, math.inf)
 
     @property
     def mode(self) -> Tensor:
-        """0."""
         return gt.zeros_like(self.scale)
 
     @property
     def variance(self) -> Tensor:
-        """Infinite."""
         return gt.full_like(self.scale, math.inf)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Tangents of uniform angles."""
         return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.scale.dtype))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values; nothing below 0."""
         self._validate_sample(value)
         found = math.log(2 / math.pi) - self.scale.log() - (value / self.scale).square().log1p()
         return gt.where(value >= 0, found, -math.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return (value / self.scale).atan() * (2 / math.pi)
 
     def icdf(self, prob: Tensor) -> Tensor:
-        """Of shares."""
         return self.scale * (prob * (math.pi / 2)).tan()
 
     def entropy(self) -> Tensor:
-        """Of the scale."""
         return self.scale.log() + math.log(2 * math.pi)
 
 
@@ -128,45 +112,36 @@ class Pareto(ElementwiseDistribution):
 
     @property
     def support(self) -> Constraint:
-        """From the scale on."""
         return constraints.greater_than_eq(self.scale)
 
     @property
     def mean(self) -> Tensor:
-        """Infinite up to an alpha of 1."""
         return gt.where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf)
 
     @property
     def mode(self) -> Tensor:
-        """The scale."""
         return self.scale
 
     @property
     def variance(self) -> Tensor:
-        """Infinite up to an alpha of 2."""
         a = self.alpha
         return gt.where(a > 2, self.scale.square() * a / ((a - 1).square() * (a - 2)), math.inf)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Exponentials of exponential variables."""
         return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.scale.dtype))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return 1 - (self.scale / value) ** self.alpha
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return self.scale * ((-value).log1p() / -self.alpha).exp()
 
     def entropy(self) -> Tensor:
-        """Of both parameters."""
         return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
 
 
@@ -190,41 +165,33 @@ class Weibull(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """Of both parameters."""
         return self.scale * self._moment(1)
 
     @property
     def mode(self) -> Tensor:
-        """0 up to a concentration of 1."""
         k = self.concentration
         return self.scale * (((k - 1) / k).clamp(min=0)) ** k.reciprocal()
 
     @property
     def variance(self) -> Tensor:
-        """Of both parameters."""
         return self.scale.square() * (self._moment(2) - self._moment(1).square())
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Roots of exponential variables."""
         return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.scale.dtype))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         k, z = self.concentration, value / self.scale
         return k.log() - self.scale.log() + (k - 1) * z.log() - z**k
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return -(-((value / self.scale) ** self.concentration)).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         return self.scale * (-(-value).log1p()) ** self.concentration.reciprocal()
 
     def entropy(self) -> Tensor:
-        """Of both parameters."""
         k = self.concentration
         return EULER * (1 - k.reciprocal()) + (self.scale / k).log() + 1
 
@@ -242,21 +209,17 @@ class VonMises(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """Of the angles around the circle: `loc`."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """Of the angles around the circle: from 0 to 1."""
         return 1 - gt.special.i1e(self.concentration) / gt.special.i0e(self.concentration)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of angles."""
         self._validate_sample(value)
         k = self.concentration
         # cos - 1, without the loss where angles are close.
@@ -265,7 +228,6 @@ class VonMises(ElementwiseDistribution):
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Angles from -pi to pi, by Best and Fisher's method: most candidates are taken; it looks whether all were."""
         shape = self._extended_shape(sample_shape)
         k = self.concentration.double().expand(shape)
         tau = 1 + (1 + 4 * k.square()).sqrt()

@@ -9,14 +9,14 @@ import gt
 from gt import linalg
 from gt._gt import Tensor
 from gt.distributions.continuous import Exponential, Gumbel, Laplace, Normal, Uniform
-from gt.distributions.counts import Binomial, Poisson
+from gt.distributions.count_distributions import Binomial, Poisson
 from gt.distributions.discrete import Bernoulli
-from gt.distributions.gamma import Beta, Gamma
+from gt.distributions.gamma_family import Beta, Gamma
 from gt.distributions.kl import register_kl
 from gt.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
 from gt.distributions.multivariate_normal import MultivariateNormal
-from gt.distributions.positive import Pareto
-from gt.distributions.shares import ContinuousBernoulli
+from gt.distributions.positive_support import Pareto
+from gt.distributions.unit_interval import ContinuousBernoulli
 
 
 def _each(*kinds: type, of: type) -> Any:

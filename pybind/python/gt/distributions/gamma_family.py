@@ -30,39 +30,32 @@ class Gamma(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """`concentration / rate`."""
         return self.concentration / self.rate
 
     @property
     def mode(self) -> Tensor:
-        """`(concentration - 1) / rate`, from 0 on."""
         return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
     def variance(self) -> Tensor:
-        """`concentration / rate²`."""
         return self.concentration / self.rate.square()
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Of unit rate, over the rate."""
         shape = self._extended_shape(sample_shape)
         drawn = gt._standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
         return drawn + (drawn.detach().clamp(min=gt.finfo(drawn.dtype).tiny) - drawn.detach())
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         value = gt.as_tensor(value, dtype=self.rate.dtype)
         self._validate_sample(value)
         a, rate = self.concentration, self.rate
         return gt.xlogy(a, rate) + gt.xlogy(a - 1, value) - rate * value - a.lgamma()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return gt.special.gammainc(self.concentration, self.rate * value)
 
     def entropy(self) -> Tensor:
-        """Of both parameters."""
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
@@ -83,7 +76,6 @@ class Chi2(Gamma):
         return self.concentration * 2
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, concentration=0, rate=0)
 
 
@@ -101,39 +93,32 @@ class InverseGamma(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """Infinite up to a concentration of 1."""
         a = self.concentration
         return gt.where(a > 1, self.rate / (a - 1).clamp(min=1e-30), math.inf)
 
     @property
     def mode(self) -> Tensor:
-        """`rate / (concentration + 1)`."""
         return self.rate / (self.concentration + 1)
 
     @property
     def variance(self) -> Tensor:
-        """Infinite up to a concentration of 2."""
         a = self.concentration
         found = self.rate.square() / ((a - 1).square() * (a - 2))
         return gt.where(a > 2, found, math.inf)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Of gamma variables."""
         return Gamma(self.concentration, self.rate, validate_args=False).rsample(sample_shape).reciprocal()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         a, rate = self.concentration, self.rate
         return gt.xlogy(a, rate) - (a + 1) * value.log() - rate / value - a.lgamma()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         return gt.special.gammaincc(self.concentration, self.rate / value)
 
     def entropy(self) -> Tensor:
-        """Of both parameters."""
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()
 
@@ -154,17 +139,14 @@ class Dirichlet(Distribution):
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, concentration=1)
 
     @property
     def mean(self) -> Tensor:
-        """The shares of the concentrations."""
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @property
     def mode(self) -> Tensor:
-        """That of the concentrations less 1; without any left, all at the largest."""
         rest = (self.concentration - 1).clamp(min=0)
         mode = rest / rest.sum(-1, keepdim=True)
         corner = gt.nn.functional.one_hot(mode.argmax(-1), self.event_shape[0]).to(mode.dtype)
@@ -172,23 +154,19 @@ class Dirichlet(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """Of each share."""
         total = self.concentration.sum(-1, keepdim=True)
         return self.concentration * (total - self.concentration) / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Gamma variables over their sum."""
         drawn = gt._standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
         return drawn / drawn.sum(-1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of shares."""
         self._validate_sample(value)
         a = self.concentration
         return gt.xlogy(a - 1, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
     def entropy(self) -> Tensor:
-        """Of the concentrations."""
         a = self.concentration
         total, size = a.sum(-1), a.shape[-1]
         return a.lgamma().sum(-1) - total.lgamma() - (size - total) * total.digamma() - ((a - 1) * a.digamma()).sum(-1)
@@ -217,31 +195,25 @@ class Beta(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The share of the first concentration."""
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
     @property
     def mode(self) -> Tensor:
-        """The most probable share."""
         return self._both.mode[..., 0]
 
     @property
     def variance(self) -> Tensor:
-        """Of the share."""
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """The first of two shares."""
         return self._both.rsample(sample_shape).select(-1, 0)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of shares."""
         self._validate_sample(value)
         return self._both.log_prob(gt.stack([value, 1 - value], -1))
 
     def entropy(self) -> Tensor:
-        """Of both concentrations."""
         return self._both.entropy()
 
 
@@ -270,28 +242,23 @@ class StudentT(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """`loc`; NaN up to 1 degree of freedom."""
         return gt.where(self.df > 1, self.loc, math.nan)
 
     @property
     def mode(self) -> Tensor:
-        """`loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """Infinite up to 2 degrees of freedom, NaN up to 1."""
         found = gt.where(self.df > 2, self.scale.square() * self.df / (self.df - 2), math.inf)
         return gt.where(self.df > 1, found, math.nan)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Of a normal and a chi-squared variable."""
         normal = gt.randn(self._extended_shape(sample_shape), dtype=self.df.dtype)
         square = Chi2(self.df, validate_args=False).rsample(sample_shape)
         return self.loc + self.scale * (normal * (square / self.df).rsqrt())
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         z = (value - self.loc) / self.scale
         norm = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))
@@ -299,7 +266,6 @@ class StudentT(ElementwiseDistribution):
         return -0.5 * (self.df + 1) * (z.square() / self.df).log1p() - norm
 
     def entropy(self) -> Tensor:
-        """Of the scale and the degrees of freedom."""
         half, more = self.df / 2, (self.df + 1) / 2
         log_beta = half.lgamma() + math.lgamma(0.5) - more.lgamma()
         return self.scale.log() + more * (more.digamma() - half.digamma()) + 0.5 * self.df.log() + log_beta
@@ -319,29 +285,24 @@ class FisherSnedecor(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """NaN up to 2 degrees of freedom below."""
         return gt.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
 
     @property
     def mode(self) -> Tensor:
-        """NaN up to 2 degrees of freedom above."""
         found = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
         return gt.where(self.df1 > 2, found, math.nan)
 
     @property
     def variance(self) -> Tensor:
-        """NaN up to 4 degrees of freedom below."""
         a, b = self.df1, self.df2
         found = 2 * b.square() * (a + b - 2) / (a * (b - 2).square() * (b - 4))
         return gt.where(b > 4, found, math.nan)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Of two chi-squared variables."""
         above, below = (Gamma(df / 2, df / 2, validate_args=False).rsample(sample_shape) for df in (self.df1, self.df2))
         return above / below
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         a, b = self.df1 / 2, self.df2 / 2
         ratio = self.df1 / self.df2

@@ -49,7 +49,6 @@ class CatTransform(_Several):
 
     @property
     def event_dim(self) -> int:
-        """The most of theirs."""
         return max(t.event_dim for t in self.transforms)
 
     @property
@@ -82,7 +81,6 @@ class CatTransform(_Several):
         return gt.cat([t.inv(part) for t, part in zip(self.transforms, self._parts(y), strict=True)], self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Theirs, side by side; added up where the axis is one of an event."""
         found = []
         for t, a, b in zip(self.transforms, self._parts(x), self._parts(y), strict=True):
             found.append(_summed(t.log_abs_det_jacobian(a, b), self.event_dim - t.event_dim))
@@ -119,7 +117,6 @@ class StackTransform(_Several):
         return gt.stack([t.inv(part) for t, part in zip(self.transforms, self._parts(y), strict=True)], self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Theirs, side by side."""
         parts = zip(self.transforms, self._parts(x), self._parts(y), strict=True)
         return gt.stack([t.log_abs_det_jacobian(a, b) for t, a, b in parts], self.dim)
 
@@ -142,15 +139,12 @@ class ReshapeTransform(Transform):
         return y.reshape(*y.shape[: y.ndim - len(self.out_shape)], *self.in_shape)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """0: nothing is stretched."""
         return gt.zeros(*x.shape[: x.ndim - len(self.in_shape)], dtype=x.dtype)
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The other at its end."""
         return self._exchanged(shape, self.in_shape, self.out_shape)
 
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The one at its end."""
         return self._exchanged(shape, self.out_shape, self.in_shape)
 
     @staticmethod
@@ -185,5 +179,4 @@ class CumulativeDistributionTransform(Transform):
         return self.distribution.icdf(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The density."""
         return self.distribution.log_prob(x)

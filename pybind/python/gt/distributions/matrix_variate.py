@@ -13,7 +13,7 @@ from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
 from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
-from gt.distributions.gamma import Beta, Chi2
+from gt.distributions.gamma_family import Beta, Chi2
 
 
 class Wishart(Distribution):
@@ -71,7 +71,6 @@ class Wishart(Distribution):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, df=0, covariance_matrix=2, precision_matrix=2, scale_tril=2)
 
     def _df(self) -> Tensor:
@@ -79,25 +78,21 @@ class Wishart(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """`df` times the covariance."""
         return self._df() * self.covariance_matrix
 
     @property
     def mode(self) -> Tensor:
-        """NaN where there are few degrees of freedom."""
         factor = self.df - self.event_shape[0] - 1
         factor = gt.where(factor <= 0, math.nan, factor)
         return factor.reshape(*self.batch_shape, 1, 1) * self.covariance_matrix
 
     @property
     def variance(self) -> Tensor:
-        """Of each element."""
         v = self.covariance_matrix
         d = v.diagonal(dim1=-2, dim2=-1)
         return self._df() * (v.square() + d.unsqueeze(-1) * d.unsqueeze(-2))
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """By Bartlett's triangle: normal variables below a diagonal of roots of chi-squared ones."""
         size = self.event_shape[0]
         freedom = self.df.unsqueeze(-1) - gt.arange(size, dtype=self.df.dtype)
         roots = Chi2(freedom, validate_args=False).rsample(sample_shape).clamp(min=gt.finfo(self.df.dtype).tiny).sqrt()
@@ -109,7 +104,6 @@ class Wishart(Distribution):
         return self._tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of positive definite matrices."""
         self._validate_sample(value)
         nu, size = self.df, self.event_shape[0]
         trace = gt.cholesky_solve(value, self._tril).diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -117,7 +111,6 @@ class Wishart(Distribution):
         return (nu - size - 1) / 2 * linalg.slogdet(value).logabsdet - trace / 2 - norm
 
     def entropy(self) -> Tensor:
-        """Of both parameters."""
         nu, size = self.df, self.event_shape[0]
         halves = nu.unsqueeze(-1) / 2 - gt.arange(size, dtype=nu.dtype) / 2
         norm = (size + 1) * (size * math.log(2) / 2 + self._half_log_det()) + gt.mvlgamma(nu / 2, size)
@@ -141,12 +134,10 @@ class LKJCholesky(Distribution):
         super().__init__(self.concentration.shape, (dim, dim), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, concentration=0)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Rows by the onion method: of each a direction, and how much of its length is off the diagonal."""
         dtype = self.concentration.dtype
         rows = gt.cat([gt.zeros(1, dtype=dtype), gt.arange(self.dim - 1, dtype=dtype)])
         most = (self.concentration + 0.5 * (self.dim - 2)).unsqueeze(-1)
@@ -158,7 +149,6 @@ class LKJCholesky(Distribution):
         return part + left.diag_embed()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of factors."""
         self._validate_sample(value)
         rest = self.dim - 1
         order = gt.arange(2, self.dim + 1, dtype=self.concentration.dtype)

@@ -39,7 +39,6 @@ class Kumaraswamy(TransformedDistribution):
         super().__init__(base, steps, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         a, b = self.concentration1.expand(*batch_shape), self.concentration0.expand(*batch_shape)
         return type(self)(a, b, validate_args=False)
 
@@ -49,23 +48,19 @@ class Kumaraswamy(TransformedDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """Of both concentrations."""
         return self._moment(1)
 
     @property
     def mode(self) -> Tensor:
-        """NaN where the density is largest at an end."""
         a, b = self.concentration1, self.concentration0
         log_mode = b.reciprocal() * (-b).log1p() - (-b * a).log1p()
         return gt.where((b < 1) | (a < 1), math.nan, log_mode.exp())
 
     @property
     def variance(self) -> Tensor:
-        """Of both concentrations."""
         return self._moment(2) - self.mean.square()
 
     def entropy(self) -> Tensor:
-        """Of both concentrations."""
         a, b = self.concentration1, self.concentration0
         harmonic = (b + 1).digamma() + EULER
         return 1 - b.reciprocal() + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
@@ -108,7 +103,6 @@ class ContinuousBernoulli(OfOdds):
         return self._given[1].shape
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, _probs=0, _logits=0)
 
     def _is_exact(self) -> Tensor:
@@ -128,7 +122,6 @@ class ContinuousBernoulli(OfOdds):
 
     @property
     def mean(self) -> Tensor:
-        """Of the parameter."""
         cut = self._cut()
         exact = cut / (2 * cut - 1) + 1 / ((-cut).log1p() - cut.log())
         x = self.probs - 0.5
@@ -136,25 +129,21 @@ class ContinuousBernoulli(OfOdds):
 
     @property
     def variance(self) -> Tensor:
-        """Of the parameter."""
         cut = self._cut()
         exact = cut * (cut - 1) / (1 - 2 * cut).square() + 1 / ((-cut).log1p() - cut.log()).square()
         x = (self.probs - 0.5).square()
         return gt.where(self._is_exact(), exact, 1 / 12 - (1 / 15 - 128 / 945 * x) * x)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """By the inverse of its distribution."""
         return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
         losses = functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
         return self._log_norm() - losses
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of values."""
         self._validate_sample(value)
         cut = self._cut()
         exact = (cut**value * (1 - cut) ** (1 - value) + cut - 1) / (2 * cut - 1)
@@ -162,13 +151,11 @@ class ContinuousBernoulli(OfOdds):
         return gt.where(value <= 0, 0.0, gt.where(value >= 1, 1.0, inside))
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of shares."""
         cut = self._cut()
         exact = ((-cut + value * (2 * cut - 1)).log1p() - (-cut).log1p()) / (cut.log() - (-cut).log1p())
         return gt.where(self._is_exact(), exact, value)
 
     def entropy(self) -> Tensor:
-        """Of the parameter."""
         no, yes = (-self.probs).log1p(), self.probs.log()
         return self.mean * (no - yes) - self._log_norm() - no
 

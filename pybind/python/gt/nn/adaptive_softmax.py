@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 
 import gt
 from gt._gt import Tensor
-from gt.nn import functional
 from gt.nn.containers import ModuleList, Sequential
 from gt.nn.layers import Linear
-from gt.nn.loss import _WeightedLoss
 from gt.nn.module import Module
 
 
@@ -119,58 +117,3 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if rows.numel():
             output[rows] = self.log_prob(input[rows]).argmax(1)
         return output
-
-
-class LinearCrossEntropyLoss(_WeightedLoss):
-    """`linear_cross_entropy`: the surprise of the scores that a layer of its own, `linear`, makes of the input."""
-
-    def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        out_features: tuple[int, ...] = (),
-        bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        reduction: str = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int | None = None,
-        label_smoothing: float = 0.0,
-        options: None = None,
-    ) -> None:
-        super().__init__(weight, reduction=reduction)
-        if weight is not None and weight.shape != (num_classes,):
-            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
-        if options is not None:
-            raise NotImplementedError("LinearCrossEntropyLoss: options are not there: the scores are computed whole")
-        self.num_classes = num_classes
-        self.out_features = out_features
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
-        self.options = options
-        outputs = gt.Size((num_classes, *out_features)).numel()
-        self.linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The losses, reduced."""
-        outer = (self.num_classes, *self.out_features)
-        bias = self.linear.bias
-        return functional.linear_cross_entropy(
-            input,
-            self.linear.weight.reshape(*outer, -1),
-            target,
-            linear_bias=None if bias is None else bias.reshape(outer),
-            weight=self.weight,
-            reduction=self.reduction,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-        )
-
-    def extra_repr(self) -> str:
-        """The sizes and options."""
-        return (
-            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
-            f"out_features={self.out_features}, bias={self.linear.bias is not None}, reduction={self.reduction}, "
-            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, options={self.options}"
-        )

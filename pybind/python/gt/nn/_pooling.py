@@ -13,8 +13,8 @@ from typing import Any
 import gt
 from gt import _gt
 from gt._gt import Tensor
-from gt.nn._resizing import averages, resampled, shares
-from gt.nn._windows import Sizes, batched, by_rank, columns, is_integral, padded, tuple_of
+from gt.nn._interpolation import averages, resampled, shares
+from gt.nn._sliding_windows import Sizes, batched, by_rank, columns, is_integral, padded, tuple_of
 
 # Windows of one size ------------------------------------------------------------------------------------------------
 

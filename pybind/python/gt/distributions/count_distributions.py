@@ -27,26 +27,21 @@ class Poisson(ElementwiseDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The rate."""
         return self.rate
 
     @property
     def mode(self) -> Tensor:
-        """The rate, rounded down."""
         return self.rate.floor()
 
     @property
     def variance(self) -> Tensor:
-        """The rate."""
         return self.rate
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Counts, floating."""
         return gt.poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of counts."""
         self._validate_sample(value)
         return gt.xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
@@ -75,7 +70,6 @@ class _OfTrials(OfOdds):
         self._check_parameter(self._given[0], given)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         return self._expanded(batch_shape, total_count=0, _probs=0, _logits=0)
 
     def __repr__(self) -> str:
@@ -105,27 +99,22 @@ class Binomial(_OfTrials):
 
     @property
     def support(self) -> Constraint:
-        """Whole numbers up to `total_count`."""
         return constraints.integer_interval(0, self.total_count)
 
     @property
     def mean(self) -> Tensor:
-        """`n p`."""
         return self.total_count * self.probs
 
     @property
     def mode(self) -> Tensor:
-        """`(n + 1) p`, rounded down."""
         return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
 
     @property
     def variance(self) -> Tensor:
-        """`n p (1 - p)`."""
         return self.total_count * self.probs * (1 - self.probs)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Counts, floating."""
         shape = self._extended_shape(sample_shape)
         return gt.binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
@@ -134,18 +123,15 @@ class Binomial(_OfTrials):
         return (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of counts."""
         self._validate_sample(value)
         return self._log_choices(value) + value * self.logits - self.total_count * functional.softplus(self.logits)
 
     def entropy(self) -> Tensor:
-        """Of the probability; of one total count alone."""
         values = self.enumerate_support(False)
         log_prob = self.log_prob(values)
         return -(log_prob.exp() * log_prob).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All counts; of one total count alone."""
         most = int(self.total_count.max().item())
         if not bool((self.total_count == most).all()):
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
@@ -174,28 +160,23 @@ class NegativeBinomial(_OfTrials):
 
     @property
     def mean(self) -> Tensor:
-        """`n` times the odds."""
         return self.total_count * self.logits.exp()
 
     @property
     def mode(self) -> Tensor:
-        """`(n - 1)` times the odds, rounded down, from 0 on."""
         return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
 
     @property
     def variance(self) -> Tensor:
-        """The mean over the probability of failing."""
         return self.mean / (-self.logits).sigmoid()
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Counts in times that are gamma variables."""
         shape = self._extended_shape(sample_shape)
         times = gt._standard_gamma(self.total_count.expand(shape)) * self.logits.exp()
         return gt.poisson(times)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of counts."""
         self._validate_sample(value)
         n = self.total_count
         scores = n * functional.logsigmoid(-self.logits) + value * functional.logsigmoid(self.logits)
@@ -235,40 +216,33 @@ class Multinomial(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Counts that add up to `total_count`."""
         return constraints.multinomial(self.total_count)
 
     @property
     def mean(self) -> Tensor:
-        """`n p`."""
         return self.probs * self.total_count
 
     @property
     def variance(self) -> Tensor:
-        """`n p (1 - p)`."""
         return self.total_count * self.probs * (1 - self.probs)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """Repeated to another batch shape."""
         made = self._expanded(batch_shape)
         made._categorical = self._categorical.expand(batch_shape)
         return made
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Counts, floating."""
         drawn = self._categorical.sample((self.total_count, *sample_shape))
         return functional.one_hot(drawn, self.event_shape[0]).sum(0).to(self.probs.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Of counts."""
         self._validate_sample(value)
         never = (value == 0) & (self.logits == -float("inf"))
         scores = gt.where(never, 0.0, self.logits)
         return (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1) + (scores * value).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Of the probabilities: that of the draws, less that of their order."""
         n = gt.tensor(float(self.total_count), dtype=self.probs.dtype)
         counts = Binomial(self.total_count, self.probs, validate_args=False)
         values = counts.enumerate_support(False)[1:]

@@ -1,6 +1,6 @@
 """Windows that slide over the axes after the channels: where they lie, and what they show, as columns.
 
-Convolutions (`_convolutions.py`) and pools (`_pools.py`) of floating numbers are instructions of their own. Columns do
+Floating-point convolutions (`_convolutions.py`) and pools (`_pooling.py`) are instructions of their own. Columns do
 the same for integers, and are what `unfold` and `fold` give.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import gt
 from gt._gt import Tensor
-from gt.nn._images import pad
+from gt.nn._padding import pad
 
 Sizes = int | Sequence[int]
 

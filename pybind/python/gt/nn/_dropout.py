@@ -1,0 +1,89 @@
+"""Dropout as functions: of elements, of whole channels, and for SELU networks; `gt.nn.functional` has them."""
+
+from __future__ import annotations
+
+import math
+
+import gt
+from gt._gt import Tensor
+
+
+def _check(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _finish(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
+    return input._rebind(result) if inplace else result
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element set to 0 with probability `p`, the others divided by `1 - p`; in evaluation, `input`."""
+    _check(p)
+    if not training or p == 0:
+        return input
+    dropped = input * 0.0 if p == 1 else gt.where(gt.rand_like(input) < p, 0.0, input * (1 / (1 - p)))
+    return _finish(input, dropped, inplace)
+
+
+def _drop_channels(input: Tensor, axes: int, p: float, training: bool, inplace: bool) -> Tensor:
+    """The last `axes` axes are dropped together or not at all."""
+    _check(p)
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return _finish(input, input * 0.0, inplace)
+    lead = input.shape[: input.ndim - axes]
+    dropped = gt.rand(*lead, *[1] * axes) < p
+    return _finish(input, gt.where(dropped, 0.0, input * (1 / (1 - p))), inplace)
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each channel of `(samples, channels, length)`, or `(channels, length)`, set to 0 with probability `p`."""
+    if input.ndim not in (2, 3):
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input.")
+    return _drop_channels(input, 1, p, training, inplace)
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each channel of `(samples, channels, height, width)` set to 0 with probability `p`."""
+    if input.ndim < 3:
+        raise RuntimeError(f"dropout2d: Expected (samples, channels, …), but received a {input.ndim}D input.")
+    # As in PyTorch, three axes are samples, channels and a length.
+    return _drop_channels(input, input.ndim - 2, p, training, inplace)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each channel of `(samples, channels, depth, height, width)`, or without samples, set to 0 likewise."""
+    if input.ndim not in (4, 5):
+        raise RuntimeError(f"dropout3d: Expected 4D or 5D input, but received a {input.ndim}D input.")
+    return _drop_channels(input, 3, p, training, inplace)
+
+
+# What scaled exponential units go to far on the left.
+_ALPHA_LEAST = -1.7580993408473766
+
+
+def _alpha(input: Tensor, axes: int, p: float, training: bool, inplace: bool) -> Tensor:
+    _check(p)
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return _finish(input, input * 0.0, inplace)
+    scale = 1 / math.sqrt((_ALPHA_LEAST**2 * p + 1) * (1 - p))
+    shape = (*input.shape[: input.ndim - axes], *[1] * axes)
+    dropped = gt.rand(*shape) < p
+    result = gt.where(dropped, _ALPHA_LEAST, input) * scale - _ALPHA_LEAST * p * scale
+    return _finish(input, result, inplace)
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps mean 0 and variance 1: dropped elements become what `selu` saturates to."""
+    return _alpha(input, 0, p, training, inplace)
+
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels."""
+    if input.ndim < 2 and training and 0 < p < 1:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    return _alpha(input, max(input.ndim - 2, 0), p, training, inplace)

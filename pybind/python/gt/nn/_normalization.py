@@ -1,0 +1,84 @@
+"""Group, instance and local response normalization as functions; `gt.nn.functional` has them."""
+
+from __future__ import annotations
+
+import math
+
+import gt
+from gt._gt import Tensor
+from gt.nn._padding import pad
+from gt.nn._pooling import avg_pool2d
+
+
+def _by_channel(input: Tensor, parameter: Tensor) -> Tensor:
+    return parameter.reshape(1, -1, *[1] * (input.ndim - 2))
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Mean 0 and variance 1 over each sample's groups of channels; then `* weight + bias` by channel."""
+    if input.ndim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    samples, channels = input.shape[:2]
+    size = math.prod(input.shape[2:])
+    for what, number in (("number of channels", channels), ("HxW", size)):
+        if number == 0:
+            raise RuntimeError(f"Expected {what} to be greater than 0, got 0")
+    if num_groups <= 0 or channels % num_groups:
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(input.shape)} and num_groups={num_groups}"
+        )
+    wide = input.float() if input.dtype in (gt.float16, gt.bfloat16) else input
+    rows = wide.reshape(samples, num_groups, channels // num_groups * size)
+    centred = rows - rows.mean(-1, keepdim=True)
+    normal = centred * ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
+    normal = normal.reshape(input.shape).to(input.dtype)
+    if weight is not None:
+        normal = normal * _by_channel(input, weight)
+    return normal if bias is None else normal + _by_channel(input, bias)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 over each channel of each sample; then `* weight + bias`.
+
+    The running mean and variance, given, take up those of the samples by a share of `momentum`; without
+    `use_input_stats` they are used instead.
+    """
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+        return gt.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    count = math.prod(input.shape[2:])
+    if count <= 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {list(input.shape)}")
+    if running_mean is not None or running_var is not None:
+        with gt.no_grad():
+            rows = input.detach().flatten(2)
+            if running_mean is not None:
+                running_mean.copy_(running_mean * (1 - momentum) + rows.mean(-1).mean(0) * momentum)
+            if running_var is not None:
+                running_var.copy_(running_var * (1 - momentum) + rows.var(-1).mean(0) * momentum)
+    return group_norm(input, input.shape[1], weight, bias, eps)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """Each element divided by a power of the mean square of `size` channels around its own."""
+    if input.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if input.numel() == 0:
+        return input
+    squares = (input * input).unsqueeze(1).flatten(3)
+    around = pad(squares, (0, 0, size // 2, (size - 1) // 2))
+    means = avg_pool2d(around, (size, 1), stride=1).reshape(input.shape)
+    return input / (means * alpha + k) ** beta
