@@ -5,14 +5,14 @@ use gt_bridge::frame::{push_data, push_message, push_slots};
 use gt_bridge::greeting::{Answer, Greeting, Wish};
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, WorkerInfo, WorkerOffer};
 use gt_protocol::{
-    ClientMessage, DaemonMessage, Hello, LimitsChange, LimitsDocument, PROTOCOL_VERSION, RefusalCode, Refused, Role,
+    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RefusalCode, Refused, Role,
     SessionStatus, Setting, StatusDocument, Welcome,
 };
 use serde::Serialize;
 
 /// What clients say; none of it changes anything for others.
 pub fn said_by_clients() -> Vec<ClientMessage> {
-    let unchanged = LimitsChange { queued: Some(Setting::Default), ..LimitsChange::default() };
+    let unchanged = QuotaChange { queued: Some(Setting::Default), ..QuotaChange::default() };
     vec![
         ClientMessage::Hello(Hello::new(Role::Client, Some("garbled".into()))),
         ClientMessage::Hello(Hello::new(Role::Observer, None)),
@@ -57,7 +57,7 @@ fn said_by_daemons() -> Vec<DaemonMessage> {
         DaemonMessage::Traffic { workers: vec![] },
         DaemonMessage::Session(Box::<SessionDetail>::default()),
         DaemonMessage::Killed(Box::<SessionStatus>::default()),
-        DaemonMessage::Limits(LimitsDocument::default()),
+        DaemonMessage::Limits(QuotaDocument::default()),
         DaemonMessage::Reloaded { path: "gtd.yaml".into(), changed: vec!["log".into()], restart: vec![] },
         DaemonMessage::Draining { on: true, sessions: 2 },
     ]

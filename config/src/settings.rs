@@ -2,7 +2,7 @@
 
 use crate::values::{Bytes, Level, Workers, listen_address};
 use crate::yaml::{self, About, Error, Key, Value};
-use gt_protocol::Limits;
+use gt_protocol::QuotaSettings;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -30,9 +30,9 @@ pub struct Settings {
     /// How much the daemon says.
     pub log: Option<Level>,
     /// What users may have.
-    pub limits: Limits,
+    pub limits: QuotaSettings,
     /// What some users may have, by number.
-    pub users: BTreeMap<u32, Limits>,
+    pub users: BTreeMap<u32, QuotaSettings>,
 }
 
 /// What a running daemon takes up.
@@ -122,7 +122,7 @@ const KEYS: &[Key<Settings>] = &[
 ];
 
 /// The keys of limits.
-const LIMITS: &[Key<Limits>] = &[
+const LIMITS: &[Key<QuotaSettings>] = &[
     Key {
         name: "memory",
         about: soon("bytes", "0", "What the tensors of all of a user's sessions may take; 0 is no limit."),
@@ -187,12 +187,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Settings, Error> {
     yaml::read(text, path, KEYS)
 }
 
-fn limits(to: &mut Limits, value: &Value<'_>) -> Result<(), Error> {
+fn limits(to: &mut QuotaSettings, value: &Value<'_>) -> Result<(), Error> {
     value.keys(to, LIMITS)?;
     to.complaint().map_or(Ok(()), |text| Err(value.wrong(text)))
 }
 
-fn users(to: &mut BTreeMap<u32, Limits>, value: &Value<'_>) -> Result<(), Error> {
+fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &Value<'_>) -> Result<(), Error> {
     for (name, value) in value.entries()? {
         let uid = user(&name).map_err(|text| value.wrong(text))?;
         if to.contains_key(&uid) {
@@ -275,10 +275,10 @@ mod tests {
             listen: Some("127.0.0.1:12345".parse().unwrap()),
             token_file: Some("/run/gt/token".into()),
             log: Some(Level::Info),
-            limits: Limits { memory_bytes: Some(2 << 30), weight: Some(1.5), ..Limits::default() },
+            limits: QuotaSettings { memory_bytes: Some(2 << 30), weight: Some(1.5), ..QuotaSettings::default() },
             users: BTreeMap::from([
-                (0, Limits { sessions: Some(3), ..Limits::default() }),
-                (1234, Limits { queued: Some(9), ..Limits::default() }),
+                (0, QuotaSettings { sessions: Some(3), ..QuotaSettings::default() }),
+                (1234, QuotaSettings { queued: Some(9), ..QuotaSettings::default() }),
             ]),
         };
         assert_eq!(settings(text), Ok(expected));
@@ -295,7 +295,7 @@ mod tests {
         };
         let text = format!("{}limits:\n{}", written(&file, ""), written(&limits, "  "));
         let said = settings(&text).unwrap();
-        assert_eq!(gt_protocol::Allowance::from(said.limits), gt_protocol::Allowance::default());
+        assert_eq!(gt_protocol::Quota::from(said.limits), gt_protocol::Quota::default());
         assert_eq!(said.socket, Some(gt_protocol::path::SYSTEM_SOCKET.into()));
         assert!(said.limits.weight.is_some() && said.auto_shard.is_some() && said.shard_bytes_min.is_some(), "{text}");
     }

@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use gt_config::{Bytes, SYSTEM_FILE};
 use gt_protocol::limits::{WEIGHT_MAX, WEIGHT_MIN};
-use gt_protocol::{LimitsChange, Setting};
+use gt_protocol::{QuotaChange, Setting};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -122,9 +122,9 @@ struct Change {
 
 impl LimitsSet {
     /// The change.
-    pub fn change(&self) -> LimitsChange {
+    pub fn change(&self) -> QuotaChange {
         let Change { memory, session_memory, sessions, arena, queued, weight } = self.change;
-        LimitsChange {
+        QuotaChange {
             memory_bytes: memory,
             session_memory_bytes: session_memory,
             sessions,
@@ -190,10 +190,10 @@ mod tests {
         let Command::Limits { command: Some(LimitsCommand::Set(set)) } = Arguments::parse_from(line).command else {
             panic!("other arguments");
         };
-        let expected = LimitsChange {
+        let expected = QuotaChange {
             memory_bytes: Some(Setting::To(8 << 30)),
             weight: Some(Setting::Default),
-            ..LimitsChange::default()
+            ..QuotaChange::default()
         };
         assert_eq!((set.user.as_deref(), set.change()), (Some("ana"), expected));
         assert!(Arguments::try_parse_from(["gtctl", "limits", "set", "--user", "ana"]).is_err());

@@ -2,10 +2,10 @@
 
 use crate::status::user;
 use crate::table::{Table, bytes, or_none};
-use gt_protocol::{Allowance, LimitsDocument};
+use gt_protocol::{Quota, QuotaDocument};
 
 /// What a person is shown.
-pub fn text(all: &LimitsDocument) -> String {
+pub fn text(all: &QuotaDocument) -> String {
     let mut table = Table::new(&[
         ("USER", false),
         ("SESSIONS", true),
@@ -15,8 +15,8 @@ pub fn text(all: &LimitsDocument) -> String {
         ("QUEUED", true),
         ("WEIGHT", true),
     ]);
-    let mut row = |name: String, sessions: Option<u32>, held: Option<u64>, allowed: &Allowance| {
-        let Allowance { memory_bytes, session_memory_bytes, sessions: most, arena_bytes, queued, weight } = *allowed;
+    let mut row = |name: String, sessions: Option<u32>, held: Option<u64>, allowed: &Quota| {
+        let Quota { memory_bytes, session_memory_bytes, sessions: most, arena_bytes, queued, weight } = *allowed;
         let of = |held: Option<String>, limit: String| held.map_or(limit.clone(), |held| format!("{held} / {limit}"));
         table.row(vec![
             name,
@@ -42,9 +42,9 @@ mod tests {
 
     #[test]
     fn limits_are_a_line_a_user() {
-        let allowed = Allowance { memory_bytes: 8 << 30, weight: 2.5, ..Allowance::default() };
+        let allowed = Quota { memory_bytes: 8 << 30, weight: 2.5, ..Quota::default() };
         let root = UserStatus { uid: 0, allowed, sessions: 3, memory_bytes: 1 << 30, ..UserStatus::default() };
-        let all = LimitsDocument { users: vec![root], ..LimitsDocument::default() };
+        let all = QuotaDocument { users: vec![root], ..QuotaDocument::default() };
         let lines = [
             "USER      SESSIONS             MEMORY  OF SESSION     ARENA  QUEUED  WEIGHT\n",
             "(others)       256               none        none  64.0 GiB    none       1\n",

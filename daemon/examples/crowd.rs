@@ -8,7 +8,7 @@
 #[path = "../tests/daemon/support.rs"]
 mod support;
 
-use gt_protocol::{Hello, LimitsChange, Role, Setting};
+use gt_protocol::{Hello, QuotaChange, Role, Setting};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 use support::{Client, Gtd};
@@ -39,7 +39,7 @@ fn main() {
     let gtd = Gtd::start(&[]);
     let hello = Hello::new(Role::Control, None);
     let control = gt_protocol::connect(&gtd.folder.socket(), &hello).unwrap();
-    let change = LimitsChange { sessions: Some(Setting::To(SESSIONS)), ..LimitsChange::default() };
+    let change = QuotaChange { sessions: Some(Setting::To(SESSIONS)), ..QuotaChange::default() };
     gt_protocol::ask_set_limits(&control.socket, None, change).unwrap();
     let before = gtd.resident_bytes();
     let start = Instant::now();

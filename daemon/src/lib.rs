@@ -13,7 +13,7 @@
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
 //! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
-//! happened to instructions and [`journal`] to everything else, [`limits`] what each user may have, [`janitor`] drops
+//! happened to instructions and [`journal`] to everything else, [`quota`] what each user may have, [`janitor`] drops
 //! what takes long, [`ledger`] keeps what users have had where it outlives the daemon, [`config`] is the command line,
 //! [`devices`] says what there is to compute on, [`reload`] reads the file beside it again, [`systemd`] is who may have
 //! started the daemon, and [`start`] puts everything together.
@@ -26,10 +26,10 @@ pub mod fair;
 pub mod janitor;
 pub mod journal;
 pub mod ledger;
-pub mod limits;
 pub mod listen;
 pub mod log;
 pub mod modifiers;
+pub mod quota;
 pub mod reload;
 pub mod session;
 pub mod start;

@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::journal::Volume;
-use crate::limits::LimitsTable;
+use crate::quota::QuotaConfig;
 use gt_config::Settings;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,15 +16,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 type Read = Result<Settings, String>;
 
 /// The limits that a file asks for.
-pub fn limits(file: &Settings) -> LimitsTable {
-    LimitsTable { default: file.limits, users: file.users.clone() }
+pub fn limits(file: &Settings) -> QuotaConfig {
+    QuotaConfig { default: file.limits, users: file.users.clone() }
 }
 
 /// What came of a reading.
 pub struct Outcome {
     /// The limits to put in force, the names of what changed, and of what will only after a new start; or what is wrong
     /// with the file, and then nothing has changed.
-    pub result: Result<(LimitsTable, Vec<String>, Vec<String>), String>,
+    pub result: Result<(QuotaConfig, Vec<String>, Vec<String>), String>,
     /// The connections that wait to hear of it.
     pub askers: Vec<u64>,
 }
@@ -99,7 +99,7 @@ impl Reload {
         Some(Outcome { result, askers })
     }
 
-    fn apply(&mut self, file: Settings) -> (LimitsTable, Vec<String>, Vec<String>) {
+    fn apply(&mut self, file: Settings) -> (QuotaConfig, Vec<String>, Vec<String>) {
         let wanted = self.arguments.clone().or(&file);
         let before = self.arguments.clone().or(&self.file);
         let differ = [

@@ -12,7 +12,7 @@ use crate::worker::groups::Groups;
 use crate::worker::{
     AHEAD_BYTES_MIN, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, completes, subject, traffic,
 };
-use gt_backend::Account;
+use gt_backend::MemoryUsage;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::lost::{WorkerEnd, WorkerName};
@@ -22,7 +22,7 @@ use gt_ops::wire::{
 };
 use gt_ops::{Instruction, OpError, Operand, Placement, TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
-use gt_protocol::{Allowance, CollectiveTraffic, PlacementInfo, PlacementLayout, RefusalCode, Refused, SessionStatus};
+use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, Quota, RefusalCode, Refused, SessionStatus};
 use gt_shm::port::POP_SLOTS_MAX;
 use gt_shm::{Arena, Corrupt, DaemonPort, SessionState};
 use std::collections::{BTreeMap, HashMap};
@@ -179,9 +179,9 @@ pub struct Session {
     pending: Pending,
     tensors: TensorTable,
     /// What it may have.
-    allowed: Allowance,
+    allowed: Quota,
     /// In whose name workers hold its tensors.
-    account: Arc<Account>,
+    usage: Arc<MemoryUsage>,
     /// How often something did not fit.
     out_of_memory: u64,
     /// Where there are several workers, for each completion: how many parts are to come, and what has failed.
@@ -226,13 +226,13 @@ impl Session {
         workers: Workers,
         worker: u16,
         port: DaemonPort,
-        allowed: Allowance,
-        account: Arc<Account>,
+        allowed: Quota,
+        usage: Arc<MemoryUsage>,
         standing: Standing,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
         for worker in workers.iter() {
-            links[worker].open(stream, &account);
+            links[worker].open(stream, &usage);
         }
         Session {
             stream,
@@ -242,7 +242,7 @@ impl Session {
             pending: Pending::new(),
             tensors: TensorTable::new(worker as usize),
             allowed,
-            account,
+            usage,
             out_of_memory: 0,
             parts: HashMap::new(),
             signals: Signals::default(),
@@ -936,14 +936,14 @@ impl Session {
     }
 
     /// It may have this from now on.
-    pub fn allow(&mut self, allowed: Allowance, links: &mut [Box<dyn WorkerLink>]) {
+    pub fn allow(&mut self, allowed: Quota, links: &mut [Box<dyn WorkerLink>]) {
         self.allowed = allowed;
-        self.account.set_limit(allowed.session_memory_bytes);
-        if let Some(user) = self.account.group() {
+        self.usage.set_limit(allowed.session_memory_bytes);
+        if let Some(user) = self.usage.group() {
             user.set_limit(allowed.memory_bytes);
         }
         for link in links {
-            link.limit(self.stream, &self.account);
+            link.limit(self.stream, &self.usage);
         }
     }
 
@@ -953,8 +953,8 @@ impl Session {
     }
 
     /// In whose name workers hold its tensors.
-    pub fn account(&self) -> &Arc<Account> {
-        &self.account
+    pub fn usage(&self) -> &Arc<MemoryUsage> {
+        &self.usage
     }
 
     /// Gives memory back that is only kept for reuse.

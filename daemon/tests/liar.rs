@@ -92,7 +92,7 @@ fn drive(link: &mut ProcessLink, mut enough: impl FnMut(&mut ProcessLink, Option
 
 fn every_step_ends(lie: &str, end: WorkerEnd) {
     let mut link = start(lie);
-    link.open(STREAM, &std::sync::Arc::new(gt_backend::Account::new(STREAM.session)));
+    link.open(STREAM, &std::sync::Arc::new(gt_backend::MemoryUsage::new(STREAM.session)));
     if end != WorkerEnd::NotStarted {
         drive(&mut link, |link, _| link.info().state == WorkerState::Running);
     }
@@ -125,7 +125,7 @@ fn every_step_ends(lie: &str, end: WorkerEnd) {
 /// A report whose words are nonsense, but whose turn it is, is a failure like another.
 fn odd_results_are_results() {
     let mut link = start("odd");
-    link.open(STREAM, &std::sync::Arc::new(gt_backend::Account::new(STREAM.session)));
+    link.open(STREAM, &std::sync::Arc::new(gt_backend::MemoryUsage::new(STREAM.session)));
     drive(&mut link, |link, _| link.info().state == WorkerState::Running);
     for token in 1..=STEPS {
         link.submit(&sync(token));

@@ -17,15 +17,14 @@
 //! ```
 
 pub mod address;
-pub mod allowance;
 mod error;
 pub mod limits;
 pub mod link;
 pub mod message;
 pub mod path;
+pub mod quota;
 
 pub use address::Address;
-pub use allowance::{Allowance, Limits, LimitsChange, LimitsDocument, Setting, UserStatus};
 pub use error::{Error, Result};
 pub use link::{
     Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_reload,
@@ -38,6 +37,7 @@ pub use message::{
     Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerMemory,
     WorkerOffer, WorkerState, WorkerTraffic,
 };
+pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus};
 
 /// The version of this protocol, of the rings and of the instructions that travel in them. Both
 /// sides must speak the same one.

@@ -2,7 +2,7 @@
 
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::{
-    ClientMessage, DaemonMessage, Error, Hello, LimitsChange, LimitsDocument, PROTOCOL_VERSION, PlacementInfo,
+    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, PlacementInfo, QuotaChange, QuotaDocument,
     RefusalCode, Refused, Result, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome,
     WorkerTraffic,
 };
@@ -349,7 +349,7 @@ pub fn ask_kill(socket: &Socket, session: u64) -> Result<SessionStatus> {
 ///
 /// # Errors
 /// If the daemon is gone or does not answer.
-pub fn ask_limits(socket: &Socket) -> Result<LimitsDocument> {
+pub fn ask_limits(socket: &Socket) -> Result<QuotaDocument> {
     let mut users = Vec::new();
     let mut from = 0;
     loop {
@@ -362,7 +362,7 @@ pub fn ask_limits(socket: &Socket) -> Result<LimitsDocument> {
         users.append(&mut limits.users);
         match next.filter(|next| more && *next > from) {
             Some(next) => from = next,
-            None => return Ok(LimitsDocument { users, more: false, ..limits }),
+            None => return Ok(QuotaDocument { users, more: false, ..limits }),
         }
     }
 }
@@ -371,7 +371,7 @@ pub fn ask_limits(socket: &Socket) -> Result<LimitsDocument> {
 ///
 /// # Errors
 /// [`Error::Refused`] if this user may not or the limits make no sense; if the daemon is gone or does not answer.
-pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: LimitsChange) -> Result<LimitsDocument> {
+pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: QuotaChange) -> Result<QuotaDocument> {
     match ask(socket, &ClientMessage::SetLimits { uid, change })? {
         (DaemonMessage::Limits(limits), _) => Ok(limits),
         (other, _) => Err(unexpected("limits", &other)),

@@ -1,8 +1,8 @@
 //! The messages. Fields may be added with a default without a new protocol version.
 
 use crate::PROTOCOL_VERSION;
-use crate::allowance::{LimitsChange, LimitsDocument, UserStatus};
 use crate::limits::STATUS_SESSIONS_MAX;
+use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ pub enum ClientMessage {
         #[serde(default)]
         uid: Option<u32>,
         /// What is to be different.
-        change: LimitsChange,
+        change: QuotaChange,
     },
     /// A wish that no more sessions begin, and that the daemon end when the last has gone; or that it go on after all.
     /// Administrators may. Answered by `draining`, or `refused`.
@@ -130,7 +130,7 @@ pub enum DaemonMessage {
     /// A session has ended; how it stood before.
     Killed(Box<SessionStatus>),
     /// The limits in force.
-    Limits(LimitsDocument),
+    Limits(QuotaDocument),
     /// The configuration was read again.
     Reloaded {
         /// The file.

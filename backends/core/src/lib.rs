@@ -8,15 +8,15 @@ use gt_ops::{Attrs, Meta, Op, Scalar};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-mod account;
 mod layout;
 mod link;
 mod loops;
+mod memory_usage;
 mod number;
-pub use account::{Account, LimitScope};
 pub use layout::Layout;
 pub use link::{DeviceBuffers, EnqueuedTransfer, Link};
 pub use loops::{Loops, Run, split_axes};
+pub use memory_usage::{LimitScope, MemoryUsage};
 pub use number::{Power, scalar_bits, simple_power};
 
 #[cfg(feature = "conformance")]
@@ -127,7 +127,7 @@ pub trait Backend {
 
     /// A tensor to be filled by [`Backend::write`].
     ///
-    /// Its bytes are whatever the memory held before in the name of the same account; the caller writes all of them
+    /// Its bytes are whatever the memory held before for the same usage; the caller writes all of them
     /// before anybody may read the tensor.
     ///
     /// # Errors
@@ -284,12 +284,12 @@ pub trait Backend {
         let _ = (range, present);
     }
 
-    /// What is made from now on is held in the name of `account`, until another is named. Memory that others held is
+    /// What is made from now on is counted in `usage`, until the next call. Memory that others held is
     /// cleared before it is theirs.
-    fn charge(&mut self, account: &Arc<Account>);
+    fn charge(&mut self, usage: &Arc<MemoryUsage>);
 
-    /// Bytes that `account` holds here.
-    fn held(&self, account: &Account) -> usize;
+    /// Bytes that `usage` holds here.
+    fn held(&self, usage: &MemoryUsage) -> usize;
 
     /// What memory is in use now.
     fn memory(&self) -> MemoryStats;

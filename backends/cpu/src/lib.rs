@@ -33,7 +33,7 @@ pub use tensor::Tensor;
 use create::{Fill, Route, fill};
 use elementwise::{Pattern, STREAM_BYTES_MIN, Source, TILE, Task, Tile, chunk_elements, work_ns};
 use gt_backend::{
-    Account, Backend, ExecError, HostRange, Input, Loops, MemoryStats, Power, Stage, scalar_bits, simple_power,
+    Backend, ExecError, HostRange, Input, Loops, MemoryStats, MemoryUsage, Power, Stage, scalar_bits, simple_power,
     split_axes,
 };
 use gt_ops::instruction::SliceSpec;
@@ -771,11 +771,11 @@ impl Backend for CpuBackend {
     }
 
     #[inline]
-    fn charge(&mut self, account: &Arc<Account>) {
+    fn charge(&mut self, account: &Arc<MemoryUsage>) {
         self.allocator.charge(account);
     }
 
-    fn held(&self, account: &Account) -> usize {
+    fn held(&self, account: &MemoryUsage) -> usize {
         self.allocator.held(account)
     }
 

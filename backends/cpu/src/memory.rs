@@ -11,7 +11,7 @@
 //! mapped, as far as there is room.
 
 use crate::space::Space;
-use gt_backend::{Account, ExecError, LimitScope, MemoryStats};
+use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};
 use gt_shm::Segment;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -88,7 +88,7 @@ struct Heap {
 
 /// What is held in an account's name.
 struct Held {
-    account: Arc<Account>,
+    account: Arc<MemoryUsage>,
     bytes: usize,
     blocks: usize,
 }
@@ -100,7 +100,7 @@ unsafe impl Send for Heap {}
 pub struct Allocator {
     heap: NonNull<Mutex<Heap>>,
     /// The current account, which the heap keeps.
-    current: Cell<*const Account>,
+    current: Cell<*const MemoryUsage>,
 }
 
 // SAFETY: the account is only compared with, and the heap is behind a mutex.
@@ -140,7 +140,7 @@ fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
 impl Allocator {
     /// An allocator whose blocks together hold at most `limit_bytes`; in `shared`, if others are to reach them.
     pub fn new(limit_bytes: usize, shared: Option<Arc<Segment>>) -> Allocator {
-        let account = Arc::new(Account::new(0));
+        let account = Arc::new(MemoryUsage::new(0));
         let current = Cell::new(Arc::as_ptr(&account));
         let heap = Box::new(Mutex::new(Heap {
             free: [ptr::null_mut(); CLASSES],
@@ -165,7 +165,7 @@ impl Allocator {
 
     /// Blocks are held in the name of `account` from now on.
     #[inline]
-    pub fn charge(&self, account: &Arc<Account>) {
+    pub fn charge(&self, account: &Arc<MemoryUsage>) {
         let current = Arc::as_ptr(account);
         if self.current.replace(current) != current {
             self.heap().charge(account);
@@ -173,7 +173,7 @@ impl Allocator {
     }
 
     /// Bytes of blocks that are held in the name of `account`.
-    pub fn held(&self, account: &Account) -> usize {
+    pub fn held(&self, account: &MemoryUsage) -> usize {
         let heap = self.heap();
         heap.holder_of.get(&account.id()).and_then(|place| heap.holders[*place].as_ref()).map_or(0, |held| held.bytes)
     }
@@ -236,7 +236,7 @@ impl Drop for Allocator {
 
 impl Heap {
     /// Blocks are held in the name of `account` from now on.
-    fn charge(&mut self, account: &Arc<Account>) {
+    fn charge(&mut self, account: &Arc<MemoryUsage>) {
         let before = self.current;
         self.current = match self.holder_of.get(&account.id()) {
             Some(place) => *place,
@@ -721,7 +721,7 @@ mod tests {
     #[test]
     fn memory_is_cleared_before_another_account_has_it() {
         let allocator = Allocator::new(256 << 20, None);
-        let [one, two] = [1, 2].map(|id| Arc::new(Account::new(id)));
+        let [one, two] = [1, 2].map(|id| Arc::new(MemoryUsage::new(id)));
         // Small blocks, mapped ones, and one whose pages come from others.
         for (left, taken) in
             [(100, 100), (5 << 10, 5 << 10), (3 << 20, 3 << 20), (8 << 20, 40 << 20), (40 << 20, 6 << 20)]
@@ -741,7 +741,7 @@ mod tests {
     #[test]
     fn who_held_a_block_gets_it_back_as_it_was() {
         let allocator = Allocator::new(1 << 20, None);
-        let [one, two] = [1, 2].map(|id| Arc::new(Account::new(id)));
+        let [one, two] = [1, 2].map(|id| Arc::new(MemoryUsage::new(id)));
         let mut blocks = Vec::new();
         for account in [&one, &two] {
             allocator.charge(account);
@@ -758,7 +758,7 @@ mod tests {
     #[test]
     fn an_account_pays_for_its_blocks_wherever_they_are_freed() {
         let allocator = Allocator::new(1 << 20, None);
-        let account = Arc::new(Account::new(1));
+        let account = Arc::new(MemoryUsage::new(1));
         account.set_limit(3000);
         allocator.charge(&account);
         let first = allocator.allocate(2000).unwrap();
@@ -766,7 +766,7 @@ mod tests {
         let (held, limit, scope) = (first.capacity_bytes(), 3000, LimitScope::Usage);
         let refused = allocator.allocate(1500).err().unwrap();
         assert_eq!(refused, ExecError::OutOfMemory { requested: 1500, held, limit, scope });
-        allocator.charge(&Arc::new(Account::new(2)));
+        allocator.charge(&Arc::new(MemoryUsage::new(2)));
         assert!(allocator.allocate(10_000).is_ok());
         drop(first);
         assert_eq!((account.held(), allocator.held(&account)), (0, 0));

@@ -44,8 +44,8 @@ use checks::{Board, Slot};
 use driver::{DriverError, Stream};
 use graphs::{Graphs, LaunchCounts, Launches};
 use gt_backend::{
-    Account, Backend, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats, Stage,
-    StageInput,
+    Backend, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats, MemoryUsage,
+    Stage, StageInput,
 };
 use gt_ops::{Attrs, Class, Meta, Op, Row};
 use kernels::Kernels;
@@ -430,11 +430,11 @@ impl Backend for CudaBackend {
     }
 
     #[inline]
-    fn charge(&mut self, account: &Arc<Account>) {
+    fn charge(&mut self, account: &Arc<MemoryUsage>) {
         self.memory.charge(account);
     }
 
-    fn held(&self, account: &Account) -> usize {
+    fn held(&self, account: &MemoryUsage) -> usize {
         self.memory.held(account)
     }
 

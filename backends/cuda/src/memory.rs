@@ -6,7 +6,7 @@
 //! anybody else it is cleared.
 
 use crate::driver::{DevicePtr, Driver, DriverError, Event, Stream};
-use gt_backend::{Account, ExecError, LimitScope, MemoryStats};
+use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ pub type Buffer = Arc<Block>;
 pub struct Block {
     ptr: DevicePtr,
     capacity_bytes: usize,
-    account: Arc<Account>,
+    account: Arc<MemoryUsage>,
     pool: Arc<Mutex<Pool>>,
 }
 
@@ -73,7 +73,7 @@ type Lent = (u64, Event, Buffer);
 /// Hands out [`Buffer`]s.
 pub struct Allocator {
     pool: Arc<Mutex<Pool>>,
-    account: Arc<Account>,
+    account: Arc<MemoryUsage>,
     driver: Arc<dyn Driver>,
     /// What is lent, oldest first, and the number of the next loan.
     lent: Mutex<(VecDeque<Lent>, u64)>,
@@ -96,7 +96,7 @@ impl Allocator {
     pub fn new(driver: Arc<dyn Driver>, stream: Stream, limit_bytes: usize) -> Allocator {
         let stats = MemoryStats { limit_bytes, ..MemoryStats::default() };
         let pool = Pool { driver: driver.clone(), stream, free: HashMap::new(), held: HashMap::new(), stats };
-        let (pool, account) = (Arc::new(Mutex::new(pool)), Arc::new(Account::new(0)));
+        let (pool, account) = (Arc::new(Mutex::new(pool)), Arc::new(MemoryUsage::new(0)));
         Allocator { pool, account, driver, lent: Mutex::default() }
     }
 
@@ -129,7 +129,7 @@ impl Allocator {
 
     /// What is made from now on is held in the name of `account`.
     #[inline]
-    pub fn charge(&mut self, account: &Arc<Account>) {
+    pub fn charge(&mut self, account: &Arc<MemoryUsage>) {
         if !Arc::ptr_eq(&self.account, account) {
             self.account = account.clone();
         }
@@ -176,7 +176,7 @@ impl Allocator {
     }
 
     /// Bytes held in the name of `account`.
-    pub fn held(&self, account: &Account) -> usize {
+    pub fn held(&self, account: &MemoryUsage) -> usize {
         lock(&self.pool).held.get(&account.id()).copied().unwrap_or(0)
     }
 

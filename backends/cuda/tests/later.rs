@@ -1,7 +1,7 @@
 //! What is asked of the CUDA backend is done later: transfers that have been issued, fences, and what the device says
 //! when it comes to them. The emulated device does nothing until somebody asks.
 
-use gt_backend::{Account, Backend, ExecError, Fence, FenceStatus, HostRange, Input};
+use gt_backend::{Backend, ExecError, Fence, FenceStatus, HostRange, Input, MemoryUsage};
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_cuda::{CudaBackend, Tensor};
 use gt_ops::infer::{InputMeta, infer};
@@ -90,7 +90,7 @@ fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
 #[test]
 fn what_is_on_its_way_counts_against_limits_only_until_somebody_needs_the_room() {
     let (_driver, mut backend) = device();
-    let account = Arc::new(Account::new(1));
+    let account = Arc::new(MemoryUsage::new(1));
     account.set_limit(3 << 20);
     backend.charge(&account);
     let large = (2 << 20) / 4;

@@ -1,6 +1,6 @@
 //! What the CUDA backend does besides computing, on an emulated device: memory, order, and a device that breaks.
 
-use gt_backend::{Account, Backend, ExecError, HostRange, Input, LimitScope};
+use gt_backend::{Backend, ExecError, HostRange, Input, LimitScope, MemoryUsage};
 use gt_cuda::CudaBackend;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::infer::{InputMeta, infer};
@@ -114,7 +114,7 @@ fn memory_is_used_again_in_the_order_of_the_stream() {
 #[test]
 fn nobody_sees_what_another_account_held() {
     let (_driver, mut backend) = device();
-    let (one, two) = (Arc::new(Account::new(1)), Arc::new(Account::new(2)));
+    let (one, two) = (Arc::new(MemoryUsage::new(1)), Arc::new(MemoryUsage::new(2)));
     let meta = meta(&[1 << 20], DType::U8);
     backend.charge(&one);
     let secret = upload(&mut backend, &meta, &mut vec![0x77; meta.bytes()]);
@@ -129,7 +129,7 @@ fn nobody_sees_what_another_account_held() {
 #[test]
 fn an_account_has_a_limit_of_its_own_and_others_go_on() {
     let (_driver, mut backend) = device();
-    let (small, other) = (Arc::new(Account::new(1)), Arc::new(Account::new(2)));
+    let (small, other) = (Arc::new(MemoryUsage::new(1)), Arc::new(MemoryUsage::new(2)));
     small.set_limit(1 << 20);
     let meta = meta(&[2 << 20], DType::U8);
     backend.charge(&small);

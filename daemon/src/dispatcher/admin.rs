@@ -2,14 +2,14 @@
 
 use super::Dispatcher;
 use crate::connection::Connection;
-use crate::limits::LimitsTable;
+use crate::quota::QuotaConfig;
 use crate::reload::Outcome;
 use crate::worker::Stream;
-use gt_backend::Account;
+use gt_backend::MemoryUsage;
 use gt_ops::Placement;
 use gt_protocol::{
-    Allowance, DaemonMessage, LimitsChange, LimitsDocument, RefusalCode, Refused, SessionDetail, SessionStatus,
-    UserStatus, WorkerMemory,
+    DaemonMessage, Quota, QuotaChange, QuotaDocument, RefusalCode, Refused, SessionDetail, SessionStatus, UserStatus,
+    WorkerMemory,
 };
 use gt_shm::socket::PeerCredentials;
 use std::collections::BTreeSet;
@@ -62,15 +62,15 @@ impl Dispatcher {
     }
 
     /// In whose name workers hold what session `session` of user `uid` makes: the session's, and the user's.
-    pub(super) fn account(&mut self, session: u64, uid: u32, allowed: &Allowance) -> Arc<Account> {
+    pub(super) fn usage(&mut self, session: u64, uid: u32, allowed: &Quota) -> Arc<MemoryUsage> {
         let sessions = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
-        let user = sessions.filter_map(|c| c.session.as_ref()?.account().group().cloned()).next();
-        let user = user.unwrap_or_else(|| Arc::new(Account::new(uid.into())));
+        let user = sessions.filter_map(|c| c.session.as_ref()?.usage().group().cloned()).next();
+        let user = user.unwrap_or_else(|| Arc::new(MemoryUsage::new(uid.into())));
         user.set_limit(allowed.memory_bytes);
-        let account = Account::new(session);
-        account.set_limit(allowed.session_memory_bytes);
-        account.join(user);
-        Arc::new(account)
+        let usage = MemoryUsage::new(session);
+        usage.set_limit(allowed.session_memory_bytes);
+        usage.join(user);
+        Arc::new(usage)
     }
 
     /// Adds up what sessions had, so that what is said of it is true now.
@@ -161,7 +161,7 @@ impl Dispatcher {
         let present = self.connections.iter().flatten().filter(|c| c.session.is_some()).map(|c| c.peer.uid);
         let uids: BTreeSet<u32> = self.rules.users().chain(present).collect();
         let users = uids.into_iter().map(|uid| self.user_status(uid)).collect();
-        let all = LimitsDocument { default: self.rules.allowed_by_default(), users, more: false };
+        let all = QuotaDocument { default: self.rules.allowed_by_default(), users, more: false };
         DaemonMessage::Limits(all.page(from))
     }
 
@@ -170,7 +170,7 @@ impl Dispatcher {
         &mut self,
         place: usize,
         uid: Option<u32>,
-        change: &LimitsChange,
+        change: &QuotaChange,
     ) -> Result<DaemonMessage, Refused> {
         let refused = |text| Err(not_permitted(text));
         let Some((asker, administrator)) = self.peer(place) else { return refused("nobody asks".into()) };
@@ -195,11 +195,11 @@ impl Dispatcher {
         tracing::info!(target: "gtd::dispatcher", "user {asker} changes the limits of {whose}: {change}");
         self.apply_limits();
         let users = uid.into_iter().map(|uid| self.user_status(uid)).collect();
-        Ok(DaemonMessage::Limits(LimitsDocument { default: self.rules.allowed_by_default(), users, more: false }))
+        Ok(DaemonMessage::Limits(QuotaDocument { default: self.rules.allowed_by_default(), users, more: false }))
     }
 
     /// Other limits are configured. Nobody's session ends: whoever holds more than is allowed now gets no more.
-    pub fn configure_limits(&mut self, configured: LimitsTable) {
+    pub fn configure_limits(&mut self, configured: QuotaConfig) {
         self.rules.configure(configured);
         self.apply_limits();
     }

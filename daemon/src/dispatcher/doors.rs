@@ -186,8 +186,8 @@ impl Dispatcher {
         let worker = self.least_used_worker();
         let stream = Stream { session: serial, place: place as u32 };
         let standing = self.shares.open(uid, allowed.weight);
-        let account = self.account(serial, uid, &allowed);
-        let mut session = Session::new(stream, self.present, worker, port, allowed, account, standing, &mut self.links);
+        let usage = self.usage(serial, uid, &allowed);
+        let mut session = Session::new(stream, self.present, worker, port, allowed, usage, standing, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
             let (uid, pid) = (connection.peer.uid, connection.peer.pid);

@@ -15,9 +15,9 @@ use crate::connection::Connection;
 use crate::fair::Shares;
 use crate::janitor::Janitor;
 use crate::ledger::Ledger;
-use crate::limits::{LimitsTable, Rules};
 use crate::log::InstructionLog;
 use crate::modifiers::Pipelines;
+use crate::quota::{QuotaConfig, QuotaTable};
 use crate::reload::Reload;
 use crate::session::Session;
 use crate::systemd::Notifier;
@@ -115,7 +115,7 @@ pub struct Parts {
     /// Its reader, if there is one.
     pub log: Option<InstructionLog>,
     /// What users may have.
-    pub limits: LimitsTable,
+    pub limits: QuotaConfig,
     /// Bytes that the arenas of all sessions may have together.
     pub arena_bytes_max: u64,
     /// What reads the configuration again; none if there is no file.
@@ -155,7 +155,7 @@ pub struct Dispatcher {
     private: bool,
     /// Takes no more sessions, and ends with the last.
     draining: bool,
-    rules: Rules,
+    rules: QuotaTable,
     arena_bytes_max: u64,
     shares: Shares,
     /// When shares last followed the time.
@@ -217,7 +217,7 @@ impl Dispatcher {
             metas: Vec::new(),
             private: client.is_some(),
             draining: false,
-            rules: Rules::new(limits),
+            rules: QuotaTable::new(limits),
             arena_bytes_max,
             shares,
             shares_ns: 0,

@@ -263,7 +263,7 @@ mod tests {
     use super::super::core::StreamShared;
     use super::*;
     use crate::table::WorkerTensor;
-    use gt_backend::Account;
+    use gt_backend::MemoryUsage;
     use gt_cpu::{CpuBackend, CpuOptions};
     use gt_ops::wire::{ArenaRange, FREE_IDS_MAX};
     use gt_ops::{Attrs, DType, Inputs, Op, Scalar, Shape};
@@ -347,7 +347,7 @@ mod tests {
             CpuBackend::new(CpuOptions { threads: 2, memory_bytes_limit: 64 << 20, ..CpuOptions::default() }),
             0,
         );
-        let shared = Arc::new(StreamShared::new(Arc::new(Account::new(1)), None));
+        let shared = Arc::new(StreamShared::new(Arc::new(MemoryUsage::new(1)), None));
         let (arena, _fd) = Arena::create(ELEMENTS as u64 * 4).unwrap();
         shared.add_arena(arena.clone());
         core.open(0, shared);

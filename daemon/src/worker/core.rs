@@ -3,7 +3,7 @@
 use super::link::Joined;
 use super::relocate::{lost, relocate};
 use crate::table::WorkerTensor;
-use gt_backend::{Account, Backend, ExecError, Fence, FenceStatus, HostRange, Input, LimitScope};
+use gt_backend::{Backend, ExecError, Fence, FenceStatus, HostRange, Input, LimitScope, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation, Whose};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct StreamShared {
     /// In whose name the worker holds the session's tensors.
-    pub account: Arc<Account>,
+    pub usage: Arc<MemoryUsage>,
     /// Bytes of them at the last report.
     pub held_bytes: AtomicUsize,
     /// Set when the session has ended: what is still queued for it need not be done.
@@ -32,11 +32,11 @@ pub struct StreamShared {
 }
 
 impl StreamShared {
-    /// For a session that holds its tensors in the name of `account`, and whose earlier tensors are lost if there is a
+    /// For a session that holds its tensors as `usage`, and whose earlier tensors are lost if there is a
     /// reason.
-    pub fn new(account: Arc<Account>, lost: Option<Fault>) -> StreamShared {
+    pub fn new(usage: Arc<MemoryUsage>, lost: Option<Fault>) -> StreamShared {
         StreamShared {
-            account,
+            usage,
             held_bytes: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
             lost,
@@ -179,7 +179,7 @@ impl<B: Backend> Core<B> {
     /// Bytes that the session at `place` holds. Also noted where the dispatcher sees it.
     pub fn held(&self, place: u32) -> usize {
         let Some(Some(stream)) = self.streams.get(place as usize) else { return 0 };
-        let held = self.backend.held(&stream.shared.account);
+        let held = self.backend.held(&stream.shared.usage);
         stream.shared.held_bytes.store(held, Relaxed);
         held
     }
@@ -187,21 +187,21 @@ impl<B: Backend> Core<B> {
     /// Bytes that tensors take: those of all sessions, those of the one at `place`, and the most that it held.
     pub fn used(&self, place: u32) -> [usize; 3] {
         let stream = self.streams.get(place as usize).and_then(Option::as_ref);
-        let peak = stream.map_or(0, |stream| stream.shared.account.peak());
+        let peak = stream.map_or(0, |stream| stream.shared.usage.peak());
         [self.backend.memory().used_bytes, self.held(place), peak]
     }
 
     /// Lets the most that the session at `place` held count from now on.
     pub fn reset_peak(&self, place: u32) {
         if let Some(Some(stream)) = self.streams.get(place as usize) {
-            stream.shared.account.reset_peak();
+            stream.shared.usage.reset_peak();
         }
     }
 
     /// The device, set to work in the name of the session at `place`, and its tensors.
     pub(super) fn stream(&mut self, place: u32) -> Option<(&mut B, &mut Tensors<B::Tensor>)> {
         let stream = self.streams.get_mut(place as usize)?.as_mut()?;
-        self.backend.charge(&stream.shared.account);
+        self.backend.charge(&stream.shared.usage);
         Some((&mut self.backend, stream))
     }
 
@@ -310,7 +310,7 @@ impl<B: Backend> Core<B> {
         let Some(Some(stream)) = self.streams.get_mut(place as usize) else {
             return Err(defect("a step of a session that was never opened", origin, None));
         };
-        self.backend.charge(&stream.shared.account);
+        self.backend.charge(&stream.shared.usage);
         self.backend.label(origin);
         if let Command::Relocate(relocation) = command {
             // The others wait for this one: also where nobody wants the tensor any more.
@@ -650,8 +650,8 @@ mod tests {
         fn allow_tf32(&mut self, allowed: bool) {
             self.tf32 = allowed;
         }
-        fn charge(&mut self, _: &Arc<Account>) {}
-        fn held(&self, _: &Account) -> usize {
+        fn charge(&mut self, _: &Arc<MemoryUsage>) {}
+        fn held(&self, _: &MemoryUsage) -> usize {
             0
         }
         fn memory(&self) -> MemoryStats {
@@ -679,7 +679,7 @@ mod tests {
 
     fn core() -> (Core<Fake>, Arc<StreamShared>) {
         let mut core = Core::new(Fake::default(), 0);
-        let shared = Arc::new(StreamShared::new(Arc::new(Account::new(1)), None));
+        let shared = Arc::new(StreamShared::new(Arc::new(MemoryUsage::new(1)), None));
         core.open(0, shared.clone());
         core.run(0, 1, &instruction(Op::Full, at(1), &[], 0), Some(&meta())).unwrap();
         (core, shared)

@@ -23,7 +23,7 @@ pub use self::core::Core;
 pub use self::queue::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX};
 pub use self::relocate::traffic;
 
-use gt_backend::Account;
+use gt_backend::MemoryUsage;
 use gt_collectives::local::{LocalCommunicator, Memory};
 use gt_collectives::{CollectiveError, Communicator};
 use gt_ops::lost::WorkerEnd;
@@ -137,12 +137,12 @@ pub trait WorkerLink {
     /// Floating-point and memory rates, for estimates: gigaflops and gigabytes a second.
     fn rates(&self) -> (f64, f64);
 
-    /// Makes room for a session's tensors, which are held in the name of `account`. A worker in another process counts
-    /// by itself, up to the limits that the account and its group have.
-    fn open(&mut self, stream: Stream, account: &Arc<Account>);
+    /// Makes room for a session's tensors, which are held as `usage`. A worker in another process counts
+    /// by itself, up to the limits that the usage and its group have.
+    fn open(&mut self, stream: Stream, usage: &Arc<MemoryUsage>);
 
-    /// Follows other limits of a session's account, and of its group.
-    fn limit(&mut self, stream: Stream, account: &Account);
+    /// Follows other limits of a session's usage, and of its group.
+    fn limit(&mut self, stream: Stream, usage: &MemoryUsage);
 
     /// Bytes that a session's tensors take.
     fn held(&mut self, stream: Stream) -> u64;

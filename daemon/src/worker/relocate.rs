@@ -589,11 +589,11 @@ mod tests {
         fn meta(&self, tensor: &Self::Tensor) -> Meta {
             self.0.meta(tensor)
         }
-        fn charge(&mut self, account: &std::sync::Arc<gt_backend::Account>) {
-            self.0.charge(account);
+        fn charge(&mut self, usage: &std::sync::Arc<gt_backend::MemoryUsage>) {
+            self.0.charge(usage);
         }
-        fn held(&self, account: &gt_backend::Account) -> usize {
-            self.0.held(account)
+        fn held(&self, usage: &gt_backend::MemoryUsage) -> usize {
+            self.0.held(usage)
         }
         fn memory(&self) -> gt_backend::MemoryStats {
             self.0.memory()

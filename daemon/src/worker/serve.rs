@@ -398,7 +398,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_backend::{Account, ExecError, Fence, FenceStatus, HostRange, Input, MemoryStats};
+    use gt_backend::{ExecError, Fence, FenceStatus, HostRange, Input, MemoryStats, MemoryUsage};
     use gt_ops::wire::{ArenaRange, Encoder, Fault};
     use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Shape};
     use gt_shm::Arena;
@@ -480,8 +480,8 @@ mod tests {
         fn meta(&self, tensor: &Meta) -> Meta {
             *tensor
         }
-        fn charge(&mut self, _: &Arc<Account>) {}
-        fn held(&self, _: &Account) -> usize {
+        fn charge(&mut self, _: &Arc<MemoryUsage>) {}
+        fn held(&self, _: &MemoryUsage) -> usize {
             0
         }
         fn memory(&self) -> MemoryStats {
@@ -514,7 +514,7 @@ mod tests {
         }
         fn publish(&mut self) {}
         fn open(&mut self, _: &Slot) -> Arc<StreamShared> {
-            let shared = Arc::new(StreamShared::new(Arc::new(Account::new(1)), None));
+            let shared = Arc::new(StreamShared::new(Arc::new(MemoryUsage::new(1)), None));
             shared.add_arena(Arena::create(64).unwrap().0);
             shared
         }

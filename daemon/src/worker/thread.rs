@@ -8,7 +8,7 @@ use super::core::{Core, StreamShared};
 use super::queue::{Nonsense, Queue, STEPS_MAX, WORK_SLOTS, Wire, kind};
 use super::serve::{Transport, Worker};
 use super::{Job, Outcome, Place, Presence, Report, Step, Stream, WorkerLink};
-use gt_backend::{Account, Backend};
+use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_collectives::local::Memory;
 use gt_ops::Workers;
@@ -154,8 +154,8 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.rates
     }
 
-    fn limit(&mut self, _: Stream, _: &Account) {
-        // The worker has the account itself.
+    fn limit(&mut self, _: Stream, _: &MemoryUsage) {
+        // The worker shares the usage itself.
     }
 
     fn held(&mut self, stream: Stream) -> u64 {
@@ -169,17 +169,17 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     fn peak(&mut self, stream: Stream) -> u64 {
-        self.shared.get(&stream.session).map_or(0, |shared| shared.account.peak() as u64)
+        self.shared.get(&stream.session).map_or(0, |shared| shared.usage.peak() as u64)
     }
 
     fn reset_peak(&mut self, stream: Stream) {
         if let Some(shared) = self.shared.get(&stream.session) {
-            shared.account.reset_peak();
+            shared.usage.reset_peak();
         }
     }
 
-    fn open(&mut self, stream: Stream, account: &Arc<Account>) {
-        let shared = Arc::new(StreamShared::new(account.clone(), None));
+    fn open(&mut self, stream: Stream, usage: &Arc<MemoryUsage>) {
+        let shared = Arc::new(StreamShared::new(usage.clone(), None));
         self.shared.insert(stream.session, shared.clone());
         if let Some(mut core) = self.idle_core() {
             return core.open(stream.place, shared);
@@ -356,7 +356,7 @@ impl Transport for HeapTransport {
     }
     fn open(&mut self, head: &Slot) -> Arc<StreamShared> {
         let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&head[2]);
-        opening.unwrap_or_else(|| Arc::new(StreamShared::new(Arc::new(Account::new(head[2])), None)))
+        opening.unwrap_or_else(|| Arc::new(StreamShared::new(Arc::new(MemoryUsage::new(head[2])), None)))
     }
     fn close(&mut self, _: u64) {}
     fn limit(&mut self, _: &Slot) {}

@@ -4,7 +4,7 @@ use crate::support::{Client, Gtd, eventually, f32s, range};
 use gt_ops::wire::{Command, Fault, Whose};
 use gt_ops::{Op, TensorId};
 use gt_protocol::{
-    Allowance, Connection, DaemonMessage, Error, Hello, LimitsChange, RefusalCode, Role, Setting, ask_drain, ask_kill,
+    Connection, DaemonMessage, Error, Hello, Quota, QuotaChange, RefusalCode, Role, Setting, ask_drain, ask_kill,
     ask_limits, ask_session, ask_set_limits,
 };
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn a_session_can_be_looked_at_and_ended() {
     let detail = ask_session(&control.socket, client.session()).unwrap();
     assert_eq!((detail.session.id, detail.session.uid, detail.user.uid), (client.session(), me(), me()));
     assert_eq!((detail.session.tensors, detail.user.sessions, detail.out_of_memory), (1, 1, 0));
-    assert_eq!(detail.user.allowed, Allowance::default());
+    assert_eq!(detail.user.allowed, Quota::default());
     assert_eq!(detail.workers.len(), 1);
     assert_eq!(ask_kill(&control.socket, client.session()).unwrap().pid, std::process::id());
     client.wait_closed();
@@ -53,20 +53,20 @@ fn limits_are_changed_one_by_one_and_changed_back() {
     let gtd = Gtd::start(&[]);
     let control = control(&gtd);
     let first = gtd.client();
-    let weight = |weight| LimitsChange { weight: Some(weight), ..LimitsChange::default() };
-    let sessions = LimitsChange { sessions: Some(Setting::To(1)), ..LimitsChange::default() };
+    let weight = |weight| QuotaChange { weight: Some(weight), ..QuotaChange::default() };
+    let sessions = QuotaChange { sessions: Some(Setting::To(1)), ..QuotaChange::default() };
     ask_set_limits(&control.socket, Some(me()), weight(Setting::To(2.5))).unwrap();
     let answer = ask_set_limits(&control.socket, Some(me()), sessions).unwrap();
     assert_eq!((answer.users[0].allowed.weight, answer.users[0].allowed.sessions), (2.5, 1));
     let second = gt_protocol::connect(&gtd.folder.socket(), &Hello::new(Role::Client, None));
     assert_eq!(code(second), RefusalCode::TooManySessions);
     let limits = ask_limits(&control.socket).unwrap();
-    assert_eq!(limits.default, Allowance::default());
+    assert_eq!(limits.default, Quota::default());
     assert_eq!((limits.users.len(), limits.users[0].uid, limits.users[0].own.weight), (1, me(), Some(2.5)));
     assert_eq!(gtd.status().sessions[0].weight, 2.5);
-    let back = LimitsChange { sessions: Some(Setting::Default), ..weight(Setting::Default) };
+    let back = QuotaChange { sessions: Some(Setting::Default), ..weight(Setting::Default) };
     let answer = ask_set_limits(&control.socket, Some(me()), back).unwrap();
-    assert_eq!(answer.users[0].allowed, Allowance::default());
+    assert_eq!(answer.users[0].allowed, Quota::default());
     assert_eq!(code(ask_set_limits(&control.socket, None, weight(Setting::To(0.0)))), RefusalCode::Malformed);
     drop((first, gtd.client()));
 }
@@ -106,7 +106,7 @@ fn refused(client: &mut Client, bytes: usize) -> Option<(Whose, u64)> {
     }
 }
 
-fn set(gtd: &Gtd, change: LimitsChange) {
+fn set(gtd: &Gtd, change: QuotaChange) {
     ask_set_limits(&control(gtd).socket, Some(me()), change).unwrap();
 }
 
@@ -114,7 +114,7 @@ fn set(gtd: &Gtd, change: LimitsChange) {
 fn a_session_may_hold_so_much_and_others_do_not_notice() {
     let gtd = Gtd::start(&[]);
     let (mut one, mut two) = (gtd.client(), gtd.client());
-    let own = LimitsChange { session_memory_bytes: Some(Setting::To(8 * MIB as u64)), ..LimitsChange::default() };
+    let own = QuotaChange { session_memory_bytes: Some(Setting::To(8 * MIB as u64)), ..QuotaChange::default() };
     set(&gtd, own);
     assert_eq!(refused(&mut one, 5 * MIB), None);
     assert_eq!(refused(&mut one, 5 * MIB), Some((Whose::Session, 8 * MIB as u64)));
@@ -131,14 +131,14 @@ fn a_session_may_hold_so_much_and_others_do_not_notice() {
     assert_eq!(detail.workers[0].memory_bytes, detail.session.memory_bytes);
     assert_eq!(detail.user.sessions, 2);
     assert!(detail.user.memory_bytes as usize >= 11 * MIB);
-    set(&gtd, LimitsChange { session_memory_bytes: Some(Setting::Default), ..LimitsChange::default() });
+    set(&gtd, QuotaChange { session_memory_bytes: Some(Setting::Default), ..QuotaChange::default() });
     assert_eq!(refused(&mut one, 20 * MIB), None);
 }
 
 #[test]
 fn the_sessions_of_a_user_may_hold_so_much_together() {
     let gtd = Gtd::start(&[]);
-    set(&gtd, LimitsChange { memory_bytes: Some(Setting::To(8 * MIB as u64)), ..LimitsChange::default() });
+    set(&gtd, QuotaChange { memory_bytes: Some(Setting::To(8 * MIB as u64)), ..QuotaChange::default() });
     let (mut one, mut two) = (gtd.client(), gtd.client());
     assert_eq!(refused(&mut one, 5 * MIB), None);
     assert_eq!(refused(&mut two, 5 * MIB), Some((Whose::User, 8 * MIB as u64)));
@@ -149,7 +149,7 @@ fn the_sessions_of_a_user_may_hold_so_much_together() {
 #[test]
 fn a_session_of_one_queued_instruction_still_gets_its_results() {
     let gtd = Gtd::start(&[]);
-    set(&gtd, LimitsChange { queued: Some(Setting::To(1)), ..LimitsChange::default() });
+    set(&gtd, QuotaChange { queued: Some(Setting::To(1)), ..QuotaChange::default() });
     let mut client = gtd.client();
     let mut sum = client.full(&[1 << 20], 0.0);
     let one = client.full(&[1 << 20], 1.0);
@@ -164,7 +164,7 @@ fn a_session_of_one_queued_instruction_still_gets_its_results() {
 #[test]
 fn arenas_have_a_limit() {
     let gtd = Gtd::start(&[]);
-    set(&gtd, LimitsChange { arena_bytes: Some(Setting::To(4 * MIB as u64)), ..LimitsChange::default() });
+    set(&gtd, QuotaChange { arena_bytes: Some(Setting::To(4 * MIB as u64)), ..QuotaChange::default() });
     let client = gtd.client();
     gt_protocol::ask_arena(&client.socket, 3 * MIB as u64).unwrap();
     match gt_protocol::ask_arena(&client.socket, 2 * MIB as u64) {

@@ -10,7 +10,7 @@ use crate::worker::core::StreamShared;
 use crate::worker::queue::kind;
 use crate::worker::serve::{Transport, Worker};
 use crate::worker::{Core, Place, reachable_memory};
-use gt_backend::{Account, Backend};
+use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::lost::WorkerEnd;
@@ -151,7 +151,7 @@ struct PortTransport {
     registered: Box<dyn Fn()>,
     sessions: HashMap<u64, Arc<StreamShared>>,
     /// What the sessions of each user hold together, while there are any.
-    users: HashMap<u64, Weak<Account>>,
+    users: HashMap<u64, Weak<MemoryUsage>>,
 }
 
 impl PortTransport {
@@ -216,26 +216,26 @@ impl Transport for PortTransport {
         }
     }
     fn open(&mut self, head: &Slot) -> Arc<StreamShared> {
-        let account = Arc::new(Account::new(head[2]));
-        let shared = Arc::new(StreamShared::new(account, loss_of([head[5], head[6], head[7]])));
+        let usage = Arc::new(MemoryUsage::new(head[2]));
+        let shared = Arc::new(StreamShared::new(usage, loss_of([head[5], head[6], head[7]])));
         self.sessions.insert(head[2], shared.clone());
         shared
     }
     fn limit(&mut self, head: &Slot) {
         let [_, _, session, _, _, limit, user, user_limit] = *head;
         let Some(shared) = self.sessions.get(&session) else { return };
-        shared.account.set_limit(limit);
+        shared.usage.set_limit(limit);
         let group = match self.users.get(&user).and_then(Weak::upgrade) {
             Some(group) => group,
             None => {
-                let group = Arc::new(Account::new(user));
+                let group = Arc::new(MemoryUsage::new(user));
                 self.users.retain(|_, group| group.strong_count() > 0);
                 self.users.insert(user, Arc::downgrade(&group));
                 group
             }
         };
         group.set_limit(user_limit);
-        shared.account.join(group);
+        shared.usage.join(group);
     }
     fn close(&mut self, session: u64) {
         self.sessions.remove(&session);

@@ -30,7 +30,7 @@ use self::keeper::{Child, Keeper, News};
 use self::life::{Seen, Watch};
 use super::queue::{Nonsense, Queue, Wire, kind};
 use super::{Outcome, Place, Presence, Report, Step, Stream, WorkerLink};
-use gt_backend::Account;
+use gt_backend::MemoryUsage;
 use gt_ops::Workers;
 use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Failure, Fault, Slot};
@@ -356,9 +356,9 @@ impl Letter {
 }
 
 /// How a step says what a session's tensors may take: its limit, its user, and that user's limit.
-fn limit_words(account: &Account) -> [u64; 3] {
-    let (uid, limit) = account.group().map_or((0, 0), |group| (group.id(), group.limit()));
-    [account.limit(), uid, limit]
+fn limit_words(usage: &MemoryUsage) -> [u64; 3] {
+    let (uid, limit) = usage.group().map_or((0, 0), |group| (group.id(), group.limit()));
+    [usage.limit(), uid, limit]
 }
 
 /// How a step that opens a session says what was lost of it.
@@ -383,20 +383,20 @@ impl WorkerLink for ProcessLink {
         self.rates
     }
 
-    fn open(&mut self, stream: Stream, account: &Arc<Account>) {
-        let limits = limit_words(account);
+    fn open(&mut self, stream: Stream, usage: &Arc<MemoryUsage>) {
+        let limits = limit_words(usage);
         self.sessions
             .insert(stream.session, Opened { stream, arenas: Vec::new(), limits, held: 0, peak: 0, loss: None });
         self.control(kind::OPEN, stream);
-        self.limit(stream, account);
+        self.limit(stream, usage);
     }
 
-    fn limit(&mut self, stream: Stream, account: &Account) {
+    fn limit(&mut self, stream: Stream, usage: &MemoryUsage) {
         let Some(opened) = self.sessions.get_mut(&stream.session) else { return };
-        opened.limits = limit_words(account);
+        opened.limits = limit_words(usage);
         // The next process is told when it starts.
         if self.child.is_some() {
-            self.queue.control(kind::LIMIT, stream, limit_words(account));
+            self.queue.control(kind::LIMIT, stream, limit_words(usage));
         }
     }
 

@@ -1,59 +1,59 @@
-//! In whose name memory is held, and how much may be.
+//! The memory that a session or a user holds, counted against a limit.
 
 use crate::ExecError;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// One scope of memory, alone or among others of a group, on all devices of one process together.
+/// Bytes that a session holds on all devices of this process, with its limit; counted in its user's usage as well.
 #[derive(Debug)]
-pub struct Account {
+pub struct MemoryUsage {
     id: u64,
     held: AtomicUsize,
     peak: AtomicUsize,
     limit: AtomicUsize,
-    group: OnceLock<Arc<Account>>,
+    group: OnceLock<Arc<MemoryUsage>>,
 }
 
-/// The limit that an allocation would exceed.
+/// The limit that an allocation ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitScope {
-    /// The device's limit.
+    /// The device's memory.
     Device,
-    /// The limit of the one [`Account`] that is charged.
+    /// The limit of the session.
     Usage,
-    /// The limit of the group that the account is in.
+    /// The limit of the user, all sessions together.
     Group,
 }
 
-impl Account {
-    /// An account without a limit. Accounts of one number are one scope's: what the one held, the other may see.
-    pub fn new(id: u64) -> Account {
+impl MemoryUsage {
+    /// No bytes held and no limit. A freed block keeps the data of usage `id`; an allocation for the same `id` may see it.
+    pub fn new(id: u64) -> MemoryUsage {
         let (held, peak, limit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Account { id, held, peak, limit, group: OnceLock::new() }
+        MemoryUsage { id, held, peak, limit, group: OnceLock::new() }
     }
 
-    /// Its number.
+    /// The number given to [`new`](MemoryUsage::new).
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Puts it into a group, once and before it holds anything.
-    pub fn join(&self, group: Arc<Account>) {
+    /// Counts these bytes in `group` as well (the user's usage). Called once, before anything is held.
+    pub fn join(&self, group: Arc<MemoryUsage>) {
         let _ = self.group.set(group);
     }
 
-    /// The group that it is in.
-    pub fn group(&self) -> Option<&Arc<Account>> {
+    /// The usage that also counts these bytes, if [`join`](MemoryUsage::join) was called.
+    pub fn group(&self) -> Option<&Arc<MemoryUsage>> {
         self.group.get()
     }
 
-    /// It may hold so many bytes from now on; 0 for no limit. What it holds stays.
+    /// Sets the limit, bytes; 0 for no limit. Bytes held already stay, even above the limit.
     pub fn set_limit(&self, bytes: u64) {
         let bytes = if bytes == 0 { usize::MAX } else { usize::try_from(bytes).unwrap_or(usize::MAX) };
         self.limit.store(bytes, Relaxed);
     }
 
-    /// Bytes that it may hold; 0 if there is no limit.
+    /// The limit, bytes; 0 for no limit.
     pub fn limit(&self) -> u64 {
         match self.limit.load(Relaxed) {
             usize::MAX => 0,
@@ -61,25 +61,25 @@ impl Account {
         }
     }
 
-    /// Bytes that it holds.
+    /// Bytes held.
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// The most bytes that it held at one time, since it was made or [`reset_peak`](Account::reset_peak) was called.
+    /// The most bytes held at one time, since creation or the last [`reset_peak`](MemoryUsage::reset_peak).
     pub fn peak(&self) -> usize {
         self.peak.load(Relaxed)
     }
 
-    /// Lets the peak begin at what it holds now.
+    /// Sets the peak to the bytes held at this moment.
     pub fn reset_peak(&self) {
         self.peak.store(self.held(), Relaxed);
     }
 
-    /// Holds `bytes` more, of which `requested` were asked for.
+    /// Adds `bytes`, the size of the block for an allocation of `requested` bytes.
     ///
     /// # Errors
-    /// [`ExecError::OutOfMemory`] past its limit or its group's; nothing has changed then.
+    /// [`ExecError::OutOfMemory`] if the sum would exceed the limit, or that of the group; nothing has changed then.
     #[inline]
     pub fn take(&self, bytes: usize, requested: usize) -> Result<(), ExecError> {
         let held = self.add(bytes, requested, LimitScope::Usage)?;
@@ -92,7 +92,7 @@ impl Account {
         Ok(())
     }
 
-    /// Holds `bytes` less.
+    /// Subtracts `bytes`, when a block is freed.
     #[inline]
     pub fn give(&self, bytes: usize) {
         self.subtract(bytes);
@@ -101,7 +101,6 @@ impl Account {
         }
     }
 
-    /// What it holds then.
     #[inline]
     fn add(&self, bytes: usize, requested: usize, scope: LimitScope) -> Result<usize, ExecError> {
         let held = self.held.fetch_add(bytes, Relaxed);
@@ -125,24 +124,24 @@ mod tests {
 
     #[test]
     fn a_peak_is_the_most_that_was_held_since_it_was_asked_for() {
-        let group = Arc::new(Account::new(9));
-        let account = Account::new(1);
-        account.join(group.clone());
+        let group = Arc::new(MemoryUsage::new(9));
+        let usage = MemoryUsage::new(1);
+        usage.join(group.clone());
         group.set_limit(100);
-        account.take(70, 70).unwrap();
-        account.give(50);
-        account.take(30, 30).unwrap();
-        assert!(account.take(60, 60).is_err(), "what was refused was never held");
-        assert_eq!((account.held(), account.peak()), (50, 70));
-        account.reset_peak();
-        account.give(40);
-        assert_eq!((account.held(), account.peak()), (10, 50));
+        usage.take(70, 70).unwrap();
+        usage.give(50);
+        usage.take(30, 30).unwrap();
+        assert!(usage.take(60, 60).is_err(), "what was refused was never held");
+        assert_eq!((usage.held(), usage.peak()), (50, 70));
+        usage.reset_peak();
+        usage.give(40);
+        assert_eq!((usage.held(), usage.peak()), (10, 50));
     }
 
     #[test]
-    fn an_account_and_its_group_have_limits_and_give_back() {
-        let group = Arc::new(Account::new(9));
-        let (one, two) = (Account::new(1), Account::new(2));
+    fn a_session_and_its_user_have_limits_and_give_back() {
+        let group = Arc::new(MemoryUsage::new(9));
+        let (one, two) = (MemoryUsage::new(1), MemoryUsage::new(2));
         one.join(group.clone());
         two.join(group.clone());
         one.set_limit(100);
@@ -156,7 +155,7 @@ mod tests {
         one.give(50);
         two.take(70, 70).unwrap();
         assert_eq!((one.held(), two.held(), group.held()), (40, 70, 110));
-        // Less than is held may be allowed: what is held stays, and no more comes.
+        // A limit below what is held keeps the blocks and refuses new ones.
         one.set_limit(10);
         assert!(one.take(1, 1).is_err());
         one.set_limit(0);

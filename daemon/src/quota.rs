@@ -1,24 +1,24 @@
 //! What each user may have: as configured, and as changed since.
 
-use gt_protocol::{Allowance, Limits, LimitsChange};
+use gt_protocol::{Quota, QuotaChange, QuotaSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Users for whom something can be set at a time: more are refused, so that nobody fills the daemon's memory.
 pub const USERS_MAX: usize = 4096;
 
-/// Limits as a configuration says them.
+/// QuotaSettings as a configuration says them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LimitsTable {
+pub struct QuotaConfig {
     /// For all users.
-    pub default: Limits,
+    pub default: QuotaSettings,
     /// For some users alone, by number. What is not set here is as for all.
-    pub users: BTreeMap<u32, Limits>,
+    pub users: BTreeMap<u32, QuotaSettings>,
 }
 
-impl LimitsTable {
-    fn own(&self, uid: u32) -> Limits {
+impl QuotaConfig {
+    fn own(&self, uid: u32) -> QuotaSettings {
         self.users.get(&uid).copied().unwrap_or_default()
     }
 }
@@ -26,38 +26,38 @@ impl LimitsTable {
 /// The limits in force. What was set since the start is stronger than what is configured, and what is for one user
 /// stronger than what is for all.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
-    configured: LimitsTable,
-    set: LimitsTable,
+pub struct QuotaTable {
+    configured: QuotaConfig,
+    set: QuotaConfig,
 }
 
-impl Rules {
+impl QuotaTable {
     /// As configured.
-    pub fn new(configured: LimitsTable) -> Rules {
-        Rules { configured, set: LimitsTable::default() }
+    pub fn new(configured: QuotaConfig) -> QuotaTable {
+        QuotaTable { configured, set: QuotaConfig::default() }
     }
 
     /// Another configuration. What was set since the start stays.
-    pub fn configure(&mut self, configured: LimitsTable) {
+    pub fn configure(&mut self, configured: QuotaConfig) {
         self.configured = configured;
     }
 
     /// What is for user `uid` alone.
-    pub fn own(&self, uid: u32) -> Limits {
+    pub fn own(&self, uid: u32) -> QuotaSettings {
         self.set.own(uid).or(self.configured.own(uid))
     }
 
     /// What is in force for user `uid`.
-    pub fn allowed(&self, uid: u32) -> Allowance {
+    pub fn allowed(&self, uid: u32) -> Quota {
         self.own(uid).or(self.for_all()).into()
     }
 
     /// What is in force for those who have nothing of their own.
-    pub fn allowed_by_default(&self) -> Allowance {
+    pub fn allowed_by_default(&self) -> Quota {
         self.for_all().into()
     }
 
-    fn for_all(&self) -> Limits {
+    fn for_all(&self) -> QuotaSettings {
         self.set.default.or(self.configured.default)
     }
 
@@ -65,7 +65,7 @@ impl Rules {
     ///
     /// # Errors
     /// What is wrong with it, for the user; nothing has changed then.
-    pub fn set(&mut self, uid: Option<u32>, change: &LimitsChange) -> Result<(), String> {
+    pub fn set(&mut self, uid: Option<u32>, change: &QuotaChange) -> Result<(), String> {
         let old = uid.map_or(self.set.default, |uid| self.set.own(uid));
         let new = old.changed(change);
         if let Some(complaint) = new.complaint() {
@@ -73,7 +73,7 @@ impl Rules {
         }
         match uid {
             None => self.set.default = new,
-            Some(uid) if new == Limits::default() => {
+            Some(uid) if new == QuotaSettings::default() => {
                 self.set.users.remove(&uid);
             }
             Some(uid) if self.set.users.len() >= USERS_MAX && !self.set.users.contains_key(&uid) => {
@@ -99,45 +99,45 @@ mod tests {
     use super::*;
     use gt_protocol::Setting::{self, Default as Unset, To};
 
-    fn weight(weight: Setting<f64>) -> LimitsChange {
-        LimitsChange { weight: Some(weight), ..LimitsChange::default() }
+    fn weight(weight: Setting<f64>) -> QuotaChange {
+        QuotaChange { weight: Some(weight), ..QuotaChange::default() }
     }
 
     #[test]
     fn what_is_set_beats_what_is_configured_and_the_user_beats_all() {
-        let configured = LimitsTable {
-            default: Limits { weight: Some(2.0), sessions: Some(7), ..Limits::default() },
-            users: BTreeMap::from([(1, Limits { weight: Some(3.0), ..Limits::default() })]),
+        let configured = QuotaConfig {
+            default: QuotaSettings { weight: Some(2.0), sessions: Some(7), ..QuotaSettings::default() },
+            users: BTreeMap::from([(1, QuotaSettings { weight: Some(3.0), ..QuotaSettings::default() })]),
         };
-        let mut rules = Rules::new(configured);
+        let mut rules = QuotaTable::new(configured);
         assert_eq!((rules.allowed(1).weight, rules.allowed(2).weight), (3.0, 2.0));
         rules.set(None, &weight(To(5.0))).unwrap();
         assert_eq!((rules.allowed(1).weight, rules.allowed(2).weight), (3.0, 5.0));
         rules.set(Some(1), &weight(To(4.0))).unwrap();
         assert_eq!((rules.allowed(1).weight, rules.allowed(1).sessions), (4.0, 7));
-        rules.configure(LimitsTable::default());
+        rules.configure(QuotaConfig::default());
         assert_eq!((rules.allowed(1).weight, rules.allowed(2).weight), (4.0, 5.0));
         rules.set(Some(1), &weight(Unset)).unwrap();
         rules.set(None, &weight(Unset)).unwrap();
-        assert_eq!(rules.allowed(1), Allowance::default());
+        assert_eq!(rules.allowed(1), Quota::default());
         assert_eq!(rules.users().count(), 0);
     }
 
     #[test]
     fn nonsense_is_refused_and_changes_nothing() {
-        let mut rules = Rules::default();
+        let mut rules = QuotaTable::default();
         for wrong in [0.0, -1.0, 1e9, f64::NAN] {
             assert!(rules.set(Some(1), &weight(To(wrong))).unwrap_err().contains("a weight is"), "{wrong}");
         }
-        assert_eq!(rules.allowed(1), Allowance::default());
+        assert_eq!(rules.allowed(1), Quota::default());
     }
 
     #[test]
     fn limits_are_read_from_a_document() {
-        let table: LimitsTable =
+        let table: QuotaConfig =
             serde_json::from_str(r#"{"default": {"memory_bytes": 5}, "users": {"7": {"weight": 2.5}}}"#).unwrap();
-        let rules = Rules::new(table);
+        let rules = QuotaTable::new(table);
         assert_eq!((rules.allowed(7).memory_bytes, rules.allowed(7).weight), (5, 2.5));
-        assert!(serde_json::from_str::<LimitsTable>(r#"{"default": {"memroy": 5}}"#).is_err());
+        assert!(serde_json::from_str::<QuotaConfig>(r#"{"default": {"memroy": 5}}"#).is_err());
     }
 }

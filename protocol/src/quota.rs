@@ -6,10 +6,10 @@ use crate::limits::{
 use serde::{Deserialize, Serialize};
 
 /// What a user may have. In what is not set, the default for all users holds, and where that is not set either, what
-/// the daemon was made with ([`Allowance::default`]).
+/// the daemon was made with ([`Quota::default`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct QuotaSettings {
     /// Bytes of the workers' memory, all sessions together; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -30,7 +30,7 @@ pub struct Limits {
     pub weight: Option<f64>,
 }
 
-impl Limits {
+impl QuotaSettings {
     /// What is wrong with them, if anything is: a sentence for the user.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
@@ -48,8 +48,8 @@ impl Limits {
 
     /// With `change` made.
     #[must_use]
-    pub fn changed(self, change: &LimitsChange) -> Limits {
-        Limits {
+    pub fn changed(self, change: &QuotaChange) -> QuotaSettings {
+        QuotaSettings {
             memory_bytes: Setting::apply(change.memory_bytes, self.memory_bytes),
             session_memory_bytes: Setting::apply(change.session_memory_bytes, self.session_memory_bytes),
             sessions: Setting::apply(change.sessions, self.sessions),
@@ -61,8 +61,8 @@ impl Limits {
 
     /// With what is not set taken from `other`.
     #[must_use]
-    pub fn or(self, other: Limits) -> Limits {
-        Limits {
+    pub fn or(self, other: QuotaSettings) -> QuotaSettings {
+        QuotaSettings {
             memory_bytes: self.memory_bytes.or(other.memory_bytes),
             session_memory_bytes: self.session_memory_bytes.or(other.session_memory_bytes),
             sessions: self.sessions.or(other.sessions),
@@ -73,10 +73,10 @@ impl Limits {
     }
 }
 
-/// Limits as they are in force: as [`Limits`], with nothing left open.
+/// QuotaSettings as they are in force: as [`QuotaSettings`], with nothing left open.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Allowance {
+pub struct Quota {
     /// Bytes of the workers' memory, all sessions together; 0 for no limit.
     pub memory_bytes: u64,
     /// Bytes of the workers' memory, each session; 0 for no limit.
@@ -91,9 +91,9 @@ pub struct Allowance {
     pub weight: f64,
 }
 
-impl Default for Allowance {
-    fn default() -> Allowance {
-        Allowance {
+impl Default for Quota {
+    fn default() -> Quota {
+        Quota {
             memory_bytes: 0,
             session_memory_bytes: 0,
             sessions: SESSIONS_PER_UID_MAX,
@@ -104,10 +104,10 @@ impl Default for Allowance {
     }
 }
 
-impl From<Limits> for Allowance {
-    fn from(limits: Limits) -> Allowance {
-        let default = Allowance::default();
-        Allowance {
+impl From<QuotaSettings> for Quota {
+    fn from(limits: QuotaSettings) -> Quota {
+        let default = Quota::default();
+        Quota {
             memory_bytes: limits.memory_bytes.unwrap_or(default.memory_bytes),
             session_memory_bytes: limits.session_memory_bytes.unwrap_or(default.session_memory_bytes),
             sessions: limits.sessions.unwrap_or(default.sessions),
@@ -118,10 +118,10 @@ impl From<Limits> for Allowance {
     }
 }
 
-impl Allowance {
+impl Quota {
     /// True if nothing here is more than in `other`.
     #[must_use]
-    pub fn is_within(&self, other: &Allowance) -> bool {
+    pub fn is_within(&self, other: &Quota) -> bool {
         let within = |own: u64, other: u64| other == 0 || (own != 0 && own <= other);
         within(self.memory_bytes, other.memory_bytes)
             && within(self.session_memory_bytes, other.session_memory_bytes)
@@ -152,11 +152,11 @@ impl<T> Setting<T> {
     }
 }
 
-/// What is to become of limits: of those that are none here, nothing. See [`Limits`] for what they are.
+/// What is to become of limits: of those that are none here, nothing. See [`QuotaSettings`] for what they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "as in `Limits`")]
-pub struct LimitsChange {
+#[expect(missing_docs, reason = "as in `QuotaSettings`")]
+pub struct QuotaChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<Setting<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,16 +174,16 @@ pub struct LimitsChange {
 /// The limits in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct LimitsDocument {
+pub struct QuotaDocument {
     /// What users may have who have no limits of their own.
-    pub default: Allowance,
+    pub default: Quota,
     /// Users who have sessions or limits of their own, by number.
     pub users: Vec<UserStatus>,
     /// True if there are users after the last one here.
     pub more: bool,
 }
 
-impl LimitsDocument {
+impl QuotaDocument {
     /// The part that answers a wish for users `from` a number on: sorted, and no more than one message holds.
     #[must_use]
     pub fn page(mut self, from: u32) -> Self {
@@ -202,9 +202,9 @@ pub struct UserStatus {
     /// The user's number.
     pub uid: u32,
     /// What is set for the user alone, by the configuration or since.
-    pub own: Limits,
+    pub own: QuotaSettings,
     /// What is in force.
-    pub allowed: Allowance,
+    pub allowed: Quota,
     /// Sessions that the user has.
     pub sessions: u32,
     /// Bytes of the workers' memory that they hold.
