@@ -1,6 +1,6 @@
 //! What can go wrong in a session.
 
-use gt_ops::wire::{Failure, Fault, Whose};
+use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::{ErrorKind, OpError};
 
 /// An error of a session.
@@ -61,18 +61,18 @@ impl Error {
 
 fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> String {
     let what = match failure.fault {
-        Fault::OutOfMemory { requested, held, limit, whose } => {
+        Fault::OutOfMemory { requested, held, limit, scope } => {
             let [requested, held, limit] = [requested, held, limit].map(bytes_text);
-            let rest = match whose {
-                Whose::Worker => format!(
+            let rest = match scope {
+                MemoryScope::Worker => format!(
                     "{held} held by all sessions together, {limit} allowed; free tensors, or give the daemon more with \
                      --memory (gtctl status shows who holds what)"
                 ),
-                Whose::Session => format!(
+                MemoryScope::Session => format!(
                     "{held} held by this session, {limit} allowed; free tensors, or ask an administrator for more \
                      (gtctl session {session} shows what it holds)"
                 ),
-                Whose::User => format!(
+                MemoryScope::User => format!(
                     "{held} held by all sessions of this user together, {limit} allowed; free tensors, end other \
                      sessions, or ask an administrator for more (gtctl sessions shows what they hold, this one is \
                      {session})"

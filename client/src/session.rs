@@ -129,7 +129,7 @@ enum Pending {
     Abandoned {
         _block: ArenaBlock,
     },
-    Settled(std::result::Result<(), gt_ops::wire::Failure>),
+    Settled(std::result::Result<(), gt_ops::failure::Failure>),
 }
 
 /// Names a completion to wait for.
@@ -829,10 +829,10 @@ impl Submit {
 
     #[cold]
     fn change_signal(&mut self, signal: u32) -> Option<()> {
-        if let Some((wish, version)) = signal::wish_of(signal)
+        if let Some((requested, version)) = signal::requested_by(signal)
             && self.defined.get(&signal) != Some(&version)
         {
-            self.submitter.push(self.encoder.encode(&Command::DefineSignal { signal, wish })).ok()?;
+            self.submitter.push(self.encoder.encode(&Command::DefineSignal { signal, requested })).ok()?;
             self.defined.insert(signal, version);
         }
         self.submitter.push(self.encoder.encode(&Command::Signal { signal })).ok()?;

@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::lock::BriefLock;
 use gt_ops::OpError;
-use gt_ops::placement::{Layout, Wish, Workers};
+use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -117,7 +117,7 @@ pub(crate) fn for_gradient(backward: u32, caller: Under) -> Guard {
 
 /// What is known of a signal.
 struct Known {
-    wish: Wish,
+    requested: RequestedPlacement,
     backward: u32,
     /// Where a person wrote which workers.
     written: String,
@@ -132,7 +132,7 @@ pub struct Definition {
     /// Its number.
     pub signal: u32,
     /// What it asks for.
-    pub wish: Wish,
+    pub requested: RequestedPlacement,
     /// Under which signal the gradients of what is recorded under it are computed.
     pub backward: Option<u32>,
     /// Where a person wrote which workers: an error about them begins with it.
@@ -145,12 +145,12 @@ pub struct Definition {
 /// The first such worker.
 pub fn define(definitions: Vec<Definition>, workers: Option<usize>) -> Result<()> {
     if let Some(count) = workers {
-        definitions.iter().try_for_each(|definition| check(&definition.wish, &definition.written, count))?;
+        definitions.iter().try_for_each(|definition| check(&definition.requested, &definition.written, count))?;
     }
     let mut known = KNOWN.lock();
-    for Definition { signal, wish, backward, written } in definitions {
+    for Definition { signal, requested, backward, written } in definitions {
         let version = known.get(&signal).map_or(1, |known| known.version + 1);
-        known.insert(signal, Known { wish, backward: backward.unwrap_or(NONE), written, version });
+        known.insert(signal, Known { requested, backward: backward.unwrap_or(NONE), written, version });
     }
     Ok(())
 }
@@ -159,14 +159,14 @@ pub fn define(definitions: Vec<Definition>, workers: Option<usize>) -> Result<()
 pub fn forget() {
     for known in KNOWN.lock().values_mut() {
         let version = known.version + 1;
-        let wish = Wish { workers: Workers::NONE, layout: Layout::Any };
-        *known = Known { wish, backward: NONE, written: String::new(), version };
+        let requested = RequestedPlacement { workers: Workers::NONE, layout: RequestedLayout::Any };
+        *known = Known { requested, backward: NONE, written: String::new(), version };
     }
 }
 
 /// What `signal` asks for, and the version of that; none if it was never defined.
-pub(crate) fn wish_of(signal: u32) -> Option<(Wish, u64)> {
-    KNOWN.lock().get(&signal).map(|known| (known.wish, known.version))
+pub(crate) fn requested_by(signal: u32) -> Option<(RequestedPlacement, u64)> {
+    KNOWN.lock().get(&signal).map(|known| (known.requested, known.version))
 }
 
 fn backward_of(signal: u32) -> u32 {
@@ -178,11 +178,11 @@ fn backward_of(signal: u32) -> u32 {
 /// # Errors
 /// One that is not, with where it was written.
 pub(crate) fn check_workers(count: usize) -> Result<()> {
-    KNOWN.lock().values().try_for_each(|known| check(&known.wish, &known.written, count))
+    KNOWN.lock().values().try_for_each(|known| check(&known.requested, &known.written, count))
 }
 
-fn check(wish: &Wish, written: &str, count: usize) -> Result<()> {
-    let Some(worker) = wish.workers.without(Workers::first_of(count)).iter().last() else { return Ok(()) };
+fn check(requested: &RequestedPlacement, written: &str, count: usize) -> Result<()> {
+    let Some(worker) = requested.workers.without(Workers::first_of(count)).iter().last() else { return Ok(()) };
     let have = if count == 1 { "worker 0 alone".to_owned() } else { format!("workers 0 to {}", count - 1) };
     Err(OpError::value(format!(
         "{written}: there is no worker {worker}: the daemon has {have}; name others, or call gt.gpu_workers({}) before \
@@ -219,9 +219,9 @@ mod tests {
 
     #[test]
     fn workers_that_are_not_there_are_named_with_where_they_were_written() {
-        let wish = Wish { workers: Workers::from_bits(0b1001), layout: Layout::Replicated };
-        assert!(check(&wish, "here", 4).is_ok());
-        let text = check(&wish, "here", 2).unwrap_err().to_string();
+        let requested = RequestedPlacement { workers: Workers::from_bits(0b1001), layout: RequestedLayout::Replicated };
+        assert!(check(&requested, "here", 4).is_ok());
+        let text = check(&requested, "here", 2).unwrap_err().to_string();
         assert!(text.starts_with("here: there is no worker 3: the daemon has workers 0 to 1;"), "{text}");
         assert!(text.contains("gt.gpu_workers(4)"), "{text}");
     }

@@ -14,12 +14,10 @@ use crate::worker::{
 };
 use gt_backend::MemoryUsage;
 use gt_ops::cost::{Cost, cost};
+use gt_ops::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::lost::{WorkerEnd, WorkerName};
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
-use gt_ops::wire::{
-    ArenaRange, Command, Completion, FREE_IDS_MAX, Failure, Fault, SLOTS_MAX, Slot, Whose, WireError, decode, slots_of,
-};
+use gt_ops::wire::{ArenaRange, Command, Completion, FREE_IDS_MAX, SLOTS_MAX, Slot, WireError, decode, slots_of};
 use gt_ops::{Instruction, OpError, Operand, Placement, TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, Quota, RefusalCode, Refused, SessionStatus};
@@ -115,7 +113,7 @@ pub enum Violation {
     TokenInUse(u64),
     /// A command that only workers are sent.
     #[error("it asked where tensors should lie in the words of a worker's stream")]
-    Relocation,
+    Reshard,
     /// More completions asked for than its ring holds.
     #[error("it asked for more completions than its ring holds")]
     TooManyInFlight,
@@ -400,7 +398,7 @@ impl Session {
                 }
                 let command = Command::Allocate { out: at.id(), meta };
                 let step = self.step(out, command, STEP_NS, wire_bytes);
-                self.send(Step { out: Some(meta), wish: self.signals.wish(), ..step }, cx)
+                self.send(Step { out: Some(meta), requested: self.signals.requested(), ..step }, cx)
             }
             Command::Write { token, id, offset_bytes, from } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Write, from.len_bytes, [id, 0, 0]);
@@ -459,12 +457,12 @@ impl Session {
                 self.signals.enter(signal);
                 Ok(())
             }
-            Command::DefineSignal { signal, wish } => {
+            Command::DefineSignal { signal, requested } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::DefineSignal, wire_bytes, [signal.into(), 0, 0]);
-                self.signals.define(signal, wish.among(self.workers));
+                self.signals.define(signal, requested.among(self.workers));
                 Ok(())
             }
-            Command::Relocate(_) => Err(Violation::Relocation),
+            Command::Reshard(_) => Err(Violation::Reshard),
         }
     }
 
@@ -511,8 +509,8 @@ impl Session {
         let fused_ns = dtype.filter(|dtype| op.row().fuses(*dtype)).map(|_| arithmetic());
         let last = self.names_of(&instruction, used_up);
         let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
-        let wish = self.signals.wish();
-        self.send(Step { operands, out: Some(meta), fused_ns, wish, ..step }, cx)?;
+        let requested = self.signals.requested();
+        self.send(Step { operands, out: Some(meta), fused_ns, requested, ..step }, cx)?;
         if last.is_empty() { Ok(()) } else { self.let_go(&last, cx) }
     }
 
@@ -595,7 +593,7 @@ impl Session {
             stream: self.stream,
             workers: Workers::one(self.worker as usize),
             divided: false,
-            wish: None,
+            requested: None,
             origin,
             token: 0,
             operands: [0; 2],
@@ -676,7 +674,7 @@ impl Session {
     fn submit_alone(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         self.sent(step, cx);
         let step = &*step;
-        if let Command::Relocate(relocation) = &step.command {
+        if let Command::Reshard(relocation) = &step.command {
             cx.groups.form(step.workers, cx.links);
             for worker in step.workers.iter() {
                 if let Some((operation, bytes)) = traffic(relocation, worker) {
@@ -806,7 +804,7 @@ impl Session {
         if let Err(failure) = result {
             // What is poisoned by another's failure is not an error of its own.
             if failure.instruction == origin && subject != Subject::Fetch {
-                if let Fault::OutOfMemory { requested, held, limit, whose } = failure.fault {
+                if let Fault::OutOfMemory { requested, held, limit, scope } = failure.fault {
                     self.out_of_memory += 1;
                     // Not every one: a program that tries again and again fills no log.
                     if self.out_of_memory.is_power_of_two() {
@@ -815,10 +813,10 @@ impl Session {
                             target: "gtd::dispatcher",
                             "session {session} has met a limit of memory {times} times: it asked for {requested} bytes, \
                              and {held} of {limit} are held by {}",
-                            match whose {
-                                Whose::Worker => "all sessions",
-                                Whose::Session => "the session",
-                                Whose::User => "its user",
+                            match scope {
+                                MemoryScope::Worker => "all sessions",
+                                MemoryScope::Session => "the session",
+                                MemoryScope::User => "its user",
                             }
                         );
                     }
@@ -984,7 +982,7 @@ impl Session {
         let (layout, axis, join) = match placement {
             Placement::Replicated { .. } => (PlacementLayout::Replicated, None, None),
             Placement::Sharded { axis, .. } => (PlacementLayout::Sharded, Some(axis), None),
-            Placement::Partial { join, .. } => (PlacementLayout::Partial, None, Some(join.name().into())),
+            Placement::Partial { reduce_op, .. } => (PlacementLayout::Partial, None, Some(reduce_op.name().into())),
         };
         let workers = placement.workers().iter().filter_map(|worker| names.get(worker).cloned()).collect();
         Some(PlacementInfo { layout, workers, axis, join })

@@ -6,8 +6,8 @@
 #![expect(clippy::print_stdout, reason = "in place of the harness")]
 
 use gt_ops::Workers;
-use gt_ops::lost::WorkerEnd;
-use gt_ops::wire::{Command, Completion, Fault, Slot};
+use gt_ops::failure::{Fault, WorkerEnd};
+use gt_ops::wire::{Command, Completion, Slot};
 use gt_protocol::{WorkerInfo, WorkerState};
 use gt_shm::port::{segment_c_bytes, segment_d_bytes};
 use gt_shm::{Access, ClientPort, PortFds, Segment, Socket};
@@ -21,10 +21,10 @@ const STEPS: u64 = 40;
 
 /// What the liar does once it has seen its steps, and how that ends it.
 const LIES: [(&str, WorkerEnd); 9] = [
-    ("cursor", WorkerEnd::Nonsense),
-    ("wrong-token", WorkerEnd::Nonsense),
-    ("unasked", WorkerEnd::Nonsense),
-    ("garbage", WorkerEnd::Nonsense),
+    ("cursor", WorkerEnd::InvalidReport),
+    ("wrong-token", WorkerEnd::InvalidReport),
+    ("unasked", WorkerEnd::InvalidReport),
+    ("garbage", WorkerEnd::InvalidReport),
     ("dies", WorkerEnd::Exit(3)),
     ("never-ready", WorkerEnd::NotStarted),
     ("other-version", WorkerEnd::NotStarted),
@@ -57,7 +57,7 @@ fn sync(token: u64) -> Step {
         stream: STREAM,
         workers: Workers::first_of(1),
         divided: false,
-        wish: None,
+        requested: None,
         origin: token,
         token,
         operands: [0; 2],

@@ -93,10 +93,10 @@ impl fmt::Display for Workers {
     }
 }
 
-/// How parts of a tensor are joined to the whole.
+/// The reduction that makes the whole of a partial tensor's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Join {
+pub enum ReduceOp {
     /// Their sum.
     Sum = 0,
     /// Their product.
@@ -107,19 +107,19 @@ pub enum Join {
     Min = 3,
 }
 
-impl Join {
+impl ReduceOp {
     /// As users read it.
     pub const fn name(self) -> &'static str {
         match self {
-            Join::Sum => "sum",
-            Join::Prod => "prod",
-            Join::Max => "max",
-            Join::Min => "min",
+            ReduceOp::Sum => "sum",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
         }
     }
     /// By its number on the wire.
-    pub fn from_code(code: u8) -> Option<Join> {
-        [Join::Sum, Join::Prod, Join::Max, Join::Min].get(code as usize).copied()
+    pub fn from_code(code: u8) -> Option<ReduceOp> {
+        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min].get(code as usize).copied()
     }
 }
 
@@ -140,12 +140,12 @@ pub enum Placement {
         /// Cuts are at multiples of this; it divides the axis's size.
         granule: usize,
     },
-    /// Each worker has a tensor of the whole shape, and the elements are those of all of them joined.
+    /// Each worker has a tensor of the whole shape; the elements are the reduction of all of them.
     Partial {
         /// Who, at least two.
         workers: Workers,
-        /// How.
-        join: Join,
+        /// The reduction.
+        reduce_op: ReduceOp,
     },
 }
 
@@ -218,7 +218,7 @@ impl Placement {
             Placement::Sharded { workers, axis, granule } => {
                 [workers.0, 1 | (axis as u64) << 8 | (granule as u64) << 16]
             }
-            Placement::Partial { workers, join } => [workers.0, 2 | (join as u64) << 8],
+            Placement::Partial { workers, reduce_op } => [workers.0, 2 | (reduce_op as u64) << 8],
         }
     }
 
@@ -230,7 +230,7 @@ impl Placement {
             _ if workers.is_empty() => None,
             0 => Some(Placement::Replicated { workers }),
             1 => Some(Placement::Sharded { workers, axis: second, granule: (rest >> 16) as usize }),
-            2 => Some(Placement::Partial { workers, join: Join::from_code(second)? }),
+            2 => Some(Placement::Partial { workers, reduce_op: ReduceOp::from_code(second)? }),
             _ => None,
         }
     }
@@ -242,23 +242,23 @@ impl fmt::Display for Placement {
             Placement::Replicated { workers } if workers.len() == 1 => write!(f, "on {workers}"),
             Placement::Replicated { workers } => write!(f, "replicated on {workers}"),
             Placement::Sharded { workers, axis, .. } => write!(f, "sharded along axis {axis} over {workers}"),
-            Placement::Partial { workers, join } => write!(f, "partial ({}) on {workers}", join.name()),
+            Placement::Partial { workers, reduce_op } => write!(f, "partial ({}) on {workers}", reduce_op.name()),
         }
     }
 }
 
 /// What a named signal asks for the results of the instructions under it. It never changes what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct RequestedPlacement {
     /// The workers; none means all.
     pub workers: Workers,
     /// How the tensor lies on them.
-    pub layout: Layout,
+    pub layout: RequestedLayout,
 }
 
-/// How a tensor lies on workers that a [`Wish`] names.
+/// How a tensor lies on workers that a [`RequestedPlacement`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum RequestedLayout {
     /// Nothing is asked.
     Any,
     /// Cut along an axis, which counts from the end if it is negative. Ignored by tensors without that axis.
@@ -270,14 +270,14 @@ pub enum Layout {
     Replicated,
 }
 
-impl Wish {
+impl RequestedPlacement {
     /// The same of a session on `all`, which knows them by their ranks: a program counts its workers from 0.
     #[must_use]
-    pub fn among(self, all: Workers) -> Wish {
+    pub fn among(self, all: Workers) -> RequestedPlacement {
         let workers = self.workers.among(all);
         // Nothing is asked of workers that are not there.
-        let layout = if workers.is_empty() && !self.workers.is_empty() { Layout::Any } else { self.layout };
-        Wish { workers, layout }
+        let layout = if workers.is_empty() && !self.workers.is_empty() { RequestedLayout::Any } else { self.layout };
+        RequestedPlacement { workers, layout }
     }
 
     /// Where it asks a tensor of `shape` to be, if anywhere, of a session on `all`.
@@ -287,9 +287,9 @@ impl Wish {
             return None;
         }
         match self.layout {
-            Layout::Any => None,
-            Layout::Replicated => Some(Placement::Replicated { workers }),
-            Layout::Sharded { axis } => {
+            RequestedLayout::Any => None,
+            RequestedLayout::Replicated => Some(Placement::Replicated { workers }),
+            RequestedLayout::Sharded { axis } => {
                 let rank = shape.rank() as i64;
                 let axis = if axis < 0 { axis as i64 + rank } else { axis as i64 };
                 (0..rank).contains(&axis).then(|| Placement::sharded(workers, axis as usize, 1, shape))
@@ -310,12 +310,13 @@ mod tests {
     #[test]
     fn a_wish_counts_the_workers_of_its_session() {
         let all = Workers::from_bits(0b1101);
-        let wish = |bits| Wish { workers: Workers::from_bits(bits), layout: Layout::Replicated };
-        assert_eq!(wish(0b011).among(all), wish(0b0101));
-        assert_eq!(wish(0b110).among(all), wish(0b1100));
-        assert_eq!(wish(0).among(all), wish(0));
-        assert_eq!(wish(0b1000).among(all), Wish { layout: Layout::Any, ..wish(0) });
-        assert_eq!(wish(0b11).among(Workers::first_of(2)), wish(0b11));
+        let requested =
+            |bits| RequestedPlacement { workers: Workers::from_bits(bits), layout: RequestedLayout::Replicated };
+        assert_eq!(requested(0b011).among(all), requested(0b0101));
+        assert_eq!(requested(0b110).among(all), requested(0b1100));
+        assert_eq!(requested(0).among(all), requested(0));
+        assert_eq!(requested(0b1000).among(all), RequestedPlacement { layout: RequestedLayout::Any, ..requested(0) });
+        assert_eq!(requested(0b11).among(Workers::first_of(2)), requested(0b11));
     }
 
     #[test]
@@ -357,7 +358,7 @@ mod tests {
         for placement in [
             Placement::Replicated { workers },
             Placement::Sharded { workers, axis: 7, granule: 1 << 40 },
-            Placement::Partial { workers, join: Join::Min },
+            Placement::Partial { workers, reduce_op: ReduceOp::Min },
         ] {
             assert_eq!(Placement::decode(placement.encode()), Some(placement));
         }
@@ -369,13 +370,13 @@ mod tests {
     #[test]
     fn a_wish_counts_axes_from_the_end_and_is_ignored_where_there_is_no_such_axis() {
         let all = Workers::first_of(4);
-        let wish = |axis, workers| Wish { workers, layout: Layout::Sharded { axis } };
+        let requested = |axis, workers| RequestedPlacement { workers, layout: RequestedLayout::Sharded { axis } };
         let shape = meta(&[8, 6]).shape;
-        assert_eq!(wish(-1, Workers::NONE).placement(&shape, all), Some(Placement::sharded(all, 1, 1, &shape)));
-        assert_eq!(wish(2, Workers::NONE).placement(&shape, all), None);
-        assert_eq!(wish(0, Workers::one(1)).placement(&shape, all), Some(Placement::on(1)));
-        assert_eq!(wish(0, Workers::one(9)).placement(&shape, all), None);
-        assert_eq!(Wish { workers: all, layout: Layout::Any }.placement(&shape, all), None);
+        assert_eq!(requested(-1, Workers::NONE).placement(&shape, all), Some(Placement::sharded(all, 1, 1, &shape)));
+        assert_eq!(requested(2, Workers::NONE).placement(&shape, all), None);
+        assert_eq!(requested(0, Workers::one(1)).placement(&shape, all), Some(Placement::on(1)));
+        assert_eq!(requested(0, Workers::one(9)).placement(&shape, all), None);
+        assert_eq!(RequestedPlacement { workers: all, layout: RequestedLayout::Any }.placement(&shape, all), None);
     }
 
     #[test]

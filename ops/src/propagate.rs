@@ -10,7 +10,7 @@
 
 use crate::infer::InputMeta;
 use crate::instruction::{Attrs, LossReduction, LossSpec, Scalar, SliceSpec};
-use crate::placement::Join;
+use crate::placement::ReduceOp;
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{Class, Op};
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub enum Need {
     /// All of it; also what a number is.
     All,
     /// A tensor of which the operand is all workers' joined.
-    Part(Join),
+    Part(ReduceOp),
     /// A stretch of an axis.
     Stretch {
         /// The axis.
@@ -33,7 +33,7 @@ pub enum Need {
 
 /// What each worker has of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gives {
+pub enum Produces {
     /// A stretch of an axis.
     Stretch {
         /// The axis.
@@ -42,7 +42,7 @@ pub enum Gives {
         scale: usize,
     },
     /// A part of all of it.
-    Part(Join),
+    Part(ReduceOp),
 }
 
 /// One way to divide an instruction.
@@ -51,7 +51,7 @@ pub struct Split {
     /// What is needed of each operand, in their order.
     pub needs: Vec<Need>,
     /// What each worker has of the result.
-    pub gives: Gives,
+    pub produces: Produces,
     /// How many equal pieces there are to divide; 1 where each worker does all of it to a part.
     pub units: usize,
     /// Every worker must have a unit: the op is not defined on nothing.
@@ -62,10 +62,10 @@ pub struct Split {
 
 impl Split {
     fn along(needs: Vec<Need>, axis: usize, units: usize) -> Split {
-        Split { needs, gives: stretch_of(axis), units, nonempty: false, weighted: false }
+        Split { needs, produces: stretch_of(axis), units, nonempty: false, weighted: false }
     }
-    fn joined(needs: Vec<Need>, join: Join, units: usize) -> Split {
-        Split { needs, gives: Gives::Part(join), units, nonempty: false, weighted: false }
+    fn reduced(needs: Vec<Need>, op: ReduceOp, units: usize) -> Split {
+        Split { needs, produces: Produces::Part(op), units, nonempty: false, weighted: false }
     }
 }
 
@@ -73,8 +73,8 @@ const fn cut(axis: usize) -> Need {
     Need::Stretch { axis: axis as u8, scale: 1 }
 }
 
-const fn stretch_of(axis: usize) -> Gives {
-    Gives::Stretch { axis: axis as u8, scale: 1 }
+const fn stretch_of(axis: usize) -> Produces {
+    Produces::Stretch { axis: axis as u8, scale: 1 }
 }
 
 /// Every way to divide `op(inputs; attrs)`, whose result is `out`, that its class allows.
@@ -178,15 +178,15 @@ fn reductions(op: Op, dims: &[usize], mask: u8, keepdim: bool, ways: &mut Vec<Sp
             ways.push(Split::along(needs, axis - before, size));
             continue;
         }
-        let join = match op {
-            Op::Sum | Op::Mean => Join::Sum,
-            Op::Prod => Join::Prod,
-            Op::Amax | Op::Any => Join::Max,
-            Op::Amin | Op::All => Join::Min,
+        let reduce_op = match op {
+            Op::Sum | Op::Mean => ReduceOp::Sum,
+            Op::Prod => ReduceOp::Prod,
+            Op::Amax | Op::Any => ReduceOp::Max,
+            Op::Amin | Op::All => ReduceOp::Min,
             _ => continue,
         };
         let nonempty = matches!(op, Op::Amax | Op::Amin | Op::Mean);
-        ways.push(Split { nonempty, weighted: op == Op::Mean, ..Split::joined(needs, join, size) });
+        ways.push(Split { nonempty, weighted: op == Op::Mean, ..Split::reduced(needs, reduce_op, size) });
     }
 }
 
@@ -201,7 +201,7 @@ fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut
             for group in reshape_groups(dims, result) {
                 ways.push(Split {
                     needs: vec![Need::Stretch { axis: group.from as u8, scale: group.from_scale }],
-                    gives: Gives::Stretch { axis: group.to as u8, scale: group.to_scale },
+                    produces: Produces::Stretch { axis: group.to as u8, scale: group.to_scale },
                     units: group.units,
                     nonempty: false,
                     weighted: false,
@@ -234,7 +234,7 @@ fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut
 }
 
 /// The first axes of a run of axes that a reshape turns into another run.
-struct Group {
+struct ReshapeGroup {
     from: usize,
     to: usize,
     from_scale: usize,
@@ -243,7 +243,7 @@ struct Group {
 }
 
 /// The runs of axes that a reshape keeps together, each of more than one element.
-fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<Group> {
+fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<ReshapeGroup> {
     let mut groups = Vec::new();
     if from.contains(&0) {
         return groups;
@@ -274,7 +274,7 @@ fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<Group> {
         let (inner, outer) = (a / from[first], a / to[second]);
         let common = lcm(inner, outer);
         if a % common == 0 {
-            groups.push(Group {
+            groups.push(ReshapeGroup {
                 from: first,
                 to: second,
                 from_scale: common / inner,
@@ -303,7 +303,7 @@ fn contractions(inputs: &[InputMeta], result: &[usize], ways: &mut Vec<Split>) {
     }
     ways.push(Split::along(vec![cut(a.len() - 2), Need::All], rank - 2, result[rank - 2]));
     ways.push(Split::along(vec![Need::All, cut(b.len() - 1)], rank - 1, result[rank - 1]));
-    ways.push(Split::joined(vec![cut(a.len() - 1), cut(b.len() - 2)], Join::Sum, a[a.len() - 1]));
+    ways.push(Split::reduced(vec![cut(a.len() - 1), cut(b.len() - 2)], ReduceOp::Sum, a[a.len() - 1]));
 }
 
 fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
@@ -314,7 +314,7 @@ fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Spli
     };
     let (a, b) = (a.shape.dims(), b.shape.dims());
     match op {
-        Op::ConvolutionWeight => ways.push(Split::joined(vec![cut(0); 2], Join::Sum, a[0])),
+        Op::ConvolutionWeight => ways.push(Split::reduced(vec![cut(0); 2], ReduceOp::Sum, a[0])),
         _ => {
             let mut needs = vec![Need::All; inputs.len()];
             needs[0] = cut(0);
@@ -336,8 +336,8 @@ fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Spli
 
 fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mut Vec<Split>) {
     if op == Op::ScatterAdd {
-        let part = Need::Part(Join::Sum);
-        ways.push(Split::joined(vec![part, Need::All, part], Join::Sum, 1));
+        let part = Need::Part(ReduceOp::Sum);
+        ways.push(Split::reduced(vec![part, Need::All, part], ReduceOp::Sum, 1));
     }
     for (axis, &size) in index.iter().enumerate() {
         match op.row().class {
@@ -348,7 +348,7 @@ fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mu
             }
             // Each worker adds what it has to its part: the gradient of an embedding whose samples are cut.
             Class::Scatter if axis == along && source[axis] == size && op == Op::ScatterAdd => {
-                ways.push(Split::joined(vec![Need::Part(Join::Sum), cut(axis), cut(axis)], Join::Sum, size));
+                ways.push(Split::reduced(vec![Need::Part(ReduceOp::Sum), cut(axis), cut(axis)], ReduceOp::Sum, size));
             }
             _ => {}
         }
@@ -362,7 +362,11 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
         let of = dims(with.start);
         for (axis, &size) in of[..leading].iter().enumerate() {
             let needs = (0..inputs.len()).map(|i| if with.contains(&i) { cut(axis) } else { Need::All }).collect();
-            ways.push(if joined { Split::joined(needs, Join::Sum, size) } else { Split::along(needs, axis, size) });
+            ways.push(if joined {
+                Split::reduced(needs, ReduceOp::Sum, size)
+            } else {
+                Split::along(needs, axis, size)
+            });
         }
     };
     let lead = dims(0).len().saturating_sub(1);
@@ -404,13 +408,13 @@ pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, loca
         (Op::Reshape | Op::Expand, Attrs::Shape(_)) => Some(Attrs::Shape(*local)),
         (Op::Full, Attrs::Create { dtype, .. }) => Some(Attrs::Create { shape: *local, dtype: *dtype }),
         (_, Attrs::Random { dtype, seed, stream, first, .. }) => {
-            let Gives::Stretch { axis, .. } = split.gives else { return None };
+            let Produces::Stretch { axis, .. } = split.produces else { return None };
             let behind: usize = local.dims()[axis as usize + 1..].iter().product();
             let first = first + (units.start * behind) as u64;
             Some(Attrs::Random { shape: *local, dtype: *dtype, seed: *seed, stream: *stream, first })
         }
         (Op::Slice | Op::SliceScatter, Attrs::Slice(spec)) => {
-            let Gives::Stretch { axis, .. } = split.gives else { return None };
+            let Produces::Stretch { axis, .. } = split.produces else { return None };
             let axis = axis as usize;
             let mut spec = SliceSpec { sizes: spec.sizes.with_dim(axis, local.dims()[axis]), ..**spec };
             if split.needs[0] == Need::All {
@@ -476,17 +480,17 @@ mod tests {
                         _ => *input,
                     })
                     .collect();
-                let local = match way.gives {
-                    Gives::Stretch { axis, scale } => {
+                let local = match way.produces {
+                    Produces::Stretch { axis, scale } => {
                         total += units.len() * scale;
                         out.shape.with_dim(axis as usize, units.len() * scale)
                     }
-                    Gives::Part(_) => out.shape,
+                    Produces::Part(_) => out.shape,
                 };
                 let attrs = localize(op, attrs, way, &units, &local).unwrap_or_else(|| attrs.clone());
                 assert_eq!(infer(op, &own, &attrs).unwrap(), Meta::new(local, out.dtype), "{op:?} {way:?} {units:?}");
             }
-            if let (Gives::Stretch { axis, .. }, false) = (way.gives, way.nonempty) {
+            if let (Produces::Stretch { axis, .. }, false) = (way.produces, way.nonempty) {
                 assert_eq!(total, out.shape.dims()[axis as usize], "{op:?} {way:?}");
             }
         }
@@ -496,8 +500,8 @@ mod tests {
     #[test]
     fn a_product_is_divided_by_rows_by_columns_by_batches_and_into_sums() {
         let ways = check(Op::Matmul, &tensors(&[&[3, 4, 5], &[5, 6]]), &Attrs::None, 2);
-        let gives: Vec<Gives> = ways.iter().map(|way| way.gives).collect();
-        assert_eq!(gives, [stretch_of(0), stretch_of(1), stretch_of(2), Gives::Part(Join::Sum)]);
+        let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
+        assert_eq!(produces, [stretch_of(0), stretch_of(1), stretch_of(2), Produces::Part(ReduceOp::Sum)]);
         assert_eq!(ways[3].needs, [cut(2), cut(0)]);
     }
 
@@ -505,8 +509,8 @@ mod tests {
     fn a_reduced_axis_gives_parts_and_the_others_stay_cut() {
         let axes = Attrs::Axes { mask: 0b010, keepdim: false };
         let ways = check(Op::Sum, &tensors(&[&[4, 5, 6]]), &axes, 3);
-        let gives: Vec<Gives> = ways.iter().map(|way| way.gives).collect();
-        assert_eq!(gives, [stretch_of(0), Gives::Part(Join::Sum), stretch_of(1)]);
+        let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
+        assert_eq!(produces, [stretch_of(0), Produces::Part(ReduceOp::Sum), stretch_of(1)]);
         let mean = check(Op::Mean, &tensors(&[&[4, 5, 6]]), &axes, 3);
         assert!(mean[1].weighted && mean[1].nonempty);
         assert!(check(Op::Argmax, &tensors(&[&[4, 5]]), &Attrs::Axes { mask: 1, keepdim: true }, 2).len() == 1);
@@ -517,13 +521,13 @@ mod tests {
         let to = |dims: &[usize]| Attrs::Shape(Shape::new(dims).unwrap());
         let ways = check(Op::Reshape, &tensors(&[&[4, 6, 5]]), &to(&[24, 5]), 4);
         assert_eq!(ways[0].needs, [Need::Stretch { axis: 0, scale: 1 }]);
-        assert_eq!(ways[0].gives, Gives::Stretch { axis: 0, scale: 6 });
-        assert_eq!(ways[1].gives, stretch_of(1));
+        assert_eq!(ways[0].produces, Produces::Stretch { axis: 0, scale: 6 });
+        assert_eq!(ways[1].produces, stretch_of(1));
         let back = check(Op::Reshape, &tensors(&[&[24, 5]]), &to(&[4, 6, 5]), 4);
         assert_eq!(back[0].needs, [Need::Stretch { axis: 0, scale: 6 }]);
         // Steps of 4 and of 6 meet every 12.
         let both = check(Op::Reshape, &tensors(&[&[6, 4]]), &to(&[4, 6]), 2);
-        assert_eq!((both[0].units, both[0].gives), (2, Gives::Stretch { axis: 0, scale: 2 }));
+        assert_eq!((both[0].units, both[0].produces), (2, Produces::Stretch { axis: 0, scale: 2 }));
     }
 
     #[test]
@@ -555,11 +559,11 @@ mod tests {
         let mut inputs = tensors(&[&[7, 3], &[8, 3], &[8, 3]]);
         inputs[1] = InputMeta::Tensor(Meta::new(Shape::new(&[8, 3]).unwrap(), DType::I64));
         let ways = check(Op::ScatterAdd, &inputs, &Attrs::Axis(0), 2);
-        let part = Need::Part(Join::Sum);
+        let part = Need::Part(ReduceOp::Sum);
         assert_eq!(ways[0].needs, [part, Need::All, part]);
         assert_eq!(ways[1].needs, [part, cut(0), cut(0)]);
-        assert!(ways[..2].iter().all(|way| way.gives == Gives::Part(Join::Sum)));
-        assert_eq!(ways[2].gives, stretch_of(1));
+        assert!(ways[..2].iter().all(|way| way.produces == Produces::Part(ReduceOp::Sum)));
+        assert_eq!(ways[2].produces, stretch_of(1));
     }
 
     #[test]
@@ -569,7 +573,7 @@ mod tests {
             Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2, first }
         };
         let ways = check(Op::Rand, &[], &random(&[1, 6, 5], 0), 4);
-        assert_eq!(ways.iter().map(|way| way.gives).collect::<Vec<_>>(), [stretch_of(1)]);
+        assert_eq!(ways.iter().map(|way| way.produces).collect::<Vec<_>>(), [stretch_of(1)]);
         let local = Shape::new(&[1, 2, 5]).unwrap();
         let found = localize(Op::Rand, &random(&[1, 6, 5], 100), &ways[0], &(3..5), &local);
         assert_eq!(found, Some(random(&[1, 2, 5], 115)));

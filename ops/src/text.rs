@@ -73,8 +73,8 @@ pub enum Subject {
     Signal,
     /// [`crate::wire::Command::DefineSignal`].
     DefineSignal,
-    /// [`crate::wire::Command::Relocate`].
-    Relocate,
+    /// [`crate::wire::Command::Reshard`].
+    Reshard,
 }
 
 impl Subject {
@@ -88,7 +88,7 @@ impl Subject {
             Subject::Sync => 5,
             Subject::Signal => 6,
             Subject::DefineSignal => 7,
-            Subject::Relocate => 8,
+            Subject::Reshard => 8,
             Subject::Op(op) => op as u16,
         }
     }
@@ -101,7 +101,7 @@ impl Subject {
             5 => Subject::Sync,
             6 => Subject::Signal,
             7 => Subject::DefineSignal,
-            8 => Subject::Relocate,
+            8 => Subject::Reshard,
             code => Op::from_wire(code).map_or(Subject::Nothing, Subject::Op),
         }
     }
@@ -116,7 +116,7 @@ impl Subject {
             Subject::Sync => "Sync",
             Subject::Signal => "Signal",
             Subject::DefineSignal => "DefineSignal",
-            Subject::Relocate => "Relocate",
+            Subject::Reshard => "Reshard",
             Subject::Op(op) => match (op.row().class, op.row().operands) {
                 (Class::Elementwise, 1) | (Class::Cast, _) => "UnaryOp",
                 (Class::Elementwise, 2) => "BinaryOp",
@@ -148,7 +148,7 @@ impl Subject {
             Subject::Sync => "sync",
             Subject::Signal => "signal",
             Subject::DefineSignal => "define_signal",
-            Subject::Relocate => "relocate",
+            Subject::Reshard => "reshard",
             Subject::Op(op) => op.name(),
         }
     }

@@ -16,11 +16,11 @@
 //! operands past the fourth, eight ids a slot. Wire ids below [`CONTROL_IDS`] are not ops but commands.
 
 use crate::dtype::DType;
+use crate::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
 use crate::instruction::{
     Attrs, INPUTS_MAX, Inputs, Instruction, LossReduction, LossSpec, Operand, Scalar, SliceSpec, TensorId,
 };
-use crate::lost::{WorkerEnd, WorkerName};
-use crate::placement::{Layout, Placement, Wish, Workers};
+use crate::placement::{Placement, RequestedLayout, RequestedPlacement, Workers};
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::table::{AttrKind, Op};
 use crate::window::{WINDOW_AXES_MAX, WindowSpec};
@@ -46,7 +46,7 @@ const WRITE: u16 = 4;
 const SYNC: u16 = 5;
 const SIGNAL: u16 = 6;
 const DEFINE_SIGNAL: u16 = 7;
-const RELOCATE: u16 = 8;
+const RESHARD: u16 = 8;
 
 /// A stretch of an arena: what an upload reads from and a fetch writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,16 +114,16 @@ pub enum Command {
         /// Its number, from 1 to [`SIGNALS_MAX`].
         signal: u32,
         /// What it asks.
-        wish: Wish,
+        requested: RequestedPlacement,
     },
     /// Among workers only: a tensor comes to lie elsewhere. Every worker that has some of it, or will, does this at the
     /// same point of its stream.
-    Relocate(Relocation),
+    Reshard(Reshard),
 }
 
 /// A tensor that comes to lie elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Relocation {
+pub struct Reshard {
     /// What it is called afterwards, by the workers that have some of it then.
     pub out: TensorId,
     /// What it is called by those that have some of it now. Parts are given up: nobody has them afterwards.
@@ -210,18 +210,18 @@ impl Encoder {
                 self.slots[0] = [SIGNAL as u64, *signal as u64, 0, 0, 0, 0, 0, 0];
                 self.len = 1;
             }
-            Command::DefineSignal { signal, wish } => {
-                let (layout, axis) = match wish.layout {
-                    Layout::Any => (0, 0),
-                    Layout::Sharded { axis } => (1, axis),
-                    Layout::Replicated => (2, 0),
+            Command::DefineSignal { signal, requested } => {
+                let (layout, axis) = match requested.layout {
+                    RequestedLayout::Any => (0, 0),
+                    RequestedLayout::Sharded { axis } => (1, axis),
+                    RequestedLayout::Replicated => (2, 0),
                 };
-                let workers = wish.workers.bits();
+                let workers = requested.workers.bits();
                 self.slots[0] = [DEFINE_SIGNAL as u64, *signal as u64, layout, axis as i64 as u64, workers, 0, 0, 0];
                 self.len = 1;
             }
-            Command::Relocate(Relocation { out, input, meta, from, to }) => {
-                let w0 = RELOCATE as u64 | 1 << 16 | (meta.dtype as u64) << 24 | (meta.shape.rank() as u64) << 60;
+            Command::Reshard(Reshard { out, input, meta, from, to }) => {
+                let w0 = RESHARD as u64 | 1 << 16 | (meta.dtype as u64) << 24 | (meta.shape.rank() as u64) << 60;
                 let ([from, how], [to, into]) = (from.encode(), to.encode());
                 self.slots[0] = [w0, *out, *input, from, how, to, into, 0];
                 self.slots[1] = dims_slot(&meta.shape);
@@ -394,7 +394,7 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
         return decode_op(id, slots).map(Command::Op);
     }
     let w0 = header[0];
-    let expected = if matches!(id, ALLOCATE | RELOCATE) { 2 } else { 1 };
+    let expected = if matches!(id, ALLOCATE | RESHARD) { 2 } else { 1 };
     if slots.len() != expected {
         return Err(WireError::Malformed("slot count"));
     }
@@ -417,18 +417,18 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
         DEFINE_SIGNAL => {
             let axis = i8::try_from(header[3] as i64).map_err(|_| WireError::Malformed("axis"))?;
             let layout = match header[2] {
-                0 => Layout::Any,
-                1 => Layout::Sharded { axis },
-                2 => Layout::Replicated,
+                0 => RequestedLayout::Any,
+                1 => RequestedLayout::Sharded { axis },
+                2 => RequestedLayout::Replicated,
                 _ => return Err(WireError::Malformed("layout")),
             };
-            let wish = Wish { workers: Workers::from_bits(header[4]), layout };
-            Command::DefineSignal { signal: signal(header[1], 1)?, wish }
+            let requested = RequestedPlacement { workers: Workers::from_bits(header[4]), layout };
+            Command::DefineSignal { signal: signal(header[1], 1)?, requested }
         }
-        RELOCATE => {
+        RESHARD => {
             let placed = |words| Placement::decode(words).ok_or(WireError::Malformed("placement"));
             let (from, to) = (placed([header[3], header[4]])?, placed([header[5], header[6]])?);
-            Command::Relocate(Relocation { out: header[1], input: header[2], meta: meta()?, from, to })
+            Command::Reshard(Reshard { out: header[1], input: header[2], meta: meta()?, from, to })
         }
         _ => return Err(WireError::UnknownId(id)),
     })
@@ -497,64 +497,6 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
     Ok(Instruction { op, out: header[1], inputs, last_use: (w0 >> 48) as u8, attrs, tf32 })
 }
 
-/// What can only be found when an instruction runs. Three numbers of detail travel with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A tensor did not fit: bytes asked for, bytes held, the limit in bytes.
-    OutOfMemory {
-        /// Bytes asked for.
-        requested: u64,
-        /// Bytes in use.
-        held: u64,
-        /// The limit in bytes.
-        limit: u64,
-        /// Whose limit it is.
-        whose: Whose,
-    },
-    /// An index tensor named an element that is not there.
-    IndexOutOfRange {
-        /// The index.
-        index: i64,
-        /// The axis.
-        axis: u64,
-        /// The size of the axis.
-        size: u64,
-    },
-    /// Integer division by zero.
-    ZeroDivision,
-    /// The worker that held the tensor, or should have made it, has ended.
-    WorkerLost {
-        /// Which.
-        worker: WorkerName,
-        /// How.
-        end: WorkerEnd,
-    },
-    /// A defect in GT; the daemon's log has the details.
-    Internal,
-}
-
-/// Whose limit was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// That of everybody together.
-    Worker,
-    /// The session's.
-    Session,
-    /// That of all the user's sessions together.
-    User,
-}
-
-/// A fault and where it arose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// What happened.
-    pub fault: Fault,
-    /// The id of the result of the instruction that failed: its sequence number.
-    pub instruction: TensorId,
-    /// The op that failed; none for a transfer.
-    pub op: Option<Op>,
-}
-
 /// The end of a fetch, write or sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -570,11 +512,11 @@ impl Completion {
         let mut slot = [self.token, 0, 0, 0, 0, 0, 0, 0];
         if let Err(failure) = &self.result {
             let (code, detail) = match failure.fault {
-                Fault::OutOfMemory { requested, held, limit, whose } => {
-                    let code = match whose {
-                        Whose::Worker => 1,
-                        Whose::Session => 6,
-                        Whose::User => 7,
+                Fault::OutOfMemory { requested, held, limit, scope } => {
+                    let code = match scope {
+                        MemoryScope::Worker => 1,
+                        MemoryScope::Session => 6,
+                        MemoryScope::User => 7,
                     };
                     (code, [requested, held, limit])
                 }
@@ -598,12 +540,12 @@ impl Completion {
         let fault = match slot[1] {
             0 => return Completion { token: slot[0], result: Ok(()) },
             code @ (1 | 6 | 7) => {
-                let whose = match code {
-                    1 => Whose::Worker,
-                    6 => Whose::Session,
-                    _ => Whose::User,
+                let scope = match code {
+                    1 => MemoryScope::Worker,
+                    6 => MemoryScope::Session,
+                    _ => MemoryScope::User,
                 };
-                Fault::OutOfMemory { requested: slot[4], held: slot[5], limit: slot[6], whose }
+                Fault::OutOfMemory { requested: slot[4], held: slot[5], limit: slot[6], scope }
             }
             2 => Fault::IndexOutOfRange { index: slot[4] as i64, axis: slot[5], size: slot[6] },
             3 => Fault::ZeroDivision,
@@ -623,7 +565,7 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::Join;
+    use crate::placement::ReduceOp;
     use proptest::prelude::*;
 
     fn shape() -> impl Strategy<Value = Shape> {
@@ -723,14 +665,20 @@ mod tests {
             Command::Signal { signal: 0 },
             Command::DefineSignal {
                 signal: SIGNALS_MAX,
-                wish: Wish { workers: Workers::first_of(3), layout: Layout::Sharded { axis: -2 } },
+                requested: RequestedPlacement {
+                    workers: Workers::first_of(3),
+                    layout: RequestedLayout::Sharded { axis: -2 },
+                },
             },
-            Command::DefineSignal { signal: 1, wish: Wish { workers: Workers::NONE, layout: Layout::Replicated } },
-            Command::Relocate(Relocation {
+            Command::DefineSignal {
+                signal: 1,
+                requested: RequestedPlacement { workers: Workers::NONE, layout: RequestedLayout::Replicated },
+            },
+            Command::Reshard(Reshard {
                 out: 9,
                 input: 8,
                 meta,
-                from: Placement::Partial { workers: Workers::first_of(2), join: Join::Max },
+                from: Placement::Partial { workers: Workers::first_of(2), reduce_op: ReduceOp::Max },
                 to: Placement::on(63),
             }),
         ] {
@@ -753,9 +701,9 @@ mod tests {
         let failure = |fault| Err(Failure { fault, instruction: 12, op: Some(Op::Gather) });
         for result in [
             Ok(()),
-            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, whose: Whose::Worker }),
-            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, whose: Whose::Session }),
-            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, whose: Whose::User }),
+            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, scope: MemoryScope::Worker }),
+            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, scope: MemoryScope::Session }),
+            failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, scope: MemoryScope::User }),
             failure(Fault::IndexOutOfRange { index: -7, axis: 1, size: 3 }),
             failure(Fault::ZeroDivision),
             failure(Fault::WorkerLost { worker: WorkerName::new("cpu:3"), end: WorkerEnd::Signal(9) }),

@@ -5,7 +5,7 @@ use crate::session;
 use crate::tensor::PyTensor;
 use gt_client::launch::{want_workers, workers_wanted};
 use gt_client::signal::{self, Definition, Under};
-use gt_ops::placement::{Layout, Wish, Workers};
+use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::{Attrs, Op, OpError};
 use pyo3::prelude::*;
 use std::sync::OnceLock;
@@ -60,12 +60,12 @@ type Said = (u32, String, i8, Vec<usize>, Option<u32>, String);
 fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
     let read = |(signal, layout, axis, workers, backward, written): Said| {
         let layout = match layout.as_str() {
-            "sharded" => Layout::Sharded { axis },
-            "replicated" => Layout::Replicated,
-            _ => Layout::Any,
+            "sharded" => RequestedLayout::Sharded { axis },
+            "replicated" => RequestedLayout::Replicated,
+            _ => RequestedLayout::Any,
         };
         let workers = workers.into_iter().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
-        Definition { signal, wish: Wish { workers, layout }, backward, written }
+        Definition { signal, requested: RequestedPlacement { workers, layout }, backward, written }
     };
     let open = session::open();
     let workers = open.as_ref().map(|session| session.info().workers.len());

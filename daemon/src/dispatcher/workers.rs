@@ -8,7 +8,7 @@ use crate::worker::process::{Engine, ProcessLink};
 use crate::worker::{Presence, WorkerLink};
 use gt_config::WorkerKind;
 use gt_ops::Workers;
-use gt_ops::lost::WORKER_NAME_CHARACTERS_MAX;
+use gt_ops::failure::WORKER_NAME_CHARACTERS_MAX;
 use gt_ops::placement::WORKERS_MAX;
 use gt_protocol::{DaemonMessage, Hello, RefusalCode, Refused, WorkerInfo, WorkerOffer, WorkerState};
 use gt_shm::Socket;

@@ -3,9 +3,9 @@
 use super::Output;
 use crate::table::{Tensor, TensorTable, WorkerTensor};
 use crate::worker::Step;
-use gt_ops::placement::Join;
+use gt_ops::placement::ReduceOp;
 use gt_ops::propagate::slice_of;
-use gt_ops::wire::{Command, Relocation};
+use gt_ops::wire::{Command, Reshard};
 use gt_ops::{Attrs, Inputs, Instruction, Meta, Op, Operand, Placement, Scalar, TensorId, Workers};
 
 /// The estimated time in which workers meet, nanoseconds.
@@ -158,7 +158,7 @@ pub fn follow(step: &Step, workers: Workers, command: Command, whole: Option<Met
     Step {
         workers,
         divided: false,
-        wish: None,
+        requested: None,
         token: 0,
         operands: [0; 2],
         command,
@@ -201,9 +201,9 @@ fn relocate(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) 
         }
         return at;
     }
-    let relocation = Relocation { out: at.id(), input: tensor.at.id(), meta, from: tensor.placement, to: *to };
+    let relocation = Reshard { out: at.id(), input: tensor.at.id(), meta, from: tensor.placement, to: *to };
     let workers = tensor.placement.workers().with(to.workers());
-    let moved = follow(step, workers, Command::Relocate(relocation), Some(meta));
+    let moved = follow(step, workers, Command::Reshard(relocation), Some(meta));
     out.push(Step { divided: true, bytes: tensor.bytes, ..moved });
     at
 }
@@ -221,6 +221,6 @@ pub fn instruction(op: Op, out: WorkerTensor, operands: &[Operand], attrs: Attrs
 }
 
 /// Where a tensor is whose workers each have a part of it.
-pub fn parts(workers: Workers, join: Join) -> Placement {
-    if workers.len() < 2 { Placement::Replicated { workers } } else { Placement::Partial { workers, join } }
+pub fn parts(workers: Workers, reduce_op: ReduceOp) -> Placement {
+    if workers.len() < 2 { Placement::Replicated { workers } } else { Placement::Partial { workers, reduce_op } }
 }

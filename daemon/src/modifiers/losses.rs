@@ -72,7 +72,7 @@ impl Lower<'_, '_> {
         let (id, at) = self.out.allocate(meta);
         self.made.push(id);
         let command = instruction(op, at, operands, attrs);
-        self.sharding.op(Step { command, out: Some(meta), wish: None, ..self.step.clone() }, self.out);
+        self.sharding.op(Step { command, out: Some(meta), requested: None, ..self.step.clone() }, self.out);
         // Wherever it went, the client's name leads there.
         let at = self.out.tensors().get(id).map_or(at, |tensor| tensor.at);
         Operand::Tensor(at.id())
@@ -89,10 +89,10 @@ impl Lower<'_, '_> {
             let at = WorkerTensor::from_id(number.tensor()?);
             self.out.tensors().get_at(at).map(|tensor| tensor.placement)
         };
-        let [Some(Placement::Partial { workers, join }), second] = numbers.each_ref().map(placement) else {
+        let [Some(Placement::Partial { workers, reduce_op }), second] = numbers.each_ref().map(placement) else {
             return numbers;
         };
-        if second != Some(Placement::Partial { workers, join }) {
+        if second != Some(Placement::Partial { workers, reduce_op }) {
             return numbers;
         }
         let (one, two) = (vector(1), vector(2));

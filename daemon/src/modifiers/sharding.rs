@@ -12,8 +12,8 @@ use super::{ModifierStats, Output, StreamModifier};
 use crate::table::{Tensor, TensorTable, WorkerTensor};
 use crate::worker::Step;
 use gt_ops::infer::InputMeta;
-use gt_ops::placement::{Join, stretch};
-use gt_ops::propagate::{Gives, Need, Split, localize, share, splits};
+use gt_ops::placement::{ReduceOp, stretch};
+use gt_ops::propagate::{Need, Produces, Split, localize, share, splits};
 use gt_ops::wire::Command;
 use gt_ops::{Attrs, Class, Inputs, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
 use std::sync::OnceLock;
@@ -173,11 +173,11 @@ impl Sharding {
 
     /// Where the signal that an instruction is under asks its result to be.
     fn wished(&self, asked: &Instruction, step: &Step, meta: &Meta, given: &[Given]) -> Option<Placement> {
-        let wish = step.wish?;
+        let requested = step.requested?;
         // Views follow what they are views of; what has the shape it had is there to be placed.
         let same = matches!(given, [Given::Tensor(tensor)] if tensor.meta.shape == meta.shape);
         let places = asked.op.row().class != Class::Movement || asked.op == Op::Reshape && same;
-        if places { wish.placement(&meta.shape, self.all) } else { None }
+        if places { requested.placement(&meta.shape, self.all) } else { None }
     }
 
     /// Where a new tensor is to be that no signal places.
@@ -223,7 +223,9 @@ impl Sharding {
                 let alike = matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast);
                 (alike && same_shape).then_some(first.placement)
             }
-            Placement::Partial { join, .. } => keeps_parts(asked, given, join, meta).then_some(first.placement),
+            Placement::Partial { reduce_op, .. } => {
+                keeps_parts(asked, given, reduce_op, meta).then_some(first.placement)
+            }
         }
     }
 
@@ -298,13 +300,13 @@ impl Sharding {
                     time += self.bring_ns(given, &needed(way, i, workers, granule, given), tensors);
                 }
                 let result = given_place(way, workers, granule, &meta.shape);
-                time += match (target, way.gives) {
+                time += match (target, way.produces) {
                     (Some(target), _) => move_ns(&result, target, meta.bytes() as u64, self.costs.link_bytes_per_ns),
-                    (None, Gives::Part(_)) => {
+                    (None, Produces::Part(_)) => {
                         let all = Placement::Replicated { workers };
                         move_ns(&result, &all, meta.bytes() as u64, self.costs.link_bytes_per_ns)
                     }
-                    (None, Gives::Stretch { .. }) => 0.0,
+                    (None, Produces::Stretch { .. }) => 0.0,
                 };
                 consider(time, workers, Some((way.clone(), granule)));
             }
@@ -394,11 +396,11 @@ fn kept(asked: &Instruction, given: &[Given], meta: &Meta) -> Option<Placement> 
 }
 
 /// Whether what is done to each part is done to what they are joined to: views, and what is linear to a sum.
-fn keeps_parts(asked: &Instruction, given: &[Given], join: Join, meta: &Meta) -> bool {
+fn keeps_parts(asked: &Instruction, given: &[Given], reduce_op: ReduceOp, meta: &Meta) -> bool {
     let parts = given.iter().filter(|given| matches!(given, Given::Tensor(_))).count();
     match (asked.op, given) {
         _ if matches!(asked.op.row().class, Class::Movement | Class::Concatenation) => true,
-        _ if join != Join::Sum || !meta.dtype.is_float() => false,
+        _ if reduce_op != ReduceOp::Sum || !meta.dtype.is_float() => false,
         (Op::Neg, _) => true,
         (Op::Add | Op::Sub, [_, _]) => parts == 2,
         (Op::Mul, [_, _]) => parts == 1,
@@ -440,16 +442,16 @@ fn needed(split: &Split, i: usize, workers: Workers, granule: usize, given: &Giv
         (Some(Need::Stretch { axis, scale }), Given::Tensor(tensor)) => {
             Placement::sharded(workers, *axis as usize, granule * scale, &tensor.meta.shape)
         }
-        (Some(Need::Part(join)), Given::Tensor(_)) => parts(workers, *join),
+        (Some(Need::Part(reduce_op)), Given::Tensor(_)) => parts(workers, *reduce_op),
         _ => Placement::Replicated { workers },
     }
 }
 
 /// Where the result of a way of dividing is.
 fn given_place(split: &Split, workers: Workers, granule: usize, shape: &Shape) -> Placement {
-    match split.gives {
-        Gives::Stretch { axis, scale } => Placement::sharded(workers, axis as usize, granule * scale, shape),
-        Gives::Part(join) => parts(workers, join),
+    match split.produces {
+        Produces::Stretch { axis, scale } => Placement::sharded(workers, axis as usize, granule * scale, shape),
+        Produces::Part(reduce_op) => parts(workers, reduce_op),
     }
 }
 

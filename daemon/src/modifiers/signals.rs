@@ -1,19 +1,19 @@
 //! Signals: what a session's named contexts ask of the placement of results.
 
-use gt_ops::placement::Wish;
+use gt_ops::placement::RequestedPlacement;
 use std::collections::HashMap;
 
 /// The signals of one session. There are at most [`gt_ops::wire::SIGNALS_MAX`].
 #[derive(Debug, Default)]
 pub struct Signals {
-    wishes: HashMap<u32, Wish>,
+    requested: HashMap<u32, RequestedPlacement>,
     current: u32,
 }
 
 impl Signals {
     /// What `signal` asks for from now on.
-    pub fn define(&mut self, signal: u32, wish: Wish) {
-        self.wishes.insert(signal, wish);
+    pub fn define(&mut self, signal: u32, requested: RequestedPlacement) {
+        self.requested.insert(signal, requested);
     }
 
     /// The instructions from now on are under `signal`; 0 is none.
@@ -22,8 +22,8 @@ impl Signals {
     }
 
     /// What is asked for the next instruction's result.
-    pub fn wish(&self) -> Option<Wish> {
-        if self.current == 0 { None } else { self.wishes.get(&self.current).copied() }
+    pub fn requested(&self) -> Option<RequestedPlacement> {
+        if self.current == 0 { None } else { self.requested.get(&self.current).copied() }
     }
 }
 
@@ -33,23 +33,23 @@ mod tests {
     use crate::modifiers::{Costs, Pipeline, Sharding};
     use crate::table::{Content, TensorTable};
     use crate::worker::{Step, Stream};
-    use gt_ops::placement::{Layout, Placement, Workers};
+    use gt_ops::placement::{Placement, RequestedLayout, Workers};
     use gt_ops::wire::Command;
     use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId};
 
     #[test]
     fn what_was_not_defined_asks_for_nothing_and_a_definition_can_change() {
         let mut signals = Signals::default();
-        let wish = |layout| Wish { workers: Workers::NONE, layout };
-        assert_eq!(signals.wish(), None);
+        let requested = |layout| RequestedPlacement { workers: Workers::NONE, layout };
+        assert_eq!(signals.requested(), None);
         signals.enter(3);
-        assert_eq!(signals.wish(), None);
-        signals.define(3, wish(Layout::Replicated));
-        assert_eq!(signals.wish(), Some(wish(Layout::Replicated)));
-        signals.define(3, wish(Layout::Any));
-        assert_eq!(signals.wish(), Some(wish(Layout::Any)));
+        assert_eq!(signals.requested(), None);
+        signals.define(3, requested(RequestedLayout::Replicated));
+        assert_eq!(signals.requested(), Some(requested(RequestedLayout::Replicated)));
+        signals.define(3, requested(RequestedLayout::Any));
+        assert_eq!(signals.requested(), Some(requested(RequestedLayout::Any)));
         signals.enter(0);
-        assert_eq!(signals.wish(), None);
+        assert_eq!(signals.requested(), None);
     }
 
     const WORKERS: Workers = Workers::first_of(4);
@@ -70,7 +70,13 @@ mod tests {
             Session { pipeline, tensors: TensorTable::new(0), meta, last: 0 }
         }
 
-        fn does(&mut self, op: Op, operands: &[TensorId], attrs: Attrs, wish: Option<Wish>) -> TensorId {
+        fn does(
+            &mut self,
+            op: Op,
+            operands: &[TensorId],
+            attrs: Attrs,
+            requested: Option<RequestedPlacement>,
+        ) -> TensorId {
             self.last += 1;
             let made = self.tensors.insert(self.last, self.meta, Content::Defined);
             let tensors = operands.iter().map(|id| Operand::Tensor(self.tensors.get(*id).unwrap().at.id()));
@@ -81,7 +87,7 @@ mod tests {
                 stream: Stream { session: 1, place: 0 },
                 workers: Workers::one(0),
                 divided: false,
-                wish,
+                requested,
                 origin: self.last,
                 token: 0,
                 operands: [0; 2],
@@ -97,9 +103,9 @@ mod tests {
         }
 
         /// A tensor that a signal places.
-        fn full(&mut self, workers: Workers, layout: Layout) -> TensorId {
+        fn full(&mut self, workers: Workers, layout: RequestedLayout) -> TensorId {
             let attrs = Attrs::Create { shape: self.meta.shape, dtype: self.meta.dtype };
-            self.does(Op::Full, &[], attrs, Some(Wish { workers, layout }))
+            self.does(Op::Full, &[], attrs, Some(RequestedPlacement { workers, layout }))
         }
 
         fn place(&self, id: TensorId) -> Placement {
@@ -113,8 +119,8 @@ mod tests {
         for link_bytes_per_ns in [0.01, 1.0, 100.0] {
             let mut session = Session::new(link_bytes_per_ns);
             let columns = Placement::sharded(WORKERS, 1, 1, &session.meta.shape);
-            let mut parameter = session.full(WORKERS, Layout::Sharded { axis: 1 });
-            let gradient = session.full(WORKERS, Layout::Sharded { axis: 0 });
+            let mut parameter = session.full(WORKERS, RequestedLayout::Sharded { axis: 1 });
+            let gradient = session.full(WORKERS, RequestedLayout::Sharded { axis: 0 });
             let root = session.does(Op::Sqrt, &[gradient], Attrs::None, None);
             for _ in 0..3 {
                 // Both others lie along rows: two against one.
@@ -124,8 +130,8 @@ mod tests {
                 assert_eq!(session.place(parameter), columns);
             }
             // Until another signal asks for something else.
-            let wish = Wish { workers: Workers::one(2), layout: Layout::Replicated };
-            let moved = session.does(Op::Sub, &[parameter, gradient], Attrs::None, Some(wish));
+            let requested = RequestedPlacement { workers: Workers::one(2), layout: RequestedLayout::Replicated };
+            let moved = session.does(Op::Sub, &[parameter, gradient], Attrs::None, Some(requested));
             let updated = session.does(Op::Sub, &[moved, gradient], Attrs::None, None);
             assert_eq!([moved, updated].map(|id| session.place(id)), [Placement::on(2); 2]);
         }
@@ -134,8 +140,8 @@ mod tests {
     #[test]
     fn what_was_copied_to_others_is_updated_where_a_signal_put_it_alone() {
         let mut session = Session::new(1.0);
-        let parameter = session.full(Workers::one(1), Layout::Replicated);
-        let everywhere = Wish { workers: WORKERS, layout: Layout::Replicated };
+        let parameter = session.full(Workers::one(1), RequestedLayout::Replicated);
+        let everywhere = RequestedPlacement { workers: WORKERS, layout: RequestedLayout::Replicated };
         let gradient = session.does(Op::Neg, &[parameter], Attrs::None, Some(everywhere));
         assert_eq!(session.place(gradient), Placement::Replicated { workers: WORKERS });
         let updated = session.does(Op::Sub, &[parameter, gradient], Attrs::None, None);

@@ -13,7 +13,7 @@ impl Sharding {
     /// Says where a tensor will lie whose bytes the client writes.
     pub(super) fn allocate(&mut self, step: Step, out: &mut Output<'_>) {
         let Command::Allocate { out: id, meta } = step.command else { return };
-        let wish = step.wish.and_then(|wish| wish.placement(&meta.shape, self.all));
+        let requested = step.requested.and_then(|requested| requested.placement(&meta.shape, self.all));
         let home = step.workers.first().map_or(Placement::on(0), Placement::on);
         // Bytes arrive in row-major order: only stretches of the first axis can be written as they come.
         let fits = |placement: &Placement| match placement {
@@ -21,11 +21,11 @@ impl Sharding {
             Placement::Replicated { .. } => true,
             Placement::Partial { .. } => false,
         };
-        let placement = wish.or_else(|| self.by_size(&meta)).filter(fits).unwrap_or(home);
+        let placement = requested.or_else(|| self.by_size(&meta)).filter(fits).unwrap_or(home);
         let at = WorkerTensor::from_id(id);
         out.tensors().place(at, placement);
-        if let (Some(wish), Some(tensor)) = (wish, out.tensors().get_at_mut(at)) {
-            tensor.kin = Kin::Asked(wish);
+        if let (Some(requested), Some(tensor)) = (requested, out.tensors().get_at_mut(at)) {
+            tensor.kin = Kin::Asked(requested);
         }
         if let Placement::Sharded { workers, .. } = placement {
             for worker in workers.iter() {

@@ -6,8 +6,9 @@
 
 use super::core::{Core, Tensors, caught, failure};
 use gt_backend::{Backend, ExecError, Input, Stage, StageInput};
+use gt_ops::failure::Failure;
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::wire::{Command, Failure};
+use gt_ops::wire::Command;
 use gt_ops::{Instruction, Meta, Operand, TensorId};
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -5,8 +5,9 @@ use super::relocate::{lost, relocate};
 use crate::table::WorkerTensor;
 use gt_backend::{Backend, ExecError, Fence, FenceStatus, HostRange, Input, LimitScope, MemoryUsage};
 use gt_collectives::Communicator;
+use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::wire::{ArenaRange, Command, Failure, Fault, Relocation, Whose};
+use gt_ops::wire::{ArenaRange, Command, Reshard};
 use gt_ops::{Instruction, Meta, Op, Operand, Placement, Scalar, TensorId, Workers};
 use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
 use gt_shm::Arena;
@@ -312,7 +313,7 @@ impl<B: Backend> Core<B> {
         };
         self.backend.charge(&stream.shared.usage);
         self.backend.label(origin);
-        if let Command::Relocate(relocation) = command {
+        if let Command::Reshard(relocation) = command {
             // The others wait for this one: also where nobody wants the tensor any more.
             let moved = relocated(&mut self.backend, &mut self.groups, self.number, stream, origin, relocation);
             return moved.map(|()| None);
@@ -341,7 +342,7 @@ impl<B: Backend> Core<B> {
                 let fence = caught(|| backend.fence()).map_err(|error| failure(error, origin, None))?;
                 Ok(fence.map(|fence| UnderWay { fence, _range: None }))
             }
-            Command::Signal { .. } | Command::DefineSignal { .. } | Command::Relocate(_) => {
+            Command::Signal { .. } | Command::DefineSignal { .. } | Command::Reshard(_) => {
                 Err(defect("a command that is for others", origin, None))
             }
         }
@@ -459,7 +460,7 @@ fn relocated<B: Backend>(
     number: usize,
     stream: &mut Tensors<B::Tensor>,
     origin: TensorId,
-    relocation: &Relocation,
+    relocation: &Reshard,
 ) -> Result<(), Failure> {
     let workers = relocation.from.workers().with(relocation.to.workers());
     let input = relocation.from.workers().contains(number).then(|| match stream.get(relocation.input) {
@@ -562,12 +563,12 @@ pub(super) fn caught<R>(run: impl FnOnce() -> Result<R, ExecError>) -> Result<R,
 pub(super) fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failure {
     let fault = match error {
         ExecError::OutOfMemory { requested, held, limit, scope } => {
-            let whose = match scope {
-                LimitScope::Device => Whose::Worker,
-                LimitScope::Usage => Whose::Session,
-                LimitScope::Group => Whose::User,
+            let scope = match scope {
+                LimitScope::Device => MemoryScope::Worker,
+                LimitScope::Usage => MemoryScope::Session,
+                LimitScope::Group => MemoryScope::User,
             };
-            Fault::OutOfMemory { requested: requested as u64, held: held as u64, limit: limit as u64, whose }
+            Fault::OutOfMemory { requested: requested as u64, held: held as u64, limit: limit as u64, scope }
         }
         ExecError::IndexOutOfRange { index, axis, size } => {
             Fault::IndexOutOfRange { index, axis: axis as u64, size: size as u64 }

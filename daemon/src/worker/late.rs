@@ -2,7 +2,8 @@
 //! come to the fence behind it.
 
 use gt_backend::{Fence, FenceStatus};
-use gt_ops::wire::{Failure, Slot};
+use gt_ops::failure::Failure;
+use gt_ops::wire::Slot;
 use std::collections::VecDeque;
 
 use super::core::UnderWay;

@@ -26,10 +26,10 @@ pub use self::relocate::traffic;
 use gt_backend::MemoryUsage;
 use gt_collectives::local::{LocalCommunicator, Memory};
 use gt_collectives::{CollectiveError, Communicator};
-use gt_ops::lost::WorkerEnd;
-use gt_ops::placement::{Wish, Workers};
+use gt_ops::failure::{Failure, WorkerEnd};
+use gt_ops::placement::{RequestedPlacement, Workers};
 use gt_ops::text::Subject;
-use gt_ops::wire::{Command, Failure};
+use gt_ops::wire::Command;
 use gt_ops::{Meta, TensorId};
 use gt_protocol::WorkerInfo;
 use gt_shm::Arena;
@@ -56,7 +56,7 @@ pub struct Step {
     /// Each of them has its part of the result only, of a shape of its own.
     pub divided: bool,
     /// Where a signal asks the result to be. Nobody need heed it.
-    pub wish: Option<Wish>,
+    pub requested: Option<RequestedPlacement>,
     /// What the client calls the result, or the tensor whose bytes are moved; 0 where there is none.
     pub origin: TensorId,
     /// The client's name for the completion, of what [`completes`].
@@ -304,7 +304,7 @@ pub fn subject(command: &Command) -> Subject {
         Command::Sync { .. } => Subject::Sync,
         Command::Signal { .. } => Subject::Signal,
         Command::DefineSignal { .. } => Subject::DefineSignal,
-        Command::Relocate(_) => Subject::Relocate,
+        Command::Reshard(_) => Subject::Reshard,
     }
 }
 

@@ -5,8 +5,9 @@
 //! comes for each head, in order.
 
 use super::{Report, Step, Stream, subject};
+use gt_ops::failure::{Failure, Fault};
 use gt_ops::text::Subject;
-use gt_ops::wire::{Completion, Encoder, Failure, Fault, SLOTS_MAX, Slot};
+use gt_ops::wire::{Completion, Encoder, SLOTS_MAX, Slot};
 use std::collections::VecDeque;
 
 /// Expected time of what is queued at once, nanoseconds,

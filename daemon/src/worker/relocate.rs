@@ -8,11 +8,11 @@ use super::core::{caught, failure};
 use super::link::{DeviceLink, Ways};
 use gt_backend::{Backend, DeviceBuffers, ExecError, HostRange, Input, Link};
 use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
+use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::lost::{WorkerEnd, WorkerName};
-use gt_ops::placement::Join;
+use gt_ops::placement::ReduceOp;
 use gt_ops::propagate::slice_of;
-use gt_ops::wire::{Completion, Failure, Fault, Relocation, Slot};
+use gt_ops::wire::{Completion, Reshard, Slot};
 use gt_ops::{Attrs, DType, Meta, Op, Placement, Shape, TensorId, Workers};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub fn relocate<B: Backend>(
     ways: Ways<'_>,
     me: usize,
     origin: TensorId,
-    relocation: &Relocation,
+    relocation: &Reshard,
     input: Option<std::result::Result<&B::Tensor, Failure>>,
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
@@ -71,7 +71,7 @@ pub fn relocate<B: Backend>(
 }
 
 /// Who of a group is gone, if that is why nothing was moved.
-fn who_is_lost(relocation: &Relocation, error: &CollectiveError) -> Fault {
+fn who_is_lost(relocation: &Reshard, error: &CollectiveError) -> Fault {
     let rank = match error {
         CollectiveError::Died { peer, .. } | CollectiveError::Left { peer, .. } => *peer,
         CollectiveError::Aborted { by, .. } | CollectiveError::TimedOut { by, .. } => *by,
@@ -132,7 +132,7 @@ struct Packed<T> {
 
 /// What `worker` does when a tensor is moved, and how many bytes it sends to others, counted as by
 /// [`gt_collectives::CommStats`].
-pub fn traffic(relocation: &Relocation, worker: usize) -> Option<(Operation, u64)> {
+pub fn traffic(relocation: &Reshard, worker: usize) -> Option<(Operation, u64)> {
     let share = Share { relocation, me: worker };
     let meta = &relocation.meta;
     let (group, whole) = (share.group(), meta.bytes() as u64);
@@ -155,7 +155,7 @@ pub fn traffic(relocation: &Relocation, worker: usize) -> Option<(Operation, u64
 /// A worker's share of a move.
 #[derive(Clone, Copy)]
 struct Share<'a> {
-    relocation: &'a Relocation,
+    relocation: &'a Reshard,
     me: usize,
 }
 
@@ -165,11 +165,15 @@ impl Share<'_> {
     }
 
     fn kind(&self) -> Result<Kind> {
-        let Relocation { from, to, .. } = self.relocation;
+        let Reshard { from, to, .. } = self.relocation;
         let same = from.workers() == to.workers();
         Ok(match (from, to) {
-            (Placement::Partial { join, .. }, Placement::Replicated { .. }) if same => Kind::AllReduce(reduce(*join)),
-            (Placement::Partial { join, .. }, Placement::Sharded { .. }) if same => Kind::ReduceScatter(reduce(*join)),
+            (Placement::Partial { reduce_op, .. }, Placement::Replicated { .. }) if same => {
+                Kind::AllReduce(reduce(*reduce_op))
+            }
+            (Placement::Partial { reduce_op, .. }, Placement::Sharded { .. }) if same => {
+                Kind::ReduceScatter(reduce(*reduce_op))
+            }
             (Placement::Partial { .. }, _) | (_, Placement::Partial { .. }) => {
                 return Err(ExecError::internal("parts are joined where they are"));
             }
@@ -184,7 +188,7 @@ impl Share<'_> {
 
     /// What `giver` gives `taker` of what it has; nothing if `taker` gets it from somebody else.
     fn piece(&self, giver: usize, taker: usize) -> Option<Piece> {
-        let Relocation { meta, from, to, .. } = self.relocation;
+        let Reshard { meta, from, to, .. } = self.relocation;
         if !to.workers().contains(taker) || !from.workers().contains(giver) {
             return None;
         }
@@ -225,7 +229,7 @@ struct Mover<'a, B> {
 
 impl<B: Backend> Mover<'_, B> {
     fn pack(&mut self, input: Option<&B::Tensor>) -> Result<Packed<B::Tensor>> {
-        let Relocation { meta, from, to, .. } = *self.share.relocation;
+        let Reshard { meta, from, to, .. } = *self.share.relocation;
         let kind = self.share.kind()?;
         if let (Some(own), true) = (input, self.devices.is_some()) {
             // The others cannot see what this device finds later.
@@ -325,7 +329,7 @@ impl<B: Backend> Mover<'_, B> {
     /// Learns, without a word to the device, whether all ranks are about to do the same. They wait for each other here,
     /// and never in the device for one that does not come.
     fn agree(&self, group: &mut dyn Communicator) -> std::result::Result<(), CollectiveError> {
-        let Relocation { meta, from, to, .. } = self.share.relocation;
+        let Reshard { meta, from, to, .. } = self.share.relocation;
         let mut hasher = DefaultHasher::new();
         (meta.shape.dims(), meta.dtype, from, to).hash(&mut hasher);
         let own = hasher.finish().to_ne_bytes();
@@ -412,7 +416,7 @@ impl<B: Backend> Mover<'_, B> {
     }
 
     fn unpack(&mut self, packed: Packed<B::Tensor>) -> Result<Option<B::Tensor>> {
-        let Relocation { meta, from, to, .. } = *self.share.relocation;
+        let Reshard { meta, from, to, .. } = *self.share.relocation;
         let Some(mut output) = packed.output.filter(|_| to.workers().contains(self.share.me)) else { return Ok(None) };
         if let Some([_, bytes]) = packed.staged {
             output = self.device_copy(&output, bytes)?;
@@ -537,12 +541,12 @@ fn line(elements: usize) -> Result<Shape> {
     Shape::new(&[elements]).map_err(|error| ExecError::internal(error.to_string()))
 }
 
-const fn reduce(join: Join) -> Reduce {
-    match join {
-        Join::Sum => Reduce::Sum,
-        Join::Prod => Reduce::Prod,
-        Join::Max => Reduce::Max,
-        Join::Min => Reduce::Min,
+const fn reduce(reduce_op: ReduceOp) -> Reduce {
+    match reduce_op {
+        ReduceOp::Sum => Reduce::Sum,
+        ReduceOp::Prod => Reduce::Prod,
+        ReduceOp::Max => Reduce::Max,
+        ReduceOp::Min => Reduce::Min,
     }
 }
 
@@ -606,7 +610,7 @@ mod tests {
     /// What every worker of both placements has afterwards, after what was counted was compared with what was planned.
     /// Every other worker is [`Apart`].
     fn moved(meta: Meta, from: Placement, to: Placement, part: impl Fn(usize, usize) -> f32 + Sync) -> Vec<Vec<f32>> {
-        let relocation = Relocation { out: 2, input: 1, meta, from, to };
+        let relocation = Reshard { out: 2, input: 1, meta, from, to };
         let workers = from.workers().with(to.workers());
         let ranks = LocalGroup::threads(workers.len()).unwrap();
         let part = &part;
@@ -632,10 +636,10 @@ mod tests {
         mut backend: B,
         rank: &mut dyn Communicator,
         me: usize,
-        relocation: &Relocation,
+        relocation: &Reshard,
         part: impl Fn(usize, usize) -> f32,
     ) -> Vec<f32> {
-        let Relocation { meta, from, to, .. } = *relocation;
+        let Reshard { meta, from, to, .. } = *relocation;
         let input = from.workers().contains(me).then(|| {
             let local = from.local(&meta, me);
             let mut numbers: Vec<f32> = (0..local.shape.numel()).map(|i| part(me, i)).collect();
@@ -692,8 +696,8 @@ mod tests {
     fn parts_are_joined_where_they_are_unless_somebody_else_sees_them() {
         let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
         let workers = Workers::first_of(2);
-        let (from, to) = (Placement::Partial { workers, join: Join::Sum }, Placement::Replicated { workers });
-        let relocation = Relocation { out: 2, input: 1, meta, from, to };
+        let (from, to) = (Placement::Partial { workers, reduce_op: ReduceOp::Sum }, Placement::Replicated { workers });
+        let relocation = Reshard { out: 2, input: 1, meta, from, to };
         std::thread::scope(|scope| {
             for (me, mut rank) in LocalGroup::threads(2).unwrap().into_iter().enumerate() {
                 scope.spawn(move || {
@@ -722,7 +726,7 @@ mod tests {
     fn parts_are_joined_into_copies_or_shards() {
         let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
         let workers = Workers::first_of(3);
-        let from = Placement::Partial { workers, join: Join::Sum };
+        let from = Placement::Partial { workers, reduce_op: ReduceOp::Sum };
         let shards = [0, 1].map(|axis| Placement::sharded(workers, axis, 1, &meta.shape));
         for to in [Placement::Replicated { workers }, shards[0], shards[1]] {
             let found = moved(meta, from, to, |me, i| (i * (me + 1)) as f32);

@@ -7,7 +7,8 @@ use super::{Job, STAGES_MAX, completes, subject};
 use gt_backend::Backend;
 use gt_collectives::Communicator;
 use gt_ops::Workers;
-use gt_ops::wire::{Command, Completion, Failure, SLOTS_MAX, Slot, decode};
+use gt_ops::failure::Failure;
+use gt_ops::wire::{Command, Completion, SLOTS_MAX, Slot, decode};
 use gt_shm::Full;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -234,7 +235,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let place = place as u32;
         let what = what & 0xffff_ffff;
         let command = if what == kind::RUN { Some(decode(&slots[start + 1..start + len])) } else { None };
-        let moves = matches!(command, Some(Ok(Command::Relocate(_))));
+        let moves = matches!(command, Some(Ok(Command::Reshard(_))));
         // Others may keep this one waiting: nobody waits for them meanwhile who need not.
         if self.late.is_awaited() && (moves || what == kind::JOIN) {
             self.look(true);
@@ -399,7 +400,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
 mod tests {
     use super::*;
     use gt_backend::{ExecError, Fence, FenceStatus, HostRange, Input, MemoryStats, MemoryUsage};
-    use gt_ops::wire::{ArenaRange, Encoder, Fault};
+    use gt_ops::failure::Fault;
+    use gt_ops::wire::{ArenaRange, Encoder};
     use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Shape};
     use gt_shm::Arena;
     use std::collections::VecDeque;

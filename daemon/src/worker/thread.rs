@@ -12,7 +12,8 @@ use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_collectives::local::Memory;
 use gt_ops::Workers;
-use gt_ops::wire::{Command, Failure, Slot};
+use gt_ops::failure::Failure;
+use gt_ops::wire::{Command, Slot};
 use gt_protocol::WorkerInfo;
 use gt_shm::mem::HeapMem;
 use gt_shm::port::spin_default;
@@ -236,7 +237,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     fn submit(&mut self, step: &Step) -> Outcome {
         // What waits for other workers never runs on the thread that drives them.
         if step.cost_ns <= self.inline_ns_max
-            && !matches!(step.command, Command::Relocate(_))
+            && !matches!(step.command, Command::Reshard(_))
             && let Some(mut core) = self.idle_core()
         {
             let out = step.out.as_ref().filter(|_| !step.divided);

@@ -3,9 +3,9 @@
 use crate::support::{Client, Gtd, eventually, f32s};
 use gt_bridge::token::{TOKEN_ENV, Token};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
-use gt_ops::placement::{Layout, Placement, Wish, Workers};
+use gt_ops::placement::{Placement, RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::table::{AttrKind, ROWS};
-use gt_ops::wire::{ArenaRange, Command, Relocation, Slot};
+use gt_ops::wire::{ArenaRange, Command, Reshard, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, WindowSpec};
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
 use gt_protocol::{ClientMessage, DaemonMessage, Hello, Role};
@@ -176,7 +176,7 @@ fn where_tensors_lie_is_asked_by_signals_only() {
         offend_with(&["--workers", workers], "in the words of a worker's stream", |client| {
             let input = client.full(&[2], 1.0);
             let meta = f32s(&[2]);
-            client.send(&Command::Relocate(Relocation { out: 99, input, meta, from, to }));
+            client.send(&Command::Reshard(Reshard { out: 99, input, meta, from, to }));
         });
     }
 }
@@ -201,8 +201,9 @@ fn signals_may_ask_for_what_cannot_be_and_change_nothing() {
     let gtd = Gtd::start(&["--workers", "cpu:2"]);
     let mut client = gtd.client();
     for (signal, workers, axis) in [(1, u64::MAX, i8::MAX), (2, 1 << 63, 0), (3, 2, i8::MIN), (4, 0, -1)] {
-        let wish = Wish { workers: Workers::from_bits(workers), layout: Layout::Sharded { axis } };
-        client.send(&Command::DefineSignal { signal, wish });
+        let requested =
+            RequestedPlacement { workers: Workers::from_bits(workers), layout: RequestedLayout::Sharded { axis } };
+        client.send(&Command::DefineSignal { signal, requested });
         client.send(&Command::Signal { signal });
         let three = client.full(&[3], 3.0);
         let six = client.binary(Op::Add, three, three);

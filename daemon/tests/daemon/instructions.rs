@@ -1,7 +1,8 @@
 //! Instructions, transfers and what they do to tensors.
 
 use crate::support::{Client, Gtd, f32s, range};
-use gt_ops::wire::{Command, Failure, Fault, Whose};
+use gt_ops::failure::{Failure, Fault, MemoryScope};
+use gt_ops::wire::Command;
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Shape};
 
 fn daemon() -> (Gtd, Client) {
@@ -159,7 +160,7 @@ fn memory_has_a_limit_and_comes_back() {
     let half = client.full(&[1 << 20], 1.0);
     let much = client.full(&[3 << 20], 2.0);
     let failure = client.fetch(much, 4).unwrap_err();
-    let Fault::OutOfMemory { requested, held, limit, whose: Whose::Worker } = failure.fault else {
+    let Fault::OutOfMemory { requested, held, limit, scope: MemoryScope::Worker } = failure.fault else {
         panic!("{failure:?}")
     };
     assert_eq!((failure.instruction, failure.op), (much, Some(Op::Full)));

@@ -1,7 +1,8 @@
 //! What a daemon that many share answers those who look after it.
 
 use crate::support::{Client, Gtd, eventually, f32s, range};
-use gt_ops::wire::{Command, Fault, Whose};
+use gt_ops::failure::{Fault, MemoryScope};
+use gt_ops::wire::Command;
 use gt_ops::{Op, TensorId};
 use gt_protocol::{
     Connection, DaemonMessage, Error, Hello, Quota, QuotaChange, RefusalCode, Role, Setting, ask_drain, ask_kill,
@@ -94,13 +95,13 @@ fn a_draining_daemon_takes_no_more_sessions_and_ends_with_its_last() {
 const MIB: usize = 1 << 20;
 
 /// Why so many bytes, asked for as one tensor, are not to be had; none if they are.
-fn refused(client: &mut Client, bytes: usize) -> Option<(Whose, u64)> {
+fn refused(client: &mut Client, bytes: usize) -> Option<(MemoryScope, u64)> {
     let id = client.full(&[bytes / 4], 1.0);
     let failure = client.fetch(id, 4).err()?;
     match failure.fault {
-        Fault::OutOfMemory { requested, limit, whose, .. } => {
+        Fault::OutOfMemory { requested, limit, scope, .. } => {
             assert!(requested >= bytes as u64);
-            Some((whose, limit))
+            Some((scope, limit))
         }
         other => panic!("{other:?}"),
     }
@@ -117,7 +118,7 @@ fn a_session_may_hold_so_much_and_others_do_not_notice() {
     let own = QuotaChange { session_memory_bytes: Some(Setting::To(8 * MIB as u64)), ..QuotaChange::default() };
     set(&gtd, own);
     assert_eq!(refused(&mut one, 5 * MIB), None);
-    assert_eq!(refused(&mut one, 5 * MIB), Some((Whose::Session, 8 * MIB as u64)));
+    assert_eq!(refused(&mut one, 5 * MIB), Some((MemoryScope::Session, 8 * MIB as u64)));
     assert_eq!(refused(&mut two, 5 * MIB), None);
     // Views take no memory, and what was freed may be taken again.
     let id = one.next_id - 1;
@@ -141,7 +142,7 @@ fn the_sessions_of_a_user_may_hold_so_much_together() {
     set(&gtd, QuotaChange { memory_bytes: Some(Setting::To(8 * MIB as u64)), ..QuotaChange::default() });
     let (mut one, mut two) = (gtd.client(), gtd.client());
     assert_eq!(refused(&mut one, 5 * MIB), None);
-    assert_eq!(refused(&mut two, 5 * MIB), Some((Whose::User, 8 * MIB as u64)));
+    assert_eq!(refused(&mut two, 5 * MIB), Some((MemoryScope::User, 8 * MIB as u64)));
     drop(one);
     eventually("what the other held is free", || refused(&mut two, 5 * MIB).is_none());
 }

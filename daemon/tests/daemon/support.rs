@@ -1,6 +1,7 @@
 //! A daemon under test, and a raw client made of nothing but rings, messages and slots.
 
-use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, Failure, Slot};
+use gt_ops::failure::Failure;
+use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId};
 use gt_protocol::{Connection, Hello, Role, StatusDocument, Welcome, WorkerInfo, WorkerState};
 use gt_shm::{ArenaAllocator, ArenaBlock, ClientPort, SessionState, Socket};

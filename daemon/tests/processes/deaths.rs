@@ -1,9 +1,9 @@
 //! Workers that die: what is lost, what is not, and what comes back.
 
 use crate::support::{Client, Gtd, Private, eventually, f32s, range, wait};
-use gt_ops::lost::{WorkerEnd, WorkerName};
-use gt_ops::placement::{Layout, Wish, Workers};
-use gt_ops::wire::{Command, Completion, Failure, Fault};
+use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
+use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
+use gt_ops::wire::{Command, Completion};
 use gt_ops::{Op, TensorId};
 use gt_protocol::{Hello, Role, WorkerInfo, WorkerState, connect_over};
 use nix::sys::signal::{Signal, kill};
@@ -100,7 +100,7 @@ fn a_worker_that_was_stopped_goes_on_or_is_ended() {
     signal(before, Signal::SIGCONT);
     assert_eq!(client.completion(token), Ok(()));
     signal(before, Signal::SIGSTOP);
-    let failure = Failure { fault: lost(0, WorkerEnd::Silent), instruction: held, op: None };
+    let failure = Failure { fault: lost(0, WorkerEnd::Unresponsive), instruction: held, op: None };
     assert_eq!(client.fetch(held, 4), Err(failure));
     let next = client.full(&[1], 3.0);
     assert_eq!(client.fetch_f32(next, 1).unwrap(), [3.0]);
@@ -268,7 +268,10 @@ fn nobody_waits_for_a_worker_that_is_down_to_meet_it() {
         let mut client = gtd.client();
         wear_out(&gtd, 1);
         for (signal, workers) in [(1, Workers::one(0)), (2, Workers::first_of(2))] {
-            client.send(&Command::DefineSignal { signal, wish: Wish { workers, layout: Layout::Replicated } });
+            client.send(&Command::DefineSignal {
+                signal,
+                requested: RequestedPlacement { workers, layout: RequestedLayout::Replicated },
+            });
         }
         client.send(&Command::Signal { signal: 1 });
         let one = client.full(&[4], 1.0);

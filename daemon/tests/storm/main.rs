@@ -25,7 +25,7 @@ mod training;
 
 use clap::Parser;
 use gt_bridge::token::TOKEN_ENV;
-use gt_ops::placement::{Layout, Wish};
+use gt_ops::placement::{RequestedLayout, RequestedPlacement};
 use gt_ops::{Op, Workers};
 use gt_protocol::{Address, Hello, Role, StatusDocument};
 use serde_json::json;
@@ -393,11 +393,15 @@ fn storm(arguments: &Arguments) -> ExitCode {
 /// Has all workers be a group, which they stay: what it takes is no leak.
 fn form_group(socket: &Path, workers: usize) {
     let mut client = support::Client::connect(socket);
-    let wish = Wish { workers: Workers::first_of(workers), layout: Layout::Sharded { axis: 0 } };
-    client.send(&gt_ops::wire::Command::DefineSignal { signal: 1, wish });
+    let requested =
+        RequestedPlacement { workers: Workers::first_of(workers), layout: RequestedLayout::Sharded { axis: 0 } };
+    client.send(&gt_ops::wire::Command::DefineSignal { signal: 1, requested });
     client.send(&gt_ops::wire::Command::Signal { signal: 1 });
     let ones = client.full(&[64, 64], 1.0);
-    client.send(&gt_ops::wire::Command::DefineSignal { signal: 2, wish: Wish { layout: Layout::Replicated, ..wish } });
+    client.send(&gt_ops::wire::Command::DefineSignal {
+        signal: 2,
+        requested: RequestedPlacement { layout: RequestedLayout::Replicated, ..requested },
+    });
     client.send(&gt_ops::wire::Command::Signal { signal: 2 });
     let product = client.binary(Op::Matmul, ones, ones);
     assert_eq!(client.fetch_f32(product, 64 * 64).unwrap(), [64.0; 64 * 64]);

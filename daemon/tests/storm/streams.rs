@@ -3,9 +3,9 @@
 
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
-use gt_ops::placement::{Layout, Placement, Wish};
+use gt_ops::placement::{Placement, RequestedLayout, RequestedPlacement};
 use gt_ops::table::{AttrKind, ROWS};
-use gt_ops::wire::{ArenaRange, Command, Encoder, FREE_IDS_MAX, Relocation, Slot};
+use gt_ops::wire::{ArenaRange, Command, Encoder, FREE_IDS_MAX, Reshard, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId, WindowSpec, Workers};
 
 /// Where choices come from: bytes that somebody found, then numbers that follow from a seed.
@@ -176,9 +176,13 @@ pub fn valid(dice: &mut Dice<'_>) -> Vec<Command> {
                 commands.push(Command::Free { ids });
             }
             1 => {
-                let layout = dice.pick(&[Layout::Any, Layout::Replicated, Layout::Sharded { axis: 0 }]);
-                let wish = Wish { workers: Workers::first_of(1), layout };
-                commands.push(Command::DefineSignal { signal: 3, wish });
+                let layout = dice.pick(&[
+                    RequestedLayout::Any,
+                    RequestedLayout::Replicated,
+                    RequestedLayout::Sharded { axis: 0 },
+                ]);
+                let requested = RequestedPlacement { workers: Workers::first_of(1), layout };
+                commands.push(Command::DefineSignal { signal: 3, requested });
                 commands.push(Command::Signal { signal: dice.pick(&[0, 3]) });
             }
             2 => {
@@ -275,7 +279,7 @@ fn hostile(dice: &mut Dice<'_>) -> Command {
         2 => Command::Free { ids: std::array::from_fn(|_| dice.below(40)) },
         _ => {
             let (from, to) = (Placement::on(0), Placement::on(dice.index(3)));
-            Command::Relocate(Relocation { out: 99, input: id, meta: Meta::new(shape(dice), dtype(dice)), from, to })
+            Command::Reshard(Reshard { out: 99, input: id, meta: Meta::new(shape(dice), dtype(dice)), from, to })
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::worker::{Core, Place, reachable_memory};
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_ops::lost::WorkerEnd;
+use gt_ops::failure::WorkerEnd;
 use gt_ops::wire::Slot;
 use gt_protocol::{DeviceInfo, WorkerInfo};
 use gt_shm::port::spin_default;

@@ -6,7 +6,7 @@
 use super::{Able, Engine, Message, Ready, life};
 use crate::modifiers::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
-use gt_ops::lost::WorkerEnd;
+use gt_ops::failure::WorkerEnd;
 use gt_protocol::{DeviceInfo, WorkerInfo};
 use gt_shm::{DaemonPort, Doorbell, Socket};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -32,8 +32,8 @@ use super::queue::{Nonsense, Queue, Wire, kind};
 use super::{Outcome, Place, Presence, Report, Step, Stream, WorkerLink};
 use gt_backend::MemoryUsage;
 use gt_ops::Workers;
-use gt_ops::lost::{WorkerEnd, WorkerName};
-use gt_ops::wire::{Command, Failure, Fault, Slot};
+use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
+use gt_ops::wire::{Command, Slot};
 use gt_protocol::{DeviceInfo, WorkerInfo, WorkerState};
 use gt_shm::{Arena, DaemonPort, Doorbell, Socket};
 use serde::{Deserialize, Serialize};
@@ -296,7 +296,7 @@ impl ProcessLink {
     fn distrust(&mut self) {
         if let Some(child) = &mut self.child {
             tracing::error!(target: "gtd::worker", worker = %self.name, "its reports make no sense: it is ended");
-            child.ended_for = Some(WorkerEnd::Nonsense);
+            child.ended_for = Some(WorkerEnd::InvalidReport);
             child.kill();
         }
         // Nothing more is read from it; its end is what comes next.
@@ -585,7 +585,7 @@ impl WorkerLink for ProcessLink {
                 );
             }
             Seen::Lost => {
-                child.ended_for = Some(WorkerEnd::Silent);
+                child.ended_for = Some(WorkerEnd::Unresponsive);
                 child.kill();
             }
         }

@@ -1,6 +1,66 @@
-//! Which worker was lost, and how it ended: what a failed instruction tells its client of it.
+//! Failures of instructions: the fault, the instruction that met it and, where a worker was lost, how it ended.
 
+use crate::instruction::TensorId;
+use crate::table::Op;
 use std::fmt;
+
+/// A reason for failure that only shows when an instruction runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A tensor did not fit: bytes asked for, bytes held, the limit in bytes.
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes in use.
+        held: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// What the limit applies to.
+        scope: MemoryScope,
+    },
+    /// An element of an index tensor is out of range.
+    IndexOutOfRange {
+        /// The index.
+        index: i64,
+        /// The axis.
+        axis: u64,
+        /// The size of the axis.
+        size: u64,
+    },
+    /// Integer division by zero.
+    ZeroDivision,
+    /// The worker that held the tensor, or should have made it, has ended.
+    WorkerLost {
+        /// The worker.
+        worker: WorkerName,
+        /// How its process ended.
+        end: WorkerEnd,
+    },
+    /// A defect in GT; the daemon's log has the details.
+    Internal,
+}
+
+/// What a memory limit applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryScope {
+    /// All sessions of the worker together.
+    Worker,
+    /// One session.
+    Session,
+    /// All sessions of one user together.
+    User,
+}
+
+/// A failed instruction: the fault, and the instruction that met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened.
+    pub fault: Fault,
+    /// The id of the result of the instruction that failed: its sequence number.
+    pub instruction: TensorId,
+    /// The op that failed; none for a transfer.
+    pub op: Option<Op>,
+}
 
 /// The longest name that a worker can have.
 pub const WORKER_NAME_CHARACTERS_MAX: usize = 16;
@@ -64,10 +124,10 @@ pub enum WorkerEnd {
     Exit(u8),
     /// It did not come to life.
     NotStarted,
-    /// What it said made no sense, and it was ended.
-    Nonsense,
-    /// It showed no sign of life, and was ended.
-    Silent,
+    /// The daemon ended it for a report that breaks the protocol.
+    InvalidReport,
+    /// The daemon ended it because it no longer answered.
+    Unresponsive,
     /// Its device does not work any more, so it ended.
     DeviceLost,
     /// It came by itself, and left the daemon or was killed: only who started it knows.
@@ -86,9 +146,9 @@ impl WorkerEnd {
             WorkerEnd::Signal(signal) => 1 | (signal as u64) << 8,
             WorkerEnd::Exit(status) => 2 | (status as u64) << 8,
             WorkerEnd::NotStarted => 3,
-            WorkerEnd::Nonsense => 4,
+            WorkerEnd::InvalidReport => 4,
             WorkerEnd::Unknown => 5,
-            WorkerEnd::Silent => 6,
+            WorkerEnd::Unresponsive => 6,
             WorkerEnd::DeviceLost => 7,
             WorkerEnd::Left => 8,
         }
@@ -101,8 +161,8 @@ impl WorkerEnd {
             1 => WorkerEnd::Signal(detail),
             2 => WorkerEnd::Exit(detail),
             3 => WorkerEnd::NotStarted,
-            4 => WorkerEnd::Nonsense,
-            6 => WorkerEnd::Silent,
+            4 => WorkerEnd::InvalidReport,
+            6 => WorkerEnd::Unresponsive,
             7 => WorkerEnd::DeviceLost,
             8 => WorkerEnd::Left,
             _ => WorkerEnd::Unknown,
@@ -129,8 +189,8 @@ impl fmt::Display for WorkerEnd {
             },
             WorkerEnd::Exit(status) => write!(f, "ended with status {status}"),
             WorkerEnd::NotStarted => f.write_str("could not be started"),
-            WorkerEnd::Nonsense => f.write_str("was ended because what it reported made no sense"),
-            WorkerEnd::Silent => f.write_str("was ended because it did not answer, as if it were stopped"),
+            WorkerEnd::InvalidReport => f.write_str("was ended because what it reported made no sense"),
+            WorkerEnd::Unresponsive => f.write_str("was ended because it did not answer, as if it were stopped"),
             WorkerEnd::DeviceLost => f.write_str("lost its device, which failed"),
             WorkerEnd::Left => f.write_str("left the daemon or was killed"),
             WorkerEnd::Unknown => f.write_str("ended"),
@@ -160,8 +220,8 @@ mod tests {
             WorkerEnd::Signal(9),
             WorkerEnd::Exit(101),
             WorkerEnd::NotStarted,
-            WorkerEnd::Nonsense,
-            WorkerEnd::Silent,
+            WorkerEnd::InvalidReport,
+            WorkerEnd::Unresponsive,
             WorkerEnd::DeviceLost,
             WorkerEnd::Left,
             WorkerEnd::Unknown,
