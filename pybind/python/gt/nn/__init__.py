@@ -1,6 +1,7 @@
-"""Neural networks: modules, layers, losses, starting values.
+"""Neural networks: modules, layers, losses and parameter initialization.
 
-Written on tensor operations alone; knows neither the tape nor the daemon. Start at `module.py`.
+Everything here is composed of tensor operations; nothing here knows the autograd tape or the daemon. Start at
+`module.py`.
 """
 
 from gt import _absent
@@ -373,5 +374,5 @@ __all__ = [
 
 __getattr__ = _absent.getter(__name__)
 
-# It comes last: it uses what is above.
+# `modules` reads the names above, so it is imported last.
 from gt.nn import modules

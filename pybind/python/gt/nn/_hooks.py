@@ -1,4 +1,4 @@
-"""Hooks of modules: before and after `forward`, and in the backward pass through it. Start at `call`."""
+"""Hooks of modules: before and after `forward`, and before and after the backward pass. Start at `call`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class _Watch(Function):
-    """Tensors as they are; `watch` sees their gradients together, and may replace them."""
+    """The identity function.
+
+    In the backward pass `watch` receives the gradients of all its tensors and may replace them.
+    """
 
     @staticmethod
     def forward(ctx: Any, watch: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -28,7 +31,7 @@ class _Watch(Function):
 
 
 def _watched(watch: Any, values: Sequence[Any]) -> tuple[Any, ...]:
-    """`values`, whose tensors that require gradients are watched."""
+    """The values with `_Watch` applied to the tensors that require gradients."""
     places = [i for i, v in enumerate(values) if isinstance(v, Tensor) and v.requires_grad]
     if not places:
         return tuple(values)
@@ -49,7 +52,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 class _BackwardPass:
-    """One pass back through a module: what its backward hooks see."""
+    """The backward hooks of one call of a module, with the gradients collected for them."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -93,7 +96,7 @@ class _BackwardPass:
 
 
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`module.forward(*args, **kwargs)` with the module's hooks."""
+    """Calls `module.forward(*args, **kwargs)` with the module's hooks."""
     for key, hook in list(module._forward_pre_hooks.items()):
         if key in module._forward_pre_hooks_with_kwargs:
             answer = hook(module, args, kwargs)
@@ -130,7 +133,7 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class Hooked:
-    """The half of `Module` that hooks are registered with."""
+    """The part of `Module` that registers hooks."""
 
     def _init_hooks(self) -> None:
         self.__dict__.update(
@@ -150,7 +153,16 @@ class Hooked:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Calls `hook(module, args)` before `forward`; what it returns replaces the arguments."""
+        """Registers `hook(module, args)`, called before `forward`.
+
+        Args:
+            hook: May return the arguments to use instead: one value or a tuple; `None` leaves them.
+            prepend: Whether the hook runs before the ones registered already.
+            with_kwargs: Whether the hook is `hook(module, args, kwargs)`, and returns `(args, kwargs)` or `None`.
+
+        Returns:
+            A handle; `handle.remove()` unregisters the hook.
+        """
         handle = RemovableHandle(self._forward_pre_hooks, self._forward_pre_hooks_with_kwargs)
         if with_kwargs:
             self._forward_pre_hooks_with_kwargs.add(handle.id)
@@ -164,7 +176,27 @@ class Hooked:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Calls `hook(module, args, output)` after `forward`; what it returns replaces the output."""
+        """Registers `hook(module, args, output)`, called after `forward`.
+
+        Args:
+            hook: May return the output to use instead; `None` leaves it.
+            prepend: Whether the hook runs before the ones registered already.
+            with_kwargs: Whether the hook is `hook(module, args, kwargs, output)`.
+            always_call: Whether the hook also runs, with the output `None`, when `forward` or another hook raises.
+
+        Returns:
+            A handle; `handle.remove()` unregisters the hook.
+
+        Example:
+            >>> import gt
+            >>> shapes = []
+            >>> layer = gt.nn.Linear(4, 2)
+            >>> handle = layer.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.shape)))
+            >>> _ = layer(gt.ones(3, 4))
+            >>> handle.remove()
+            >>> shapes
+            [(3, 2)]
+        """
         marks = (self._forward_hooks_with_kwargs, self._forward_hooks_always_called)
         handle = RemovableHandle(self._forward_hooks, *marks)
         for mark, wanted in zip(marks, (with_kwargs, always_call), strict=True):
@@ -173,30 +205,56 @@ class Hooked:
         return handle.add(hook, prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls `hook(module, grad_output)` when the gradients of the outputs are known; it may replace them."""
+        """Registers `hook(module, grad_output)`, called before the backward pass through the module.
+
+        Args:
+            hook: Receives the gradients of the outputs, and may return others to use instead.
+            prepend: Whether the hook runs before the ones registered already.
+
+        Returns:
+            A handle; `handle.remove()` unregisters the hook.
+        """
         return RemovableHandle(self._backward_pre_hooks).add(hook, prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls `hook(module, grad_input, grad_output)` when both are known; what it returns replaces the former."""
+        """Registers `hook(module, grad_input, grad_output)`, called after the backward pass through the module.
+
+        Args:
+            hook: Receives the gradients of the positional inputs and of the outputs, and may return another
+                `grad_input`.
+            prepend: Whether the hook runs before the ones registered already.
+
+        Returns:
+            A handle; `handle.remove()` unregisters the hook.
+        """
         return RemovableHandle(self._backward_hooks).add(hook, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Not there: it saw the gradients of the last operation alone."""
+        """Raises NotImplementedError: use `register_full_backward_hook`."""
         raise NotImplementedError("register_backward_hook is not there: use register_full_backward_hook")
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, prefix, keep_vars)` before `state_dict` reads the module."""
+        """Registers `hook(module, prefix, keep_vars)`, called before `state_dict` reads the module."""
         return RemovableHandle(self._state_dict_pre_hooks).add(hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, state_dict, prefix, local_metadata)` after `state_dict` has read the module."""
+        """Registers `hook(module, state_dict, prefix, local_metadata)`, called after `state_dict` reads the module."""
         return RemovableHandle(self._state_dict_hooks).add(hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         return self.register_state_dict_post_hook(hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
+        """Registers a hook that is called before this module's entries are loaded.
+
+        Args:
+            hook: `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`;
+                it may
+                change the state dict and the lists in place.
+
+        Returns:
+            A handle; `handle.remove()` unregisters the hook.
+        """
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(
@@ -205,5 +263,8 @@ class Hooked:
         return RemovableHandle(self._load_state_dict_pre_hooks).add((hook, with_module))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, incompatible_keys)` after `load_state_dict`, whose answer it may change in place."""
+        """Registers `hook(module, incompatible_keys)`, called after loading.
+
+        It may change `incompatible_keys` in place.
+        """
         return RemovableHandle(self._load_state_dict_post_hooks).add(hook)

@@ -1,4 +1,4 @@
-"""What a module keeps: `state_dict` and `load_state_dict`, in PyTorch's keys and words."""
+"""`Module.state_dict` and `Module.load_state_dict`, with PyTorch's keys and messages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.nn.parameter import Parameter
 
-# The key of what is no tensor in a state dict.
+# The key in a state dict for the result of `get_extra_state`.
 EXTRA_STATE = "_extra_state"
 
 
 class _IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` did not find, and what it found no use for."""
+    """The result of `load_state_dict`: expected keys that were missing, and keys that no module expects."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -31,18 +31,21 @@ class _IncompatibleKeys(NamedTuple):
 
 
 class Stateful:
-    """The half of `Module` that reads and takes over state."""
+    """The part of `Module` that saves and loads state."""
 
     def get_extra_state(self) -> Any:
-        """State besides tensors, for `state_dict`; a subclass says, together with `set_extra_state`."""
+        """State other than tensors to save in `state_dict`.
+
+        A subclass implements it together with `set_extra_state`.
+        """
         raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called.")
 
     def set_extra_state(self, state: Any) -> None:  # noqa: ARG002
-        """Takes over what `get_extra_state` gave."""
+        """Restores the state that `get_extra_state` returned."""
         raise RuntimeError("Reached a code path in Module.set_extra_state() that should never be called.")
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
-        """The parameters and persistent buffers directly inside."""
+        """Iterates over this module's own parameters and persistent buffers, without those of submodules."""
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             if tensor is not None and name not in self._non_persistent_buffers_set:
                 yield name, tensor
@@ -59,9 +62,21 @@ class Stateful:
     def state_dict(
         self, *args: Any, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Every parameter and persistent buffer by dotted name; one that is shared, under each of its names.
+        """All parameters and persistent buffers by dotted name; a shared one is there under each of its names.
 
-        They share their elements with the module, as in PyTorch: `clone()` what later training must not change.
+        The tensors share their memory with the module, as in PyTorch: `clone()` a tensor that later training must not
+        change.
+
+        Args:
+            *args: `destination`, `prefix` and `keep_vars` by position (deprecated).
+            destination: A dict to add the entries to; a new one if not given.
+            prefix: Put before each name.
+            keep_vars: Whether the tensors stay attached to the autograd graph.
+
+        Example:
+            >>> import gt
+            >>> {name: tuple(t.shape) for name, t in gt.nn.Linear(3, 2).state_dict().items()}
+            {'weight': (2, 3), 'bias': (2,)}
         """
         if args:
             warnings.warn(
@@ -99,7 +114,10 @@ class Stateful:
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Takes over what belongs directly to this module, when all of the state dict is known to fit."""
+        """Checks this module's own entries and queues them.
+
+        `load_state_dict` copies them once the whole state dict fits.
+        """
         for hook, with_module in self._load_state_dict_pre_hooks.values():
             first = (self,) if with_module else ()
             hook(*first, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
@@ -143,10 +161,26 @@ class Stateful:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> _IncompatibleKeys:
-        """Takes over the values of a `state_dict`, converted to the dtypes here; with `assign`, its tensors themselves.
+        """Copies the tensors of a state dict into the parameters and buffers, converted to their dtypes.
+
+        Args:
+            state_dict: What `state_dict` returned, or a mapping from the same names to tensors or NumPy arrays.
+            strict: Whether the names must be exactly those of this module.
+            assign: Whether the tensors themselves become the parameters and buffers, with their dtypes.
+
+        Returns:
+            `missing_keys` and `unexpected_keys`, as a named tuple.
 
         Raises:
-            RuntimeError: A size does not fit, or, if `strict`, the names are not the same. Nothing was loaded then.
+            RuntimeError: A shape does not match, or, if `strict`, the names differ. Nothing is loaded then.
+
+        Example:
+            >>> import gt
+            >>> a, b = gt.nn.Linear(3, 2), gt.nn.Linear(3, 2)
+            >>> b.load_state_dict(a.state_dict())
+            <All keys matched successfully>
+            >>> bool((a.weight == b.weight).all())
+            True
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")

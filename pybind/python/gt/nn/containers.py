@@ -1,4 +1,4 @@
-"""Containers: modules and parameters in lists, in dicts, and one after the other."""
+"""Containers of modules and parameters: lists, dicts and sequences."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ L = TypeVar("L", bound="_Modules")
 
 
 class _Modules(Module):
-    """Modules under their numbers."""
+    """Submodules named by their index."""
 
     def append(self: L, module: Module) -> L:
-        """Adds a module at the end."""
+        """Adds a module at the end; returns this container."""
         self.add_module(str(len(self)), module)
         return self
 
     def extend(self: L, modules: Iterable[Module]) -> L:
-        """Adds modules at the end."""
+        """Adds modules at the end; returns this container."""
         for module in list(modules):
             self.append(module)
         return self
 
     def insert(self, index: int, module: Module) -> None:
-        """Adds a module before another."""
+        """Inserts a module before the given index."""
         modules = list(self._modules.values())
         modules.insert(index, module)
         self._renumber(modules)
 
     def pop(self, key: int = -1) -> Module:
-        """Removes a module and returns it."""
+        """Removes the module at an index and returns it."""
         module = self[key]
         del self[key]
         return module
@@ -77,7 +77,19 @@ class _Modules(Module):
 
 
 class Sequential(_Modules):
-    """Modules one after the other: `Sequential(Linear(4, 8), ReLU(), Linear(8, 2))`, or a dict that names them."""
+    """Calls modules one after the other: each takes the previous one's output.
+
+    Args:
+        *modules: The modules, or one `OrderedDict` from names to modules.
+
+    Example:
+        >>> import gt
+        >>> model = gt.nn.Sequential(gt.nn.Linear(4, 8), gt.nn.ReLU(), gt.nn.Linear(8, 2))
+        >>> model(gt.ones(3, 4)).shape
+        gt.Size([3, 2])
+        >>> model[0]
+        Linear(in_features=4, out_features=8, bias=True)
+    """
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
         super().__init__()
@@ -103,7 +115,17 @@ class Sequential(_Modules):
 
 
 class ModuleList(_Modules):
-    """A list of modules that registers them."""
+    """A list of submodules. It registers them, which a plain list does not.
+
+    Args:
+        modules: The modules.
+
+    Example:
+        >>> import gt
+        >>> layers = gt.nn.ModuleList(gt.nn.Linear(4, 4) for _ in range(3))
+        >>> len(layers), len(list(layers.parameters()))
+        (3, 6)
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -115,7 +137,7 @@ class ModuleList(_Modules):
     def __repr__(self) -> str:
         if not len(self):
             return f"{self._get_name()}()"
-        # Equal neighbours are told once, with their numbers.
+        # Consecutive modules of equal `repr` are printed once, with their index range.
         runs: list[tuple[int, int, str]] = []
         for i, module in enumerate(self):
             text = repr(module)
@@ -131,27 +153,37 @@ class ModuleList(_Modules):
 
 
 class ModuleDict(Module):
-    """A dict of modules that registers them, in order."""
+    """A dict of submodules, in insertion order. It registers them, which a plain dict does not.
+
+    Args:
+        modules: A mapping from names to modules, or pairs of both.
+
+    Example:
+        >>> import gt
+        >>> heads = gt.nn.ModuleDict({"policy": gt.nn.Linear(4, 2), "value": gt.nn.Linear(4, 1)})
+        >>> heads["value"](gt.ones(3, 4)).shape
+        gt.Size([3, 1])
+    """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
         self.update(modules or {})
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Adds or replaces modules."""
+        """Adds modules, replacing those of the same name."""
         for name, module in modules.items() if isinstance(modules, Mapping | ModuleDict) else modules:
             self.add_module(name, module)
 
     def pop(self, key: str) -> Module:
-        """Removes a module and returns it."""
+        """Removes the module of a name and returns it."""
         return self._modules.pop(key)
 
     def clear(self) -> None:
-        """Removes all."""
+        """Removes all modules."""
         self._modules.clear()
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """The names of the modules."""
         return self._modules.keys()
 
     def values(self) -> ValuesView[Module]:
@@ -159,7 +191,7 @@ class ModuleDict(Module):
         return self._modules.values()
 
     def items(self) -> ItemsView[str, Module]:
-        """Names and modules."""
+        """Pairs of a name and its module."""
         return self._modules.items()
 
     def __getitem__(self, key: str) -> Module:
@@ -182,7 +214,7 @@ class ModuleDict(Module):
 
 
 def _described(name: str, value: Any, of: Any = "dtype") -> str:
-    """A line of a `repr`, indented as PyTorch's; a dict tells types where a list tells dtypes."""
+    """One line of a `repr`, as PyTorch formats it: `ParameterDict` shows types where `ParameterList` shows dtypes."""
     if not isinstance(value, Tensor):
         return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
@@ -191,7 +223,17 @@ def _described(name: str, value: Any, of: Any = "dtype") -> str:
 
 
 class ParameterList(Module):
-    """A list of parameters that registers them; a plain tensor becomes one, anything else stays what it is."""
+    """A list of parameters. Tensors become parameters and are registered; other values are kept as they are.
+
+    Args:
+        values: The values.
+
+    Example:
+        >>> import gt
+        >>> weights = gt.nn.ParameterList([gt.ones(2), gt.ones(3)])
+        >>> [tuple(p.shape) for p in weights.parameters()]
+        [(2,), (3,)]
+    """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -199,13 +241,13 @@ class ParameterList(Module):
         self.extend(values or ())
 
     def append(self, value: Any) -> ParameterList:
-        """Adds a value at the end."""
+        """Adds a value at the end; returns this list."""
         self._size += 1
         self[self._size - 1] = value
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Adds values at the end."""
+        """Adds values at the end; returns this list."""
         for value in values:
             self.append(value)
         return self
@@ -239,7 +281,17 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dict of parameters that registers them, in order; a plain tensor becomes one."""
+    """A dict of parameters, in insertion order. Tensors become parameters and are registered.
+
+    Args:
+        parameters: A mapping from names to values, or pairs of both.
+
+    Example:
+        >>> import gt
+        >>> weights = gt.nn.ParameterDict({"left": gt.ones(2), "right": gt.zeros(2)})
+        >>> list(weights.keys())
+        ['left', 'right']
+    """
 
     def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
@@ -247,33 +299,33 @@ class ParameterDict(Module):
         self.update(parameters or {})
 
     def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Adds or replaces values."""
+        """Adds values, replacing those of the same name."""
         for name, value in parameters.items() if isinstance(parameters, Mapping | ParameterDict) else parameters:
             self[name] = value
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value, or `default` where there is none."""
+        """The value of a name, or `default` if there is none."""
         return getattr(self, key) if key in self._keys else default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value, after making it `default` where there was none."""
+        """The value of a name; if there is none, `default` is set first."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def pop(self, key: str) -> Any:
-        """Removes a value and returns it."""
+        """Removes the value of a name and returns it."""
         value = self[key]
         del self[key]
         return value
 
     def clear(self) -> None:
-        """Removes all."""
+        """Removes all values."""
         for key in list(self._keys):
             del self[key]
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """The names of the values."""
         return self._keys.keys()
 
     def values(self) -> Iterator[Any]:
@@ -281,7 +333,7 @@ class ParameterDict(Module):
         return (self[key] for key in self._keys)
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Names and values."""
+        """Pairs of a name and its value."""
         return ((key, self[key]) for key in self._keys)
 
     def __getitem__(self, key: str) -> Any:

@@ -8,7 +8,24 @@ from gt.nn.module import Module
 
 
 class Dropout(Module):
-    """In training, each element is set to 0 with probability `p` and the others are divided by `1 - p`."""
+    """Dropout (Srivastava et al. 2014): zeroes each element with probability `p` in training mode.
+
+    The other elements are scaled by `1 / (1 - p)`, so that the expectation stays the same. In evaluation mode it is the
+    identity.
+
+    Args:
+        p: The probability of zeroing an element.
+        inplace: Whether the result overwrites the input.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.Dropout(0.5)
+        >>> sorted(set(layer(gt.ones(1000)).tolist()))
+        [0.0, 2.0]
+    """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -32,30 +49,57 @@ class _ChannelDropout(Dropout):
 
 
 class Dropout1d(_ChannelDropout):
-    """In training, each channel of `(samples, channels, length)` is set to 0 with probability `p`."""
+    """Dropout of whole channels of `(N, C, L)` or `(C, L)` in training mode (Tompson et al. 2015).
+
+    Args:
+        p: The probability of zeroing a channel; the others are scaled by `1 / (1 - p)`.
+        inplace: Whether the result overwrites the input.
+    """
 
     function = "dropout1d"
 
 
 class Dropout2d(_ChannelDropout):
-    """In training, each channel of `(samples, channels, height, width)` is set to 0 with probability `p`."""
+    """Dropout of whole channels of `(N, C, H, W)` in training mode (Tompson et al. 2015).
+
+    Args:
+        p: The probability of zeroing a channel; the others are scaled by `1 / (1 - p)`.
+        inplace: Whether the result overwrites the input.
+    """
 
     function = "dropout2d"
 
 
 class Dropout3d(_ChannelDropout):
-    """In training, each channel of `(samples, channels, depth, height, width)` is set to 0 with probability `p`."""
+    """Dropout of whole channels of `(N, C, D, H, W)` or `(C, D, H, W)` in training mode (Tompson et al. 2015).
+
+    Args:
+        p: The probability of zeroing a channel; the others are scaled by `1 / (1 - p)`.
+        inplace: Whether the result overwrites the input.
+    """
 
     function = "dropout3d"
 
 
 class AlphaDropout(_ChannelDropout):
-    """Dropout that keeps mean 0 and variance 1, for `selu`."""
+    """Alpha dropout (Klambauer et al. 2017): keeps mean 0 and variance 1, for networks of `SELU`.
+
+    Dropped elements take SELU's lower limit, and an affine map restores the mean and variance.
+
+    Args:
+        p: The probability of dropping an element.
+        inplace: Whether the result overwrites the input.
+    """
 
     function = "alpha_dropout"
 
 
 class FeatureAlphaDropout(_ChannelDropout):
-    """`AlphaDropout` of whole channels."""
+    """Alpha dropout of whole channels.
+
+    Args:
+        p: The probability of dropping a channel.
+        inplace: Whether the result overwrites the input.
+    """
 
     function = "feature_alpha_dropout"

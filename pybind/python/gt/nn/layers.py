@@ -1,4 +1,4 @@
-"""The layers: `Linear`, activations, dropout and changes of shape."""
+"""Basic layers: `Linear`, the most used activations, and reshaping."""
 
 from __future__ import annotations
 
@@ -14,9 +14,27 @@ from gt.nn.parameter import Parameter
 
 
 class Linear(Module):
-    """`x @ weight.T + bias`: `(…, in_features)` to `(…, out_features)`.
+    """Affine map `y = x W^T + b`.
 
-    The weight, `(out_features, in_features)`, and the bias start uniform within ±1/√in_features.
+    Args:
+        in_features: Size of the input's last axis.
+        out_features: Size of the output's last axis.
+        bias: Whether there is a bias.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Attributes:
+        weight: `(out_features, in_features)`, initialized uniformly within ±1/sqrt(in_features).
+        bias: `(out_features,)`, initialized likewise; `None` without a bias.
+
+    Shape:
+        `(*, in_features)` to `(*, out_features)`.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.Linear(20, 30)
+        >>> layer(gt.ones(128, 20)).shape
+        gt.Size([128, 30])
     """
 
     def __init__(
@@ -31,8 +49,8 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the weight and the bias anew."""
-        # kaiming_uniform_ with a = √5 is uniform within 1/√in_features, as PyTorch has it.
+        """Initializes the weight and the bias uniformly within ±1/sqrt(in_features)."""
+        # kaiming_uniform_ with a = √5 is uniform within ±1/√in_features, PyTorch's default.
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
@@ -46,7 +64,13 @@ class Linear(Module):
 
 
 class Identity(Module):
-    """The input, whatever the arguments: a place where a layer could be."""
+    """Returns its input; takes, and ignores, any arguments. A placeholder for a layer.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.Identity()(gt.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         super().__init__()
@@ -56,7 +80,19 @@ class Identity(Module):
 
 
 class ReLU(Module):
-    """`max(x, 0)` of each element; written over the input if `inplace`."""
+    """Rectified linear unit: `max(x, 0)`, element by element.
+
+    Args:
+        inplace: Whether the result overwrites the input.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.ReLU()(gt.tensor([-1.0, 0.0, 2.0]))
+        tensor([0., 0., 2.])
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -70,21 +106,45 @@ class ReLU(Module):
 
 
 class Sigmoid(Module):
-    """`1 / (1 + exp(-x))` of each element."""
+    """Logistic sigmoid: `1 / (1 + exp(-x))`, element by element.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.Sigmoid()(gt.tensor([0.0]))
+        tensor([0.5000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return input.sigmoid()
 
 
 class Tanh(Module):
-    """The hyperbolic tangent of each element."""
+    """Hyperbolic tangent, element by element.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.Tanh()(gt.tensor([0.0]))
+        tensor([0.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return input.tanh()
 
 
 class GELU(Module):
-    """`x * Phi(x)` of each element, or its tanh approximation."""
+    """Gaussian error linear unit: `x * Phi(x)`, where Phi is the standard normal CDF (Hendrycks and Gimpel 2016).
+
+    Args:
+        approximate: `"none"`, or `"tanh"` for `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.GELU()(gt.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.1587,  0.0000,  0.8413])
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
@@ -98,7 +158,19 @@ class GELU(Module):
 
 
 class Softmax(Module):
-    """Probabilities along `dim`."""
+    """Softmax along an axis: `exp(x_i) / sum_j exp(x_j)`, probabilities that sum to 1.
+
+    Args:
+        dim: The axis.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.Softmax(dim=1)(gt.tensor([[0.0, 0.0]]))
+        tensor([[0.5000, 0.5000]])
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -112,14 +184,32 @@ class Softmax(Module):
 
 
 class LogSoftmax(Softmax):
-    """Logarithms of probabilities along `dim`."""
+    """Logarithm of the softmax along an axis, `x_i - log sum_j exp(x_j)`, computed without overflow.
+
+    Args:
+        dim: The axis.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.LogSoftmax(dim=0)(gt.tensor([0.0, 0.0]))
+        tensor([-0.6931, -0.6931])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.log_softmax(input, self.dim)
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim`, both included, as one; by default all but that of the samples."""
+    """Merges the axes from `start_dim` to `end_dim`, both included, into one; by default all axes but the batch.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.Flatten()(gt.zeros(8, 3, 4, 4)).shape
+        gt.Size([8, 48])
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -134,7 +224,13 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Axis `dim` as several, of the sizes `unflattened_size`; one of them may be -1."""
+    """Splits axis `dim` into several axes of the sizes `unflattened_size`, of which one may be -1.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.Unflatten(1, (3, 4))(gt.zeros(8, 12)).shape
+        gt.Size([8, 3, 4])
+    """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""`Module`: a function with parameters.
+"""`Module`: a function with parameters, the base class of layers and models.
 
-An attribute that is a `Parameter` or a `Module` is registered by being assigned; everything else here walks over what
-was registered. Start at `Module.__setattr__`, then `Module.named_modules`; hooks are in `_hooks.py`, `state_dict` and
+Assigning a `Parameter` or a `Module` to an attribute registers it; every other method here traverses the registered
+objects. Start at `Module.__setattr__`, then `Module.named_modules`. Hooks are in `_hooks.py`, `state_dict` and
 `load_state_dict` in `_state_dict.py`.
 """
 
@@ -21,7 +21,7 @@ from gt.nn.parameter import Buffer, Parameter
 M = TypeVar("M", bound="Module")
 
 
-# What is registered, by the kind of thing that errors speak of.
+# The registries of a module, with the noun that error messages use for their entries.
 _KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
 
@@ -30,7 +30,32 @@ def _type_of(value: Any) -> str:
 
 
 class Module(Hooked, Stateful):
-    """The base of every layer and model: subclass it, assign layers in `__init__`, compute in `forward`."""
+    """The base class of layers and models.
+
+    A subclass calls `super().__init__()`, assigns its parameters and submodules to attributes in `__init__`, and
+    computes
+    its output in `forward`. Assigned attributes are registered: `parameters()`, `state_dict()`, `to()` and the other
+    methods reach them in all submodules.
+
+    Attributes:
+        training: Whether the module is in training mode, which `Dropout` and `BatchNorm` tell from evaluation mode.
+
+    Example:
+        >>> import gt
+        >>> class Perceptron(gt.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.hidden = gt.nn.Linear(4, 8)
+        ...         self.out = gt.nn.Linear(8, 2)
+        ...
+        ...     def forward(self, x):
+        ...         return self.out(self.hidden(x).relu())
+        >>> model = Perceptron()
+        >>> model(gt.ones(3, 4)).shape
+        gt.Size([3, 2])
+        >>> [name for name, _ in model.named_parameters()]
+        ['hidden.weight', 'hidden.bias', 'out.weight', 'out.bias']
+    """
 
     training: bool
 
@@ -45,11 +70,14 @@ class Module(Hooked, Stateful):
         self._init_hooks()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling the module computes; a subclass says."""
+        """The module's output for an input; a subclass implements it.
+
+        Call the module itself rather than this method: `module(input)` also runs the registered hooks.
+        """
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls `forward`, and hooks if there are any."""
+        """Calls `forward`, with the registered hooks around it."""
         own = self.__dict__
         if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
             return _hooks.call(self, args, kwargs)
@@ -84,7 +112,7 @@ class Module(Hooked, Stateful):
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for what ordinary look-up does not find.
+        # Python calls this only when ordinary attribute look-up fails.
         own = self.__dict__
         for registry in ("_parameters", "_modules", "_buffers"):
             if registry in own and name in own[registry]:
@@ -117,7 +145,7 @@ class Module(Hooked, Stateful):
         self.__dict__[registry][name] = value
 
     def _assign(self, registry: str, name: str, value: Any) -> None:
-        """Registers what is assigned to an attribute, which may have been something else."""
+        """Registers a value assigned to an attribute, in place of what the attribute was before."""
         if registry not in self.__dict__:
             what = "module" if registry == "_modules" else registry[1:]
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
@@ -128,7 +156,16 @@ class Module(Hooked, Stateful):
         self.__dict__[registry][name] = value
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
-        """Registers a `Parameter`, or a place for one (`None`)."""
+        """Registers a parameter under a name, as assigning it to an attribute does.
+
+        Args:
+            name: The attribute's name, without a dot.
+            param: A `Parameter`, or `None`: the attribute is then `None`, and not in `state_dict`.
+
+        Raises:
+            TypeError: `param` is neither a `Parameter` nor `None`.
+            KeyError: The name has a dot, is empty, or is that of another attribute.
+        """
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
                 f"cannot assign '{_type_of(param)}' object to parameter '{name}' (gt.nn.Parameter or None required)"
@@ -136,7 +173,20 @@ class Module(Hooked, Stateful):
         self._register("_parameters", name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Registers a tensor that is state but not trained; it is in `state_dict` if `persistent`."""
+        """Registers a tensor that is part of the module's state but is not trained, such as a running mean.
+
+        Args:
+            name: The attribute's name, without a dot.
+            tensor: The tensor, or `None`.
+            persistent: Whether the buffer is in `state_dict`.
+
+        Example:
+            >>> import gt
+            >>> module = gt.nn.Module()
+            >>> module.register_buffer("count", gt.zeros(1))
+            >>> list(module.state_dict())
+            ['count']
+        """
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
                 f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (gt Tensor or None required)"
@@ -146,17 +196,17 @@ class Module(Hooked, Stateful):
         (transient.discard if persistent else transient.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Registers a submodule under a name that need not be an identifier (`"0"`)."""
+        """Registers a submodule under a name, which need not be an identifier: `Sequential` uses `"0"`, `"1"`, …."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._register("_modules", name, module)
 
     register_module = add_module
 
-    # Walking ----------------------------------------------------------------------------------------------------
+    # Traversal --------------------------------------------------------------------------------------------------
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The submodules directly inside, with their names, each once."""
+        """Iterates over the direct submodules as `(name, module)`, each module once."""
         seen = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
@@ -164,13 +214,25 @@ class Module(Hooked, Stateful):
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """The submodules directly inside."""
+        """Iterates over the direct submodules, each once."""
         return (module for _, module in self.named_children())
 
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with dotted names, each once unless duplicates are wanted."""
+        """Iterates over this module and all submodules, depth first, as `(dotted name, module)`.
+
+        Args:
+            memo: Modules to skip; the traversal adds the ones it has visited.
+            prefix: Put before each name.
+            remove_duplicate: Whether a module that is reachable by several names comes once.
+
+        Example:
+            >>> import gt
+            >>> model = gt.nn.Sequential(gt.nn.Linear(2, 2), gt.nn.ReLU())
+            >>> [name for name, _ in model.named_modules()]
+            ['', '0', '1']
+        """
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -182,11 +244,11 @@ class Module(Hooked, Stateful):
                 yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        """This module and all below it."""
+        """Iterates over this module and all submodules, depth first."""
         return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def _named(self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Tensor]]:
-        # Tensors compare by value, so what was seen is told by identity.
+        # Tensors compare by value, so the set of visited ones holds their identities.
         seen = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in modules:
@@ -199,25 +261,38 @@ class Module(Hooked, Stateful):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter with its dotted name; one that is shared, once."""
+        """Iterates over the parameters as `(dotted name, parameter)`.
+
+        Args:
+            prefix: Put before each name.
+            recurse: Whether the submodules' parameters are included.
+            remove_duplicate: Whether a shared parameter comes once, under its first name.
+        """
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Every parameter, as an optimizer wants them."""
+        """Iterates over the parameters, each once: the argument of an optimizer.
+
+        Example:
+            >>> import gt
+            >>> model = gt.nn.Linear(3, 2)
+            >>> sum(p.numel() for p in model.parameters())
+            8
+        """
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Every buffer with its dotted name."""
+        """Iterates over the buffers as `(dotted name, buffer)`."""
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Every buffer."""
+        """Iterates over the buffers, each once."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> Module:
-        """The module under a dotted name; itself under `""`.
+        """The submodule at a dotted name, such as `"encoder.layers.0"`; this module itself at `""`.
 
         Raises:
             AttributeError: There is no such module.
@@ -232,7 +307,16 @@ class Module(Hooked, Stateful):
         return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Puts a module under a dotted name; `strict`, only where one is."""
+        """Sets the submodule at a dotted name.
+
+        Args:
+            target: The dotted name.
+            module: The module to put there.
+            strict: Whether the name must hold a module already.
+
+        Raises:
+            AttributeError: A module on the way does not exist, or, if `strict`, the last one.
+        """
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")
         path, _, name = target.rpartition(".")
@@ -251,24 +335,47 @@ class Module(Hooked, Stateful):
         return module.__dict__[registry][name]
 
     def get_parameter(self, target: str) -> Tensor:
-        """The parameter under a dotted name."""
+        """The parameter at a dotted name.
+
+        Raises:
+            AttributeError: There is no such parameter.
+        """
         return self._get(target, "_parameters", "an nn.Parameter")
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer under a dotted name."""
+        """The buffer at a dotted name.
+
+        Raises:
+            AttributeError: There is no such buffer.
+        """
         return self._get(target, "_buffers", "a buffer")
 
-    # Changing all at once ---------------------------------------------------------------------------------------
+    # Changes to all parameters -----------------------------------------------------------------------------------
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
-        """Calls `fn` on every module below and then on this one."""
+        """Calls `fn` on every submodule and then on this module; returns this module.
+
+        Example:
+            >>> import gt
+            >>> def zero_bias(module):
+            ...     if isinstance(module, gt.nn.Linear):
+            ...         gt.nn.init.zeros_(module.bias)
+            >>> model = gt.nn.Sequential(gt.nn.Linear(2, 2)).apply(zero_bias)
+            >>> model[0].bias.tolist()
+            [0.0, 0.0]
+        """
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
     def train(self: M, mode: bool = True) -> M:
-        """Training mode, or with `False` evaluation mode: `Dropout` tells them apart."""
+        """Puts this module and all submodules in training mode, or in evaluation mode if `mode` is false.
+
+        Dropout layers drop elements, and batch normalization uses the statistics of the batch, in training mode alone.
+        Returns
+        this module.
+        """
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         for module in self.modules():
@@ -276,11 +383,17 @@ class Module(Hooked, Stateful):
         return self
 
     def eval(self: M) -> M:
-        """Evaluation mode."""
+        """Puts this module and all submodules in evaluation mode: `train(False)`.
+
+        Example:
+            >>> import gt
+            >>> gt.nn.Dropout(0.5).eval()(gt.ones(3))
+            tensor([1., 1., 1.])
+        """
         return self.train(False)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops every parameter's gradient, or sets it to zeros."""
+        """Sets the gradients of all parameters to `None`, or to zeros if `set_to_none` is false."""
         for parameter in self.parameters():
             if set_to_none or parameter.grad is None:
                 parameter.grad = None
@@ -288,13 +401,23 @@ class Module(Hooked, Stateful):
                 parameter.grad = gt.zeros_like(parameter.grad)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Whether the parameters are trained: `False` freezes them."""
+        """Sets `requires_grad` of all parameters, in place; `False` freezes the module. Returns this module.
+
+        Example:
+            >>> import gt
+            >>> layer = gt.nn.Linear(2, 2).requires_grad_(False)
+            >>> layer.weight.requires_grad
+            False
+        """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def _apply(self: M, function: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
-        """Replaces the value of every parameter, gradient and buffer: optimizers keep them."""
+        """Replaces the values of all parameters, gradients and buffers.
+
+        The parameters stay the same objects, for optimizers.
+        """
         for tensor in (*self.parameters(recurse), *self.buffers(recurse)):
             value = function(tensor.detach())
             grad = tensor.grad
@@ -307,10 +430,19 @@ class Module(Hooked, Stateful):
         return self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
 
     def to(self: M, *args: Any, **kwargs: Any) -> M:
-        """To a device, to a floating dtype, or to both those of a tensor; parameters stay the objects they are.
+        """Moves the parameters and buffers to a device, or converts the floating ones to a dtype.
+
+        Call it with a device, with a dtype, with both, or with a tensor whose device and dtype are taken. The
+        parameters stay
+        the same objects, so an optimizer made before still holds them. Returns this module.
 
         Raises:
             TypeError: The dtype is not floating.
+
+        Example:
+            >>> import gt
+            >>> gt.nn.Linear(2, 2).to(gt.float64).weight.dtype
+            gt.float64
         """
         words = {"dtype": None, "device": None, "non_blocking": False, "memory_format": None, "copy": False}
         if unknown := set(kwargs) - set(words):
@@ -333,43 +465,47 @@ class Module(Hooked, Stateful):
         return self if dtype is None else self._cast(dtype)
 
     def type(self: M, dst_type: Any) -> M:
-        """Converts every parameter and buffer to a dtype."""
+        """Converts all parameters and buffers to `dst_type`; returns this module."""
         return self._apply(lambda t: t.type(dst_type))
 
     def float(self: M) -> M:
-        """Floating parameters and buffers as float32."""
+        """Converts floating parameters and buffers to float32; returns this module."""
         return self._cast(gt.float32)
 
     def double(self: M) -> M:
-        """Floating parameters and buffers as float64."""
+        """Converts floating parameters and buffers to float64; returns this module."""
         return self._cast(gt.float64)
 
     def half(self: M) -> M:
-        """Floating parameters and buffers as float16."""
+        """Converts floating parameters and buffers to float16; returns this module."""
         return self._cast(gt.float16)
 
     def bfloat16(self: M) -> M:
-        """Floating parameters and buffers as bfloat16."""
+        """Converts floating parameters and buffers to bfloat16; returns this module."""
         return self._cast(gt.bfloat16)
 
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
-        """To a device, with new parameters and buffers whose elements are whatever is there."""
+        """Moves the module to a device with uninitialized parameters and buffers: the values are not copied."""
         return self._apply(lambda t: gt.empty_like(t, device=device), recurse=recurse)
 
     def share_memory(self: M) -> M:
-        """Not there: a tensor belongs to one process."""
+        """Raises an error: a tensor belongs to one process and cannot be shared with another."""
         return self._apply(lambda t: t.share_memory_())
 
     def cpu(self: M) -> M:
-        """To the CPU."""
+        """Moves the parameters and buffers to the CPU; returns this module."""
         return self.to("cpu")
 
     def cuda(self: M, device: Any = None) -> M:
-        """To a CUDA device, if the daemon has one."""
+        """Moves the parameters and buffers to a CUDA device; returns this module.
+
+        Raises:
+            RuntimeError: The daemon has no such device.
+        """
         return self.to("cuda" if device is None else device)
 
     def compile(self, *_args: Any, **_kwargs: Any) -> None:
-        """Leaves the module as it is: the daemon sees every instruction anyway."""
+        """Leaves the module as it is: the daemon sees, and fuses, every instruction of a program anyway."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Module.__init__(self)
@@ -378,7 +514,10 @@ class Module(Hooked, Stateful):
     # Printing ---------------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses of a layer's `repr`."""
+        """The text between the parentheses of the module's `repr`, such as `in_features=4, out_features=2`.
+
+        A subclass returns it.
+        """
         return ""
 
     def _get_name(self) -> str:
@@ -394,7 +533,7 @@ class Module(Hooked, Stateful):
 
 
 class Container(Module):
-    """A module with submodules given by name: every module can have them."""
+    """A module whose submodules are keyword arguments. Deprecated: derive from `Module`."""
 
     @older(
         "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass that "

@@ -1,4 +1,7 @@
-"""`Parameter`: a leaf tensor that a `Module` registers and an optimizer trains; `Buffer`: one that is state alone."""
+"""`Parameter`: a leaf tensor that a `Module` registers and an optimizer trains.
+
+`Buffer`: registered state, not trained.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,32 @@ from gt._gt import Tensor
 
 
 class _ParameterType(type):
-    """`isinstance(t, Parameter)` asks the tensor: a parameter is a tensor with a mark, not a class of its own."""
+    """Makes `isinstance(t, Parameter)` read a flag of the tensor: a parameter is a flagged tensor, not a class of its own."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance._is_parameter
 
 
 class Parameter(metaclass=_ParameterType):
-    """A tensor that, assigned to an attribute of a `Module`, becomes one of its parameters."""
+    """A leaf tensor that is registered as a parameter when it is assigned to an attribute of a `Module`.
+
+    Args:
+        data: The initial value; a tensor without elements if not given.
+        requires_grad: Whether the parameter is trained.
+
+    Raises:
+        TypeError: `data` is not a tensor.
+
+    Example:
+        >>> import gt
+        >>> module = gt.nn.Module()
+        >>> module.scale = gt.nn.Parameter(gt.ones(2))
+        >>> [name for name, _ in module.named_parameters()]
+        ['scale']
+    """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
-        """A leaf with the value of `data`, of the same shape and dtype; without it, one of no elements.
-
-        Raises:
-            TypeError: `data` is not a tensor.
-        """
+        """A leaf tensor with the shape, dtype and value of `data`."""
         data = gt.empty(0) if data is None else data
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter: expected a Tensor, but got {type(data).__name__}: wrap it in gt.tensor(...)")
@@ -36,24 +50,29 @@ class Parameter(metaclass=_ParameterType):
 
 
 class _BufferType(type):
-    """`isinstance(t, Buffer)` asks whether the tensor was made as one."""
+    """Makes `isinstance(t, Buffer)` ask whether `Buffer` made the tensor."""
 
-    # Whether it is in state dicts, by its identity, as tensors compare by value; an entry ends with its tensor.
+    # Maps id(tensor) to its `persistent` flag: tensors compare by value. An entry is removed with its tensor.
     made: dict[int, tuple[weakref.ref[Tensor], bool]] = {}  # noqa: RUF012 (there is one for all)
 
     def __instancecheck__(cls, instance: object) -> bool:
         return id(instance) in cls.made
 
     def is_persistent(cls, buffer: Tensor) -> bool:
-        """Whether a buffer is in state dicts."""
+        """Whether a buffer is saved in state dicts."""
         return cls.made[id(buffer)][1]
 
 
 class Buffer(metaclass=_BufferType):
-    """A tensor that, assigned to an attribute of a `Module`, becomes one of its buffers."""
+    """A tensor that is registered as a buffer when it is assigned to an attribute of a `Module`.
+
+    Args:
+        data: The initial value; a tensor without elements if not given.
+        persistent: Whether the buffer is in `state_dict`.
+    """
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
-        """A leaf with the elements of `data`, in `state_dict` if `persistent`."""
+        """A tensor with the value of `data`, detached from the autograd graph."""
         data = gt.empty(0) if data is None else data
         made = data.detach().requires_grad_(data.requires_grad)
         key = id(made)
@@ -62,35 +81,41 @@ class Buffer(metaclass=_BufferType):
 
 
 class UninitializedParameter:
-    """A place for a parameter of a lazy module, whose shape is not known yet; its dtype and device are."""
+    """The placeholder of a lazy module's parameter, whose shape is not known yet.
+
+    Args:
+        requires_grad: Whether the parameter will be trained.
+        device: Where the parameter will be.
+        dtype: The dtype it will have.
+    """
 
     is_leaf = True
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
         self.requires_grad = requires_grad
         self.grad = None
-        # An empty tensor, which the module takes to devices and dtypes with the others.
+        # A tensor without elements that carries the device and dtype through `Module.to`.
         self.data = gt.empty(0, device=device, dtype=dtype)
         self._place: tuple[Any, str, str] | None = None
-        # The groups of optimizers that wait for the parameter.
+        # Optimizers' parameter lists that hold this placeholder; `materialize` replaces it there.
         self._groups: list[list[Any]] = []
 
     @property
     def dtype(self) -> Any:
-        """Of the parameter to come."""
+        """The dtype the parameter will have."""
         return self.data.dtype
 
     @property
     def device(self) -> Any:
-        """Of the parameter to come."""
+        """The device the parameter will be on."""
         return self.data.device
 
     def detach(self) -> Tensor:
-        """No elements."""
+        """A tensor without elements."""
         return self.data
 
     def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
-        """Puts a parameter of this shape into the place, its elements whatever is there."""
+        """Replaces this placeholder, in its module and in optimizers, by an uninitialized parameter of the given shape."""
         if self._place is None:
             raise RuntimeError("materialize: assign the parameter to an attribute of a lazy module first")
         module, registry, name = self._place
@@ -118,12 +143,12 @@ class UninitializedParameter:
 
 
 class UninitializedBuffer(UninitializedParameter):
-    """The same for a buffer."""
+    """The placeholder of a lazy module's buffer, whose shape is not known yet."""
 
     def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> None:
         super().__init__(requires_grad, device, dtype)
 
 
 def is_lazy(param: object) -> bool:
-    """Whether it is a place for a parameter or buffer to come."""
+    """Whether `param` is the placeholder of a parameter or buffer."""
     return isinstance(param, UninitializedParameter)
