@@ -183,15 +183,15 @@ class ModuleDict(Module):
         self._modules.clear()
 
     def keys(self) -> KeysView[str]:
-        """The names of the modules."""
+        """Iterates over the names."""
         return self._modules.keys()
 
     def values(self) -> ValuesView[Module]:
-        """The modules."""
+        """Iterates over the modules."""
         return self._modules.values()
 
     def items(self) -> ItemsView[str, Module]:
-        """Pairs of a name and its module."""
+        """Iterates over pairs of a name and its module."""
         return self._modules.items()
 
     def __getitem__(self, key: str) -> Module:
@@ -325,15 +325,15 @@ class ParameterDict(Module):
             del self[key]
 
     def keys(self) -> KeysView[str]:
-        """The names of the values."""
+        """Iterates over the names."""
         return self._keys.keys()
 
     def values(self) -> Iterator[Any]:
-        """The values."""
+        """Iterates over the values."""
         return (self[key] for key in self._keys)
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Pairs of a name and its value."""
+        """Iterates over pairs of a name and its value."""
         return ((key, self[key]) for key in self._keys)
 
     def __getitem__(self, key: str) -> Any:

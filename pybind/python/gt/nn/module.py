@@ -373,7 +373,8 @@ class Module(Hooked, Stateful):
         """Puts this module and all submodules in training mode, or in evaluation mode if `mode` is false.
 
         Dropout layers drop elements, and batch normalization uses the statistics of the batch, in training mode alone.
-        Returns
+
+        Returns:
         this module.
         """
         if not isinstance(mode, bool):

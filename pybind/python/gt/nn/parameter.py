@@ -14,7 +14,7 @@ from gt._gt import Tensor
 
 
 class _ParameterType(type):
-    """Makes `isinstance(t, Parameter)` read a flag of the tensor: a parameter is a flagged tensor, not a class of its own."""
+    """Makes `isinstance(t, Parameter)` read a flag of the tensor: parameters are flagged tensors, not a class."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance._is_parameter
@@ -115,7 +115,10 @@ class UninitializedParameter:
         return self.data
 
     def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
-        """Replaces this placeholder, in its module and in optimizers, by an uninitialized parameter of the given shape."""
+        """Replaces this placeholder, in its module and in optimizers, by a parameter of a shape.
+
+        Its elements are uninitialized.
+        """
         if self._place is None:
             raise RuntimeError("materialize: assign the parameter to an attribute of a lazy module first")
         module, registry, name = self._place
