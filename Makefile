@@ -28,6 +28,8 @@ DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autog
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
 LOOM_TARGET := $(CARGO_TARGET)/loom
+# Pages that are built rather than kept in git.
+REPORTS := $(CARGO_TARGET)/reports
 # NVIDIA's compiler, for the kernels' tests; a person who has one elsewhere sets GT_CUDA_LIBRARIES to its folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
 # Built with coverage and the address sanitizer; what was found so far is kept there, too.
@@ -61,7 +63,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test parity bench lint fmt \
+.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools
 
 help: ## this list
@@ -195,8 +197,11 @@ $(EMULATED): $(INSTALL_INPUTS) | tools
 	cargo build --package gtd --features emulated
 	install -D $(CARGO_TARGET)/debug/gtd $@
 
+reports: $(VENV)/.stamp-test ## the lists of all operations and of PyTorch's names, in target/reports
+	$(VENV)/bin/python scripts/reports.py $(REPORTS)
+
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
-	$(BENCH_VENV)/bin/python -m tests.parity $(PARITY)
+	$(BENCH_VENV)/bin/python -m tests.parity --page $(REPORTS)/parity.md $(PARITY)
 
 header: tools ## write capi/gt.h and capi/libgt.map anew, after a row or a function of the C library was added
 	GT_WRITE_HEADER=1 cargo test --quiet --package gt-capi --test header

@@ -1,34 +1,26 @@
-"""Writes what follows from the op table: the stubs of its methods and functions, and the page docs/ops.md.
+"""Writes the parts of the type stubs that follow from the op table: the methods of `Tensor` and the functions of `gt`.
 
 Run it after a row was added, where the package is installed: `python scripts/derive.py`. A test runs it with `--check`,
-which writes nothing and names what is out of date.
+which writes nothing and names each stub that is out of date.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 import inspect
 import re
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _absent, _composites, _forms, _gt, _ops, _placement
+from gt import _composites, _forms, _ops, _placement
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pybind" / "python" / "gt"
 BEGIN, END = "# derived: begin", "# derived: end"
 LINE_CHARACTERS_MAX = 120
-
-TABLE = _gt.op_table()
-ROWS = {row["name"]: row for row in TABLE}
-
-
-# Stubs ------------------------------------------------------------------------------------------------------------
 
 
 def _annotation(text: Any) -> str:
@@ -146,150 +138,8 @@ def _between(path: Path, section: str) -> str:
     return f"{head}{BEGIN}\n{section}{indent.group() if indent else ''}{END}{tail}"
 
 
-# docs/ops.md ------------------------------------------------------------------------------------------------------
-
-DTYPE_SETS = {
-    ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"): "all",
-    ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"): "all but bool",
-    ("bool", "uint8", "int8", "int16", "int32", "int64"): "bool, integers",
-    ("float16", "bfloat16", "float32", "float64"): "floats",
-    ("bool",): "bool",
-    ("float32", "float64"): "float32, float64",
-    ("uint8", "int8", "int16", "int32", "int64"): "integers",
-}
-PROMOTION = {"float": "; others become float32", "sum": "; bools and integers become int64"}
-RESULT = {"bool": "bool", "int64": "int64", "same": "the operands'", "given": "as asked"}
-CLASSES = {
-    "elementwise": "One result element from the operands' elements at the same place. Operands broadcast, and are "
-    "brought to a common dtype by PyTorch's rules; all but the first may be numbers. Each is a function, a method, and "
-    "with `_` at its end an in-place method.",
-    "select": "Elementwise, choosing by a bool first operand.",
-    "cast": "`x.to(dtype)`, `x.float()`, `x.long()` and so on.",
-    "reduction": "One result element from all elements along `dim` (or `axis`): an axis, several, or all. `keepdim` "
-    "(or `keepdims`) leaves axes of size 1.",
-    "arg-reduction": "The position of an extreme along one `dim`, or in the flattened tensor.",
-    "movement": "The same elements under another shape; no arithmetic. `view`, `flatten`, `squeeze`, `unsqueeze`, "
-    "`transpose`, `.T` and indexing are these.",
-    "slice-scatter": "What `x[…] = y` issues.",
-    "concatenation": "`stack` is built on it.",
-    "contraction": "`a @ b` of vectors, matrices and batches of them.",
-    "convolution": "What `gt.nn.functional.conv1d`, `conv2d`, `conv3d`, their transposes and their gradients issue: "
-    "one instruction each, whatever the stride, padding, dilation and groups.",
-    "pooling": "Windows reduced to an element each, by channel: what `max_pool2d`, `avg_pool2d` and their like issue.",
-    "gather": "Elements chosen by an index tensor.",
-    "scatter": "Elements put, added or otherwise joined where an index tensor says along an axis; `scatter_reduce`, "
-    "`index_add` and their like are built on these.",
-    "scan": "Each element from all up to it along a `dim`; `cummax` and `cummin` are built on the positions.",
-    "sort": "The order of the elements along a `dim`; `sort`, `topk` and their like are built on it.",
-    "search": "Where elements belong among sorted ones.",
-    "positions": "Where the elements of a mask are true; `nonzero` counts them first.",
-    "creation": "`zeros`, `ones`, `linspace` and `eye` are built on these.",
-    "random": "Counter-based: the same seed gives the same numbers on any worker.",
-    "rows": "Several steps over rows, the last axis, in one pass: what `gt.nn.functional` and the methods of these "
-    "names issue, and their gradients. Some operands may be numbers.",
-}
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _page() -> str:
-    lines = [
-        "# Operations",
-        "",
-        "<!-- Written by scripts/derive.py from the op table in ops/src/table.rs. -->",
-        "",
-        "Every operation is built from these primitives, one row of the op table each. *Accepts* names the dtypes an",
-        "operation computes in; *gradient* says whether `backward()` passes through it. The reference is the same",
-        "computation in NumPy (`np`) or SciPy's `special` (`sp`), against which every row is tested.",
-        "",
-    ]
-    for name, about in CLASSES.items():
-        rows = [row for row in TABLE if row["class"] == name]
-        if not rows:
-            continue
-        lines += [f"## {name.capitalize()}", "", about, ""]
-        lines += ["| op | what | accepts | result | gradient | reference |", "| --- | --- | --- | --- | --- | --- |"]
-        for row in rows:
-            accepts = DTYPE_SETS[tuple(row["accepts"])] + PROMOTION.get(row["promotion"], "")
-            gradient = "yes" if row["differentiable"] else "no"
-            reference = f"`{_cell(row['reference'])}`" if row["reference"] else ""
-            words = (f"`{row['name']}`", _cell(row["doc"]), accepts, RESULT[row["result"]], gradient, reference)
-            lines.append("| " + " | ".join(words) + " |")
-        lines.append("")
-    written = {
-        function.__name__ for function in (*_composites.METHODS, *_composites.TENSOR_METHODS, *_composites.FUNCTIONS)
-    }
-    composites = sorted({*_ops.METHODS, *written} - set(ROWS))
-    lines += [
-        "## Composites",
-        "",
-        "Built on the primitives, with the gradients that follow; functions, and most of them methods: "
-        + ", ".join(f"`{name}`" for name in composites)
-        + ".",
-        "",
-        "Other names: " + ", ".join(f"`{alias}` for `{name}`" for alias, name in sorted(_ops.ALIASES.items())) + ".",
-    ]
-    missing = {row["class"] for row in TABLE} - set(CLASSES)
-    if missing:
-        raise SystemExit(f"scripts/derive.py: say in CLASSES what the class {missing.pop()!r} is")
-    return "\n".join(lines) + "\n"
-
-
-# docs/torch.md ----------------------------------------------------------------------------------------------------
-
-
-def _of_gt(place: str) -> Any:
-    """What stands for a module of PyTorch's, or its tensors: none if nothing does."""
-    if place == "torch.Tensor":
-        return gt.Tensor
-    try:
-        return importlib.import_module("gt" + place.removeprefix("torch"))
-    except ModuleNotFoundError:
-        return None
-
-
-def _listed(words: list[str]) -> list[str]:
-    return textwrap.wrap(", ".join(f"`{word}`" for word in words), LINE_CHARACTERS_MAX) if words else ["None."]
-
-
-def _torch_page() -> str:
-    lines = [
-        "# PyTorch's names",
-        "",
-        "<!-- Written by scripts/derive.py from pybind/python/gt/torch/names.txt and the package. -->",
-        "",
-        "The public names of PyTorch 2.15, and whether GT has them. A name that is there does what it does in PyTorch,",
-        "or raises and says what it does not do. What is not there raises `AttributeError` or `ModuleNotFoundError`.",
-        "",
-    ]
-    sections: list[str] = []
-    rows = ["| module | there | of |", "| --- | --- | --- |"]
-    for place, words in _absent.names().items():
-        here = _of_gt(place)
-        there = [word for word in words if here is not None and hasattr(here, word)]
-        missing = [word for word in words if word not in there]
-        rows.append(f"| `{place}` | {len(there)} | {len(words)} |")
-        sections += [
-            "",
-            f"## {place}",
-            "",
-            "### There",
-            "",
-            *_listed(there),
-            "",
-            "### Not there",
-            "",
-            *_listed(missing),
-        ]
-        reasons = {word: _absent.reason(f"{place}.{word}") for word in missing}
-        sections += ["", *(f"- `{word}`{why}" for word, why in reasons.items() if why)] if any(reasons.values()) else []
-    return "\n".join([*lines, *rows, *sections]) + "\n"
-
-
 def main() -> int:
-    """Writes the files, or with `--check` compares them."""
+    """Writes the stubs, or with `--check` compares them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     check = parser.parse_args().check
@@ -298,8 +148,6 @@ def main() -> int:
     for path, make in [
         (PACKAGE / "_gt.pyi", lambda: _between(PACKAGE / "_gt.pyi", _methods())),
         (PACKAGE / "__init__.pyi", lambda: _between(PACKAGE / "__init__.pyi", _functions())),
-        (ROOT / "docs" / "ops.md", _page),
-        (ROOT / "docs" / "torch.md", _torch_page),
     ]:
         text = make()
         if not path.exists() or path.read_text() != text:

@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this operation; may be repeated")
     parser.add_argument("--verbose", action="store_true", help="each difference, and what is not supported")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results, for another program")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the results into a page, between its marks")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the results as a page")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="by so many processes")
     arguments = parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""What a run prints, and what it writes: a file for programs, and the table of docs/parity.md."""
+"""The report of a run: lines for a terminal, JSON for programs, and a page with a row for each operation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 import torch
 
 from tests.parity.checks import Result
-
-BEGIN, END = "<!-- the run: begin -->", "<!-- the run: end -->"
 
 
 def line(result: Result) -> str:
@@ -75,7 +73,7 @@ def write_json(results: list[Result], path: Path) -> None:
 
 
 def write_page(results: list[Result], curve: str, path: Path) -> None:
-    """The counts, in place of the last run's, between the marks of a page."""
+    """Writes the counts and a table with a row for each operation."""
     rows = [
         f"| `{result.name}` | {result.status} | {sum(result.checks.values())} | {notes(result)} |"
         for result in sorted(results, key=lambda result: result.name)
@@ -83,7 +81,10 @@ def write_page(results: list[Result], curve: str, path: Path) -> None:
     ]
     table = "\n".join(["| name | status | checks | not there |", "| --- | --- | --- | --- |", *rows])
     names = "\n".join(f"`{name}`" for name in absent(results))
-    text = f"""Against PyTorch {torch.__version__.split("+")[0]}: {summary(results)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"""# Parity with PyTorch {torch.__version__.split("+")[0]}
+
+{summary(results)}
 
 {curve}
 
@@ -92,7 +93,4 @@ def write_page(results: list[Result], curve: str, path: Path) -> None:
 Absent:
 
 {names}
-"""
-    page = path.read_text()
-    before, _, after = page.partition(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after.partition(END)[2]}")
+""")

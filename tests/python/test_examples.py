@@ -1,4 +1,4 @@
-"""The examples and the README's program do what they say."""
+"""The examples do what they say."""
 
 from __future__ import annotations
 
@@ -78,20 +78,6 @@ def test_sentences_that_mean_the_same_are_close() -> None:
     likeness = [float(x) for x in told.splitlines()[0].split()[:3]]
     assert likeness[0] == 1.0
     assert likeness[1] > 0.5 > likeness[2]
-
-
-def _programs() -> list[object]:
-    """Every Python block of the README and the docs."""
-    found = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-        found += [pytest.param(block, id=f"{page.stem}-{i}") for i, block in enumerate(blocks, start=1)]
-    return found
-
-
-@pytest.mark.parametrize("program", _programs())
-def test_the_programs_of_the_pages_run(program: str) -> None:
-    run("-c", program)
 
 
 def test_a_gpt_learns_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
