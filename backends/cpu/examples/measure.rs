@@ -2,7 +2,7 @@
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
 use gt_backend::{Backend, ExecError, Input};
-use gt_cpu::{CpuBackend, CpuOptions, Tensor};
+use gt_cpu::{CpuBackend, CpuOptions, CpuTensor};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Attrs, DType, Op, Scalar, Shape};
 use std::time::Instant;
@@ -16,10 +16,10 @@ impl Bench {
     fn execute(
         &mut self,
         op: Op,
-        inputs: &[Input<'_, Tensor>],
+        inputs: &[Input<'_, CpuTensor>],
         attrs: &Attrs,
         last_use: u8,
-    ) -> Result<Tensor, ExecError> {
+    ) -> Result<CpuTensor, ExecError> {
         let metas: Vec<InputMeta> = inputs
             .iter()
             .map(|i| match i {
@@ -31,7 +31,7 @@ impl Bench {
         self.backend.execute(op, inputs, attrs, &out, last_use)
     }
 
-    fn random(&mut self, dims: &[usize], dtype: DType) -> Result<Tensor, ExecError> {
+    fn random(&mut self, dims: &[usize], dtype: DType) -> Result<CpuTensor, ExecError> {
         let shape = Shape::new(dims).map_err(|e| ExecError::internal(e.to_string()))?;
         let wide = Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2, first: 0 };
         let tensor = self.execute(Op::Rand, &[], &wide, 0)?;
@@ -43,7 +43,7 @@ impl Bench {
         &mut self,
         name: &str,
         op: Op,
-        inputs: &[Input<'_, Tensor>],
+        inputs: &[Input<'_, CpuTensor>],
         attrs: &Attrs,
     ) -> Result<Option<f64>, ExecError> {
         if !name.contains(&self.filter) {

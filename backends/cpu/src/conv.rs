@@ -7,11 +7,11 @@
 //! The gradient with respect to the input is the same computation with the weight's channels exchanged, once for each
 //! phase of the input's places; that with respect to the weight sums over places instead of terms.
 
-use crate::planes::{Axes, Pass, Planes, input_planes, too_large, transposed_planes, zero};
-use crate::strided::Shared;
-use crate::tensor::Tensor;
-use crate::tiles::{Places, TILE_ELEMENTS_MAX, Tiled, Tiles, WIDTH_MAX};
-use crate::{CpuBackend, Result};
+use crate::backend::{CpuBackend, Result};
+use crate::conv_planes::{Axes, ConvolutionPass, Planes, input_planes, too_large, transposed_planes, zero};
+use crate::register_tiles::{OutputPositions, RegisterTiles, TILE_ELEMENTS_MAX, Tiled, WIDTH_MAX};
+use crate::strided::SharedPtr;
+use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op, Shape, WindowSpec};
 use std::ops::Range;
@@ -25,9 +25,9 @@ const PLACES: usize = 96;
 
 /// Packed weights, offsets of terms and passes: what every sample of a group is multiplied by.
 struct Correlation<'a, E: Tiled> {
-    tiles: Tiles<E>,
+    tiles: RegisterTiles<E>,
     planes: &'a Planes,
-    passes: &'a [Pass],
+    passes: &'a [ConvolutionPass],
     offsets: &'a [Vec<isize>],
     /// Channels of the result, of one group.
     made: usize,
@@ -59,7 +59,7 @@ fn blocks(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
 
 impl<E: Tiled> Correlation<'_, E> {
     /// Tiles along the places of a slice of a pass: of flat places, rows' ends included.
-    fn flat(&self, pass: &Pass) -> usize {
+    fn flat(&self, pass: &ConvolutionPass) -> usize {
         let [_, rows, columns] = pass.count;
         if rows == 0 || columns == 0 { 0 } else { (rows - 1) * self.planes.pitch[1] + columns }
     }
@@ -96,7 +96,7 @@ impl<E: Tiled> Correlation<'_, E> {
     unsafe fn tile(
         &self,
         group: usize,
-        pass: &Pass,
+        pass: &ConvolutionPass,
         offsets: &[isize],
         depth: usize,
         at: usize,
@@ -162,7 +162,7 @@ unsafe fn put<E: Tiled>(from: *const E, to: *mut E, step: usize, n: usize) {
 }
 
 /// Sets all elements of a new tensor to 0.
-fn zero_all(t: &Tensor) {
+fn zero_all(t: &CpuTensor) {
     // SAFETY: nobody else sees it yet.
     unsafe { t.ptr().write_bytes(0, t.meta.bytes()) };
 }
@@ -175,14 +175,14 @@ impl CpuBackend {
     pub(crate) fn convolution(
         &mut self,
         op: Op,
-        a: &Tensor,
-        b: &Tensor,
-        bias: Option<&Tensor>,
+        a: &CpuTensor,
+        b: &CpuTensor,
+        bias: Option<&CpuTensor>,
         spec: &WindowSpec,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         if matches!(out.dtype, DType::F16 | DType::BF16) {
-            let wide = |t: &Tensor| Meta::new(t.meta.shape, DType::F32);
+            let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
             let (a, b) = (self.cast(a, &wide(a), 0)?, self.cast(b, &wide(b), 0)?);
             let bias = bias.map(|bias| self.cast(bias, &wide(bias), 0)).transpose()?;
             let result = self.convolution(op, &a, &b, bias.as_ref(), spec, &Meta::new(out.shape, DType::F32))?;
@@ -215,11 +215,11 @@ impl CpuBackend {
     fn convolve<E: Tiled>(
         &mut self,
         op: Op,
-        a: &Tensor,
-        b: &Tensor,
-        bias: Option<&Tensor>,
+        a: &CpuTensor,
+        b: &CpuTensor,
+        bias: Option<&CpuTensor>,
         spec: &WindowSpec,
-        out: &Tensor,
+        out: &CpuTensor,
     ) -> Result<()> {
         let output = spec.output().map_err(|e| ExecError::internal(e.to_string()))?;
         match op {
@@ -227,7 +227,7 @@ impl CpuBackend {
                 let seen = b.meta.shape.dims()[1];
                 let (planes, offsets) = input_planes(spec, &output, seen)?;
                 let [_, height, width] = output;
-                let pass = Pass {
+                let pass = ConvolutionPass {
                     taps: offsets.into_iter().zip(0..).collect(),
                     count: output,
                     base: 0,
@@ -253,14 +253,14 @@ impl CpuBackend {
     #[expect(clippy::too_many_arguments, reason = "what a convolution is made of")]
     fn correlate<E: Tiled>(
         &mut self,
-        x: &Tensor,
-        weight: &Tensor,
-        bias: Option<&Tensor>,
+        x: &CpuTensor,
+        weight: &CpuTensor,
+        bias: Option<&CpuTensor>,
         spec: &WindowSpec,
         planes: &Planes,
-        mut passes: Vec<Pass>,
+        mut passes: Vec<ConvolutionPass>,
         transposed: bool,
-        out: &Tensor,
+        out: &CpuTensor,
     ) -> Result<()> {
         let tiles = E::tiles(self.level);
         let groups = spec.groups;
@@ -328,9 +328,9 @@ impl CpuBackend {
         let chunks = if threads == 1 { 1 } else { items.min(threads * CHUNKS_PER_THREAD) };
         let scratch = self.scratch::<E>(out.meta.dtype, chunks * parts * planes.elements)?;
         let (from, to, scratch_at) = (
-            Shared::new(x.ptr().cast::<E>()),
-            Shared::new(out.ptr().cast::<E>()),
-            Shared::new(scratch.ptr().cast::<E>()),
+            SharedPtr::new(x.ptr().cast::<E>()),
+            SharedPtr::new(out.ptr().cast::<E>()),
+            SharedPtr::new(scratch.ptr().cast::<E>()),
         );
         let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * seen;
         self.pool.run(chunks * parts, &|i| {
@@ -351,11 +351,11 @@ impl CpuBackend {
 
     fn weight_gradient<E: Tiled>(
         &mut self,
-        grads: &Tensor,
-        x: &Tensor,
+        grads: &CpuTensor,
+        x: &CpuTensor,
         spec: &WindowSpec,
         output: &Axes,
-        out: &Tensor,
+        out: &CpuTensor,
     ) -> Result<()> {
         let tiles = E::tiles(self.level);
         let groups = spec.groups;
@@ -380,9 +380,9 @@ impl CpuBackend {
         let each = planes.elements + places * wide + sums_group * groups;
         let scratch = self.scratch::<E>(out.meta.dtype, each.checked_mul(chunks * parts).ok_or_else(too_large)?)?;
         let (from, grads_at, scratch_at) = (
-            Shared::new(x.ptr().cast::<E>()),
-            Shared::new(grads.ptr().cast::<E>()),
-            Shared::new(scratch.ptr().cast::<E>()),
+            SharedPtr::new(x.ptr().cast::<E>()),
+            SharedPtr::new(grads.ptr().cast::<E>()),
+            SharedPtr::new(scratch.ptr().cast::<E>()),
         );
         let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * seen;
         let rows_at_once = (PLACES / width).clamp(1, height);
@@ -397,11 +397,11 @@ impl CpuBackend {
                 for item in samples * chunk / chunks * groups..samples * (chunk + 1) / chunks * groups {
                     let grads = grads_at.get().wrapping_add(item * made * places).cast_const();
                     planes.fill(seen, from.get().wrapping_add(item * source).cast_const(), scratch);
-                    turn(grads, by_channel, made, places, wide);
+                    transpose_padded(grads, by_channel, made, places, wide);
                     let sums = sums_of(i).wrapping_add(item % groups * sums_group);
                     for d in 0..depth {
                         for h in (0..height).step_by(rows_at_once) {
-                            let part_of_grads = Places {
+                            let part_of_grads = OutputPositions {
                                 from: scratch.wrapping_add(d * planes.pitch[0] + h * planes.pitch[1]).cast_const(),
                                 from_row: planes.pitch[1],
                                 grads: by_channel.wrapping_add((d * height + h) * width * wide).cast_const(),
@@ -414,8 +414,10 @@ impl CpuBackend {
                                 while vector < wide / tiles.lanes {
                                     let vectors = (wide / tiles.lanes - vector).min(WIDTH_MAX);
                                     let at = vector * tiles.lanes;
-                                    let places =
-                                        Places { grads: part_of_grads.grads.wrapping_add(at), ..part_of_grads };
+                                    let places = OutputPositions {
+                                        grads: part_of_grads.grads.wrapping_add(at),
+                                        ..part_of_grads
+                                    };
                                     tiles.collect[vectors - 1](
                                         &places,
                                         offsets.as_ptr().add(block * tiles.taps),
@@ -447,7 +449,7 @@ impl CpuBackend {
     }
 
     /// Memory for so many elements, held for one instruction.
-    fn scratch<E: Tiled>(&self, dtype: DType, elements: usize) -> Result<Tensor> {
+    fn scratch<E: Tiled>(&self, dtype: DType, elements: usize) -> Result<CpuTensor> {
         debug_assert_eq!(dtype.size(), size_of::<E>());
         let shape = Shape::new(&[elements]).map_err(|_| too_large())?;
         self.new_tensor(&Meta::new(shape, dtype))
@@ -458,7 +460,7 @@ impl CpuBackend {
 ///
 /// # Safety
 /// `from` is valid for all and `to` has room for `places * wide`.
-unsafe fn turn<E: Tiled>(from: *const E, to: *mut E, rows: usize, places: usize, wide: usize) {
+unsafe fn transpose_padded<E: Tiled>(from: *const E, to: *mut E, rows: usize, places: usize, wide: usize) {
     const BLOCK: usize = 16;
     for first in (0..places).step_by(BLOCK) {
         let n = BLOCK.min(places - first);
@@ -478,7 +480,7 @@ unsafe fn turn<E: Tiled>(from: *const E, to: *mut E, rows: usize, places: usize,
 mod tests {
     use super::*;
     use crate::CpuOptions;
-    use crate::kernels::Level;
+    use crate::kernels::SimdLevel;
     use gt_backend::{Backend, HostRange, Input};
     use gt_ops::infer::{InputMeta, infer};
     use gt_ops::{Attrs, philox};
@@ -489,7 +491,7 @@ mod tests {
         (0..shape.numel() as u64).map(unit).collect()
     }
 
-    fn upload(backend: &mut CpuBackend, shape: Shape, dtype: DType, elements: &[f64]) -> Tensor {
+    fn upload(backend: &mut CpuBackend, shape: Shape, dtype: DType, elements: &[f64]) -> CpuTensor {
         let mut bytes: Vec<u8> = elements
             .iter()
             .flat_map(
@@ -503,7 +505,7 @@ mod tests {
         tensor
     }
 
-    fn download(tensor: &Tensor) -> Vec<f64> {
+    fn download(tensor: &CpuTensor) -> Vec<f64> {
         let n = tensor.numel();
         // SAFETY: a result is contiguous and of one of these types.
         unsafe {
@@ -575,7 +577,7 @@ mod tests {
                         Op::ConvolutionInput => want[x] += a[y] * b[w],
                         _ => want[w] += a[y] * b[x],
                     });
-                    for level in Level::available() {
+                    for level in SimdLevel::available() {
                         let options = CpuOptions { threads: 2, memory_bytes_limit: 64 << 20, ..CpuOptions::default() };
                         let mut backend = CpuBackend::at_level(options, level);
                         let (a, b) = (upload(&mut backend, first, dtype, &a), upload(&mut backend, second, dtype, &b));

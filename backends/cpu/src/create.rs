@@ -1,9 +1,14 @@
 //! Tensors from numbers, random or not: wide numbers a tile at a time, then cast to the dtype.
 
-use crate::elementwise::{TILE, Tile};
-use crate::kernels::{Kernel, Level};
+use crate::backend::{CpuBackend, Inputs, Result, compute_dtype};
+use crate::elementwise::{chunk_elements, work_ns};
+use crate::kernels::{Kernel, SimdLevel};
+use crate::strided::SharedPtr;
+use crate::tensor::CpuTensor;
+use crate::tile::{TILE, Tile};
+use gt_backend::{ExecError, Input, scalar_bits};
 use gt_ops::math::Real;
-use gt_ops::{DType, philox};
+use gt_ops::{Attrs, DType, Meta, Op, philox};
 use std::slice;
 
 /// What fills a new tensor.
@@ -42,7 +47,7 @@ impl Fill {
 
 /// How numbers get from where they are made to the result.
 #[derive(Clone, Copy)]
-pub struct Route {
+pub struct Conversion {
     /// To the compute type of the result's dtype.
     pub cast: Option<Kernel>,
     /// From there to the dtype.
@@ -57,20 +62,20 @@ type Maker = unsafe fn(fill: Fill, first: usize, n: usize, out: *mut u8);
 /// # Safety
 /// `out` is writable for them, of `size` bytes each; the route leads from where the fill is made to the dtype.
 pub unsafe fn fill(
-    level: Level,
+    level: SimdLevel,
     (fill, begin): (Fill, usize),
-    route: Route,
+    route: Conversion,
     out: *mut u8,
     size: usize,
     first: usize,
     last: usize,
 ) {
     let maker: Maker = match level {
-        Level::Baseline => baseline::make,
+        SimdLevel::Baseline => baseline::make,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::make,
+        SimdLevel::Avx2 => avx2::make,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::make,
+        SimdLevel::Avx512 => avx512::make,
     };
     let (made, computed) = (Tile::new(), Tile::new());
     let mut at = first;
@@ -223,3 +228,55 @@ level!(
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
     avx512
 );
+
+impl CpuBackend {
+    pub(crate) fn create(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
+        let number = |i: usize| match inputs.get(i) {
+            Some(Input::Scalar(scalar)) => Ok(*scalar),
+            _ => Err(ExecError::internal(format!("{} of no number", op.name()))),
+        };
+        let (seed, stream, begin) = match attrs {
+            Attrs::Random { seed, stream, first, .. } => (*seed, *stream, *first as usize),
+            _ => (0, 0, 0),
+        };
+        let dtype = out.dtype;
+        let how = match op {
+            Op::Full => Fill::Same(scalar_bits(number(0)?, dtype), dtype.size()),
+            Op::Arange if dtype.is_float() => Fill::Steps(number(0)?.to_f64(), number(1)?.to_f64()),
+            Op::Arange => Fill::Integers(number(0)?.to_i64(), number(1)?.to_i64()),
+            Op::Rand if dtype == DType::F64 => Fill::RandWide(seed, stream),
+            // As many bits as the dtype holds just below 1: rounding never gives 1.
+            Op::Rand if dtype == DType::F16 => Fill::Rand(seed, stream, 11),
+            Op::Rand if dtype == DType::BF16 => Fill::Rand(seed, stream, 8),
+            Op::Rand => Fill::Rand(seed, stream, 24),
+            Op::Randn if dtype == DType::F64 => Fill::RandnWide(seed, stream),
+            Op::Randn => Fill::Randn(seed, stream),
+            Op::Randint => {
+                let (low, high) = (number(0)?.to_i64(), number(1)?.to_i64());
+                Fill::Randint(seed, stream, low, high.wrapping_sub(low) as u64)
+            }
+            _ => return Err(ExecError::internal(format!("{} creates nothing", op.name()))),
+        };
+        let made_in = how.made_in().unwrap_or(dtype);
+        let cast = if made_in == compute_dtype(dtype) || made_in == dtype {
+            None
+        } else {
+            self.kernels.cast(made_in, compute_dtype(dtype))
+        };
+        let route = Conversion { cast, narrow: self.narrow(dtype) };
+        let result = self.new_tensor(out)?;
+        let to = SharedPtr::new(result.ptr());
+        let elements = out.shape.numel();
+        let work_ns = work_ns(elements, 4 * op.row().cost_flops as usize);
+        let chunks = if self.pool.pays(work_ns) { self.pool.chunks(work_ns) } else { 1 };
+        let chunk = chunk_elements(elements.max(1), chunks);
+        let level = self.level;
+        self.pool.run(elements.div_ceil(chunk), &|i| {
+            // SAFETY: the result is new; chunks are disjoint and start at whole tiles.
+            unsafe {
+                fill(level, (how, begin), route, to.get(), dtype.size(), i * chunk, ((i + 1) * chunk).min(elements))
+            };
+        })?;
+        Ok(result)
+    }
+}

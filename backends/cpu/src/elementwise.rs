@@ -1,15 +1,15 @@
 //! Elementwise work of any strides: contiguous stretches go straight to a kernel, the rest by way of tiles in L1.
 
+use crate::backend::{CpuBackend, Inputs, Result, compute_dtype};
 use crate::kernels::Kernel;
-use crate::pool::Pool;
+use crate::memory::ALIGN_BYTES;
 use crate::strided::{copy_run, stream, stream_end};
-use gt_backend::ExecError;
-use gt_backend::Loops;
-use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
+use crate::tensor::CpuTensor;
+use crate::thread_pool::ThreadPool;
+use crate::tile::{TILE, Tile};
+use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
+use gt_ops::{DType, Meta, Op, RANK_MAX, Row, Shape};
 
-/// Elements of a tile: a few tiles of 8-byte elements fit in L1 together.
-pub const TILE: usize = 512;
 /// Chunks start at multiples of this many elements: no two threads write to one cache line.
 pub const CHUNK_ELEMENTS: usize = TILE;
 /// Shorter rows that repeat are written side by side first: a kernel call costs as much as a few dozen elements.
@@ -20,31 +20,18 @@ const STREAM_TILE: usize = 128;
 const STREAM_WEIGHT_MAX: usize = 2;
 /// Results of at least this many bytes go past the caches, which they would only sweep.
 pub const STREAM_BYTES_MIN: usize = 32 << 20;
+/// A result takes an operand's memory only if that is at most this many times what it needs.
+pub const IN_PLACE_WASTE_MAX: usize = 2;
+/// Smaller transposed operands are walked as they are.
+const TRANSPOSED_ELEMENTS_MIN: usize = 4 << 10;
 /// What an element takes in any case, in picoseconds, and what each operation on it adds. Operands that are not in L1
 /// any more decide: 65 thousand products of numbers from L3 take 15 µs, of which the multiplications are two.
 const ELEMENT_PS: usize = 150;
 const OPERATION_PS: usize = 20;
 
-/// Room for [`TILE`] elements of any dtype. Its pointer stays valid while others are taken.
-#[repr(C, align(64))]
-pub struct Tile(UnsafeCell<[MaybeUninit<u64>; TILE]>);
-
-impl Tile {
-    /// Uninitialised room.
-    #[inline(always)]
-    pub const fn new() -> Tile {
-        Tile(UnsafeCell::new([MaybeUninit::uninit(); TILE]))
-    }
-    /// Its start.
-    #[inline(always)]
-    pub fn start(&self) -> *mut u8 {
-        self.0.get().cast()
-    }
-}
-
 /// Where an operand's elements are.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct ElementwiseOperand {
     /// The first element.
     pub ptr: *const u8,
     /// Bytes an element.
@@ -52,12 +39,12 @@ pub struct Source {
     /// The conversion to what the kernel computes in.
     pub widen: Option<Kernel>,
     /// How its elements follow the result's.
-    pub pattern: Pattern,
+    pub pattern: AccessPattern,
 }
 
 /// How an operand's elements follow the result's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum AccessPattern {
     /// One element for all.
     Splat,
     /// In the same order, without gaps.
@@ -67,13 +54,13 @@ pub enum Pattern {
 }
 
 /// One elementwise computation.
-pub struct Task {
+pub struct ElementwiseTask {
     /// The inner loop.
     pub kernel: Kernel,
     /// The kernel takes operands of one element for all.
     pub takes_splat: bool,
     /// The operands; unused ones repeat the first.
-    pub sources: [Source; 3],
+    pub sources: [ElementwiseOperand; 3],
     /// How many are used.
     pub operands: usize,
     /// Where the result goes, in row-major order.
@@ -84,7 +71,7 @@ pub struct Task {
     pub narrow: Option<Kernel>,
     /// The result takes an operand's memory.
     pub in_place: bool,
-    /// The operands' strides; used when one is [`Pattern::Strided`].
+    /// The operands' strides; used when one is [`AccessPattern::Strided`].
     pub loops: Option<Loops<3>>,
     /// How many elements.
     pub elements: usize,
@@ -92,10 +79,10 @@ pub struct Task {
     pub weight: usize,
 }
 
-// SAFETY: tasks are shared only during one call of `Pool::run`, in which threads write disjoint ranges of the result.
-unsafe impl Sync for Task {}
+// SAFETY: tasks are shared only during one call of `ThreadPool::run`, in which threads write disjoint ranges of the result.
+unsafe impl Sync for ElementwiseTask {}
 
-impl Task {
+impl ElementwiseTask {
     /// Computes all elements.
     ///
     /// # Errors
@@ -105,7 +92,7 @@ impl Task {
     /// The sources are readable and the result is writable for all elements. The result overlaps no source, except that
     /// with `in_place` it may be exactly where linear sources of the same size are.
     #[inline]
-    pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
+    pub unsafe fn run(&self, pool: &mut ThreadPool) -> Result<()> {
         let work_ns = work_ns(self.elements, self.weight);
         if !pool.pays(work_ns) {
             // SAFETY: the caller's promise.
@@ -126,16 +113,16 @@ impl Task {
     }
 
     /// # Safety
-    /// As [`Task::run`].
+    /// As [`ElementwiseTask::run`].
     #[inline]
     unsafe fn range(&self, from: usize, to: usize) {
         let sources = &self.sources[..self.operands];
-        if sources.iter().all(|s| s.pattern != Pattern::Strided) {
+        if sources.iter().all(|s| s.pattern != AccessPattern::Strided) {
             let mut splat = 0;
             let mut operands = self.sources.map(|s| s.ptr);
             for (i, source) in sources.iter().enumerate() {
                 match source.pattern {
-                    Pattern::Splat => splat |= 1 << i,
+                    AccessPattern::Splat => splat |= 1 << i,
                     // SAFETY: within the source.
                     _ => operands[i] = unsafe { source.ptr.add(from * source.size) },
                 }
@@ -149,7 +136,7 @@ impl Task {
     }
 
     /// # Safety
-    /// As [`Task::run`].
+    /// As [`ElementwiseTask::run`].
     #[inline(never)]
     unsafe fn strided_range(&self, from: usize, to: usize) {
         let Some(loops) = &self.loops else { return };
@@ -165,7 +152,7 @@ impl Task {
         }
         let repeats = |i: usize| {
             let source = &self.sources[i];
-            source.pattern == Pattern::Strided
+            source.pattern == AccessPattern::Strided
                 && steps[i] != 0
                 && loops.strides().len() == 2
                 && loops.strides()[0][i] == 0
@@ -184,9 +171,9 @@ impl Task {
         let mut splat = 0;
         for (i, source) in self.sources[..self.operands].iter().enumerate() {
             match source.pattern {
-                Pattern::Splat => splat |= 1 << i,
-                Pattern::Linear => (),
-                Pattern::Strided => operands[i] = tiles[i].start(),
+                AccessPattern::Splat => splat |= 1 << i,
+                AccessPattern::Linear => (),
+                AccessPattern::Strided => operands[i] = tiles[i].start(),
             }
         }
         // A row that repeats fills its tile once.
@@ -212,7 +199,7 @@ impl Task {
             let phase = if whole_rows { at % inner } else { 0 };
             let room = if whole_rows { rows_a_tile * inner - phase } else { TILE };
             let n = room.min(to - at);
-            let gathers = |i: usize| self.sources[i].pattern == Pattern::Strided && !repeats(i);
+            let gathers = |i: usize| self.sources[i].pattern == AccessPattern::Strided && !repeats(i);
             if (0..self.operands).any(gathers) {
                 loops.for_runs(at, at + n, |run| {
                     for (i, source) in self.sources[..self.operands].iter().enumerate() {
@@ -230,8 +217,8 @@ impl Task {
             for (i, source) in self.sources[..self.operands].iter().enumerate() {
                 match source.pattern {
                     // SAFETY: within the source.
-                    Pattern::Linear => operands[i] = unsafe { source.ptr.add(at * source.size) },
-                    Pattern::Strided if repeats(i) => {
+                    AccessPattern::Linear => operands[i] = unsafe { source.ptr.add(at * source.size) },
+                    AccessPattern::Strided if repeats(i) => {
                         operands[i] = tiles[i].start().wrapping_add(phase * source.size);
                     }
                     _ => (),
@@ -246,7 +233,7 @@ impl Task {
     /// Contiguous operands, or one element for all where `splat` says so.
     ///
     /// # Safety
-    /// As [`Task::run`], for these `n` elements.
+    /// As [`ElementwiseTask::run`], for these `n` elements.
     #[inline]
     unsafe fn stretch(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
         let plain = self.narrow.is_none() && !self.in_place && !self.streams() && (splat == 0 || self.takes_splat);
@@ -260,7 +247,7 @@ impl Task {
     }
 
     /// # Safety
-    /// As [`Task::stretch`].
+    /// As [`ElementwiseTask::stretch`].
     #[inline(never)]
     unsafe fn staged(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
         let tiles = [Tile::new(), Tile::new(), Tile::new()];
@@ -334,4 +321,236 @@ pub fn work_ns(elements: usize, weight: usize) -> usize {
 /// How many elements each of so many chunks takes.
 pub fn chunk_elements(elements: usize, chunks: usize) -> usize {
     elements.div_ceil(chunks).next_multiple_of(CHUNK_ELEMENTS)
+}
+
+/// A kernel and what it needs around it.
+pub(crate) struct ElementwiseKernel {
+    pub(crate) kernel: Kernel,
+    /// Elements are moved as they are, of whatever dtype.
+    pub(crate) moves: bool,
+    pub(crate) takes_splat: bool,
+    pub(crate) dtypes: [DType; 3],
+    pub(crate) narrow: Option<Kernel>,
+    pub(crate) weight: usize,
+}
+
+impl CpuBackend {
+    pub(crate) fn elementwise(
+        &mut self,
+        row: &Row,
+        inputs: Inputs<'_, '_>,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<CpuTensor> {
+        let dtype = match inputs {
+            [Input::Tensor(t), ..] | [_, Input::Tensor(t), ..] | [_, _, Input::Tensor(t)] => t.meta.dtype,
+            _ => return Err(ExecError::internal(format!("{} of no tensor", row.name))),
+        };
+        if row.divisor_nonzero && !dtype.is_float() && out.shape.numel() > 0 {
+            self.check_divisor(&inputs[1], dtype)?;
+        }
+        if let (Op::Pow, [Input::Tensor(base), Input::Scalar(exponent)]) = (row.op, inputs)
+            && dtype.is_float()
+        {
+            match simple_power(*exponent) {
+                Some(Power::Same) => return Ok((*base).clone()),
+                Some(Power::Square) => {
+                    return self.elementwise(Op::Mul.row(), &[inputs[0], inputs[0]], out, last_use & 1);
+                }
+                Some(Power::Function(op)) => return self.elementwise(op.row(), &inputs[..1], out, last_use & 1),
+                None => {}
+            }
+        }
+        let map = self.elementwise_map(row, dtype, out.dtype)?;
+        self.map(map, inputs, out, last_use)
+    }
+
+    #[inline]
+    pub(crate) fn elementwise_map(&self, row: &Row, dtype: DType, out: DType) -> Result<ElementwiseKernel> {
+        let Some(kernel) = self.kernels.elementwise(row.op, dtype) else {
+            return Err(ExecError::internal(format!("{} of {dtype} has no kernel", row.name)));
+        };
+        Ok(ElementwiseKernel {
+            kernel,
+            moves: false,
+            takes_splat: row.operands == 2,
+            dtypes: [dtype; 3],
+            narrow: if out == dtype { self.narrow(dtype) } else { None },
+            weight: row.cost_flops as usize,
+        })
+    }
+
+    /// Computes a kernel over broadcast operands.
+    #[inline]
+    pub(crate) fn map(
+        &mut self,
+        map: ElementwiseKernel,
+        inputs: Inputs<'_, '_>,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<CpuTensor> {
+        let elements = out.shape.numel();
+        let out_size = out.dtype.size();
+        let mut slots = [0u64; 3];
+        let mut in_place = None;
+        let nowhere = ElementwiseOperand { ptr: std::ptr::null(), size: 0, widen: None, pattern: AccessPattern::Splat };
+        let mut sources = [nowhere; 3];
+        let mut any_strided = false;
+        for (i, input) in inputs.iter().enumerate() {
+            let dtype = map.dtypes[i];
+            let (ptr, pattern) = match input {
+                Input::Scalar(scalar) => {
+                    slots[i] = scalar_bits(*scalar, dtype);
+                    (std::ptr::from_ref(&slots[i]).cast::<u8>(), AccessPattern::Splat)
+                }
+                Input::Tensor(t) => {
+                    let pattern = if t.contiguous && t.meta.shape == out.shape {
+                        if last_use >> i & 1 == 1 && t.size() == out_size && t.buffer.is_unique() {
+                            in_place = Some(*t);
+                        }
+                        AccessPattern::Linear
+                    } else if t.numel() == 1 {
+                        AccessPattern::Splat
+                    } else {
+                        any_strided = true;
+                        AccessPattern::Strided
+                    };
+                    (t.ptr().cast_const(), pattern)
+                }
+            };
+            sources[i] = ElementwiseOperand {
+                ptr,
+                size: dtype.size(),
+                widen: if map.moves { None } else { self.widen(dtype) },
+                pattern,
+            };
+        }
+        if any_strided && inputs.iter().any(|input| matches!(input, Input::Tensor(t) if is_transposed(t, &out.shape))) {
+            return self.map_transposed(map, inputs, out, last_use);
+        }
+        let reused =
+            in_place.filter(|t| t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(ALIGN_BYTES));
+        let result = match reused {
+            Some(t) => t.reused(*out),
+            None => self.new_tensor(out)?,
+        };
+        if elements == 0 {
+            return Ok(result);
+        }
+        let loops = any_strided.then(|| {
+            let strides: [[isize; RANK_MAX]; 3] = std::array::from_fn(|i| match inputs.get(i) {
+                Some(Input::Tensor(t)) => t.broadcast_strides(&out.shape),
+                _ => [0; RANK_MAX],
+            });
+            Loops::new(&out.shape, strides.each_ref())
+        });
+        let task = ElementwiseTask {
+            kernel: map.kernel,
+            takes_splat: map.takes_splat,
+            sources,
+            operands: inputs.len(),
+            out: result.ptr(),
+            out_size,
+            narrow: map.narrow,
+            in_place: reused.is_some(),
+            loops,
+            elements,
+            weight: map.weight,
+        };
+        // SAFETY: the sources are tensors of at least the result's broadcast shape, or slots that live until here. The
+        // result is new, or it is the only handle of a source that is exactly as large and in the same order.
+        unsafe { task.run(&mut self.pool)? };
+        Ok(result)
+    }
+
+    /// As [`CpuBackend::map`], with transposed operands turned first: walking along their columns costs more.
+    #[cold]
+    pub(crate) fn map_transposed(
+        &mut self,
+        map: ElementwiseKernel,
+        inputs: Inputs<'_, '_>,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<CpuTensor> {
+        let mut turned: [Option<CpuTensor>; 3] = [const { None }; 3];
+        for (slot, input) in turned.iter_mut().zip(inputs) {
+            if let Input::Tensor(t) = input
+                && is_transposed(t, &out.shape)
+            {
+                *slot = Some(self.contiguous(t)?);
+            }
+        }
+        let mut straight = [inputs[0]; 3];
+        for (i, input) in inputs.iter().enumerate() {
+            straight[i] = turned[i].as_ref().map_or(*input, Input::Tensor);
+        }
+        self.map(map, &straight[..inputs.len()], out, last_use)
+    }
+
+    pub(crate) fn check_divisor(&mut self, divisor: &Input<'_, CpuTensor>, dtype: DType) -> Result<()> {
+        let nonzero = match divisor {
+            Input::Scalar(scalar) => scalar_bits(*scalar, dtype) != 0,
+            Input::Tensor(t) => {
+                let meta = Meta::new(Shape::SCALAR, DType::Bool);
+                let all = self.reduce(Op::All, t, every_axis(&t.meta.shape), &meta)?;
+                // SAFETY: one byte was written there.
+                unsafe { all.ptr().read() != 0 }
+            }
+        };
+        if nonzero { Ok(()) } else { Err(ExecError::ZeroDivision) }
+    }
+
+    pub(crate) fn select(&mut self, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<CpuTensor> {
+        self.map(self.select_map(out.dtype), inputs, out, last_use)
+    }
+
+    pub(crate) fn select_map(&self, dtype: DType) -> ElementwiseKernel {
+        ElementwiseKernel {
+            kernel: self.kernels.select(dtype.size()),
+            moves: true,
+            takes_splat: false,
+            dtypes: [DType::Bool, dtype, dtype],
+            narrow: None,
+            weight: 1,
+        }
+    }
+
+    pub(crate) fn cast(&mut self, t: &CpuTensor, out: &Meta, last_use: u8) -> Result<CpuTensor> {
+        if t.meta.dtype == out.dtype {
+            return Ok(t.clone());
+        }
+        let map = self.cast_map(t.meta.dtype, out.dtype)?;
+        self.map(map, &[Input::Tensor(t)], out, last_use)
+    }
+
+    pub(crate) fn cast_map(&self, from: DType, to: DType) -> Result<ElementwiseKernel> {
+        let Some(kernel) = self.kernels.cast(compute_dtype(from), compute_dtype(to)) else {
+            return Err(ExecError::internal(format!("no cast from {from} to {to}")));
+        };
+        Ok(ElementwiseKernel {
+            kernel,
+            moves: false,
+            takes_splat: false,
+            dtypes: [from; 3],
+            narrow: self.narrow(to),
+            weight: 1,
+        })
+    }
+}
+
+/// Whether a tensor of this shape is a large one whose elements follow each other along another axis than the last.
+pub(crate) fn is_transposed(t: &CpuTensor, shape: &Shape) -> bool {
+    let (dims, size) = (shape.dims(), t.size() as isize);
+    let Some(last) = dims.len().checked_sub(1) else { return false };
+    let others = || t.strides[..last].iter().zip(dims);
+    t.meta.shape == *shape
+        && t.numel() >= TRANSPOSED_ELEMENTS_MIN
+        && t.strides[last] != size
+        && t.strides[last] != 0
+        && dims[last] > 1
+        && others().any(|(stride, dim)| *stride == size && *dim >= 16)
+}
+
+pub(crate) fn every_axis(shape: &Shape) -> u8 {
+    ((1u16 << shape.rank()) - 1) as u8
 }

@@ -3,11 +3,15 @@
 //!
 //! The inner loops are those of single instructions, and no element depends on its neighbours: the bits are the same.
 
-use crate::elementwise::{CHUNK_ELEMENTS, STREAM_BYTES_MIN, TILE, Tile, chunk_elements, work_ns};
+use crate::backend::{CpuBackend, Result};
+use crate::elementwise::{
+    CHUNK_ELEMENTS, ElementwiseKernel, IN_PLACE_WASTE_MAX, STREAM_BYTES_MIN, chunk_elements, is_transposed, work_ns,
+};
 use crate::kernels::Kernel;
+use crate::memory::ALIGN_BYTES;
 use crate::strided::{copy_run, stream, stream_end};
-use crate::tensor::Tensor;
-use crate::{CpuBackend, IN_PLACE_WASTE_MAX, Map, Result, is_turned, memory};
+use crate::tensor::CpuTensor;
+use crate::tile::{TILE, Tile};
 use gt_backend::{ExecError, Input, Loops, Power, Stage, StageInput, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar, Shape};
 
@@ -20,7 +24,7 @@ const SCRATCH_TILES: usize = OPERANDS_MAX + 1;
 
 /// Where an operand comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum From {
+enum OperandSource {
     /// A source.
     Source(usize),
     /// The result of an earlier step.
@@ -28,7 +32,7 @@ enum From {
 }
 
 /// How the elements of a source follow those of the results.
-enum Pattern {
+enum TilePattern {
     /// In the same order, without gaps.
     Linear,
     /// One element for all, repeated in a tile if some kernel wants it so.
@@ -38,15 +42,15 @@ enum Pattern {
 }
 
 /// An operand from outside.
-struct Source {
+struct ExternalOperand {
     ptr: *const u8,
     size: usize,
-    pattern: Pattern,
+    pattern: TilePattern,
 }
 
 /// What happens to a result in memory.
 #[derive(Clone, Copy, PartialEq)]
-enum Kept {
+enum ResultStore {
     /// It is in its tile only.
     No,
     /// The kernel writes it there.
@@ -58,10 +62,10 @@ enum Kept {
 }
 
 /// One instruction.
-struct Step {
+struct FusedStep {
     kernel: Kernel,
     takes_splat: bool,
-    operands: [From; OPERANDS_MAX],
+    operands: [OperandSource; OPERANDS_MAX],
     count: usize,
     widen: [Option<Kernel>; OPERANDS_MAX],
     narrow: Option<Kernel>,
@@ -69,28 +73,28 @@ struct Step {
     size: usize,
     /// Where it is computed, unless directly in memory.
     tile: usize,
-    kept: Kept,
+    kept: ResultStore,
     memory: *mut u8,
 }
 
-struct Program {
-    sources: Vec<Source>,
-    steps: Vec<Step>,
+struct FusedProgram {
+    sources: Vec<ExternalOperand>,
+    steps: Vec<FusedStep>,
     tiles: usize,
     tile_elements: usize,
 }
 
-// SAFETY: programs are shared only during one call of `Pool::run`, in which threads write disjoint ranges of results.
-unsafe impl Sync for Program {}
+// SAFETY: programs are shared only during one call of `ThreadPool::run`, in which threads write disjoint ranges of results.
+unsafe impl Sync for FusedProgram {}
 
 /// Tiles that are free to be written.
 #[derive(Default)]
-struct Tiles {
+struct TileAllocator {
     free: Vec<usize>,
     count: usize,
 }
 
-impl Tiles {
+impl TileAllocator {
     fn take(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.count += 1;
@@ -100,50 +104,50 @@ impl Tiles {
 }
 
 /// The sources of a program while it is put together.
-struct Sources<'a> {
+struct FusedOperands<'a> {
     shape: Shape,
-    tensors: Vec<(&'a Tensor, usize)>,
-    list: Vec<Source>,
+    tensors: Vec<(&'a CpuTensor, usize)>,
+    list: Vec<ExternalOperand>,
     /// Numbers, as elements of the dtype they are used in.
     #[expect(clippy::vec_box, reason = "sources point at them, so they stay where they are")]
     numbers: Vec<Box<u64>>,
-    tiles: Tiles,
+    tiles: TileAllocator,
 }
 
-impl<'a> Sources<'a> {
-    fn number(&mut self, number: Scalar, dtype: DType) -> From {
+impl<'a> FusedOperands<'a> {
+    fn number(&mut self, number: Scalar, dtype: DType) -> OperandSource {
         let slot = Box::new(scalar_bits(number, dtype));
         let ptr = std::ptr::from_ref(&*slot).cast();
         self.numbers.push(slot);
-        self.list.push(Source { ptr, size: dtype.size(), pattern: Pattern::Splat(None) });
-        From::Source(self.list.len() - 1)
+        self.list.push(ExternalOperand { ptr, size: dtype.size(), pattern: TilePattern::Splat(None) });
+        OperandSource::Source(self.list.len() - 1)
     }
 
     /// `straight` is the tensor or, where that is turned, a copy of it in row-major order.
-    fn tensor(&mut self, t: &'a Tensor, straight: &Tensor) -> From {
+    fn tensor(&mut self, t: &'a CpuTensor, straight: &CpuTensor) -> OperandSource {
         if let Some((_, known)) = self.tensors.iter().find(|(known, _)| std::ptr::eq(*known, t)) {
-            return From::Source(*known);
+            return OperandSource::Source(*known);
         }
         let pattern = if straight.numel() == 1 {
-            Pattern::Splat(None)
+            TilePattern::Splat(None)
         } else if straight.contiguous && straight.meta.shape == self.shape {
-            Pattern::Linear
+            TilePattern::Linear
         } else {
             let strides = straight.broadcast_strides(&self.shape);
-            Pattern::Strided(Box::new(Loops::new(&self.shape, [&strides])), self.tiles.take())
+            TilePattern::Strided(Box::new(Loops::new(&self.shape, [&strides])), self.tiles.take())
         };
-        self.list.push(Source { ptr: straight.ptr(), size: t.size(), pattern });
+        self.list.push(ExternalOperand { ptr: straight.ptr(), size: t.size(), pattern });
         self.tensors.push((t, self.list.len() - 1));
-        From::Source(self.list.len() - 1)
+        OperandSource::Source(self.list.len() - 1)
     }
 }
 
 impl CpuBackend {
     /// See [`gt_backend::Backend::execute_fused`].
-    pub(crate) fn fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    pub(crate) fn fused(&mut self, stages: &[Stage<'_, CpuTensor>]) -> Result<Vec<Option<CpuTensor>>> {
         let Some(shape) = stages.first().map(|stage| stage.out.shape) else { return Ok(Vec::new()) };
         let elements = shape.numel();
-        let fuses = |stage: &Stage<'_, Tensor>| {
+        let fuses = |stage: &Stage<'_, CpuTensor>| {
             stage.out.shape == shape
                 && stage.inputs.len() <= OPERANDS_MAX
                 && operand_dtype(stages, stage).is_some_and(|dtype| stage.op.row().fuses(dtype))
@@ -152,16 +156,21 @@ impl CpuBackend {
             return gt_backend::execute_one_by_one(self, stages);
         }
         let straight = self.straightened(stages, &shape)?;
-        let mut sources =
-            Sources { shape, tensors: Vec::new(), list: Vec::new(), numbers: Vec::new(), tiles: Tiles::default() };
+        let mut sources = FusedOperands {
+            shape,
+            tensors: Vec::new(),
+            list: Vec::new(),
+            numbers: Vec::new(),
+            tiles: TileAllocator::default(),
+        };
         let mut steps = Vec::with_capacity(stages.len());
         let mut weight = 0;
         for stage in stages {
             let (map, operands) = self.planned(stages, stage)?;
-            let mut from = [From::Step(0); OPERANDS_MAX];
+            let mut from = [OperandSource::Step(0); OPERANDS_MAX];
             for (i, operand) in operands.iter().enumerate() {
                 from[i] = match operand {
-                    StageInput::Stage(earlier) => From::Step(*earlier),
+                    StageInput::Stage(earlier) => OperandSource::Step(*earlier),
                     StageInput::External(Input::Scalar(number)) => sources.number(*number, map.dtypes[i]),
                     StageInput::External(Input::Tensor(t)) => {
                         let copy = straight.iter().find(|(turned, _)| std::ptr::eq(*turned, *t));
@@ -171,7 +180,7 @@ impl CpuBackend {
             }
             let widen = map.dtypes.map(|dtype| if map.moves { None } else { self.widen(dtype) });
             weight += map.weight + 1;
-            steps.push(Step {
+            steps.push(FusedStep {
                 kernel: map.kernel,
                 takes_splat: map.takes_splat,
                 operands: from,
@@ -180,19 +189,19 @@ impl CpuBackend {
                 narrow: map.narrow,
                 size: stage.out.dtype.size(),
                 tile: usize::MAX,
-                kept: Kept::No,
+                kept: ResultStore::No,
                 memory: std::ptr::null_mut(),
             });
         }
         let results = self.place(stages, &mut steps, &sources)?;
-        let Sources { list: mut sources, mut tiles, numbers, .. } = sources;
+        let FusedOperands { list: mut sources, mut tiles, numbers, .. } = sources;
         repeat_splats(&steps, &mut sources, &mut tiles);
         share_tiles(&mut steps, &mut tiles);
         let half = steps.iter().any(|step| step.narrow.is_some() || step.widen.iter().any(Option::is_some));
         let widest = steps.iter().map(|step| step.size).chain(sources.iter().map(|source| source.size)).max();
         let tile_elements = TILE_BYTES / widest.unwrap_or(1).max(size_of::<f32>());
         let program =
-            Program { sources, steps, tiles: tiles.count + if half { SCRATCH_TILES } else { 0 }, tile_elements };
+            FusedProgram { sources, steps, tiles: tiles.count + if half { SCRATCH_TILES } else { 0 }, tile_elements };
         let work_ns = work_ns(elements, weight);
         let chunks = if self.pool.pays(work_ns) { self.pool.chunks(work_ns) } else { 1 };
         let chunk = chunk_elements(elements, chunks).next_multiple_of(tile_elements.max(CHUNK_ELEMENTS));
@@ -207,11 +216,15 @@ impl CpuBackend {
     }
 
     /// The operands that are walked along their columns, with a copy in row-major order of each.
-    fn straightened<'a>(&mut self, stages: &[Stage<'a, Tensor>], shape: &Shape) -> Result<Vec<(&'a Tensor, Tensor)>> {
-        let mut copies: Vec<(&Tensor, Tensor)> = Vec::new();
+    fn straightened<'a>(
+        &mut self,
+        stages: &[Stage<'a, CpuTensor>],
+        shape: &Shape,
+    ) -> Result<Vec<(&'a CpuTensor, CpuTensor)>> {
+        let mut copies: Vec<(&CpuTensor, CpuTensor)> = Vec::new();
         for feed in stages.iter().flat_map(|stage| &stage.inputs) {
             if let StageInput::External(Input::Tensor(t)) = feed
-                && is_turned(t, shape)
+                && is_transposed(t, shape)
                 && !copies.iter().any(|(known, _)| std::ptr::eq(*known, *t))
             {
                 copies.push((t, self.contiguous(t)?));
@@ -223,9 +236,9 @@ impl CpuBackend {
     /// The kernel of a stage and what it reads: for some powers and casts, something simpler.
     fn planned<'a>(
         &self,
-        stages: &[Stage<'a, Tensor>],
-        stage: &Stage<'a, Tensor>,
-    ) -> Result<(Map, Vec<StageInput<'a, Tensor>>)> {
+        stages: &[Stage<'a, CpuTensor>],
+        stage: &Stage<'a, CpuTensor>,
+    ) -> Result<(ElementwiseKernel, Vec<StageInput<'a, CpuTensor>>)> {
         let (row, out, inputs) = (stage.op.row(), stage.out.dtype, &stage.inputs);
         let Some(dtype) = operand_dtype(stages, stage) else {
             return Err(ExecError::internal(format!("{} of no tensor", row.name)));
@@ -234,7 +247,7 @@ impl CpuBackend {
             let yes = StageInput::External(Input::Scalar(Scalar::Bool(true)));
             (self.select_map(out), vec![yes, inputs[0], inputs[0]])
         };
-        let plain = |map: Map| (map, inputs.clone());
+        let plain = |map: ElementwiseKernel| (map, inputs.clone());
         Ok(match row.class {
             Class::Cast if dtype == out => same(),
             Class::Cast => plain(self.cast_map(dtype, out)?),
@@ -261,19 +274,19 @@ impl CpuBackend {
     /// Gives every kept result its memory: an operand's that nobody needs any more, or new.
     fn place(
         &self,
-        stages: &[Stage<'_, Tensor>],
-        steps: &mut [Step],
-        sources: &Sources<'_>,
-    ) -> Result<Vec<Option<Tensor>>> {
+        stages: &[Stage<'_, CpuTensor>],
+        steps: &mut [FusedStep],
+        sources: &FusedOperands<'_>,
+    ) -> Result<Vec<Option<CpuTensor>>> {
         let last_read =
-            |source: usize| steps.iter().rposition(|s| s.operands[..s.count].contains(&From::Source(source)));
+            |source: usize| steps.iter().rposition(|s| s.operands[..s.count].contains(&OperandSource::Source(source)));
         // Tensors given up, and the step after which their memory is free to take.
-        let mut given_up: Vec<(&Tensor, usize)> = Vec::new();
+        let mut given_up: Vec<(&CpuTensor, usize)> = Vec::new();
         for &(t, source) in &sources.tensors {
             let given = stages.iter().any(|stage| {
                 let marked = |i: usize| stage.last_use >> i & 1 == 1;
                 let is_it =
-                    |feed: &StageInput<'_, Tensor>| matches!(feed, StageInput::External(Input::Tensor(x)) if std::ptr::eq(*x, t));
+                    |feed: &StageInput<'_, CpuTensor>| matches!(feed, StageInput::External(Input::Tensor(x)) if std::ptr::eq(*x, t));
                 stage.inputs.iter().enumerate().any(|(i, feed)| is_it(feed) && marked(i))
             });
             if given && t.contiguous && t.meta.shape == sources.shape && t.buffer.is_unique() {
@@ -287,9 +300,9 @@ impl CpuBackend {
                 continue;
             }
             let bytes = stage.out.bytes();
-            let fits = |t: &Tensor| {
+            let fits = |t: &CpuTensor| {
                 t.size() == stage.out.dtype.size()
-                    && t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * bytes.max(memory::ALIGN_BYTES)
+                    && t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * bytes.max(ALIGN_BYTES)
             };
             let reused = given_up.iter().position(|(t, read)| *read <= at && fits(t));
             let result = match reused {
@@ -297,9 +310,9 @@ impl CpuBackend {
                 None => self.new_tensor(&stage.out)?,
             };
             step.kept = match reused {
-                Some(_) => Kept::Copied,
-                None if bytes >= STREAM_BYTES_MIN => Kept::Streamed,
-                None => Kept::Direct,
+                Some(_) => ResultStore::Copied,
+                None if bytes >= STREAM_BYTES_MIN => ResultStore::Streamed,
+                None => ResultStore::Direct,
             };
             step.memory = result.ptr();
             results.push(Some(result));
@@ -309,23 +322,23 @@ impl CpuBackend {
 }
 
 /// The dtype a stage computes in: that of its tensor operands, for a selection that of the choices.
-fn operand_dtype(stages: &[Stage<'_, Tensor>], stage: &Stage<'_, Tensor>) -> Option<DType> {
+fn operand_dtype(stages: &[Stage<'_, CpuTensor>], stage: &Stage<'_, CpuTensor>) -> Option<DType> {
     if stage.op.row().class == Class::Select {
         return Some(stage.out.dtype);
     }
     stage.inputs.iter().find_map(|feed| match feed {
         StageInput::External(Input::Tensor(t)) => Some(t.meta.dtype),
         StageInput::External(Input::Scalar(_)) => None,
-        StageInput::Stage(earlier) => stages.get(*earlier).map(|earlier: &Stage<'_, Tensor>| earlier.out.dtype),
+        StageInput::Stage(earlier) => stages.get(*earlier).map(|earlier: &Stage<'_, CpuTensor>| earlier.out.dtype),
     })
 }
 
 /// Gives a tile to each single element that some kernel wants repeated.
-fn repeat_splats(steps: &[Step], sources: &mut [Source], tiles: &mut Tiles) {
+fn repeat_splats(steps: &[FusedStep], sources: &mut [ExternalOperand], tiles: &mut TileAllocator) {
     for step in steps.iter().filter(|step| !step.takes_splat) {
         for operand in &step.operands[..step.count] {
-            if let From::Source(source) = operand
-                && let Pattern::Splat(tile @ None) = &mut sources[*source].pattern
+            if let OperandSource::Source(source) = operand
+                && let TilePattern::Splat(tile @ None) = &mut sources[*source].pattern
             {
                 *tile = Some(tiles.take());
             }
@@ -334,28 +347,28 @@ fn repeat_splats(steps: &[Step], sources: &mut [Source], tiles: &mut Tiles) {
 }
 
 /// Gives each result that does not go straight to memory a tile: one whose content nobody reads any more.
-fn share_tiles(steps: &mut [Step], tiles: &mut Tiles) {
+fn share_tiles(steps: &mut [FusedStep], tiles: &mut TileAllocator) {
     let mut last_read = vec![0; steps.len()];
     for (at, step) in steps.iter().enumerate() {
         for operand in &step.operands[..step.count] {
-            if let From::Step(earlier) = operand {
+            if let OperandSource::Step(earlier) = operand {
                 last_read[*earlier] = at;
             }
         }
     }
     for at in 0..steps.len() {
-        if steps[at].kept != Kept::Direct {
+        if steps[at].kept != ResultStore::Direct {
             steps[at].tile = tiles.take();
         }
         for earlier in 0..=at {
-            if last_read[earlier].max(earlier) == at && steps[earlier].kept != Kept::Direct {
+            if last_read[earlier].max(earlier) == at && steps[earlier].kept != ResultStore::Direct {
                 tiles.free.push(steps[earlier].tile);
             }
         }
     }
 }
 
-impl Program {
+impl FusedProgram {
     /// # Safety
     /// Sources are readable and results writable for these elements; a result overlaps no source but one of its size
     /// that no step after its own reads.
@@ -367,7 +380,7 @@ impl Program {
         let mut given: Vec<*const u8> = self.sources.iter().map(|source| source.ptr).collect();
         let mut made: Vec<*const u8> = vec![std::ptr::null(); self.steps.len()];
         for source in &self.sources {
-            if let Pattern::Splat(Some(t)) = source.pattern {
+            if let TilePattern::Splat(Some(t)) = source.pattern {
                 // SAFETY: one element is readable, and a tile has room for these.
                 unsafe { copy_run(tile(t), source.size as isize, source.ptr, 0, self.tile_elements, source.size) };
             }
@@ -380,9 +393,9 @@ impl Program {
                 // SAFETY: the caller's promise.
                 unsafe {
                     match &source.pattern {
-                        Pattern::Linear => *ptr = source.ptr.add(at * source.size),
-                        Pattern::Splat(_) => {}
-                        Pattern::Strided(loops, t) => *ptr = gather(source, loops, at, n, tile(*t)),
+                        TilePattern::Linear => *ptr = source.ptr.add(at * source.size),
+                        TilePattern::Splat(_) => {}
+                        TilePattern::Strided(loops, t) => *ptr = gather(source, loops, at, n, tile(*t)),
                     }
                 }
             }
@@ -394,11 +407,11 @@ impl Program {
                 unsafe {
                     for (o, operand) in step.operands[..step.count].iter().enumerate() {
                         let (mut ptr, mut elements) = match operand {
-                            From::Source(source) => (given[*source], n),
-                            From::Step(earlier) => (made[*earlier], n),
+                            OperandSource::Source(source) => (given[*source], n),
+                            OperandSource::Step(earlier) => (made[*earlier], n),
                         };
-                        if let From::Source(source) = operand
-                            && let Pattern::Splat(repeated) = self.sources[*source].pattern
+                        if let OperandSource::Source(source) = operand
+                            && let TilePattern::Splat(repeated) = self.sources[*source].pattern
                         {
                             if step.takes_splat {
                                 splat |= 1 << o;
@@ -414,7 +427,7 @@ impl Program {
                         operands[o] = ptr;
                     }
                     let memory = step.memory.wrapping_add(at * step.size);
-                    let result = if step.kept == Kept::Direct { memory } else { tile(step.tile) };
+                    let result = if step.kept == ResultStore::Direct { memory } else { tile(step.tile) };
                     if let Some(narrow) = step.narrow {
                         let wide = scratch(OPERANDS_MAX);
                         (step.kernel)(wide, operands, splat, n);
@@ -423,9 +436,9 @@ impl Program {
                         (step.kernel)(result, operands, splat, n);
                     }
                     match step.kept {
-                        Kept::No | Kept::Direct => {}
-                        Kept::Copied => memory.copy_from_nonoverlapping(result, n * step.size),
-                        Kept::Streamed => {
+                        ResultStore::No | ResultStore::Direct => {}
+                        ResultStore::Copied => memory.copy_from_nonoverlapping(result, n * step.size),
+                        ResultStore::Streamed => {
                             stream(memory, result, n * step.size);
                             streamed = true;
                         }
@@ -445,7 +458,7 @@ impl Program {
 ///
 /// # Safety
 /// The source is readable for these elements, and the tile has room for them.
-unsafe fn gather(source: &Source, loops: &Loops<1>, at: usize, n: usize, tile: *mut u8) -> *const u8 {
+unsafe fn gather(source: &ExternalOperand, loops: &Loops<1>, at: usize, n: usize, tile: *mut u8) -> *const u8 {
     let [step] = loops.inner_strides();
     let mut whole = None;
     loops.for_runs(at, at + n, |run| {

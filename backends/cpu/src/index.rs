@@ -1,14 +1,17 @@
 //! Ops that look up or choose single elements: gather, the scatters, argmax, argmin.
 
-use crate::elementwise::{TILE, Tile};
-use crate::kernels::{Kernel, Level};
-use crate::strided::copy_run;
+use crate::backend::{CpuBackend, Result};
+use crate::kernels::{Kernel, SimdLevel};
+use crate::strided::{SharedPtr, copy_run, in_chunks, run_or_not};
+use crate::tensor::CpuTensor;
+use crate::tile::{TILE, Tile};
 use gt_backend::ExecError;
-use gt_backend::Loops;
+use gt_backend::{Loops, split_axes};
 use gt_ops::math::{Int, Truth};
-use gt_ops::{DType, Op};
+use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
 use std::slice;
+use std::sync::Mutex;
 
 /// Calls a generic function with the type that holds elements of a dtype.
 macro_rules! with_type {
@@ -95,7 +98,7 @@ float_number! {
 
 /// How elements of one type are searched.
 #[derive(Clone, Copy)]
-pub struct Searcher {
+pub struct ArgReducer {
     /// Searches `n` contiguous elements, of which the first is the `at`-th of all, for one that beats `best`. The first
     /// of all always does.
     row: unsafe fn(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize),
@@ -103,6 +106,8 @@ pub struct Searcher {
     columns: unsafe fn(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32),
 }
 
+/// Elements that one thread searches before it takes more.
+const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
 /// Partial results that a row gathers in.
 const LANES: usize = 32;
 
@@ -170,14 +175,14 @@ macro_rules! level {
                 // SAFETY: the caller's promise.
                 unsafe { super::columns::<T, MAX>(from, n, at, best, positions) }
             }
-            fn of<T: Number>(max: bool) -> Searcher {
+            fn of<T: Number>(max: bool) -> ArgReducer {
                 if max {
-                    Searcher { row: row::<T, true>, columns: columns::<T, true> }
+                    ArgReducer { row: row::<T, true>, columns: columns::<T, true> }
                 } else {
-                    Searcher { row: row::<T, false>, columns: columns::<T, false> }
+                    ArgReducer { row: row::<T, false>, columns: columns::<T, false> }
                 }
             }
-            pub fn searcher(dtype: DType, max: bool) -> Searcher {
+            pub fn searcher(dtype: DType, max: bool) -> ArgReducer {
                 match dtype {
                     DType::Bool | DType::U8 => of::<u8>(max),
                     DType::I8 => of::<i8>(max),
@@ -203,23 +208,23 @@ level!(
     avx512
 );
 
-impl Searcher {
+impl ArgReducer {
     /// How `dtype` is searched, half precisions being widened to `f32` before.
-    pub fn of(level: Level, dtype: DType, max: bool) -> Searcher {
+    pub fn of(level: SimdLevel, dtype: DType, max: bool) -> ArgReducer {
         match level {
-            Level::Baseline => baseline::searcher(dtype, max),
+            SimdLevel::Baseline => baseline::searcher(dtype, max),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::searcher(dtype, max),
+            SimdLevel::Avx2 => avx2::searcher(dtype, max),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => avx512::searcher(dtype, max),
+            SimdLevel::Avx512 => avx512::searcher(dtype, max),
         }
     }
 }
 
 /// One search along an axis.
-pub struct Search {
+pub struct ArgReduction {
     /// How.
-    pub searcher: Searcher,
+    pub searcher: ArgReducer,
     /// From the operand's dtype to the one searched.
     pub widen: Option<Kernel>,
     /// Bytes an element.
@@ -237,9 +242,9 @@ pub struct Search {
 }
 
 // SAFETY: shared only while threads write disjoint positions.
-unsafe impl Sync for Search {}
+unsafe impl Sync for ArgReduction {}
 
-impl Search {
+impl ArgReduction {
     /// Finds results `first..last`.
     ///
     /// # Safety
@@ -293,7 +298,7 @@ impl Search {
     }
 
     /// # Safety
-    /// As [`Search::range`].
+    /// As [`ArgReduction::range`].
     unsafe fn one(&self, from: *const u8, result: usize) {
         let tiles = [Tile::new(), Tile::new()];
         let (mut best, mut position, mut at) = (0u64, 0, 0);
@@ -312,7 +317,7 @@ impl Search {
     }
 
     /// # Safety
-    /// As [`Search::range`], for `n` results whose operands are the kept axis' stride apart.
+    /// As [`ArgReduction::range`], for `n` results whose operands are the kept axis' stride apart.
     unsafe fn side_by_side(&self, from: *const u8, n: usize, result: usize) {
         let tiles = [Tile::new(), Tile::new()];
         let best = Tile::new();
@@ -338,7 +343,7 @@ impl Search {
 }
 
 /// Where elements are looked up: along one axis, at the position an index says.
-pub struct Lookup {
+pub struct IndexedAxis {
     /// The axis.
     pub axis: usize,
     /// Its size.
@@ -347,10 +352,10 @@ pub struct Lookup {
     pub step: isize,
 }
 
-impl Lookup {
+impl IndexedAxis {
     /// Bytes to the element at `index`.
     #[inline(always)]
-    fn offset(&self, index: i64) -> Result<isize, ExecError> {
+    fn offset(&self, index: i64) -> Result<isize> {
         if index < 0 || index as u64 >= self.size as u64 {
             return Err(ExecError::IndexOutOfRange { index, axis: self.axis, size: self.size });
         }
@@ -370,7 +375,7 @@ impl Lookup {
         from: *const u8,
         out: *mut u8,
         size: usize,
-    ) -> Result<(), ExecError> {
+    ) -> Result<()> {
         let mut result = Ok(());
         let steps = loops.inner_strides();
         loops.for_runs(first, last, |run| {
@@ -429,8 +434,8 @@ impl Lookup {
         index: *const u8,
         from: *const u8,
         out: *mut u8,
-    ) -> Result<(), ExecError> {
-        let places = Places { lookup: self, loops, index, from, out };
+    ) -> Result<()> {
+        let places = ScatterTask { lookup: self, loops, index, from, out };
         // SAFETY: the caller's promise.
         unsafe {
             match op {
@@ -447,19 +452,19 @@ impl Lookup {
 }
 
 /// What a scatter walks.
-struct Places<'a> {
-    lookup: &'a Lookup,
+struct ScatterTask<'a> {
+    lookup: &'a IndexedAxis,
     loops: &'a Loops<3>,
     index: *const u8,
     from: *const u8,
     out: *mut u8,
 }
 
-impl Places<'_> {
+impl ScatterTask<'_> {
     /// # Safety
-    /// As [`Lookup::scatter`], for elements of type `T`.
+    /// As [`IndexedAxis::scatter`], for elements of type `T`.
     #[inline(always)]
-    unsafe fn each<T: Copy>(&self, join: impl Fn(T, T) -> T) -> Result<(), ExecError> {
+    unsafe fn each<T: Copy>(&self, join: impl Fn(T, T) -> T) -> Result<()> {
         let mut result = Ok(());
         let [across, step, to_step] = self.loops.inner_strides();
         self.loops.for_runs(0, self.loops.numel(), |run| {
@@ -505,8 +510,8 @@ impl Places<'_> {
 }
 
 /// # Safety
-/// As [`Places::each`].
-unsafe fn joined<T: Number>(op: Op, places: &Places<'_>) -> Result<(), ExecError> {
+/// As [`ScatterTask::each`].
+unsafe fn joined<T: Number>(op: Op, places: &ScatterTask<'_>) -> Result<()> {
     let extreme = |beats: bool, old: T, x: T| if beats { x } else { old };
     // SAFETY: the caller's promise.
     unsafe {
@@ -517,5 +522,86 @@ unsafe fn joined<T: Number>(op: Op, places: &Places<'_>) -> Result<(), ExecError
             Op::ScatterAmin => places.each(|old: T, x: T| extreme(x.beats::<false>(old), old, x)),
             _ => Err(ExecError::internal(format!("{} scatters nothing", op.name()))),
         }
+    }
+}
+
+impl CpuBackend {
+    pub(crate) fn arg_reduce(&mut self, op: Op, t: &CpuTensor, mask: u8, out: &Meta) -> Result<CpuTensor> {
+        let axis = mask.trailing_zeros() as usize;
+        let result = self.new_tensor(out)?;
+        let results = out.shape.numel();
+        if results == 0 {
+            return Ok(result);
+        }
+        let (kept, _) = split_axes(&t.meta.shape, &t.strides, mask);
+        let search = ArgReduction {
+            searcher: ArgReducer::of(self.level, t.meta.dtype, op == Op::Argmax),
+            widen: self.widen(t.meta.dtype),
+            size: t.size(),
+            from: t.ptr(),
+            kept,
+            step: t.strides[axis],
+            count: t.meta.shape.dims()[axis],
+            out: result.ptr().cast(),
+        };
+        // SAFETY: the axes are those of the tensor, and shape inference refused an empty axis; the result is new.
+        let chunk = (SEARCH_CHUNK_ELEMENTS / search.count).max(1);
+        run_or_not(&mut self.pool, results * search.count * 4, results.div_ceil(chunk), &|i| {
+            // SAFETY: as above; chunks are disjoint.
+            unsafe { search.range(i * chunk, ((i + 1) * chunk).min(results)) }
+        })?;
+        Ok(result)
+    }
+
+    pub(crate) fn gather(&mut self, from: &CpuTensor, index: &CpuTensor, axis: usize, out: &Meta) -> Result<CpuTensor> {
+        let result = self.new_tensor(out)?;
+        let elements = out.shape.numel();
+        if elements == 0 {
+            return Ok(result);
+        }
+        let mut others = from.strides;
+        others[axis] = 0;
+        let loops = Loops::new(&out.shape, [&index.strides, &others]);
+        let lookup = IndexedAxis { axis, size: from.meta.shape.dims()[axis], step: from.strides[axis] };
+        let (index, from, to, size) =
+            (SharedPtr::new(index.ptr()), SharedPtr::new(from.ptr()), SharedPtr::new(result.ptr()), from.size());
+        // The first bad index in order is the one to tell, whichever thread finds it.
+        let worst: Mutex<Option<(usize, ExecError)>> = Mutex::new(None);
+        in_chunks(&mut self.pool, elements, 16, |first, last| {
+            // SAFETY: the index has the result's shape, and off the axis the source is as large; the result is new.
+            let done = unsafe { lookup.gather(&loops, (first, last), index.get(), from.get(), to.get(), size) };
+            if let Err(error) = done
+                && let Ok(mut worst) = worst.lock()
+                && worst.as_ref().is_none_or(|(at, _)| first < *at)
+            {
+                *worst = Some((first, error));
+            }
+        })?;
+        match worst.into_inner() {
+            Ok(None) => Ok(result),
+            Ok(Some((_, error))) => Err(error),
+            Err(_) => Err(ExecError::internal("gather panicked")),
+        }
+    }
+
+    pub(crate) fn scatter(
+        &mut self,
+        op: Op,
+        operands: [&CpuTensor; 3],
+        axis: usize,
+        last_use: u8,
+    ) -> Result<CpuTensor> {
+        let [base, index, source] = operands;
+        let out = self.private_copy(base, last_use & 1 == 1)?;
+        if index.numel() == 0 {
+            return Ok(out);
+        }
+        let mut others = out.strides;
+        others[axis] = 0;
+        let loops = Loops::new(&index.meta.shape, [&index.strides, &source.strides, &others]);
+        let lookup = IndexedAxis { axis, size: out.meta.shape.dims()[axis], step: out.strides[axis] };
+        // SAFETY: source and, off the axis, result are at least as large as the index; the result is ours alone.
+        unsafe { lookup.scatter(op, &loops, out.meta.dtype, index.ptr(), source.ptr(), out.ptr())? };
+        Ok(out)
     }
 }

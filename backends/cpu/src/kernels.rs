@@ -18,7 +18,7 @@ use std::slice;
 pub type Kernel = unsafe fn(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize);
 
 /// The kernels of one level.
-pub struct Kernels {
+pub struct KernelTable {
     /// By [`Op`] and [`DType`]; those of `f16` and `bf16` take and give `f32`, except that tests give bools.
     elementwise: Vec<[Option<Kernel>; 10]>,
     /// From and to; half precisions have none.
@@ -33,7 +33,7 @@ pub struct Kernels {
 
 /// The vector instructions that kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum SimdLevel {
     /// What every machine of the architecture has.
     Baseline,
     /// 256 bits.
@@ -44,29 +44,29 @@ pub enum Level {
     Avx512,
 }
 
-impl Level {
+impl SimdLevel {
     /// Those this machine has, best last.
-    pub fn available() -> Vec<Level> {
+    pub fn available() -> Vec<SimdLevel> {
         let all = [
-            Level::Baseline,
+            SimdLevel::Baseline,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2,
+            SimdLevel::Avx2,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512,
+            SimdLevel::Avx512,
         ];
-        all.into_iter().filter(Level::runs_here).collect()
+        all.into_iter().filter(SimdLevel::runs_here).collect()
     }
 
     fn runs_here(&self) -> bool {
         match self {
-            Level::Baseline => true,
+            SimdLevel::Baseline => true,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => {
+            SimdLevel::Avx2 => {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
             }
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
-                Level::Avx2.runs_here()
+            SimdLevel::Avx512 => {
+                SimdLevel::Avx2.runs_here()
                     && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
@@ -76,15 +76,15 @@ impl Level {
     }
 }
 
-impl Kernels {
+impl KernelTable {
     /// Those of a level this machine has.
-    pub fn of(level: Level) -> Kernels {
+    pub fn of(level: SimdLevel) -> KernelTable {
         match level {
-            Level::Baseline => baseline::kernels(),
+            SimdLevel::Baseline => baseline::kernels(),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::kernels(),
+            SimdLevel::Avx2 => avx2::kernels(),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => avx512::kernels(),
+            SimdLevel::Avx512 => avx512::kernels(),
         }
     }
     /// The kernel of an elementwise op.
@@ -179,7 +179,7 @@ impl<T> Body3<u8, T, T> for Choose {
         if condition != 0 { a } else { b }
     }
 }
-impl<A: Element, O: Element> Body1<A, O> for Convert {
+impl<A: CastElement, O: CastElement> Body1<A, O> for Convert {
     #[inline(always)]
     fn call(a: A) -> O {
         a.cast()
@@ -287,8 +287,8 @@ const QUOTIENT: [Op; 3] = [Op::FloorDivide, Op::Remainder, Op::Fmod];
 const CAREFUL_BLOCK: usize = 1024;
 
 /// A type that casts start from or end at.
-trait Element: Copy {
-    fn cast<T: Element>(self) -> T;
+trait CastElement: Copy {
+    fn cast<T: CastElement>(self) -> T;
     fn from_int(x: i64) -> Self;
     fn from_f32(x: f32) -> Self;
     fn from_f64(x: f64) -> Self;
@@ -296,9 +296,9 @@ trait Element: Copy {
 
 macro_rules! int_element {
     ($($t:ty as $via:ty),*) => {$(
-        impl Element for $t {
+        impl CastElement for $t {
             #[inline(always)]
-            fn cast<T: Element>(self) -> T {
+            fn cast<T: CastElement>(self) -> T {
                 T::from_int(self as i64)
             }
             #[inline(always)]
@@ -319,9 +319,9 @@ macro_rules! int_element {
 }
 int_element!(u8 as i32, i8 as i32, i16 as i32, i32 as i32, i64 as i64);
 
-impl Element for Truth {
+impl CastElement for Truth {
     #[inline(always)]
-    fn cast<T: Element>(self) -> T {
+    fn cast<T: CastElement>(self) -> T {
         T::from_int(self.0 as i64)
     }
     #[inline(always)]
@@ -338,9 +338,9 @@ impl Element for Truth {
     }
 }
 
-impl Element for f32 {
+impl CastElement for f32 {
     #[inline(always)]
-    fn cast<T: Element>(self) -> T {
+    fn cast<T: CastElement>(self) -> T {
         T::from_f32(self)
     }
     #[inline(always)]
@@ -357,9 +357,9 @@ impl Element for f32 {
     }
 }
 
-impl Element for f64 {
+impl CastElement for f64 {
     #[inline(always)]
-    fn cast<T: Element>(self) -> T {
+    fn cast<T: CastElement>(self) -> T {
         T::from_f64(self)
     }
     #[inline(always)]
@@ -527,7 +527,7 @@ macro_rules! level {
                 unsafe { super::map3::<Choose, u8, T, T>(out, operands, n) }
             }
             $(#[$enable])*
-            unsafe fn cast<A: Element, O: Element>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+            unsafe fn cast<A: CastElement, O: CastElement>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: as above.
                 unsafe { super::map1::<Convert, A, O>(out, operands, n) }
             }
@@ -553,19 +553,19 @@ macro_rules! level {
                 unsafe { super::map1::<NarrowF16, f32, u16>(out, operands, n) }
             }
 
-            fn casts_from<A: Element>() -> [Option<Kernel>; 10] {
+            fn casts_from<A: CastElement>() -> [Option<Kernel>; 10] {
                 [
                     Some(cast::<A, Truth>), Some(cast::<A, u8>), Some(cast::<A, i8>), Some(cast::<A, i16>), Some(cast::<A, i32>),
                     Some(cast::<A, i64>), None, None, Some(cast::<A, f32>), Some(cast::<A, f64>),
                 ]
             }
 
-            pub fn kernels() -> Kernels {
+            pub fn kernels() -> KernelTable {
                 let none = [None; 10];
                 let mut elementwise = vec![none; gt_ops::table::WIRE_ID_MAX];
                 for_each_elementwise!(fill_table);
                 fill(&mut elementwise);
-                Kernels {
+                KernelTable {
                     elementwise,
                     cast: [
                         casts_from::<Truth>(), casts_from::<u8>(), casts_from::<i8>(), casts_from::<i16>(), casts_from::<i32>(),

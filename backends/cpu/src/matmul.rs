@@ -1,20 +1,28 @@
 //! Matrix products, by the `gemm` crates for floats.
 
-use crate::pool::Pool;
+use crate::backend::{CpuBackend, Result};
+use crate::tensor::CpuTensor;
+use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
-use gt_backend::ExecError;
-use gt_ops::DType;
+use gt_backend::{ExecError, Loops};
 use gt_ops::math::Int;
+use gt_ops::{DType, Meta, RANK_MAX, Shape};
 
 /// Products that one thread adds up in a nanosecond: of floats, and of integers.
 const FLOATS_PER_NS: usize = 64;
 const INTEGERS_PER_NS: usize = 4;
+/// Products with fewer rows read a transposed right operand once, as it is.
+const TRANSPOSED_ROWS_MIN: usize = 4;
+/// A product of so few rows with a transposed operand of so few bytes, which stays in L2, is made with the rows in the
+/// vector registers: a row's elements are broadcast from where they are, and nothing is turned or packed.
+const FEW_ROWS_MAX: usize = 32;
+const FEW_ROWS_OPERAND_BYTES_MAX: usize = 1 << 20;
 /// Threads share a product along blocks of this many rows or columns.
 const BLOCK: usize = 64;
 
 /// One operand or the result: where it is and how far apart its rows and columns are, in elements.
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix {
+pub struct StridedMatrix {
     /// The element at (0, 0).
     pub ptr: *mut u8,
     /// From a row to the next.
@@ -24,22 +32,22 @@ pub struct Matrix {
 }
 
 // SAFETY: whoever dereferences the pointer answers for the accesses not overlapping.
-unsafe impl Sync for Matrix {}
+unsafe impl Sync for StridedMatrix {}
 
-impl Matrix {
+impl StridedMatrix {
     /// Rows for columns.
-    pub fn transposed(self) -> Matrix {
-        Matrix { row_step: self.column_step, column_step: self.row_step, ..self }
+    pub fn transposed(self) -> StridedMatrix {
+        StridedMatrix { row_step: self.column_step, column_step: self.row_step, ..self }
     }
     /// From an element on, elements being of `size` bytes.
-    pub fn at(self, row: usize, column: usize, size: usize) -> Matrix {
+    pub fn at(self, row: usize, column: usize, size: usize) -> StridedMatrix {
         let elements = row as isize * self.row_step + column as isize * self.column_step;
-        Matrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
+        StridedMatrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
     }
 }
 
 /// `out = a b` for `batches` matrices of `m` by `k` and `k` by `n`.
-pub struct Product<'a> {
+pub struct BatchedMatmul<'a> {
     /// The dtype of all three; half precisions are widened before.
     pub dtype: DType,
     /// Rows of the result.
@@ -53,10 +61,10 @@ pub struct Product<'a> {
     /// The vector registers hold several rows of the result, rather than several columns.
     pub rows_in_registers: bool,
     /// The three matrices of each batch: result, a, b.
-    pub matrices: &'a (dyn Fn(usize) -> [Matrix; 3] + Sync),
+    pub matrices: &'a (dyn Fn(usize) -> [StridedMatrix; 3] + Sync),
 }
 
-impl Product<'_> {
+impl BatchedMatmul<'_> {
     /// Computes it.
     ///
     /// # Errors
@@ -64,8 +72,8 @@ impl Product<'_> {
     ///
     /// # Safety
     /// The matrices are valid for their elements; results overlap nothing.
-    pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
-        let &Product { m, n, k, batches, dtype, rows_in_registers, .. } = self;
+    pub unsafe fn run(&self, pool: &mut ThreadPool) -> Result<()> {
+        let &BatchedMatmul { m, n, k, batches, dtype, rows_in_registers, .. } = self;
         // SAFETY: the caller's promise.
         let one = |m, n, matrices| unsafe { one(dtype, (m, n, k), matrices, rows_in_registers, false) };
         let products = m.saturating_mul(n).saturating_mul(k.max(1));
@@ -102,11 +110,11 @@ impl Product<'_> {
 /// One product of `m` by `k` and `k` by `n`, added to what is there if `onto`, which only floats can be.
 ///
 /// # Safety
-/// As [`Product::run`].
+/// As [`BatchedMatmul::run`].
 pub unsafe fn one(
     dtype: DType,
     (m, n, k): (usize, usize, usize),
-    matrices: [Matrix; 3],
+    matrices: [StridedMatrix; 3],
     rows_in_registers: bool,
     onto: bool,
 ) {
@@ -114,7 +122,7 @@ pub unsafe fn one(
     let ([out, left, right], m, n) = if rows_in_registers {
         (matrices, m, n)
     } else {
-        let [out, right, left] = matrices.map(Matrix::transposed);
+        let [out, right, left] = matrices.map(StridedMatrix::transposed);
         ([out, left, right], n, m)
     };
     macro_rules! gemm {
@@ -166,10 +174,11 @@ const INTEGER_TERMS: usize = 64;
 const INTEGER_ROWS: usize = 2048;
 
 /// # Safety
-/// As [`Product::run`].
-unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: Matrix, a: Matrix, b: Matrix) {
+/// As [`BatchedMatmul::run`].
+unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: StridedMatrix, a: StridedMatrix, b: StridedMatrix) {
     let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
-    let at = |of: Matrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
+    let at =
+        |of: StridedMatrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
     let rows = INTEGER_ROWS.min(m);
     let mut panel = vec![I::ZERO; INTEGER_TERMS * rows];
     let mut sums = vec![I::ZERO; rows];
@@ -202,4 +211,77 @@ unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: Matrix, a: Matrix,
             }
         }
     }
+}
+
+impl CpuBackend {
+    pub(crate) fn matmul(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
+        if out.dtype == DType::BF16 || out.dtype == DType::F16 {
+            // The conversions are a small part of the products, and sums in f32 are what PyTorch's users expect.
+            let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
+            let (wide_a, wide_b) = (self.cast(a, &wide(a), 0)?, self.cast(b, &wide(b), 0)?);
+            let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;
+            return self.cast(&product, out, 0);
+        }
+        let few_rows = a.numel() / a.meta.shape.dims().last().map_or(1, |k| *k).max(1) <= FEW_ROWS_MAX
+            && b.meta.bytes() <= FEW_ROWS_OPERAND_BYTES_MAX;
+        let transposed = by_columns(b);
+        if transposed && !few_rows && out.shape.dims()[out.shape.rank() - 2] >= TRANSPOSED_ROWS_MIN {
+            // Turning it once takes less than the product's own packing does across its columns.
+            let turned = self.contiguous(b)?;
+            return self.matmul(a, &turned, out);
+        }
+        let result = self.new_tensor(out)?;
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let rank = out.shape.rank();
+        let (lead, size) = (rank - 2, out.dtype.size());
+        let (m, n, k) =
+            (out.shape.dims()[lead], out.shape.dims()[lead + 1], a.meta.shape.dims()[a.meta.shape.rank() - 1]);
+        let step = |t: &CpuTensor, from_right: usize| t.strides[t.meta.shape.rank() - from_right] / size as isize;
+        let matrix = |t: &CpuTensor| StridedMatrix { ptr: t.ptr(), row_step: step(t, 2), column_step: step(t, 1) };
+        let [to, left, right] = [matrix(&result), matrix(a), matrix(b)];
+        let batch = Shape::new(&out.shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let batches = batch.numel();
+        let leading = |t: &CpuTensor| {
+            let mut strides = [0; RANK_MAX];
+            let own = t.meta.shape.rank() - 2;
+            for axis in 0..own {
+                if t.meta.shape.dims()[axis] != 1 {
+                    strides[lead - own + axis] = t.strides[axis];
+                }
+            }
+            strides
+        };
+        let strides = [leading(&result), leading(a), leading(b)];
+        let loops = Loops::new(&batch, strides.each_ref());
+        // Many matrices times one are one tall matrix, if their rows follow each other.
+        let [_, left_step, right_step] = loops.inner_strides();
+        let tall = batches > 1
+            && loops.sizes().len() == 1
+            && right_step == 0
+            && left_step == left.row_step * (m * size) as isize;
+        let (m, batches) = if tall { (m * batches, 1) } else { (m, batches) };
+        let matrices = |i: usize| {
+            let mut offsets = [0; 3];
+            if batches > 1 {
+                loops.for_runs(i, i + 1, |run| offsets = run.offsets);
+            }
+            let moved = |m: StridedMatrix, offset: isize| StridedMatrix { ptr: m.ptr.wrapping_offset(offset), ..m };
+            [moved(to, offsets[0]), moved(left, offsets[1]), moved(right, offsets[2])]
+        };
+        let rows_in_registers = few_rows && transposed;
+        let product = BatchedMatmul { dtype: out.dtype, m, n, k, batches, rows_in_registers, matrices: &matrices };
+        // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
+        unsafe { product.run(&mut self.pool)? };
+        Ok(result)
+    }
+}
+
+/// Whether the elements of a matrix's columns follow each other, rather than those of its rows.
+fn by_columns(t: &CpuTensor) -> bool {
+    let (rank, size) = (t.meta.shape.rank(), t.size());
+    let dims = t.meta.shape.dims();
+    let dense = |axis: usize| t.strides[axis] == size as isize;
+    size == 4 && dims[rank - 1] >= 16 && dims[rank - 2] >= 16 && dense(rank - 2) && !dense(rank - 1)
 }

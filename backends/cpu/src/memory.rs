@@ -10,7 +10,7 @@
 //! Where other processes are to reach tensors, blocks of [`SHARED_BYTES_MIN`] and more lie in a segment that those have
 //! mapped, as far as there is room.
 
-use crate::space::Space;
+use crate::space::SharedSpace;
 use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};
 use gt_shm::Segment;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -39,24 +39,24 @@ const CLASSES: usize = 360;
 
 /// Where the data of a block lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Behind its header.
-    Behind,
+enum BlockStorage {
+    /// Right after the header, in one heap allocation.
+    AfterHeader,
     /// In a mapping of their own.
     Mapped,
-    /// In the heap's [`Space`].
+    /// In the heap's [`SharedSpace`].
     Shared,
 }
 
 /// One piece of memory and who holds it.
 #[repr(C, align(64))]
-struct Block {
+struct HeapBlock {
     /// How many [`Buffer`]s name the block.
     refs: AtomicUsize,
     /// Valid as long as the block is: the heap outlives its live blocks.
     heap: *const Mutex<Heap>,
     data: *mut u8,
-    place: Place,
+    place: BlockStorage,
     capacity_bytes: usize,
     class: usize,
     /// The place of the account in whose name it is held.
@@ -64,12 +64,12 @@ struct Block {
     /// The number of the account whose data it has.
     owner: u64,
     /// The next free block of the class; only used under the heap's lock.
-    next_free: *mut Block,
+    next_free: *mut HeapBlock,
 }
 
 struct Heap {
     /// The first free block of each class.
-    free: [*mut Block; CLASSES],
+    free: [*mut HeapBlock; CLASSES],
     /// When each class was last asked for.
     asked: [u64; CLASSES],
     clock: u64,
@@ -81,7 +81,7 @@ struct Heap {
     stats: MemoryStats,
     cached_bytes_max: usize,
     /// What others reach.
-    space: Option<Space>,
+    space: Option<SharedSpace>,
     /// The allocator is gone: the last block to be freed takes the heap with it.
     orphan: bool,
 }
@@ -97,18 +97,18 @@ struct Held {
 unsafe impl Send for Heap {}
 
 /// Hands out [`Buffer`]s.
-pub struct Allocator {
+pub struct CachingAllocator {
     heap: NonNull<Mutex<Heap>>,
     /// The current account, which the heap keeps.
     current: Cell<*const MemoryUsage>,
 }
 
 // SAFETY: the account is only compared with, and the heap is behind a mutex.
-unsafe impl Send for Allocator {}
+unsafe impl Send for CachingAllocator {}
 
 /// Shared ownership of a block. Its bytes are reached through raw pointers only.
 pub struct Buffer {
-    block: NonNull<Block>,
+    block: NonNull<HeapBlock>,
 }
 
 // SAFETY: the count is atomic, and the bytes are only reached through raw pointers by code that answers for it.
@@ -137,9 +137,9 @@ fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
     heap.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Allocator {
+impl CachingAllocator {
     /// An allocator whose blocks together hold at most `limit_bytes`; in `shared`, if others are to reach them.
-    pub fn new(limit_bytes: usize, shared: Option<Arc<Segment>>) -> Allocator {
+    pub fn new(limit_bytes: usize, shared: Option<Arc<Segment>>) -> CachingAllocator {
         let account = Arc::new(MemoryUsage::new(0));
         let current = Cell::new(Arc::as_ptr(&account));
         let heap = Box::new(Mutex::new(Heap {
@@ -152,10 +152,10 @@ impl Allocator {
             current: 0,
             stats: MemoryStats { limit_bytes, ..MemoryStats::default() },
             cached_bytes_max: limit_bytes / CACHE_SHARE_OF_LIMIT,
-            space: shared.map(Space::new),
+            space: shared.map(SharedSpace::new),
             orphan: false,
         }));
-        Allocator { heap: NonNull::from(Box::leak(heap)), current }
+        CachingAllocator { heap: NonNull::from(Box::leak(heap)), current }
     }
 
     fn heap(&self) -> MutexGuard<'_, Heap> {
@@ -220,7 +220,7 @@ impl Allocator {
     }
 }
 
-impl Drop for Allocator {
+impl Drop for CachingAllocator {
     fn drop(&mut self) {
         let mut heap = self.heap();
         heap.shrink_cache_to(0);
@@ -287,9 +287,9 @@ impl Heap {
     }
 
     /// Takes a free block of a class that has some from its list: one that `owner` held before, if there is one near.
-    fn free_block(&mut self, class: usize, owner: u64) -> *mut Block {
+    fn free_block(&mut self, class: usize, owner: u64) -> *mut HeapBlock {
         let first = self.free[class];
-        let mut link: *mut *mut Block = &raw mut self.free[class];
+        let mut link: *mut *mut HeapBlock = &raw mut self.free[class];
         // SAFETY: free blocks belong to the heap, which is locked, and so do the links between them.
         unsafe {
             for _ in 0..OWN_BLOCKS_TRIED {
@@ -338,7 +338,7 @@ impl Heap {
         };
         let holder = self.current;
         let owner = self.holders[holder].as_ref().map_or(0, |held| held.account.id());
-        let header = Block {
+        let header = HeapBlock {
             refs: AtomicUsize::new(1),
             heap: heap.as_ptr(),
             data,
@@ -352,7 +352,7 @@ impl Heap {
         // SAFETY: `fresh` gave room for a header there, that nobody else knows.
         unsafe { block.as_ptr().write(header) };
         let footprint_bytes = self.stats.used_bytes + self.stats.cached_bytes;
-        let moves = MOVES_PAGES && place == Place::Mapped && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
+        let moves = MOVES_PAGES && place == BlockStorage::Mapped && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
         if moves && !self.furnish(data, capacity_bytes, owner) {
             // SAFETY: nobody else knows the block.
             unsafe { self.release(block.as_ptr()) };
@@ -373,7 +373,9 @@ impl Heap {
         while at + MAP_BYTES_MIN <= room {
             let stale = (class_of(MAP_BYTES_MIN)..CLASSES)
                 // SAFETY: a block on a list is the heap's.
-                .filter(|class| unsafe { self.free[*class].as_ref() }.is_some_and(|block| block.place == Place::Mapped))
+                .filter(|class| {
+                    unsafe { self.free[*class].as_ref() }.is_some_and(|block| block.place == BlockStorage::Mapped)
+                })
                 .min_by_key(|class| self.asked[*class]);
             let Some(class) = stale else { return true };
             let block = self.free[class];
@@ -396,7 +398,7 @@ impl Heap {
                 let left = held - bytes;
                 if left < MAP_BYTES_MIN {
                     unmap((*block).data.add(bytes), left);
-                    dealloc(block.cast(), header_layout(held, Place::Mapped));
+                    dealloc(block.cast(), header_layout(held, BlockStorage::Mapped));
                     continue;
                 }
                 // The rest of the block is a smaller block.
@@ -436,49 +438,49 @@ impl Heap {
     }
 
     /// Room for a header and `capacity_bytes` of data, all zeros; small data follow their header.
-    fn fresh(&mut self, capacity_bytes: usize) -> Option<(NonNull<Block>, *mut u8, Place)> {
+    fn fresh(&mut self, capacity_bytes: usize) -> Option<(NonNull<HeapBlock>, *mut u8, BlockStorage)> {
         let align = if capacity_bytes < MAP_BYTES_MIN { SHARED_BYTES_MIN } else { MAP_BYTES_MIN };
         let space = self.space.as_mut().filter(|_| capacity_bytes >= SHARED_BYTES_MIN);
         let (data, place) = match space.and_then(|space| space.take(capacity_bytes, align)) {
-            Some(data) => (data, Place::Shared),
-            None if capacity_bytes >= MAP_BYTES_MIN => (map(capacity_bytes)?, Place::Mapped),
-            None => (ptr::null_mut(), Place::Behind),
+            Some(data) => (data, BlockStorage::Shared),
+            None if capacity_bytes >= MAP_BYTES_MIN => (map(capacity_bytes)?, BlockStorage::Mapped),
+            None => (ptr::null_mut(), BlockStorage::AfterHeader),
         };
         // SAFETY: the layout is not of size 0.
         let block = unsafe { alloc_zeroed(header_layout(capacity_bytes, place)) };
-        let Some(header) = NonNull::new(block.cast::<Block>()) else {
+        let Some(header) = NonNull::new(block.cast::<HeapBlock>()) else {
             self.release_data(data, capacity_bytes, place);
             return None;
         };
         // SAFETY: the layout has `capacity_bytes` after the header of a block without data elsewhere.
-        let data = if place == Place::Behind { unsafe { block.add(size_of::<Block>()) } } else { data };
+        let data = if place == BlockStorage::AfterHeader { unsafe { block.add(size_of::<HeapBlock>()) } } else { data };
         Some((header, data, place))
     }
 
-    fn release_data(&mut self, data: *mut u8, capacity_bytes: usize, place: Place) {
+    fn release_data(&mut self, data: *mut u8, capacity_bytes: usize, place: BlockStorage) {
         match (place, &mut self.space) {
-            (Place::Mapped, _) => unmap(data, capacity_bytes),
-            (Place::Shared, Some(space)) => space.give(data, capacity_bytes),
+            (BlockStorage::Mapped, _) => unmap(data, capacity_bytes),
+            (BlockStorage::Shared, Some(space)) => space.give(data, capacity_bytes),
             _ => (),
         }
     }
 
     /// # Safety
     /// The block came from [`Heap::fresh`] and is not used again.
-    unsafe fn release(&mut self, block: *mut Block) {
+    unsafe fn release(&mut self, block: *mut HeapBlock) {
         // SAFETY: the caller's promise.
         unsafe {
-            let Block { data, capacity_bytes, place, .. } = *block;
+            let HeapBlock { data, capacity_bytes, place, .. } = *block;
             self.release_data(data, capacity_bytes, place);
             dealloc(block.cast(), header_layout(capacity_bytes, place));
         }
     }
 }
 
-fn header_layout(capacity_bytes: usize, place: Place) -> Layout {
-    let data = if place == Place::Behind { capacity_bytes } else { 0 };
+fn header_layout(capacity_bytes: usize, place: BlockStorage) -> Layout {
+    let data = if place == BlockStorage::AfterHeader { capacity_bytes } else { 0 };
     // SAFETY: the alignment is a power of two and the size is far from overflow.
-    unsafe { Layout::from_size_align_unchecked(size_of::<Block>() + data, ALIGN_BYTES) }
+    unsafe { Layout::from_size_align_unchecked(size_of::<HeapBlock>() + data, ALIGN_BYTES) }
 }
 
 /// A mapping of `bytes` (a multiple of 64) at a multiple of 2 MiB, on huge pages where the system has them.
@@ -670,7 +672,7 @@ mod tests {
 
     #[test]
     fn a_freed_block_serves_the_next_tensor_of_its_size() {
-        let allocator = Allocator::new(1 << 20, None);
+        let allocator = CachingAllocator::new(1 << 20, None);
         let first = allocator.allocate(1000).unwrap();
         let place = first.as_ptr();
         assert_eq!(place.align_offset(ALIGN_BYTES), 0);
@@ -689,7 +691,7 @@ mod tests {
 
     #[test]
     fn the_limit_counts_the_cache_but_gives_it_up_first() {
-        let allocator = Allocator::new(64 << 10, None);
+        let allocator = CachingAllocator::new(64 << 10, None);
         drop(allocator.allocate(16 << 10).unwrap());
         let most = allocator.allocate(50 << 10).unwrap();
         assert_eq!(allocator.stats().cached_bytes, 0);
@@ -720,7 +722,7 @@ mod tests {
 
     #[test]
     fn memory_is_cleared_before_another_account_has_it() {
-        let allocator = Allocator::new(256 << 20, None);
+        let allocator = CachingAllocator::new(256 << 20, None);
         let [one, two] = [1, 2].map(|id| Arc::new(MemoryUsage::new(id)));
         // Small blocks, mapped ones, and one whose pages come from others.
         for (left, taken) in
@@ -740,7 +742,7 @@ mod tests {
 
     #[test]
     fn who_held_a_block_gets_it_back_as_it_was() {
-        let allocator = Allocator::new(1 << 20, None);
+        let allocator = CachingAllocator::new(1 << 20, None);
         let [one, two] = [1, 2].map(|id| Arc::new(MemoryUsage::new(id)));
         let mut blocks = Vec::new();
         for account in [&one, &two] {
@@ -757,7 +759,7 @@ mod tests {
 
     #[test]
     fn an_account_pays_for_its_blocks_wherever_they_are_freed() {
-        let allocator = Allocator::new(1 << 20, None);
+        let allocator = CachingAllocator::new(1 << 20, None);
         let account = Arc::new(MemoryUsage::new(1));
         account.set_limit(3000);
         allocator.charge(&account);
@@ -779,7 +781,7 @@ mod tests {
 
     #[test]
     fn large_blocks_are_writable_to_the_end_and_the_cache_is_bounded() {
-        let allocator = Allocator::new(32 << 20, None);
+        let allocator = CachingAllocator::new(32 << 20, None);
         let blocks: Vec<Buffer> = (1..4).map(|i| allocator.allocate(i * MAP_BYTES_MIN + 5).unwrap()).collect();
         for block in &blocks {
             // SAFETY: within the block, which is ours.
@@ -792,7 +794,7 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
     fn the_pages_of_free_blocks_serve_blocks_of_other_sizes() {
-        let allocator = Allocator::new(256 << 20, None);
+        let allocator = CachingAllocator::new(256 << 20, None);
         let mut most = 0;
         for megabytes in [3, 10, 4, 25, 2, 7, 40, 5] {
             let blocks: Vec<Buffer> = (0..2).map(|_| allocator.allocate(megabytes << 20).unwrap()).collect();
@@ -816,7 +818,7 @@ mod tests {
     fn blocks_lie_in_a_segment_as_long_as_there_is_room() {
         let access = gt_shm::Access::ReadWrite;
         let segment = Arc::new(Segment::create("test", 8 << 20, access, access).unwrap());
-        let allocator = Allocator::new(64 << 20, Some(segment.clone()));
+        let allocator = CachingAllocator::new(64 << 20, Some(segment.clone()));
         let shared = |block: &Buffer| block.as_ptr().addr().wrapping_sub(segment.as_ptr().addr()) < segment.len();
         let blocks: Vec<Buffer> =
             [100, SHARED_BYTES_MIN, 5 << 20, 5 << 20].map(|bytes| allocator.allocate(bytes).unwrap()).into();
@@ -839,7 +841,7 @@ mod tests {
 
     #[test]
     fn a_buffer_may_outlive_its_allocator_on_another_thread() {
-        let allocator = Allocator::new(1 << 20, None);
+        let allocator = CachingAllocator::new(1 << 20, None);
         let (one, two) = (allocator.allocate(10).unwrap(), allocator.allocate(MAP_BYTES_MIN / 4).unwrap());
         let also_one = one.clone();
         assert!(!one.is_unique() && two.is_unique());

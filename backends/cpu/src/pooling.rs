@@ -1,9 +1,9 @@
 //! Pools and their gradients: channel by channel, a row of results at a time.
 
-use crate::kernels::Level;
-use crate::strided::{Shared, run_or_not};
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Result};
+use crate::backend::{CpuBackend, Result};
+use crate::kernels::SimdLevel;
+use crate::strided::{SharedPtr, run_or_not};
+use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op, WindowSpec};
 use std::ops::Range;
@@ -162,18 +162,18 @@ level! { #[target_feature(enable = "avx2,fma")] avx2 }
 #[cfg(target_arch = "x86_64")]
 level! { #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")] avx512 }
 
-fn rows<E: Pooled>(level: Level) -> Rows<E> {
+fn rows<E: Pooled>(level: SimdLevel) -> Rows<E> {
     match level {
-        Level::Baseline => baseline::rows(),
+        SimdLevel::Baseline => baseline::rows(),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::rows(),
+        SimdLevel::Avx2 => avx2::rows(),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::rows(),
+        SimdLevel::Avx512 => avx512::rows(),
     }
 }
 
 /// The windows over one channel.
-struct Windows {
+struct PoolWindows {
     spec: WindowSpec,
     output: [usize; 3],
     /// For each column of the kernel that is ever inside the input: the results for which it is, and where in a row the
@@ -181,8 +181,8 @@ struct Windows {
     columns: Vec<(Range<usize>, usize)>,
 }
 
-impl Windows {
-    fn new(spec: &WindowSpec, output: [usize; 3]) -> Windows {
+impl PoolWindows {
+    fn new(spec: &WindowSpec, output: [usize; 3]) -> PoolWindows {
         let (stride, low, size) = (spec.stride[2], spec.low[2], spec.input[2]);
         let columns = (0..spec.kernel[2]).filter_map(|k| {
             let far = k * spec.dilation[2];
@@ -190,7 +190,7 @@ impl Windows {
             let end = (size + low).saturating_sub(far).div_ceil(stride).min(output[2]);
             (first < end).then(|| (first..end, first * stride + far - low))
         });
-        Windows { spec: *spec, output, columns: columns.collect() }
+        PoolWindows { spec: *spec, output, columns: columns.collect() }
     }
 
     /// The elements of the kernel along `axis` that are inside the input for the result at `at`.
@@ -230,7 +230,7 @@ impl Windows {
 /// # Safety
 /// `from` is the channel's input.
 unsafe fn search<E: Pooled>(
-    windows: &Windows,
+    windows: &PoolWindows,
     rows: &Rows<E>,
     from: *const E,
     mut each: impl FnMut(usize, Option<usize>),
@@ -272,14 +272,14 @@ impl CpuBackend {
     pub(crate) fn pooling(
         &mut self,
         op: Op,
-        a: &Tensor,
-        other: Option<&Tensor>,
+        a: &CpuTensor,
+        other: Option<&CpuTensor>,
         spec: &WindowSpec,
         out: &Meta,
-    ) -> Result<Tensor> {
-        let half = |t: &Tensor| matches!(t.meta.dtype, DType::F16 | DType::BF16);
+    ) -> Result<CpuTensor> {
+        let half = |t: &CpuTensor| matches!(t.meta.dtype, DType::F16 | DType::BF16);
         if half(a) {
-            let wide = |t: &Tensor| Meta::new(t.meta.shape, DType::F32);
+            let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
             let other = other.map(|other| self.cast(other, &wide(other), 0)).transpose()?;
             let a = self.cast(a, &wide(a), 0)?;
             if out.dtype == DType::I64 {
@@ -304,23 +304,23 @@ impl CpuBackend {
     fn pool_planes<E: Pooled>(
         &mut self,
         op: Op,
-        a: &Tensor,
-        other: Option<&Tensor>,
+        a: &CpuTensor,
+        other: Option<&CpuTensor>,
         spec: &WindowSpec,
-        out: &Tensor,
+        out: &CpuTensor,
     ) -> Result<()> {
         let output = spec.output().map_err(|e| ExecError::internal(e.to_string()))?;
-        let windows = Windows::new(spec, output);
+        let windows = PoolWindows::new(spec, output);
         let rows = rows::<E>(self.level);
         let (inputs, outputs): (usize, usize) = (spec.input.iter().product(), output.iter().product());
         let planes: usize = out.meta.shape.dims()[..2].iter().product();
         let input = match op {
-            Op::MaxPoolInput => other.map(Tensor::ptr),
+            Op::MaxPoolInput => other.map(CpuTensor::ptr),
             _ => Some(a.ptr()),
         };
         let input = input.ok_or_else(|| ExecError::internal("an operand is missing"))?;
         let (from, given, to) =
-            (Shared::new(input.cast::<E>()), Shared::new(a.ptr().cast::<E>()), Shared::new(out.ptr()));
+            (SharedPtr::new(input.cast::<E>()), SharedPtr::new(a.ptr().cast::<E>()), SharedPtr::new(out.ptr()));
         let per_plane = outputs.saturating_mul(spec.kernel.iter().product());
         let chunks = planes.min(self.pool.threads() * CHUNKS_PER_THREAD);
         run_or_not(&mut self.pool, planes.saturating_mul(per_plane) / ELEMENTS_PER_NS, chunks, &|i| {
@@ -382,7 +382,7 @@ unsafe fn fill<E: Pooled>(to: *mut E, n: usize, x: E) {
 /// # Safety
 /// `from` is a channel's input and `to` its result.
 unsafe fn reduce<E: Pooled>(
-    windows: &Windows,
+    windows: &PoolWindows,
     row_loop: unsafe fn(*mut E, *const E, usize, usize),
     start: E,
     from: *const E,

@@ -3,15 +3,17 @@
 //! Sums of floats gather in many partial sums of the compute type over a block, and blocks gather in f64: as accurate
 //! as pairwise summation, and vectorisable. The order never depends on the number of threads.
 
-use crate::elementwise::{TILE, Tile};
-use crate::kernels::Kernel;
+use crate::backend::{CpuBackend, Result};
+use crate::kernels::{Kernel, SimdLevel};
 use crate::lanes::{self, LANES, Lanes, Registers, gather_over};
-use crate::pool::Pool;
-use crate::strided::{Shared, copy_run, run_or_not};
+use crate::strided::{SharedPtr, copy_run, run_or_not};
+use crate::tensor::CpuTensor;
+use crate::thread_pool::ThreadPool;
+use crate::tile::{TILE, Tile};
 use gt_backend::ExecError;
-use gt_backend::Loops;
+use gt_backend::{Loops, split_axes};
 use gt_ops::math::{Int, Real, Truth};
-use gt_ops::{DType, Op};
+use gt_ops::{DType, Meta, Op};
 use std::mem::MaybeUninit;
 use std::slice;
 
@@ -518,19 +520,19 @@ level!(
 
 impl Reducer {
     /// How `op` reduces `dtype`, half precisions being widened to `f32` before.
-    pub fn of(level: crate::kernels::Level, op: Op, dtype: DType) -> Option<Reducer> {
+    pub fn of(level: SimdLevel, op: Op, dtype: DType) -> Option<Reducer> {
         match level {
-            crate::kernels::Level::Baseline => baseline::of(op, dtype),
+            SimdLevel::Baseline => baseline::of(op, dtype),
             #[cfg(target_arch = "x86_64")]
-            crate::kernels::Level::Avx2 => avx2::of(op, dtype),
+            SimdLevel::Avx2 => avx2::of(op, dtype),
             #[cfg(target_arch = "x86_64")]
-            crate::kernels::Level::Avx512 => avx512::of(op, dtype),
+            SimdLevel::Avx512 => avx512::of(op, dtype),
         }
     }
 }
 
 /// One reduction.
-pub struct Reduction {
+pub struct ReductionTask {
     /// How.
     pub reducer: Reducer,
     /// From the operand's dtype to the compute type.
@@ -555,10 +557,10 @@ pub struct Reduction {
     pub count: usize,
 }
 
-// SAFETY: shared only during one call of `Pool::run`, in which threads write disjoint results.
-unsafe impl Sync for Reduction {}
+// SAFETY: shared only during one call of `ThreadPool::run`, in which threads write disjoint results.
+unsafe impl Sync for ReductionTask {}
 
-impl Reduction {
+impl ReductionTask {
     /// Computes all results.
     ///
     /// # Errors
@@ -566,7 +568,7 @@ impl Reduction {
     ///
     /// # Safety
     /// The operand is readable for all elements and the result is writable; they do not overlap.
-    pub unsafe fn run(&self, pool: &mut Pool) -> Result<(), ExecError> {
+    pub unsafe fn run(&self, pool: &mut ThreadPool) -> Result<()> {
         let work = self.results.saturating_mul(self.count);
         let dense = |loops: &Loops<1>, least| loops.inner_strides()[0] == self.size as isize && loops.inner() >= least;
         let side_by_side = self.count <= SHORT_ROW && self.kept.inner() >= 16;
@@ -617,12 +619,12 @@ impl Reduction {
 
     /// # Safety
     /// As [`Reduction::run`].
-    unsafe fn long_row(&self, pool: &mut Pool, result: usize) -> Result<(), ExecError> {
+    unsafe fn long_row(&self, pool: &mut ThreadPool, result: usize) -> Result<()> {
         let mut from = self.from;
         self.kept.for_runs(result, result + 1, |run| from = self.from.wrapping_offset(run.offsets[0]));
         let pieces = self.count.div_ceil(PIECE);
         let mut parts = vec![0u64; pieces];
-        let (shared, from) = (Shared::new(parts.as_mut_ptr()), Shared::new(from.cast_mut()));
+        let (shared, from) = (SharedPtr::new(parts.as_mut_ptr()), SharedPtr::new(from.cast_mut()));
         pool.run(pieces, &|i| {
             // SAFETY: the caller's promise; each piece has its own part.
             unsafe {
@@ -682,7 +684,7 @@ impl Reduction {
     ///
     /// # Safety
     /// As [`Reduction::run`].
-    unsafe fn columns(&self, pool: &mut Pool, work: usize) -> Result<(), ExecError> {
+    unsafe fn columns(&self, pool: &mut ThreadPool, work: usize) -> Result<()> {
         let columns = self.kept.inner();
         let row_bytes = (columns * self.size) as isize;
         // A few columns whose rows follow each other are many columns with fewer rows, to be joined in the end.
@@ -704,7 +706,7 @@ impl Reduction {
         let rows_a_piece = if groups < 8 { (PIECE / lanes.min(COLUMNS)).max(rows.div_ceil(PIECES_MAX)) } else { rows };
         let pieces = rows.div_ceil(rows_a_piece);
         let mut parts = vec![0u64; if pieces > 1 { groups * pieces * COLUMNS } else { 0 }];
-        let shared = Shared::new(parts.as_mut_ptr());
+        let shared = SharedPtr::new(parts.as_mut_ptr());
         let first_of = |group: usize| group / blocks * columns + group % blocks * COLUMNS;
         let width_of = |group: usize| COLUMNS.min(lanes - group % blocks * COLUMNS);
         let finish = |group: usize, accs: *mut u8| {
@@ -814,5 +816,38 @@ impl Reduction {
                 (self.reducer.finish)(accs, n, self.count, out);
             }
         }
+    }
+}
+
+impl CpuBackend {
+    pub(crate) fn reduce(&mut self, op: Op, t: &CpuTensor, mask: u8, out: &Meta) -> Result<CpuTensor> {
+        let dtype = t.meta.dtype;
+        let Some(reducer) = Reducer::of(self.level, op, dtype) else {
+            return Err(ExecError::internal(format!("{} of {dtype} has no kernel", op.name())));
+        };
+        let result = self.new_tensor(out)?;
+        let results = out.shape.numel();
+        if results == 0 {
+            return Ok(result);
+        }
+        let count: usize =
+            t.meta.shape.dims().iter().enumerate().filter(|(axis, _)| mask >> axis & 1 == 1).map(|(_, d)| d).product();
+        let (kept, reduced) = split_axes(&t.meta.shape, &t.strides, mask);
+        let reduction = ReductionTask {
+            reducer,
+            widen: self.widen(dtype),
+            narrow: if out.dtype == dtype { self.narrow(dtype) } else { None },
+            from: t.ptr(),
+            size: t.size(),
+            kept,
+            reduced,
+            out: result.ptr(),
+            out_size: out.dtype.size(),
+            results,
+            count,
+        };
+        // SAFETY: the axes are those of the tensor; the result is new and has one element for each kept position.
+        unsafe { reduction.run(&mut self.pool)? };
+        Ok(result)
     }
 }

@@ -1,8 +1,8 @@
 //! Scans: each element from all up to it along an axis.
 
-use crate::strided::{Shared, run_or_not};
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Result};
+use crate::backend::{CpuBackend, Result};
+use crate::strided::{SharedPtr, run_or_not};
+use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
 use gt_backend::Loops;
 use gt_ops::math::Int;
@@ -15,7 +15,7 @@ const LANES: usize = 64;
 const CHUNK_ELEMENTS: usize = 16 << 10;
 
 /// An element, and the type in which a scan of such elements goes on.
-trait Element: Copy {
+trait ScanElement: Copy {
     type Wide: Copy;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
@@ -29,7 +29,7 @@ trait Element: Copy {
 
 macro_rules! int_element {
     ($($t:ty)*) => {$(
-        impl Element for $t {
+        impl ScanElement for $t {
             type Wide = $t;
             fn widen(self) -> $t { self }
             fn narrow(wide: $t) -> $t { wide }
@@ -45,7 +45,7 @@ int_element!(u8 i8 i16 i32 i64);
 
 macro_rules! float_element {
     ($($t:ty, $wide:ty, |$x:ident| $widen:expr, $narrow:expr;)*) => {$(
-        impl Element for $t {
+        impl ScanElement for $t {
             type Wide = $wide;
             #[inline(always)]
             fn widen(self) -> $wide { let $x = self; $widen }
@@ -71,8 +71,8 @@ float_element! {
 
 /// Scans along one axis, each on its own.
 struct Scan {
-    from: Shared<u8>,
-    to: Shared<u8>,
+    from: SharedPtr<u8>,
+    to: SharedPtr<u8>,
     /// The other axes, of operand and result.
     kept: Loops<2>,
     /// Bytes from one element of the axis to the next, of operand and result.
@@ -121,7 +121,7 @@ impl Scan {
 
     /// # Safety
     /// As [`Scan::range`].
-    unsafe fn typed<T: Element>(
+    unsafe fn typed<T: ScanElement>(
         &self,
         op: Op,
         range: (usize, usize),
@@ -147,7 +147,7 @@ impl Scan {
 
     /// # Safety
     /// As [`Scan::range`].
-    unsafe fn extreme<T: Element, const MAX: bool>(&self, range: (usize, usize)) {
+    unsafe fn extreme<T: ScanElement, const MAX: bool>(&self, range: (usize, usize)) {
         let start = (T::narrow(T::ZERO), 0i64);
         let step = |(best, at): (T, i64), x: T, i: usize| {
             if i == 0 || x.reaches::<MAX>(best) { (x, i as i64) } else { (best, at) }
@@ -171,7 +171,7 @@ fn plus_exp((most, sum): (f64, f64), x: f64) -> (f64, f64) {
 
 impl CpuBackend {
     /// A scan along an axis.
-    pub(crate) fn scan(&mut self, op: Op, t: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn scan(&mut self, op: Op, t: &CpuTensor, axis: usize, out: &Meta) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -181,8 +181,8 @@ impl CpuBackend {
             return Err(ExecError::internal(format!("{} of {dtype}", op.name())));
         }
         let scan = Scan {
-            from: Shared::new(t.ptr()),
-            to: Shared::new(result.ptr()),
+            from: SharedPtr::new(t.ptr()),
+            to: SharedPtr::new(result.ptr()),
             kept: Loops::new(&out.shape.with_dim(axis, 1), [&t.strides, &result.strides]),
             step: [t.strides[axis], result.strides[axis]],
             count,

@@ -1,8 +1,8 @@
 //! Ops that find positions: of true elements, and among sorted ones.
 
-use crate::strided::{Shared, in_chunks, run_or_not};
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Result};
+use crate::backend::{CpuBackend, Result};
+use crate::strided::{SharedPtr, in_chunks, run_or_not};
+use crate::tensor::CpuTensor;
 use gt_ops::{DType, Meta, Op, RANK_MAX};
 use half::{bf16, f16};
 use std::slice;
@@ -19,7 +19,7 @@ fn rank_of<T: PartialOrd + Copy, const RIGHT: bool>(sorted: &[T], x: T) -> usize
 
 impl CpuBackend {
     /// Where each element of `wanted` belongs among the sorted ones of its row.
-    pub(crate) fn search(&mut self, op: Op, sorted: &Tensor, wanted: &Tensor, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn search(&mut self, op: Op, sorted: &CpuTensor, wanted: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
         let (sorted, wanted) = (self.contiguous(sorted)?, self.contiguous(wanted)?);
         let result = self.new_tensor(out)?;
         let elements = out.shape.numel();
@@ -30,7 +30,7 @@ impl CpuBackend {
         // Elements of `wanted` to a row of sorted ones.
         let row = if sorted.meta.shape.rank() == 1 { elements } else { out.shape.dims()[out.shape.rank() - 1] };
         let (from, at, to) =
-            (Shared::new(sorted.ptr()), Shared::new(wanted.ptr()), Shared::new(result.ptr().cast::<i64>()));
+            (SharedPtr::new(sorted.ptr()), SharedPtr::new(wanted.ptr()), SharedPtr::new(result.ptr().cast::<i64>()));
         /// # Safety
         /// As below.
         unsafe fn range<T: PartialOrd + Copy>(
@@ -80,17 +80,17 @@ impl CpuBackend {
     }
 
     /// The positions of a mask's true elements, as many as the result has rows; zeros where there are fewer.
-    pub(crate) fn positions(&mut self, mask: &Tensor, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn positions(&mut self, mask: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
         let mask = self.contiguous(mask)?;
         let result = self.new_tensor(out)?;
         let (rows, elements, shape) = (out.shape.dims()[0], mask.numel(), mask.meta.shape);
         if rows == 0 || shape.rank() == 0 {
             return Ok(result);
         }
-        let (from, to) = (Shared::new(mask.ptr()), Shared::new(result.ptr().cast::<i64>()));
+        let (from, to) = (SharedPtr::new(mask.ptr()), SharedPtr::new(result.ptr().cast::<i64>()));
         let chunks = elements.div_ceil(CHUNK_ELEMENTS);
         let mut starts = vec![0usize; chunks];
-        let counts = Shared::new(starts.as_mut_ptr());
+        let counts = SharedPtr::new(starts.as_mut_ptr());
         let part = |i: usize| {
             let (first, last) = (i * CHUNK_ELEMENTS, ((i + 1) * CHUNK_ELEMENTS).min(elements));
             // SAFETY: the mask is contiguous, and its bytes are 0 or 1.

@@ -1,8 +1,8 @@
 //! The order of elements along an axis, by their keys: unsigned integers in the same order.
 
-use crate::strided::Shared;
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Result};
+use crate::backend::{CpuBackend, Result};
+use crate::strided::SharedPtr;
+use crate::tensor::CpuTensor;
 use gt_backend::Loops;
 use gt_ops::{DType, Meta, Op, Shape};
 use half::{bf16, f16};
@@ -49,8 +49,8 @@ keyed_floats! { f16, u16, f16::ZERO; bf16, u16, bf16::ZERO; f32, u32, 0.0; f64, 
 
 /// Sorts along one axis, each on its own.
 struct Sort {
-    from: Shared<u8>,
-    to: Shared<u8>,
+    from: SharedPtr<u8>,
+    to: SharedPtr<u8>,
     kept: Loops<2>,
     step: [isize; 2],
     count: usize,
@@ -114,7 +114,7 @@ fn by_digits<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits:
 
 impl CpuBackend {
     /// The positions of the elements along an axis, in order.
-    pub(crate) fn sort(&mut self, op: Op, t: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn sort(&mut self, op: Op, t: &CpuTensor, axis: usize, out: &Meta) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -122,8 +122,8 @@ impl CpuBackend {
         let (dtype, count) = (t.meta.dtype, out.shape.dims()[axis]);
         let sorts = out.shape.numel() / count;
         let sort = Sort {
-            from: Shared::new(t.ptr()),
-            to: Shared::new(result.ptr()),
+            from: SharedPtr::new(t.ptr()),
+            to: SharedPtr::new(result.ptr()),
             kept: Loops::new(&out.shape.with_dim(axis, 1), [&t.strides, &result.strides]),
             step: [t.strides[axis], result.strides[axis]],
             count,
@@ -133,7 +133,7 @@ impl CpuBackend {
         let parts = sorts.min(self.pool.threads());
         let room = Shape::new(&[parts, 4, count]).map_err(|e| gt_backend::ExecError::internal(e.to_string()))?;
         let scratch = self.new_tensor(&Meta::new(room, DType::I64))?;
-        let words = Shared::new(scratch.ptr().cast::<(u64, u64)>());
+        let words = SharedPtr::new(scratch.ptr().cast::<(u64, u64)>());
         let share = sorts.div_ceil(parts);
         self.pool.run(parts, &|part| {
             // SAFETY: the scratch tensor is new, large enough and aligned; parts are disjoint. It is written before it

@@ -7,17 +7,17 @@ use std::sync::Arc;
 /// A segment, cut into stretches that are taken and given back.
 ///
 /// It may be far longer than the memory there is: what is not taken has none.
-pub struct Space {
+pub struct SharedSpace {
     segment: Arc<Segment>,
     /// Stretches that nobody has taken, by their start; no two of them touch.
     free: BTreeMap<usize, usize>,
 }
 
-impl Space {
+impl SharedSpace {
     /// All of a segment, which nobody else takes stretches of.
-    pub fn new(segment: Arc<Segment>) -> Space {
+    pub fn new(segment: Arc<Segment>) -> SharedSpace {
         let free = BTreeMap::from([(0, segment.len())]);
-        Space { segment, free }
+        SharedSpace { segment, free }
     }
 
     /// The first free stretch of `bytes` bytes that begins at a multiple of `align`. Its bytes are zero.
@@ -64,9 +64,9 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    fn space(pages: usize) -> Space {
+    fn space(pages: usize) -> SharedSpace {
         let segment = Segment::create("test", (pages * PAGE) as u64, Access::ReadWrite, Access::ReadWrite);
-        Space::new(Arc::new(segment.expect("a segment")))
+        SharedSpace::new(Arc::new(segment.expect("a segment")))
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Copies between strided places.
 
-use crate::elementwise::TILE;
-use crate::pool::Pool;
+use crate::thread_pool::ThreadPool;
+use crate::tile::TILE;
 use gt_backend::ExecError;
 use gt_backend::Loops;
 use gt_ops::{RANK_MAX, Shape};
@@ -16,17 +16,17 @@ const BLOCK: usize = 32;
 
 /// A pointer that chunks of one parallel region share.
 #[derive(Clone, Copy)]
-pub struct Shared<T>(*mut T);
+pub struct SharedPtr<T>(*mut T);
 
 // SAFETY: whoever dereferences it answers for the accesses not overlapping.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for SharedPtr<T> {}
 // SAFETY: as above.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for SharedPtr<T> {}
 
-impl<T> Shared<T> {
+impl<T> SharedPtr<T> {
     /// `ptr`, to be used from several threads.
-    pub fn new(ptr: *mut T) -> Shared<T> {
-        Shared(ptr)
+    pub fn new(ptr: *mut T) -> SharedPtr<T> {
+        SharedPtr(ptr)
     }
     /// The pointer.
     #[inline]
@@ -88,7 +88,7 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
 /// # Safety
 /// Both are valid for all elements, do not overlap, and no two elements of `to` are one.
 pub unsafe fn copy(
-    pool: &mut Pool,
+    pool: &mut ThreadPool,
     shape: &Shape,
     size: usize,
     to: (*mut u8, &[isize; RANK_MAX]),
@@ -100,7 +100,7 @@ pub unsafe fn copy(
     }
     let loops = Loops::new(shape, [to.1, from.1]);
     let [to_step, from_step] = loops.inner_strides();
-    let (to, from) = (Shared::new(to.0), Shared::new(from.0.cast_mut()));
+    let (to, from) = (SharedPtr::new(to.0), SharedPtr::new(from.0.cast_mut()));
     let dense = size as isize;
     let rank = loops.sizes().len();
     // The axis along which the source's elements follow each other, if it is not the innermost.
@@ -123,7 +123,7 @@ pub unsafe fn copy(
                     let to = to.wrapping_offset(depth as isize * dense);
                     let from = from.wrapping_offset(depth as isize * from_step);
                     // SAFETY: the block lies within both places; blocks are disjoint.
-                    unsafe { turn(to, to_row, from, from_step, n, m, size) };
+                    unsafe { transpose_block(to, to_row, from, from_step, n, m, size) };
                 }
             });
         });
@@ -144,9 +144,17 @@ pub unsafe fn copy(
 ///
 /// # Safety
 /// Both are valid for the block, aligned to `size`, and do not overlap.
-unsafe fn turn(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, n: usize, m: usize, size: usize) {
+unsafe fn transpose_block(
+    to: *mut u8,
+    to_row: isize,
+    from: *const u8,
+    from_column: isize,
+    n: usize,
+    m: usize,
+    size: usize,
+) {
     /// # Safety
-    /// As [`turn`].
+    /// As [`transpose_block`].
     #[inline(always)]
     unsafe fn typed<T: Copy>(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, n: usize, m: usize) {
         // Four rows at a time: each line of the source is then read by four loads that follow each other.
@@ -181,7 +189,7 @@ unsafe fn turn(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, 
                 let to = to.wrapping_offset(i * to_row + j * size as isize);
                 let from = from.wrapping_offset(j * from_column + i * size as isize);
                 // SAFETY: the caller's promise, for this part; the machine has the instructions.
-                unsafe { turn_eight(to, to_row, from, from_column) };
+                unsafe { transpose_8x8(to, to_row, from, from_column) };
             }
         }
         return;
@@ -197,13 +205,13 @@ unsafe fn turn(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, 
     }
 }
 
-/// [`turn`] of eight by eight elements of four bytes, in registers.
+/// [`transpose_block`] of eight by eight elements of four bytes, in registers.
 ///
 /// # Safety
-/// As [`turn`]; the machine has AVX.
+/// As [`transpose_block`]; the machine has AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
-unsafe fn turn_eight(to: *mut u8, to_row: isize, from: *const u8, from_column: isize) {
+unsafe fn transpose_8x8(to: *mut u8, to_row: isize, from: *const u8, from_column: isize) {
     use std::arch::x86_64::{
         _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
         _mm256_unpacklo_ps,
@@ -242,8 +250,8 @@ unsafe fn turn_eight(to: *mut u8, to_row: isize, from: *const u8, from_column: i
 ///
 /// # Safety
 /// Both ranges are valid and do not overlap.
-pub unsafe fn copy_bytes(pool: &mut Pool, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), ExecError> {
-    let (to, from) = (Shared::new(to), Shared::new(from.cast_mut()));
+pub unsafe fn copy_bytes(pool: &mut ThreadPool, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), ExecError> {
+    let (to, from) = (SharedPtr::new(to), SharedPtr::new(from.cast_mut()));
     in_chunks(pool, bytes, 1, |first, last| {
         // SAFETY: the caller's promise; chunks are disjoint.
         unsafe { to.get().add(first).copy_from_nonoverlapping(from.get().add(first), last - first) }
@@ -257,8 +265,8 @@ pub unsafe fn copy_bytes(pool: &mut Pool, to: *mut u8, from: *const u8, bytes: u
 ///
 /// # Safety
 /// As [`copy_bytes`].
-pub unsafe fn stream_bytes(pool: &mut Pool, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), ExecError> {
-    let (to, from) = (Shared::new(to), Shared::new(from.cast_mut()));
+pub unsafe fn stream_bytes(pool: &mut ThreadPool, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), ExecError> {
+    let (to, from) = (SharedPtr::new(to), SharedPtr::new(from.cast_mut()));
     in_chunks(pool, bytes, 1, |first, last| {
         // SAFETY: the caller's promise; chunks are disjoint.
         unsafe { stream(to.get().add(first), from.get().add(first), last - first) };
@@ -308,7 +316,7 @@ pub fn stream_end() {
 /// # Errors
 /// A panic in a call.
 pub fn in_chunks(
-    pool: &mut Pool,
+    pool: &mut ThreadPool,
     elements: usize,
     size: usize,
     range: impl Fn(usize, usize) + Sync,
@@ -326,7 +334,7 @@ pub fn in_chunks(
 /// # Errors
 /// A panic in a call.
 pub fn run_or_not(
-    pool: &mut Pool,
+    pool: &mut ThreadPool,
     bytes: usize,
     chunks: usize,
     chunk: &(dyn Fn(usize) + Sync),

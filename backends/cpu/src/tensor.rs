@@ -7,12 +7,12 @@ use std::ops::Deref;
 
 /// A handle of a tensor in host memory: a buffer, and where in it each element is.
 #[derive(Clone)]
-pub struct Tensor {
+pub struct CpuTensor {
     pub(crate) buffer: Buffer,
     pub(crate) layout: Layout,
 }
 
-impl Deref for Tensor {
+impl Deref for CpuTensor {
     type Target = Layout;
 
     #[inline]
@@ -21,11 +21,11 @@ impl Deref for Tensor {
     }
 }
 
-impl Tensor {
+impl CpuTensor {
     /// A tensor that fills `buffer` in row-major order.
     #[inline]
-    pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> Tensor {
-        Tensor { buffer, layout: Layout::contiguous(meta) }
+    pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> CpuTensor {
+        CpuTensor { buffer, layout: Layout::contiguous(meta) }
     }
 
     /// The first element of a non-empty tensor.
@@ -36,17 +36,17 @@ impl Tensor {
     }
 
     /// The same buffer seen as `shape` with other strides.
-    pub(crate) fn view(&self, shape: Shape, offset_bytes: usize, strides: [isize; RANK_MAX]) -> Tensor {
+    pub(crate) fn view(&self, shape: Shape, offset_bytes: usize, strides: [isize; RANK_MAX]) -> CpuTensor {
         self.seen(self.layout.view(shape, offset_bytes, strides))
     }
 
     /// The same buffer in another layout.
-    pub(crate) fn seen(&self, layout: Layout) -> Tensor {
-        Tensor { buffer: self.buffer.clone(), layout }
+    pub(crate) fn seen(&self, layout: Layout) -> CpuTensor {
+        CpuTensor { buffer: self.buffer.clone(), layout }
     }
 
     /// The memory of this tensor, of the same shape, for elements of a dtype of the same size.
-    pub(crate) fn reused(&self, meta: Meta) -> Tensor {
+    pub(crate) fn reused(&self, meta: Meta) -> CpuTensor {
         self.seen(Layout { meta, ..self.layout })
     }
 }

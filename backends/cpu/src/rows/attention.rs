@@ -2,12 +2,12 @@
 //!
 //! The gradient computes the scores again, which takes less than reading them from memory.
 
-use super::{Work, at_level};
+use super::{RowKernel, at_level};
+use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::elementwise::work_ns;
 use crate::lanes::{LANES, Lanes, Vectors, largest, sum_over};
-use crate::matmul::{Matrix, one};
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Inputs, Result, tensor};
+use crate::matmul::{StridedMatrix, one};
+use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
 use gt_backend::Loops;
 use gt_ops::math::Real;
@@ -25,11 +25,11 @@ const TURNS_PER_THREAD: usize = 8;
 /// Tensors that share their leading axes, as matrices.
 struct Batches<const N: usize> {
     loops: Loops<N>,
-    first: [Matrix; N],
+    first: [StridedMatrix; N],
 }
 
 impl<const N: usize> Batches<N> {
-    fn new(tensors: [&Tensor; N]) -> Result<Batches<N>> {
+    fn new(tensors: [&CpuTensor; N]) -> Result<Batches<N>> {
         let shape = tensors[0].meta.shape;
         let lead = shape.rank() - 2;
         let batch = Shape::new(&shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
@@ -40,13 +40,13 @@ impl<const N: usize> Batches<N> {
         });
         let first = tensors.map(|t| {
             let size = t.size() as isize;
-            Matrix { ptr: t.ptr(), row_step: t.strides[lead] / size, column_step: t.strides[lead + 1] / size }
+            StridedMatrix { ptr: t.ptr(), row_step: t.strides[lead] / size, column_step: t.strides[lead + 1] / size }
         });
         Ok(Batches { loops: Loops::new(&batch, steps.each_ref()), first })
     }
 
     #[inline(always)]
-    fn at(&self, batch: usize) -> [Matrix; N] {
+    fn at(&self, batch: usize) -> [StridedMatrix; N] {
         let mut matrices = self.first;
         self.loops.for_runs(batch, batch + 1, |run| {
             for (matrix, offset) in matrices.iter_mut().zip(run.offsets) {
@@ -83,14 +83,14 @@ impl Scores {
     #[inline(always)]
     unsafe fn block<R: Real, V: Lanes<R>>(
         &self,
-        [query, key]: [Matrix; 2],
-        mask: Option<Matrix>,
+        [query, key]: [StridedMatrix; 2],
+        mask: Option<StridedMatrix>,
         (first, rows, keys): (usize, usize, usize),
         scores: &mut [R],
         factors: &mut [R],
     ) {
         let size = size_of::<R>();
-        let to = Matrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
+        let to = StridedMatrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
         // SAFETY: the caller's promise; the scores have room.
         unsafe {
             one(self.dtype, (rows, keys, self.features), [to, query.at(first, 0, size), key.transposed()], false, false)
@@ -152,14 +152,14 @@ impl Scores {
     }
 }
 
-struct Forward {
+struct AttentionForward {
     scores: Scores,
     /// Queries, keys, values and results.
     batches: Batches<4>,
     mask: Option<Batches<1>>,
 }
 
-impl<R: Vectors> Work<R> for Forward {
+impl<R: Vectors> RowKernel<R> for AttentionForward {
     /// A row is a block of queries of one batch.
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
@@ -178,7 +178,8 @@ impl<R: Vectors> Work<R> for Forward {
             // SAFETY: the caller's promise; a block's results are its own.
             unsafe {
                 s.block::<R, V>([query, key], mask, (at, rows, keys), scores, factors);
-                let weights = Matrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
+                let weights =
+                    StridedMatrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
                 let to = out.at(at, 0, size);
                 one(s.dtype, (rows, s.out, keys), [to, weights, value], false, false);
                 let made = std::slice::from_raw_parts_mut(to.ptr.cast::<R>(), rows * s.out);
@@ -190,18 +191,18 @@ impl<R: Vectors> Work<R> for Forward {
     }
 }
 
-struct Backward {
+struct AttentionBackward {
     scores: Scores,
     /// Gradients, queries, keys and values.
     batches: Batches<4>,
     mask: Option<Batches<1>>,
     /// The gradients of the first batch's queries, keys and values.
-    out: [Matrix; 3],
+    out: [StridedMatrix; 3],
     /// Elements from one batch's gradients to the next one's.
     out_step: usize,
 }
 
-impl<R: Vectors> Work<R> for Backward {
+impl<R: Vectors> RowKernel<R> for AttentionBackward {
     /// A row is a batch.
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
@@ -214,8 +215,9 @@ impl<R: Vectors> Work<R> for Backward {
         for batch in first..last {
             let [grad, query, key, value] = self.batches.at(batch);
             let mask = self.mask.as_ref().map(|mask| mask.at(batch)[0]);
-            let [query_grad, key_grad, value_grad] =
-                self.out.map(|matrix| Matrix { ptr: matrix.ptr.wrapping_add(batch * self.out_step * size), ..matrix });
+            let [query_grad, key_grad, value_grad] = self
+                .out
+                .map(|matrix| StridedMatrix { ptr: matrix.ptr.wrapping_add(batch * self.out_step * size), ..matrix });
             // SAFETY: a batch's results are its own.
             unsafe {
                 key_grad.ptr.cast::<R>().write_bytes(0, s.keys * s.features);
@@ -226,7 +228,7 @@ impl<R: Vectors> Work<R> for Backward {
                 let keys = s.width(at + rows);
                 let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
                 let factors = &mut factors[..rows];
-                let dense = |ptr: *mut R| Matrix { ptr: ptr.cast(), row_step: keys as isize, column_step: 1 };
+                let dense = |ptr: *mut R| StridedMatrix { ptr: ptr.cast(), row_step: keys as isize, column_step: 1 };
                 let (p, d) = (dense(weights.as_mut_ptr()), dense(slopes.as_mut_ptr()));
                 // SAFETY: the caller's promise.
                 unsafe {
@@ -260,7 +262,7 @@ impl<R: Vectors> Work<R> for Backward {
 
 impl CpuBackend {
     /// Half precisions as f32: the conversions are a small part of the products.
-    fn wide_operands(&mut self, inputs: Inputs<'_, '_>) -> Result<Vec<Tensor>> {
+    fn wide_operands(&mut self, inputs: Inputs<'_, '_>) -> Result<Vec<CpuTensor>> {
         inputs
             .iter()
             .map(|input| {
@@ -273,7 +275,7 @@ impl CpuBackend {
             .collect()
     }
 
-    fn run_attention<R: Vectors, W: Work<R>>(&mut self, work: &W, units: usize, weight: usize) -> Result<()> {
+    fn run_attention<R: Vectors, W: RowKernel<R>>(&mut self, work: &W, units: usize, weight: usize) -> Result<()> {
         let level = self.level;
         let turns = if self.pool.pays(work_ns(units, weight)) { self.pool.threads() * TURNS_PER_THREAD } else { 1 };
         let turn = units.div_ceil(turns);
@@ -283,7 +285,13 @@ impl CpuBackend {
         })
     }
 
-    pub(super) fn attention(&mut self, inputs: Inputs<'_, '_>, causal: bool, scale: f64, out: &Meta) -> Result<Tensor> {
+    pub(super) fn attention(
+        &mut self,
+        inputs: Inputs<'_, '_>,
+        causal: bool,
+        scale: f64,
+        out: &Meta,
+    ) -> Result<CpuTensor> {
         let operands = self.wide_operands(inputs)?;
         let wide = Meta::new(out.shape, operands[0].meta.dtype);
         let result = self.new_tensor(&wide)?;
@@ -298,7 +306,7 @@ impl CpuBackend {
                 let units = batches.loops.numel() * scores.queries.div_ceil(BLOCK);
                 let weight = scores.weight(2) * BLOCK.min(scores.queries);
                 let dtype = scores.dtype;
-                let work = Forward { scores, batches, mask };
+                let work = AttentionForward { scores, batches, mask };
                 match dtype {
                     DType::F64 => self.run_attention::<f64, _>(&work, units, weight)?,
                     _ => self.run_attention::<f32, _>(&work, units, weight)?,
@@ -314,7 +322,7 @@ impl CpuBackend {
         causal: bool,
         scale: f64,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         let operands = self.wide_operands(inputs)?;
         let wide = Meta::new(out.shape, operands[0].meta.dtype);
         let result = self.new_tensor(&wide)?;
@@ -329,7 +337,7 @@ impl CpuBackend {
         let parts = [&operands[1], &operands[2], &operands[3]].map(|t| {
             let rank = t.meta.shape.rank();
             let [rows, columns] = [t.meta.shape.dims()[rank - 2], t.meta.shape.dims()[rank - 1]];
-            let part = Matrix { ptr: start, row_step: columns as isize, column_step: 1 };
+            let part = StridedMatrix { ptr: start, row_step: columns as isize, column_step: 1 };
             start = start.wrapping_add(rows * columns * size);
             part
         });
@@ -337,7 +345,7 @@ impl CpuBackend {
         let mask = operands.get(4).map(|mask| Batches::new([mask])).transpose()?;
         let (units, weight, dtype) = (batches.loops.numel(), scores.weight(5) * scores.queries, scores.dtype);
         let out_step = out.shape.dims()[out.shape.rank() - 1];
-        let work = Backward { scores, batches, mask, out: parts, out_step };
+        let work = AttentionBackward { scores, batches, mask, out: parts, out_step };
         match dtype {
             DType::F64 => self.run_attention::<f64, _>(&work, units, weight)?,
             _ => self.run_attention::<f32, _>(&work, units, weight)?,
@@ -346,8 +354,8 @@ impl CpuBackend {
     }
 }
 
-fn scores(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool, scale: f64) -> Scores {
-    let last = |t: &Tensor| {
+fn scores(query: &CpuTensor, key: &CpuTensor, value: &CpuTensor, causal: bool, scale: f64) -> Scores {
+    let last = |t: &CpuTensor| {
         let dims = t.meta.shape.dims();
         (dims[dims.len() - 2], dims[dims.len() - 1])
     };

@@ -1,11 +1,11 @@
 //! Losses over classes that an index names, and their gradients.
 
 use super::softmax::exps;
-use super::{Sink, Source, Work, block_rows, extent, run};
+use super::{RowKernel, RowSink, RowSource, block_rows, extent, run};
+use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::lanes::{LANES, Lanes, Vectors, sum_over};
-use crate::strided::Shared;
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Inputs, Result, tensor};
+use crate::strided::SharedPtr;
+use crate::tensor::CpuTensor;
 use gt_backend::{ExecError, Input};
 use gt_ops::Meta;
 use gt_ops::instruction::{LossReduction, LossSpec};
@@ -16,8 +16,8 @@ const WEIGHT: usize = 20;
 const WEIGHT_PLAIN: usize = 1;
 
 /// The classes that samples should have, and what each counts.
-struct Targets<R> {
-    index: Shared<i64>,
+struct ClassTargets<R> {
+    index: SharedPtr<i64>,
     classes: usize,
     /// What samples of each class count; none if 1.
     weight: Option<Vec<R>>,
@@ -28,7 +28,7 @@ struct Targets<R> {
     bad: AtomicUsize,
 }
 
-impl<R: Real> Targets<R> {
+impl<R: Real> ClassTargets<R> {
     /// The class of a sample; none if it does not count.
     ///
     /// # Safety
@@ -73,15 +73,15 @@ impl<R: Real> Targets<R> {
     }
 }
 
-struct Forward<'a, R> {
-    from: Source,
-    targets: &'a Targets<R>,
+struct LossForward<'a, R> {
+    from: RowSource,
+    targets: &'a ClassTargets<R>,
     /// The scores are logarithms of probabilities only after a softmax.
     scores: bool,
-    losses: Shared<f64>,
+    losses: SharedPtr<f64>,
 }
 
-impl<R: Vectors> Work<R> for Forward<'_, R> {
+impl<R: Vectors> RowKernel<R> for LossForward<'_, R> {
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.targets.classes;
@@ -121,10 +121,10 @@ impl<R: Vectors> Work<R> for Forward<'_, R> {
     }
 }
 
-struct Backward<'a, R> {
-    from: Source,
-    to: Sink,
-    targets: &'a Targets<R>,
+struct LossBackward<'a, R> {
+    from: RowSource,
+    to: RowSink,
+    targets: &'a ClassTargets<R>,
     scores: bool,
     /// The gradient of each sample's loss, or of all.
     grads: &'a [R],
@@ -132,7 +132,7 @@ struct Backward<'a, R> {
     share: f64,
 }
 
-impl<R: Vectors> Work<R> for Backward<'_, R> {
+impl<R: Vectors> RowKernel<R> for LossBackward<'_, R> {
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.targets.classes;
@@ -181,18 +181,18 @@ impl<R: Vectors> Work<R> for Backward<'_, R> {
 impl CpuBackend {
     fn targets<R: Real>(
         &mut self,
-        index: &Tensor,
-        weight: &Input<'_, Tensor>,
+        index: &CpuTensor,
+        weight: &Input<'_, CpuTensor>,
         spec: &LossSpec,
         classes: usize,
-    ) -> Result<Targets<R>> {
+    ) -> Result<ClassTargets<R>> {
         let weight = match weight {
             Input::Scalar(scalar) if scalar.to_f64() == 1.0 => None,
             weight => Some(self.numbers::<R>(weight, classes)?.to_vec()),
         };
         let all = weight.as_ref().map_or(classes as f64, |w| w.iter().map(|x| x.to_f64()).sum());
-        let index = Shared::new(index.ptr().cast());
-        Ok(Targets { index, classes, weight, all, spec: *spec, bad: AtomicUsize::new(usize::MAX) })
+        let index = SharedPtr::new(index.ptr().cast());
+        Ok(ClassTargets { index, classes, weight, all, spec: *spec, bad: AtomicUsize::new(usize::MAX) })
     }
 
     pub(super) fn class_loss<R: Vectors>(
@@ -201,18 +201,18 @@ impl CpuBackend {
         spec: &LossSpec,
         scores: bool,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         let (from, index) = (self.contiguous(tensor(&inputs[0])?)?, self.contiguous(tensor(&inputs[1])?)?);
         let result = self.new_tensor(out)?;
         let (samples, classes) = (index.numel(), extent(&from.meta).1);
         let targets = self.targets::<R>(&index, &inputs[2], spec, classes)?;
         let mut losses = vec![0.0; samples];
         if classes > 0 {
-            let work = Forward {
+            let work = LossForward {
                 from: self.source(&from),
                 targets: &targets,
                 scores,
-                losses: Shared::new(losses.as_mut_ptr()),
+                losses: SharedPtr::new(losses.as_mut_ptr()),
             };
             let weight = if scores { WEIGHT } else { WEIGHT_PLAIN };
             let columns = if scores { classes } else { 1 };
@@ -236,7 +236,7 @@ impl CpuBackend {
         spec: &LossSpec,
         scores: bool,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         let from = if scores { self.contiguous(tensor(&inputs[1])?)? } else { tensor(&inputs[1])?.clone() };
         let index = self.contiguous(tensor(&inputs[2])?)?;
         let result = self.new_tensor(out)?;
@@ -248,7 +248,7 @@ impl CpuBackend {
         let grads = self.numbers::<R>(&inputs[0], tensor(&inputs[0])?.numel())?;
         // SAFETY: the index has so many elements.
         let total = if spec.reduction == LossReduction::Mean { unsafe { targets.total(samples) } } else { 1.0 };
-        let work = Backward {
+        let work = LossBackward {
             from: self.source(&from),
             to: self.sink(&result),
             targets: &targets,

@@ -1,24 +1,24 @@
 //! Ops that do several steps over rows, the last axis, in one pass: what they share.
 //!
-//! A [`Work`] computes a range of rows. It is generic over the compute type, its bodies are inlined into one function
+//! A [`RowKernel`] computes a range of rows. It is generic over the compute type, its bodies are inlined into one function
 //! a level of vector instructions, and sums gather in a fixed number of partial sums, so that all levels and any number
 //! of threads compute the same bits.
 
 mod attention;
 mod loss;
+pub(crate) mod moments;
 mod norm;
 mod softmax;
 
+use crate::backend::{CpuBackend, Inputs, Result, compute_dtype, tensor};
 use crate::elementwise::work_ns;
-use crate::kernels::{Kernel, Level};
+use crate::kernels::{Kernel, SimdLevel};
 use crate::lanes::{Lanes, Vectors};
-use crate::pool::Pool;
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Inputs, Result, compute_dtype, tensor};
+use crate::tensor::CpuTensor;
+use crate::thread_pool::ThreadPool;
 use gt_backend::{ExecError, Input};
 use gt_ops::math::Real;
 use gt_ops::{Attrs, DType, Meta, Op, Row};
-pub use norm::Moments;
 use std::ops::Deref;
 use std::slice;
 
@@ -30,7 +30,7 @@ const SHORT_ROW: usize = 64;
 const ROW_WEIGHT: usize = 3_000;
 
 /// Rows to be computed.
-trait Work<R: Vectors>: Sync {
+trait RowKernel<R: Vectors>: Sync {
     /// Computes rows `first..last`, with a level's vectors.
     ///
     /// # Safety
@@ -42,28 +42,28 @@ trait Work<R: Vectors>: Sync {
 /// Computes rows `first..last` with a level's instructions.
 ///
 /// # Safety
-/// As [`Work::rows`], on a machine that has the level.
-unsafe fn at_level<R: Vectors, W: Work<R>>(level: Level, work: &W, first: usize, last: usize) {
+/// As [`RowKernel::rows`], on a machine that has the level.
+unsafe fn at_level<R: Vectors, W: RowKernel<R>>(level: SimdLevel, work: &W, first: usize, last: usize) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2<R: Vectors, W: Work<R>>(work: &W, first: usize, last: usize) {
+    unsafe fn avx2<R: Vectors, W: RowKernel<R>>(work: &W, first: usize, last: usize) {
         // SAFETY: the caller's promise.
         unsafe { work.rows::<R::Avx2>(first, last) }
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn avx512<R: Vectors, W: Work<R>>(work: &W, first: usize, last: usize) {
+    unsafe fn avx512<R: Vectors, W: RowKernel<R>>(work: &W, first: usize, last: usize) {
         // SAFETY: the caller's promise.
         unsafe { work.rows::<R::Avx512>(first, last) }
     }
     // SAFETY: the caller's promise.
     unsafe {
         match level {
-            Level::Baseline => work.rows::<R::Baseline>(first, last),
+            SimdLevel::Baseline => work.rows::<R::Baseline>(first, last),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2(work, first, last),
+            SimdLevel::Avx2 => avx2(work, first, last),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => avx512(work, first, last),
+            SimdLevel::Avx512 => avx512(work, first, last),
         }
     }
 }
@@ -71,10 +71,10 @@ unsafe fn at_level<R: Vectors, W: Work<R>>(level: Level, work: &W, first: usize,
 /// Computes all rows of `columns` elements, by several threads when that pays; `weight` is the operations an element.
 ///
 /// # Safety
-/// As [`Work::rows`].
-unsafe fn run<R: Vectors, W: Work<R>>(
-    pool: &mut Pool,
-    level: Level,
+/// As [`RowKernel::rows`].
+unsafe fn run<R: Vectors, W: RowKernel<R>>(
+    pool: &mut ThreadPool,
+    level: SimdLevel,
     work: &W,
     (rows, columns): (usize, usize),
     weight: usize,
@@ -89,15 +89,15 @@ unsafe fn run<R: Vectors, W: Work<R>>(
 }
 
 /// An operand's rows, which follow each other.
-struct Source {
+struct RowSource {
     ptr: *const u8,
     size: usize,
     widen: Option<Kernel>,
 }
 // SAFETY: it is only read, while the operand lives.
-unsafe impl Sync for Source {}
+unsafe impl Sync for RowSource {}
 
-impl Source {
+impl RowSource {
     /// Elements `first..first + count` in the compute type: where they are, or widened into `scratch`.
     ///
     /// # Safety
@@ -120,15 +120,15 @@ impl Source {
 }
 
 /// Where a result's rows go.
-struct Sink {
+struct RowSink {
     ptr: *mut u8,
     size: usize,
     narrow: Option<Kernel>,
 }
 // SAFETY: threads write disjoint rows.
-unsafe impl Sync for Sink {}
+unsafe impl Sync for RowSink {}
 
-impl Sink {
+impl RowSink {
     /// Room for elements `first..first + count`: where they go, or `scratch` where they are to be narrowed. No closure
     /// fills it, which would not have a level's instructions.
     ///
@@ -144,7 +144,7 @@ impl Sink {
         unsafe { slice::from_raw_parts_mut(self.ptr.add(first * self.size).cast::<R>(), count) }
     }
 
-    /// What was written to [`Sink::room`] is done.
+    /// What was written to [`RowSink::room`] is done.
     ///
     /// # Safety
     /// As there.
@@ -180,14 +180,14 @@ fn block_rows(columns: usize) -> usize {
 
 impl CpuBackend {
     /// One op on rows.
-    pub(crate) fn rows(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn rows(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
         match compute_dtype(out.dtype) {
             DType::F64 => self.rows_of::<f64>(row.op, inputs, attrs, out),
             _ => self.rows_of::<f32>(row.op, inputs, attrs, out),
         }
     }
 
-    fn rows_of<R: Vectors>(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+    fn rows_of<R: Vectors>(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
         match (op, attrs) {
             (Op::Softmax | Op::LogSoftmax, _) => self.softmax::<R>(tensor(&inputs[0])?, op == Op::LogSoftmax, out),
             (Op::SoftmaxBackward | Op::LogSoftmaxBackward, _) => {
@@ -214,39 +214,39 @@ impl CpuBackend {
     }
 
     /// The rows of a tensor without gaps.
-    fn source(&self, t: &Tensor) -> Source {
-        Source { ptr: t.ptr(), size: t.size(), widen: self.widen(t.meta.dtype) }
+    fn source(&self, t: &CpuTensor) -> RowSource {
+        RowSource { ptr: t.ptr(), size: t.size(), widen: self.widen(t.meta.dtype) }
     }
 
-    fn sink(&self, t: &Tensor) -> Sink {
-        Sink { ptr: t.ptr(), size: t.size(), narrow: self.narrow(t.meta.dtype) }
+    fn sink(&self, t: &CpuTensor) -> RowSink {
+        RowSink { ptr: t.ptr(), size: t.size(), narrow: self.narrow(t.meta.dtype) }
     }
 
     /// The elements of a tensor, or a number so many times, in the compute type.
-    fn numbers<R: Real>(&mut self, input: &Input<'_, Tensor>, count: usize) -> Result<Numbers<R>> {
+    fn numbers<R: Real>(&mut self, input: &Input<'_, CpuTensor>, count: usize) -> Result<DenseValues<R>> {
         match input {
             Input::Scalar(scalar) => {
-                Ok(Numbers { tensor: None, made: vec![R::from_f64(scalar.to_f64()); count], count })
+                Ok(DenseValues { tensor: None, made: vec![R::from_f64(scalar.to_f64()); count], count })
             }
             Input::Tensor(t) => {
                 let dense = self.contiguous(t)?;
                 let (source, mut made) = (self.source(&dense), Vec::new());
                 // SAFETY: the operand has so many elements, says shape inference.
                 unsafe { source.elements::<R>(0, count, &mut made) };
-                Ok(Numbers { tensor: Some(dense), made, count })
+                Ok(DenseValues { tensor: Some(dense), made, count })
             }
         }
     }
 }
 
 /// Numbers in the compute type, in a tensor where that has them so.
-struct Numbers<R> {
-    tensor: Option<Tensor>,
+struct DenseValues<R> {
+    tensor: Option<CpuTensor>,
     made: Vec<R>,
     count: usize,
 }
 
-impl<R> Deref for Numbers<R> {
+impl<R> Deref for DenseValues<R> {
     type Target = [R];
     fn deref(&self) -> &[R] {
         match &self.tensor {
@@ -265,7 +265,7 @@ fn extent(meta: &Meta) -> (usize, usize) {
     (meta.shape.numel() / columns.max(1), columns)
 }
 
-fn number(input: &Input<'_, Tensor>) -> Result<f64> {
+fn number(input: &Input<'_, CpuTensor>) -> Result<f64> {
     match input {
         Input::Scalar(scalar) => Ok(scalar.to_f64()),
         Input::Tensor(_) => Err(ExecError::internal("a tensor where a number belongs")),

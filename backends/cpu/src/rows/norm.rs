@@ -1,10 +1,11 @@
 //! Layer and root-mean-square norms, and their gradients.
 
-use super::{ROW_WEIGHT, Sink, Source, Work, extent, number, run};
+use super::moments::RowMoments;
+use super::{ROW_WEIGHT, RowKernel, RowSink, RowSource, extent, number, run};
+use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::lanes::{LANES, Lanes, SUM_BLOCK, Vectors, joined, map_over, sum_over};
-use crate::strided::Shared;
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Inputs, Result, tensor};
+use crate::strided::SharedPtr;
+use crate::tensor::CpuTensor;
 use gt_backend::Input;
 use gt_ops::math::Real;
 use gt_ops::{Meta, Scalar};
@@ -18,19 +19,6 @@ const PIECE_ROWS_MIN: usize = 16;
 const BLOCK_ROWS: usize = 256;
 /// Rows that are added to the partial sums together.
 const GROUP_ROWS: usize = 4;
-
-/// The moments of the rows of an operand whose gradient was computed last, for that of the weights, which comes next.
-/// Valid for one step: memory may then have been written again.
-pub struct Moments {
-    step: u64,
-    from: *const u8,
-    meta: Meta,
-    eps: f64,
-    /// In f64 and back they are what they were.
-    rows: Vec<(f64, f64)>,
-}
-// SAFETY: the pointer is only compared.
-unsafe impl Send for Moments {}
 
 /// What is taken off a row, and what it is multiplied by then. With `CENTRE` that is a layer norm.
 ///
@@ -86,16 +74,16 @@ unsafe fn pulls<R: Real, V: Lanes<R>>(row: &[R], grad: &[R], weight: &[R], mean:
     (along_total, level_total)
 }
 
-struct Forward<'a, R, const CENTRE: bool> {
-    from: Source,
-    to: Sink,
+struct NormForward<'a, R, const CENTRE: bool> {
+    from: RowSource,
+    to: RowSink,
     columns: usize,
     weight: &'a [R],
     bias: &'a [R],
     eps: f64,
 }
 
-impl<R: Vectors, const CENTRE: bool> Work<R> for Forward<'_, R, CENTRE> {
+impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormForward<'_, R, CENTRE> {
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
@@ -114,18 +102,18 @@ impl<R: Vectors, const CENTRE: bool> Work<R> for Forward<'_, R, CENTRE> {
     }
 }
 
-struct Backward<'a, R, const CENTRE: bool> {
-    grad: Source,
-    from: Source,
-    to: Sink,
+struct NormBackward<'a, R, const CENTRE: bool> {
+    grad: RowSource,
+    from: RowSource,
+    to: RowSink,
     columns: usize,
     weight: &'a [R],
     eps: f64,
     /// Room for the moments of all rows.
-    moments: Shared<(f64, f64)>,
+    moments: SharedPtr<(f64, f64)>,
 }
 
-impl<R: Vectors, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
+impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormBackward<'_, R, CENTRE> {
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
@@ -152,9 +140,9 @@ impl<R: Vectors, const CENTRE: bool> Work<R> for Backward<'_, R, CENTRE> {
 }
 
 /// Pieces of rows, each of which adds up two rows of sums.
-struct Sums<'a, const CENTRE: bool> {
-    grad: Source,
-    from: Source,
+struct NormWeightGradient<'a, const CENTRE: bool> {
+    grad: RowSource,
+    from: RowSource,
     columns: usize,
     rows: usize,
     rows_a_piece: usize,
@@ -162,10 +150,10 @@ struct Sums<'a, const CENTRE: bool> {
     /// What was computed of all rows before.
     moments: Option<&'a [(f64, f64)]>,
     /// `2 * columns` sums for each piece.
-    sums: Shared<f64>,
+    sums: SharedPtr<f64>,
 }
 
-impl<R: Vectors, const CENTRE: bool> Work<R> for Sums<'_, CENTRE> {
+impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormWeightGradient<'_, CENTRE> {
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
@@ -255,7 +243,7 @@ impl CpuBackend {
         &mut self,
         inputs: Inputs<'_, '_>,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         let t = self.contiguous(tensor(&inputs[0])?)?;
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
@@ -266,7 +254,7 @@ impl CpuBackend {
         let bias = if CENTRE { &inputs[2] } else { &Input::Scalar(Scalar::Float(0.0)) };
         let bias = self.numbers::<R>(bias, columns)?;
         let eps = number(&inputs[inputs.len() - 1])?;
-        let work = Forward::<R, CENTRE> {
+        let work = NormForward::<R, CENTRE> {
             from: self.source(&t),
             to: self.sink(&result),
             columns,
@@ -283,7 +271,7 @@ impl CpuBackend {
         &mut self,
         inputs: Inputs<'_, '_>,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         let (grad, t) = (self.contiguous(tensor(&inputs[0])?)?, self.contiguous(tensor(&inputs[1])?)?);
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
@@ -293,18 +281,18 @@ impl CpuBackend {
         let weight = self.numbers::<R>(&inputs[2], columns)?;
         let eps = number(&inputs[3])?;
         let mut moments = vec![(0.0, 0.0); rows];
-        let work = Backward::<R, CENTRE> {
+        let work = NormBackward::<R, CENTRE> {
             grad: self.source(&grad),
             from: self.source(&t),
             to: self.sink(&result),
             columns,
             weight: &weight,
             eps,
-            moments: Shared::new(moments.as_mut_ptr()),
+            moments: SharedPtr::new(moments.as_mut_ptr()),
         };
         // SAFETY: operands, result and moments have these rows; the result is new.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
-        self.moments = Some(Moments { step: self.step, from: t.ptr(), meta: t.meta, eps, rows: moments });
+        self.moments = Some(RowMoments { step: self.step, from: t.ptr(), meta: t.meta, eps, rows: moments });
         Ok(result)
     }
 
@@ -312,7 +300,7 @@ impl CpuBackend {
         &mut self,
         inputs: Inputs<'_, '_>,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         let (grad, t) = (self.contiguous(tensor(&inputs[0])?)?, self.contiguous(tensor(&inputs[1])?)?);
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(&t.meta);
@@ -327,7 +315,7 @@ impl CpuBackend {
         let moments = self.moments.take().filter(|moments| {
             moments.step + 1 == self.step && moments.from == t.ptr() && moments.meta == t.meta && moments.eps == eps
         });
-        let work = Sums::<CENTRE> {
+        let work = NormWeightGradient::<CENTRE> {
             grad: self.source(&grad),
             from: self.source(&t),
             columns,
@@ -335,7 +323,7 @@ impl CpuBackend {
             rows_a_piece,
             eps,
             moments: moments.as_ref().map(|moments| &moments.rows[..]),
-            sums: Shared::new(sums.as_mut_ptr()),
+            sums: SharedPtr::new(sums.as_mut_ptr()),
         };
         // SAFETY: both operands have this shape; each piece has its own sums.
         unsafe {

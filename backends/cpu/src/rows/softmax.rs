@@ -1,9 +1,9 @@
 //! Softmax, its logarithm, and their gradients.
 
-use super::{SHORT_ROW, Sink, Source, Work, block_rows, extent, run};
+use super::{RowKernel, RowSink, RowSource, SHORT_ROW, block_rows, extent, run};
+use crate::backend::{CpuBackend, Result};
 use crate::lanes::{LANES, Lanes, Vectors, largest, map_over, sum_over};
-use crate::tensor::Tensor;
-use crate::{CpuBackend, Result};
+use crate::tensor::CpuTensor;
 use gt_ops::Meta;
 use gt_ops::math::Real;
 
@@ -53,14 +53,14 @@ pub unsafe fn exps<R: Real, V: Lanes<R>>(rows: &[R], columns: usize, to: &mut [R
     }
 }
 
-struct Forward {
-    from: Source,
-    to: Sink,
+struct SoftmaxForward {
+    from: RowSource,
+    to: RowSink,
     columns: usize,
     log: bool,
 }
 
-impl<R: Vectors> Work<R> for Forward {
+impl<R: Vectors> RowKernel<R> for SoftmaxForward {
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
@@ -90,15 +90,15 @@ impl<R: Vectors> Work<R> for Forward {
     }
 }
 
-struct Backward {
-    grad: Source,
-    out: Source,
-    to: Sink,
+struct SoftmaxBackward {
+    grad: RowSource,
+    out: RowSource,
+    to: RowSink,
     columns: usize,
     log: bool,
 }
 
-impl<R: Vectors> Work<R> for Backward {
+impl<R: Vectors> RowKernel<R> for SoftmaxBackward {
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let n = self.columns;
@@ -136,14 +136,14 @@ impl<R: Vectors> Work<R> for Backward {
 }
 
 impl CpuBackend {
-    pub(super) fn softmax<R: Vectors>(&mut self, t: &Tensor, log: bool, out: &Meta) -> Result<Tensor> {
+    pub(super) fn softmax<R: Vectors>(&mut self, t: &CpuTensor, log: bool, out: &Meta) -> Result<CpuTensor> {
         let t = self.contiguous(t)?;
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let work = Forward { from: self.source(&t), to: self.sink(&result), columns, log };
+        let work = SoftmaxForward { from: self.source(&t), to: self.sink(&result), columns, log };
         // SAFETY: operand and result have this shape; the result is new.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
         Ok(result)
@@ -151,18 +151,19 @@ impl CpuBackend {
 
     pub(super) fn softmax_grad<R: Vectors>(
         &mut self,
-        grad: &Tensor,
-        y: &Tensor,
+        grad: &CpuTensor,
+        y: &CpuTensor,
         log: bool,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CpuTensor> {
         let (grad, y) = (self.contiguous(grad)?, self.contiguous(y)?);
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let work = Backward { grad: self.source(&grad), out: self.source(&y), to: self.sink(&result), columns, log };
+        let work =
+            SoftmaxBackward { grad: self.source(&grad), out: self.source(&y), to: self.sink(&result), columns, log };
         // SAFETY: operands and result have this shape; the result is new.
         unsafe {
             run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), if log { WEIGHT } else { WEIGHT_PLAIN })?

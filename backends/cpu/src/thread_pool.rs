@@ -1,6 +1,6 @@
 //! A pool of threads whose caller never waits for a thread that has not started.
 //!
-//! The caller of [`Pool::run`] publishes a job and works on it at once; helpers join when they notice, and claim chunks
+//! The caller of [`ThreadPool::run`] publishes a job and works on it at once; helpers join when they notice, and claim chunks
 //! from the same counter. When the chunks are all claimed the caller closes the job and waits only for helpers still
 //! inside a chunk. A helper that comes late finds the job closed and never touches it.
 
@@ -37,7 +37,7 @@ const CHUNKS_PER_THREAD: usize = 4;
 
 type Work = dyn Fn(usize) + Sync;
 
-struct Shared {
+struct PoolState {
     /// Which job, whether it is open, and how many helpers are inside it.
     state: AtomicU64,
     /// The current job's work. Written by the caller while the job is closed and nobody is inside.
@@ -53,23 +53,23 @@ struct Shared {
 }
 
 // SAFETY: `work` is written and read as its comment and `join` say; the work itself is `Sync`.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for PoolState {}
 // SAFETY: as above.
-unsafe impl Send for Shared {}
+unsafe impl Send for PoolState {}
 
 /// Threads that share the work of one caller.
-pub struct Pool {
-    shared: Arc<Shared>,
+pub struct ThreadPool {
+    shared: Arc<PoolState>,
     helpers: Vec<(Thread, JoinHandle<()>)>,
-    places: Places,
+    places: HelperAffinity,
 }
 
-impl Pool {
+impl ThreadPool {
     /// A pool in which `threads` threads work, the caller among them.
-    pub fn new(threads: usize) -> Pool {
+    pub fn new(threads: usize) -> ThreadPool {
         let helpers = threads.max(1) - 1;
         let cores = thread::available_parallelism().map_or(1, |n| n.get());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             state: AtomicU64::new(0),
             work: UnsafeCell::new(None),
             chunks: AtomicUsize::new(0),
@@ -80,7 +80,7 @@ impl Pool {
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
             tids: (0..helpers).map(|_| AtomicI32::new(0)).collect(),
         });
-        let places = Places::new(helpers);
+        let places = HelperAffinity::new(helpers);
         let helpers = (0..helpers)
             .filter_map(|i| {
                 let shared = Arc::clone(&shared);
@@ -89,7 +89,7 @@ impl Pool {
                 Some((handle.thread().clone(), handle))
             })
             .collect();
-        Pool { shared, helpers, places }
+        ThreadPool { shared, helpers, places }
     }
 
     /// How many threads work, the caller among them.
@@ -155,7 +155,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         for (thread, handle) in self.helpers.drain(..) {
@@ -170,7 +170,7 @@ fn panicked() -> ExecError {
     ExecError::internal("a kernel panicked")
 }
 
-impl Shared {
+impl PoolState {
     fn claim(&self, work: &Work) {
         let chunks = self.chunks.load(Ordering::Relaxed);
         loop {
@@ -264,66 +264,65 @@ impl Shared {
     }
 }
 
-/// Where helpers may run: not on the caller's core.
+/// The cores that helpers may run on: all of the process's but the caller's.
 ///
-/// A virtual core that idles may look taken to the scheduler of a virtual machine, since its host has lent it to
-/// somebody else. Whom a thread wakes then stays on that thread's core, and both share it for milliseconds, until the
-/// load is balanced. The caller goes on working on its core, so wherever else a helper starts is better.
-#[cfg(all(target_os = "linux", not(miri)))]
-struct Places {
+/// The scheduler of a virtual machine may take an idle virtual core for a busy one, because the host lends it to other
+/// guests. It then starts a woken thread on the waker's core, and both share that core for milliseconds, until the load
+/// is balanced. The caller keeps working on its core, so any other core is better for a helper.
+struct HelperAffinity {
     /// The cores of this process; none if there is nothing to choose.
+    #[cfg(all(target_os = "linux", not(miri)))]
     all: Option<libc::cpu_set_t>,
-    /// The core that each helper was kept off.
+    /// The core that is excluded from each helper's set, or -1.
+    #[cfg(all(target_os = "linux", not(miri)))]
     off: Vec<i32>,
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
-impl Places {
-    fn new(helpers: usize) -> Places {
-        // SAFETY: all-zero is an empty set, which the call fills.
+impl HelperAffinity {
+    fn new(helpers: usize) -> HelperAffinity {
+        // SAFETY: all-zero is a valid, empty set, and `sched_getaffinity` writes at most the size it is given.
         let all = unsafe {
             let mut all: libc::cpu_set_t = std::mem::zeroed();
             (libc::sched_getaffinity(0, size_of_val(&all), &mut all) == 0 && libc::CPU_COUNT(&all) > 1).then_some(all)
         };
-        Places { all, off: vec![-1; helpers] }
+        HelperAffinity { all, off: vec![-1; helpers] }
     }
 
-    /// Keeps a helper that sleeps off the calling thread's core.
+    /// Keeps a sleeping helper off the calling thread's core.
     fn keep_off(&mut self, helper: usize, tid: &AtomicI32) {
         let (Some(mut cores), tid) = (self.all, tid.load(Ordering::Relaxed)) else { return };
-        // SAFETY: it asks for nothing but a number.
+        // SAFETY: `sched_getcpu` takes no arguments and touches no memory of ours.
         let here = unsafe { libc::sched_getcpu() };
         if here < 0 || here as usize >= libc::CPU_SETSIZE as usize || here == self.off[helper] || tid == 0 {
             return;
         }
         self.off[helper] = here;
-        // SAFETY: the core is within the set; the thread is this pool's, and lives as long as it.
+        // SAFETY: `here < CPU_SETSIZE` was checked above, so the bit is within the set; `tid` is a thread of this pool,
+        // which lives until the pool is dropped.
         let kept = unsafe {
             libc::CPU_CLR(here as usize, &mut cores);
             libc::CPU_COUNT(&cores) > 0 && libc::sched_setaffinity(tid, size_of_val(&cores), &cores) == 0
         };
         if !kept {
-            // The system does not let us, or the process was moved: the scheduler chooses.
+            // The call is not permitted, or the process was moved to other cores: the scheduler chooses.
             self.all = None;
         }
     }
 }
 
-#[cfg(all(target_os = "linux", not(miri)))]
-fn tid() -> i32 {
-    // SAFETY: it asks for nothing but a number.
-    unsafe { libc::gettid() }
-}
-
 #[cfg(not(all(target_os = "linux", not(miri))))]
-struct Places;
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-impl Places {
-    fn new(_helpers: usize) -> Places {
-        Places
+impl HelperAffinity {
+    fn new(_helpers: usize) -> HelperAffinity {
+        HelperAffinity {}
     }
     fn keep_off(&mut self, _helper: usize, _tid: &AtomicI32) {}
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn tid() -> i32 {
+    // SAFETY: `gettid` takes no arguments and cannot fail.
+    unsafe { libc::gettid() }
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
@@ -354,7 +353,7 @@ mod tests {
     #[test]
     fn every_chunk_is_done_once_by_any_number_of_threads() {
         for threads in [1, 2, 5] {
-            let mut pool = Pool::new(threads);
+            let mut pool = ThreadPool::new(threads);
             for round in 0..if cfg!(miri) { 3 } else { 2000 } {
                 let chunks = round % 17;
                 let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
@@ -369,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_and_the_pool_goes_on() {
-        let mut pool = Pool::new(3);
+        let mut pool = ThreadPool::new(3);
         for threads_busy in [1, 8] {
             let result = pool.run(threads_busy, &|i| assert!(i != threads_busy - 1, "expected by this test"));
             assert_eq!(result, Err(panicked()));

@@ -2,8 +2,8 @@
 //!
 //! A sample's channels are copied once, padded, a stride's phases as planes of their own.
 
-use crate::Result;
-use crate::tiles::{TILE_ELEMENTS_MAX, Tiled};
+use crate::backend::Result;
+use crate::register_tiles::{TILE_ELEMENTS_MAX, Tiled};
 use gt_backend::ExecError;
 use gt_ops::WindowSpec;
 use gt_ops::window::WINDOW_AXES_MAX;
@@ -183,7 +183,7 @@ pub fn input_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result
 }
 
 /// Which results one pass over planes makes: places `0..count` of each axis.
-pub struct Pass {
+pub struct ConvolutionPass {
     /// Offsets of a channel's terms, and where in the kernel they are.
     pub taps: Vec<(isize, usize)>,
     pub count: Axes,
@@ -227,7 +227,7 @@ fn transposed_axis(spec: &WindowSpec, axis: usize) -> Vec<Phase> {
 }
 
 /// The planes of an output's gradient as its transpose sees it, and a pass for each phase of the input's places.
-pub fn transposed_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result<(Planes, Vec<Pass>)> {
+pub fn transposed_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result<(Planes, Vec<ConvolutionPass>)> {
     let each: [Vec<Phase>; WINDOW_AXES_MAX] = std::array::from_fn(|i| transposed_axis(spec, i));
     let axes: [Axis; WINDOW_AXES_MAX] = std::array::from_fn(|i| {
         let ends =
@@ -255,7 +255,7 @@ pub fn transposed_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> R
                         }
                     }
                 }
-                passes.push(Pass {
+                passes.push(ConvolutionPass {
                     taps,
                     count: phases.map(|phase| phase.count),
                     base: (0..WINDOW_AXES_MAX).map(|i| phases[i].first * steps[i]).sum(),

@@ -1,12 +1,12 @@
 //! The inner loops of convolutions: tiles of sums of products that stay in registers.
 //!
-//! Both multiply vectors by single numbers. [`Tiles::spread`] makes a tile of results, each row's terms being numbers
-//! of a packed weight and the vectors windows of one plane after another. [`Tiles::collect`] makes a tile of a weight's
+//! Both multiply vectors by single numbers. [`RegisterTiles::spread`] makes a tile of results, each row's terms being numbers
+//! of a packed weight and the vectors windows of one plane after another. [`RegisterTiles::collect`] makes a tile of a weight's
 //! gradient, its terms being numbers of an input and vectors of gradients that lie by channels.
 
 #![expect(clippy::needless_range_loop, reason = "iterators over vectors are not inlined into functions of a level")]
 
-use crate::kernels::Level;
+use crate::kernels::SimdLevel;
 
 /// A tile of results: so many terms, of packed weights (`rows` a term) and of vectors at `from` plus each offset.
 type Spread<E> =
@@ -14,7 +14,7 @@ type Spread<E> =
 
 /// What a tile of a weight's gradient is summed over.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<E> {
+pub struct OutputPositions<E> {
     /// The input, for the first place.
     pub from: *const E,
     /// From a row to the next, in the input.
@@ -29,8 +29,8 @@ pub struct Places<E> {
     pub columns: usize,
 }
 
-/// A tile of a weight's gradient: one row for each of [`Tiles::taps`] offsets, added to what is there.
-type Collect<E> = unsafe fn(places: &Places<E>, offsets: *const isize, sums: *mut E, sums_step: usize);
+/// A tile of a weight's gradient: one row for each of [`RegisterTiles::taps`] offsets, added to what is there.
+type Collect<E> = unsafe fn(places: &OutputPositions<E>, offsets: *const isize, sums: *mut E, sums_step: usize);
 
 /// The most vectors in a row of a tile.
 pub const WIDTH_MAX: usize = 4;
@@ -39,7 +39,7 @@ pub const TILE_ELEMENTS_MAX: usize = 8 * 3 * 16;
 
 /// The tiles of one level for one type of element.
 #[derive(Clone, Copy)]
-pub struct Tiles<E: 'static> {
+pub struct RegisterTiles<E: 'static> {
     /// Elements of a vector.
     pub lanes: usize,
     /// The most rows and the most vectors of a tile of results.
@@ -61,11 +61,11 @@ pub trait Tiled: Copy + Send + Sync + 'static {
     /// The sum.
     fn plus(self, other: Self) -> Self;
     /// The tiles of a level that this machine has.
-    fn tiles(level: Level) -> Tiles<Self>;
+    fn tiles(level: SimdLevel) -> RegisterTiles<Self>;
 }
 
 /// A vector.
-trait Lanes: Copy {
+trait SimdVector: Copy {
     type E: Copy;
     const N: usize;
     unsafe fn splat(x: Self::E) -> Self;
@@ -78,7 +78,7 @@ trait Lanes: Copy {
 /// # Safety
 /// As [`Spread`]: everything is valid for `terms` terms and the vectors of a tile.
 #[inline(always)]
-unsafe fn spread<V: Lanes, const ROWS: usize, const WIDTH: usize>(
+unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
     terms: usize,
     weights: *const V::E,
     offsets: *const isize,
@@ -118,8 +118,8 @@ unsafe fn spread<V: Lanes, const ROWS: usize, const WIDTH: usize>(
 /// # Safety
 /// As [`Collect`]: everything is valid for the places, and `sums` for its rows.
 #[inline(always)]
-unsafe fn collect<V: Lanes, const TAPS: usize, const WIDTH: usize>(
-    places: &Places<V::E>,
+unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
+    places: &OutputPositions<V::E>,
     offsets: *const isize,
     to: *mut V::E,
     step: usize,
@@ -160,7 +160,7 @@ unsafe fn collect<V: Lanes, const TAPS: usize, const WIDTH: usize>(
     }
 }
 
-impl<E: Copy + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: usize> Lanes for [E; N] {
+impl<E: Copy + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: usize> SimdVector for [E; N] {
     type E = E;
     const N: usize = N;
     #[inline(always)]
@@ -186,7 +186,7 @@ impl<E: Copy + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: u
 #[cfg(target_arch = "x86_64")]
 macro_rules! lanes {
     ($($v:ty, $e:ty, $n:literal: $splat:ident $load:ident $store:ident $fma:ident;)*) => {$(
-        impl Lanes for $v {
+        impl SimdVector for $v {
             type E = $e;
             const N: usize = $n;
             #[inline(always)]
@@ -225,9 +225,9 @@ lanes! {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $rows:literal rows, $width:literal wide, $taps:literal taps, $collect_width:literal) => {
         mod $name {
-            use super::{Collect, Lanes, Places, Spread, Tiles, WIDTH_MAX};
+            use super::{Collect, SimdVector, OutputPositions, Spread, RegisterTiles, WIDTH_MAX};
             $(#[$enable])*
-            unsafe fn spread<V: Lanes, const ROWS: usize, const WIDTH: usize>(
+            unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
                 terms: usize,
                 weights: *const V::E,
                 offsets: *const isize,
@@ -239,8 +239,8 @@ macro_rules! level {
                 unsafe { super::spread::<V, ROWS, WIDTH>(terms, weights, offsets, from, start, to) }
             }
             $(#[$enable])*
-            unsafe fn collect<V: Lanes, const TAPS: usize, const WIDTH: usize>(
-                places: &Places<V::E>,
+            unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
+                places: &OutputPositions<V::E>,
                 offsets: *const isize,
                 sums: *mut V::E,
                 step: usize,
@@ -248,13 +248,13 @@ macro_rules! level {
                 // SAFETY: the caller's promise.
                 unsafe { super::collect::<V, TAPS, WIDTH>(places, offsets, sums, step) }
             }
-            fn widths<V: Lanes, const ROWS: usize>() -> [Spread<V::E>; 3] {
+            fn widths<V: SimdVector, const ROWS: usize>() -> [Spread<V::E>; 3] {
                 [spread::<V, ROWS, 1>, spread::<V, ROWS, 2>, spread::<V, ROWS, 3>]
             }
-            pub fn tiles<V: Lanes>() -> Tiles<V::E> {
+            pub fn tiles<V: SimdVector>() -> RegisterTiles<V::E> {
                 let collect: [Collect<V::E>; WIDTH_MAX] =
                     [collect::<V, $taps, 1>, collect::<V, $taps, 2>, collect::<V, $taps, 3>, collect::<V, $taps, $collect_width>];
-                Tiles {
+                RegisterTiles {
                     lanes: V::N,
                     rows: $rows,
                     width: $width,
@@ -280,13 +280,13 @@ macro_rules! tiled {
             fn plus(self, other: Self) -> Self {
                 self + other
             }
-            fn tiles(level: Level) -> Tiles<Self> {
+            fn tiles(level: SimdLevel) -> RegisterTiles<Self> {
                 match level {
-                    Level::Baseline => baseline::tiles::<$baseline>(),
+                    SimdLevel::Baseline => baseline::tiles::<$baseline>(),
                     #[cfg(target_arch = "x86_64")]
-                    Level::Avx2 => avx2::tiles::<std::arch::x86_64::$avx2>(),
+                    SimdLevel::Avx2 => avx2::tiles::<std::arch::x86_64::$avx2>(),
                     #[cfg(target_arch = "x86_64")]
-                    Level::Avx512 => avx512::tiles::<std::arch::x86_64::$avx512>(),
+                    SimdLevel::Avx512 => avx512::tiles::<std::arch::x86_64::$avx512>(),
                 }
             }
         }

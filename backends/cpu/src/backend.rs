@@ -1,0 +1,149 @@
+//! The backend's state: its options, memory, threads and kernels, below the files that compute each class of ops.
+
+use crate::kernels::{Kernel, KernelTable, SimdLevel};
+use crate::memory::CachingAllocator;
+use crate::rows::moments::RowMoments;
+use crate::strided::copy;
+use crate::tensor::CpuTensor;
+use crate::thread_pool::ThreadPool;
+use gt_backend::{ExecError, Input};
+use gt_ops::{DType, Meta};
+use gt_shm::Segment;
+use std::sync::Arc;
+
+/// How a [`CpuBackend`] is set up.
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    /// How many threads compute, the caller of [`Backend::execute`] among them.
+    pub threads: usize,
+    /// What tensors may hold together, in bytes.
+    pub memory_bytes_limit: usize,
+    /// Where tensors lie that other processes are to reach, if there are any. It may be longer than the limit.
+    pub shared: Option<Arc<Segment>>,
+}
+
+impl Default for CpuOptions {
+    /// One thread a core, and three quarters of [`machine_bytes`].
+    fn default() -> CpuOptions {
+        CpuOptions {
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            memory_bytes_limit: machine_bytes() / 4 * 3,
+            shared: None,
+        }
+    }
+}
+
+/// Memory that this process may use at most: the machine's, or what its control group leaves of that.
+pub fn machine_bytes() -> usize {
+    physical_bytes().min(group_bytes().unwrap_or(usize::MAX))
+}
+
+/// The least limit of the control groups that this process is in, if there is one.
+fn group_bytes() -> Option<usize> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let limit = |group: &std::path::Path| {
+        let text =
+            std::fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("memory.max")).ok()?;
+        text.trim().parse().ok()
+    };
+    std::path::Path::new(own).ancestors().filter_map(limit).min()
+}
+
+fn physical_bytes() -> usize {
+    // SAFETY: these calls only read the system's configuration.
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    match (usize::try_from(pages), usize::try_from(page)) {
+        (Ok(pages), Ok(page)) if pages > 0 => pages.saturating_mul(page),
+        // Unknown: no limit of ours.
+        _ => usize::MAX / 8,
+    }
+}
+
+/// Computes on the CPU.
+pub struct CpuBackend {
+    pub(crate) allocator: CachingAllocator,
+    pub(crate) pool: ThreadPool,
+    pub(crate) kernels: KernelTable,
+    pub(crate) level: SimdLevel,
+    /// Steps done: whatever may write memory, or gives it to others who write it.
+    pub(crate) step: u64,
+    pub(crate) moments: Option<RowMoments>,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, ExecError>;
+pub(crate) type Inputs<'a, 'b> = &'a [Input<'b, CpuTensor>];
+
+impl CpuBackend {
+    /// A backend with its own threads and memory.
+    pub fn new(options: CpuOptions) -> CpuBackend {
+        let level = SimdLevel::available().last().copied().unwrap_or(SimdLevel::Baseline);
+        CpuBackend::at_level(options, level)
+    }
+
+    pub(crate) fn at_level(options: CpuOptions, level: SimdLevel) -> CpuBackend {
+        CpuBackend {
+            allocator: CachingAllocator::new(options.memory_bytes_limit, options.shared),
+            pool: ThreadPool::new(options.threads),
+            kernels: KernelTable::of(level),
+            level,
+            step: 0,
+            moments: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn new_tensor(&self, meta: &Meta) -> Result<CpuTensor> {
+        Ok(CpuTensor::contiguous(self.allocator.allocate(meta.bytes())?, *meta))
+    }
+
+    pub(crate) fn widen(&self, dtype: DType) -> Option<Kernel> {
+        match dtype {
+            DType::F16 => Some(self.kernels.widen[0]),
+            DType::BF16 => Some(self.kernels.widen[1]),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn narrow(&self, dtype: DType) -> Option<Kernel> {
+        match dtype {
+            DType::F16 => Some(self.kernels.narrow[0]),
+            DType::BF16 => Some(self.kernels.narrow[1]),
+            _ => None,
+        }
+    }
+
+    /// The same elements in row-major order without gaps, by a copy if need be.
+    pub(crate) fn contiguous(&mut self, t: &CpuTensor) -> Result<CpuTensor> {
+        if t.contiguous {
+            return Ok(t.clone());
+        }
+        let out = self.new_tensor(&t.meta)?;
+        // SAFETY: both are tensors of this shape and dtype; the result is new.
+        unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (out.ptr(), &out.strides), (t.ptr(), &t.strides))? };
+        Ok(out)
+    }
+
+    /// A tensor of `t`'s elements that nobody else sees: `t` itself when the caller gave it up.
+    pub(crate) fn private_copy(&mut self, t: &CpuTensor, given_up: bool) -> Result<CpuTensor> {
+        if given_up && t.contiguous && t.buffer.is_unique() {
+            return Ok(t.clone());
+        }
+        let out = self.new_tensor(&t.meta)?;
+        // SAFETY: both are tensors of this shape and dtype; the result is new.
+        unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (out.ptr(), &out.strides), (t.ptr(), &t.strides))? };
+        Ok(out)
+    }
+}
+
+/// The dtype that kernels of a dtype compute in.
+pub(crate) fn compute_dtype(dtype: DType) -> DType {
+    if dtype.is_float() && dtype != DType::F64 { DType::F32 } else { dtype }
+}
+
+pub(crate) fn tensor<'a>(input: &Input<'a, CpuTensor>) -> Result<&'a CpuTensor> {
+    match input {
+        Input::Tensor(t) => Ok(t),
+        Input::Scalar(_) => Err(ExecError::internal("a number where a tensor belongs")),
+    }
+}

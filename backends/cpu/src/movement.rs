@@ -1,0 +1,50 @@
+//! Ops that move elements without computing: views, slice scatter, concatenation.
+
+use crate::backend::{CpuBackend, Inputs, Result, tensor};
+use crate::strided::copy;
+use crate::tensor::CpuTensor;
+use gt_ops::instruction::SliceSpec;
+use gt_ops::{Attrs, Meta, Op};
+
+impl CpuBackend {
+    pub(crate) fn movement(&mut self, op: Op, t: &CpuTensor, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
+        match t.moved(op, attrs, &out.shape)? {
+            Some(layout) => Ok(t.seen(layout)),
+            None => Ok(CpuTensor::contiguous(self.contiguous(t)?.buffer, *out)),
+        }
+    }
+
+    pub(crate) fn slice_scatter(
+        &mut self,
+        base: &CpuTensor,
+        source: &CpuTensor,
+        spec: &SliceSpec,
+        last_use: u8,
+    ) -> Result<CpuTensor> {
+        let out = self.private_copy(base, last_use & 1 == 1)?;
+        let hole = out.seen(out.boxed(spec));
+        // SAFETY: both have the box's shape; the result is ours alone, so the source is elsewhere.
+        unsafe {
+            copy(
+                &mut self.pool,
+                &spec.sizes,
+                source.size(),
+                (hole.ptr(), &hole.strides),
+                (source.ptr(), &source.strides),
+            )?
+        };
+        Ok(out)
+    }
+
+    pub(crate) fn cat(&mut self, inputs: Inputs<'_, '_>, axis: usize, out: &Meta) -> Result<CpuTensor> {
+        let result = self.new_tensor(out)?;
+        let mut at = result.ptr();
+        for input in inputs {
+            let t = tensor(input)?;
+            // SAFETY: the operands' sizes along the axis add up to the result's, which is new.
+            unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (at, &result.strides), (t.ptr(), &t.strides))? };
+            at = at.wrapping_offset(t.meta.shape.dims()[axis] as isize * result.strides[axis]);
+        }
+        Ok(result)
+    }
+}
