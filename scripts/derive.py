@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _composites, _forms, _ops, _placement
+from gt import _core, _forms, _ops, _placement
+from gt._composites import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pybind" / "python" / "gt"
@@ -69,8 +70,9 @@ def _is_python(name: str) -> bool:
 def _methods() -> str:
     """The methods that `_ops.install` gives `Tensor`."""
     lines = []
-    methods = {method.__name__ for method in (*_composites.TENSOR_METHODS, *_placement.TENSOR_METHODS)}
-    for name in sorted({*gt._functions, *methods}):
+    methods = {method.__name__ for method in (*catalogue.TENSOR_METHODS, *_placement.TENSOR_METHODS)}
+    methods.add("__array_namespace__")
+    for name in sorted({*_core._functions, *methods}):
         if not callable(getattr(gt.Tensor, name, None)):
             continue
         if name in _ops.ALIASES:
@@ -95,7 +97,7 @@ def _functions() -> str:
     stub = ast.parse((PACKAGE / "_gt.pyi").read_text())
     (tensor,) = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Tensor"]
     lines = []
-    for name in sorted(set(gt._functions) - set(_ops.ALIASES)):
+    for name in sorted(set(_core._functions) - set(_ops.ALIASES)):
         if _is_python(name):
             function = getattr(gt, name)
             result = _annotation(inspect.signature(function).return_annotation)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _absent, _composites, _gt, _ops
+from gt import _absent, _gt, _ops
+from gt._composites import catalogue
 
 FOLDER = Path(__file__).resolve().parent.parent / "target" / "reports"
 LINE_CHARACTERS_MAX = 120
@@ -91,9 +92,7 @@ def operations() -> str:
             words = (f"`{row['name']}`", _cell(row["doc"]), accepts, RESULT[row["result"]], gradient, reference)
             lines.append("| " + " | ".join(words) + " |")
         lines.append("")
-    written = {
-        function.__name__ for function in (*_composites.METHODS, *_composites.TENSOR_METHODS, *_composites.FUNCTIONS)
-    }
+    written = {function.__name__ for function in (*catalogue.METHODS, *catalogue.TENSOR_METHODS, *catalogue.FUNCTIONS)}
     composites = sorted({*_ops.METHODS, *written} - set(ROWS))
     lines += [
         "## Composites",

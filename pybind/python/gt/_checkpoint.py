@@ -18,10 +18,10 @@ from typing import IO, Any
 
 import numpy as np
 
-import gt
 from gt import _gt, _safetensors
 from gt._gt import Tensor
 from gt._types import Size
+from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
 # PyTorch's names for arrays of elements.
@@ -96,7 +96,7 @@ class _Writer:
         elif (write := _WRITERS.get(type(obj))) is not None:
             write(self, obj, where)
         else:
-            advice = "its state_dict()" if isinstance(obj, gt.nn.Module) else "plain numbers, strings and containers"
+            advice = "its state_dict()" if isinstance(obj, Module) else "plain numbers, strings and containers"
             kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
             raise TypeError(
                 f"save: {where} is a {kind}, which a checkpoint that runs no code cannot hold: save {advice}"
@@ -230,8 +230,8 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module in ("torch", "torch.storage") and name in _STORAGES:
             return _Storage(name, "", 0)
-        if module == "torch" and isinstance(getattr(gt, name, None), _gt.dtype):
-            return getattr(gt, name)
+        if module == "torch" and isinstance(getattr(_gt, name, None), _gt.dtype):
+            return getattr(_gt, name)
         # Fresh objects: a pickle can change what is given here, but nobody else holds it.
         known: dict[tuple[str, str], Callable[..., Any]] = {
             ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
@@ -332,7 +332,7 @@ class _Archive:
     def tensor(self, storage: _Storage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
         """The elements of a storage from `offset`, under a shape with strides."""
         name = _STORAGES[storage.kind]
-        itemsize = getattr(gt, name).itemsize
+        itemsize = getattr(_gt, name).itemsize
         data = self.record(f"data/{storage.key}")
         numbers = (*size, *stride, offset)
         if len(size) != len(stride) or any(type(n) is not int or n < 0 for n in numbers):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-import gt
 from gt import _gt
 from gt._gt import dtype
 
@@ -29,7 +28,7 @@ class finfo:  # noqa: N801 (PyTorch's name)
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
         self.bits = type.itemsize * 8
         self.dtype = type.name
-        if type is gt.bfloat16:
+        if type is _gt.bfloat16:
             # 8 bits of exponent, 7 of fraction.
             self.eps, self.tiny, self.max, self.resolution = 2.0**-7, 2.0**-126, 2.0**127 * (2 - 2.0**-7), 0.01
         else:
@@ -57,7 +56,7 @@ class iinfo:  # noqa: N801 (PyTorch's name)
     def __init__(self, type: dtype) -> None:
         if not isinstance(type, dtype) or type.is_floating_point:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
-        if type is gt.bool:
+        if type is _gt.bool:
             raise TypeError("torch.bool is not supported by torch.iinfo")
         self.bits = type.itemsize * 8
         self.dtype = type.name
@@ -72,4 +71,4 @@ def can_cast(from_: dtype, to: dtype) -> bool:
     """Whether promotion may turn one dtype into the other: never a float into an integer, nor a number into a bool."""
     if from_.is_floating_point and not to.is_floating_point:
         return False
-    return to is not gt.bool or from_ is gt.bool
+    return to is not _gt.bool or from_ is _gt.bool

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import gt
 from gt import _gt
 from gt._composites.selection import from_the_front, nonzero
 from gt._gt import Tensor
@@ -112,7 +111,7 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
             return _gt.where(wide, source.reshape(()) if source.numel() == 1 else _fitted(source, trail), view)
     picked = _pick(view, parts)
     source = _fitted(source, picked.result_shape()).reshape(picked.index().shape)
-    if accumulate and view.dtype == gt.bool:
+    if accumulate and view.dtype == _gt.bool:
         return picked.back(picked.flat.byte().scatter_add(picked.axis, picked.index(), source.byte())).bool()
     row = "scatter_add" if accumulate else "scatter"
     return picked.back(_gt.along_axis(row, picked.axis, picked.flat, picked.index(), source))
@@ -138,7 +137,7 @@ def _fitted(source: Tensor, shape: list[int]) -> Tensor:
 
 def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
     """The view that the other parts give, and those that pick from it, each with its first axis there."""
-    if isinstance(index, Tensor) and index.dtype == gt.int64 and index.ndim and x.ndim:
+    if isinstance(index, Tensor) and index.dtype == _gt.int64 and index.ndim and x.ndim:
         return x, [(0, index)]
     if isinstance(index, list) and len(index) < 32 and not all(np.isscalar(part) for part in index):
         # As PyTorch, which takes a short list with anything but numbers in it for a tuple.
@@ -179,11 +178,11 @@ def _part(part: Any) -> int | slice | EllipsisType | Part | None:
     if isinstance(part, bool | np.bool_):
         return np.array(part)
     if isinstance(part, Tensor):
-        if part.dtype == gt.uint8:
+        if part.dtype == _gt.uint8:
             return part.bool()
-        if part.dtype not in (gt.int64, gt.int32, gt.bool):
+        if part.dtype not in (_gt.int64, _gt.int32, _gt.bool):
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-        return part if part.ndim or part.dtype == gt.bool else int(part)
+        return part if part.ndim or part.dtype == _gt.bool else int(part)
     if isinstance(part, np.ndarray | list | tuple | range):
         array = part if isinstance(part, np.ndarray) else _array(part)
         if array.dtype.kind not in "iub":
@@ -200,7 +199,7 @@ def _array(part: list[Any] | tuple[Any, ...] | range) -> np.ndarray:
 
 
 def _is_mask(part: Part) -> bool:
-    return part.dtype in (gt.bool, np.bool_)
+    return part.dtype in (_gt.bool, np.bool_)
 
 
 def _axes_of(part: Any) -> int:

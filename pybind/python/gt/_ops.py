@@ -5,14 +5,14 @@ A row's method `x.exp()` issues one instruction; `gt.exp(x)` is the same, and `x
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from gt import _autocast, _composites, _forms, _gt, _placement, _settings
+from gt import _autocast, _forms, _gt, _placement, _settings
+from gt._composites import catalogue
+from gt._composites.special import next_half
 from gt._gt import Tensor
-from gt._gt import elementwise as _elementwise
-
-Function = Callable[..., Any]
+from gt._rows import ROWS, Function
 
 # What NumPy, or PyTorch besides its first name, calls an op.
 ALIASES = {
@@ -54,33 +54,6 @@ METHODS = """
 """.split()
 
 
-def _of_row(row: dict[str, Any]) -> Function:
-    """The function of an elementwise row."""
-    op = row["wire_id"]
-    if row["operands"] == 1:
-
-        def function(input: Tensor) -> Tensor:
-            return _elementwise(op, input)
-
-    elif row["name"] in _forms.TENSORS_ONLY:
-
-        def function(input: Tensor, other: Tensor) -> Tensor:
-            _forms.check_tensor(row["name"], "other", 2, other)
-            return _elementwise(op, input, other)
-
-    elif row["operands"] == 2:
-
-        def function(input: Tensor, other: Tensor | complex) -> Tensor:
-            return _elementwise(op, input, other)
-
-    else:
-
-        def function(input: Tensor, first: Tensor | complex, second: Tensor | complex) -> Tensor:
-            return _elementwise(op, input, first, second)
-
-    return function
-
-
 def _in_place(function: Function) -> Function:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         since = _gt.tape_clock()
@@ -107,7 +80,7 @@ def _of_method(name: str) -> Function:
 
 def _scaled(plain: Function, sign: int) -> Function:
     """Addition and subtraction with PyTorch's `alpha`: `input ± alpha * other` in one instruction."""
-    addcmul = _rows["addcmul"]
+    addcmul = ROWS["addcmul"]
 
     def function(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
         if alpha is False or alpha is True:
@@ -128,12 +101,12 @@ def _div(plain: Function) -> Function:
         if rounding_mode is None:
             return plain(input, other)
         if rounding_mode == "floor":
-            return _rows["floor_divide"](input, other)
+            return ROWS["floor_divide"](input, other)
         if rounding_mode == "trunc":
             if any(x.is_floating_point() if isinstance(x, Tensor) else isinstance(x, float) for x in (input, other)):
-                return _rows["trunc"](plain(input, other))
+                return ROWS["trunc"](plain(input, other))
             # Exact: the remainder, which has the sign of the input, goes first.
-            return _rows["floor_divide"](input - _rows["fmod"](input, other), other)
+            return ROWS["floor_divide"](input - ROWS["fmod"](input, other), other)
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )
@@ -146,7 +119,7 @@ def _gelu(exact: Function) -> Function:
         if approximate == "none":
             return exact(input)
         if approximate == "tanh":
-            return _rows["gelu_tanh"](input)
+            return ROWS["gelu_tanh"](input)
         raise RuntimeError(f"approximate argument must be either none or tanh, but got '{approximate}'")
 
     return function
@@ -167,7 +140,7 @@ def _round(plain: Function) -> Function:
 def _nextafter(plain: Function) -> Function:
     def function(input: Tensor, other: Tensor) -> Tensor:
         if input.dtype in (_gt.float16, _gt.bfloat16) and isinstance(other, Tensor) and other.dtype == input.dtype:
-            return _composites.special.next_half(input, other)
+            return next_half(input, other)
         return plain(input, other)
 
     return function
@@ -240,28 +213,26 @@ def contains(self: Tensor, element: object) -> bool:
     return bool((self == element).any())
 
 
-_rows: dict[str, Function] = {row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"}
 # Gradients and steps of optimizers have rows of their own where one pass is far faster than several; nobody calls
 # them by name.
 _UNNAMED = ("_backward", "_step")
-mean_square_step, scaled_step = _rows["mean_square_step"], _rows["scaled_step"]
 _docs = {row["name"]: row["doc"] for row in _gt.op_table()}
 _wrapped = {
-    "add": _scaled(_rows["add"], 1),
-    "sub": _scaled(_rows["sub"], -1),
-    "div": _div(_rows["div"]),
-    "gelu": _gelu(_rows["gelu"]),
-    "round": _round(_rows["round"]),
-    "addcmul": _addcmul(_rows["addcmul"]),
-    "nextafter": _nextafter(_rows["nextafter"]),
-    "lerp": _lerp(_rows["lerp"]),
+    "add": _scaled(ROWS["add"], 1),
+    "sub": _scaled(ROWS["sub"], -1),
+    "div": _div(ROWS["div"]),
+    "gelu": _gelu(ROWS["gelu"]),
+    "round": _round(ROWS["round"]),
+    "addcmul": _addcmul(ROWS["addcmul"]),
+    "nextafter": _nextafter(ROWS["nextafter"]),
+    "lerp": _lerp(ROWS["lerp"]),
 }
 
 
 def install(namespace: dict[str, Any]) -> list[str]:
     """Gives `Tensor` its methods, and `namespace` the functions. Returns the functions' names."""
     functions: dict[str, Function] = {"square": square}
-    for name, function in _rows.items():
+    for name, function in ROWS.items():
         # The table's clamp takes both bounds; the method takes either.
         if name != "clamp" and not name.endswith(_UNNAMED):
             functions[name] = _name(_wrapped.get(name, function), name, _docs[name])
@@ -271,15 +242,15 @@ def install(namespace: dict[str, Any]) -> list[str]:
     Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", "`clamp`, in place.")
     for name in METHODS:
         functions[name] = _of_method(name)
-    for function in (*_composites.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS, *_autocast.FUNCTIONS):
+    for function in (*catalogue.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS, *_autocast.FUNCTIONS):
         functions[function.__name__] = function
-    for function in (*_composites.TENSOR_METHODS, *_placement.TENSOR_METHODS):
+    for function in (*catalogue.TENSOR_METHODS, *_placement.TENSOR_METHODS):
         setattr(Tensor, function.__name__, function)
-    for function in _composites.IN_PLACE:
+    for function in catalogue.IN_PLACE:
         name = function.__name__ + "_"
         setattr(Tensor, name, _name(_in_place(function), name, f"`{function.__name__}`, in place."))
     Tensor.ndimension = Tensor.dim
-    for function in (flip, isclose, allclose, equal, *_composites.METHODS, *_placement.METHODS):
+    for function in (flip, isclose, allclose, equal, *catalogue.METHODS, *_placement.METHODS):
         functions[function.__name__] = function
         setattr(Tensor, function.__name__, function)
     for name, value in _placement.PROPERTIES.items():
@@ -287,7 +258,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
     for getter in _placement.GETTERS:
         setattr(Tensor, getter.__name__, property(getter, doc=getter.__doc__))
     Tensor.storage = _placement.untyped_storage
-    for name, getter in _composites.PROPERTIES.items():
+    for name, getter in catalogue.PROPERTIES.items():
         setattr(Tensor, name, property(getter, doc=getter.__doc__))
     Tensor.__contains__ = contains
     Tensor.__rdiv__ = Tensor.__rtruediv__

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-import gt
 from gt import _gt
 from gt._gt import Tensor
 
@@ -42,7 +41,7 @@ def reduce(t: Tensor) -> tuple[Any, ...]:
     try:
         plain = t.detach()
         # NumPy has no bfloat16; float32 holds every one of them exactly.
-        array = (plain.to(gt.float32) if t.dtype == gt.bfloat16 else plain).numpy()
+        array = (plain.to(_gt.float32) if t.dtype == _gt.bfloat16 else plain).numpy()
     finally:
         _gt.set_grad_enabled(previous)
     name = str(t.dtype).removeprefix("gt.")
@@ -53,7 +52,7 @@ def _rebuild(
     array: np.ndarray[Any, Any], dtype: str, shape: tuple[int, ...], requires_grad: bool, is_parameter: bool
 ) -> Tensor:
     # ascontiguousarray has given a scalar an axis.
-    t = _gt.from_numpy(array).reshape(shape).to(getattr(gt, dtype))
+    t = _gt.from_numpy(array).reshape(shape).to(getattr(_gt, dtype))
     return _marked(t.detach(), requires_grad, is_parameter)
 
 

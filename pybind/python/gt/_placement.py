@@ -102,18 +102,6 @@ def __array_wrap__(  # noqa: N807 (the protocol's)
     return _gt.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
 
 
-def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:  # noqa: N807 (the protocol's)
-    """`gt.array_api`: the functions of the Python array API standard, under its names."""
-    from gt import array_api  # few programs ask for it
-
-    if api_version is not None and api_version > array_api.__array_api_version__:
-        raise ValueError(
-            f"__array_namespace__: the functions are those of version {array_api.__array_api_version__} of the "
-            f"standard, and {api_version} was asked for"
-        )
-    return array_api
-
-
 def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
     """The tensor on a device, under the array API standard's name."""
     if stream is not None:
@@ -183,7 +171,6 @@ TENSOR_METHODS = (
     dense_dim,
     __dlpack__,
     __dlpack_device__,
-    __array_namespace__,
     __array_wrap__,
     to_device,
     cpu,

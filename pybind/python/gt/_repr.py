@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-import gt
 from gt import _gt
 from gt._gt import Tensor
 
@@ -74,11 +73,11 @@ def tensor_repr(t: Tensor) -> str:
         body = "[]"
         if t.ndim != 1:
             notes.append(f"size={tuple(t.shape)}")
-        if t.dtype != gt.get_default_dtype():
+        if t.dtype != _gt.get_default_dtype():
             notes.append(f"dtype={t.dtype}")
     else:
         body = _body(t)
-        if t.dtype not in (gt.get_default_dtype(), gt.int64, gt.bool):
+        if t.dtype not in (_gt.get_default_dtype(), _gt.int64, _gt.bool):
             notes.append(f"dtype={t.dtype}")
     if t.grad_fn is not None:
         notes.append(f"grad_fn=<{t.grad_fn.name()}>")
@@ -109,8 +108,8 @@ def _body(t: Tensor) -> str:
         if shortened:
             for axis in range(shown.ndim):
                 shown = _edges(shown, axis)
-        if shown.dtype == gt.bfloat16:  # NumPy has none
-            shown = shown.to(gt.float32)
+        if shown.dtype == _gt.bfloat16:  # NumPy has none
+            shown = shown.to(_gt.float32)
         values = shown.numpy()
     finally:
         _gt.set_grad_enabled(previous)
@@ -125,7 +124,7 @@ def _edges(t: Tensor, axis: int) -> Tensor:
     if t.shape[axis] <= 2 * _options.edgeitems:
         return t
     before = (slice(None),) * axis
-    return gt.cat(
+    return _gt.cat(
         [t[(*before, slice(None, _options.edgeitems))], t[(*before, slice(-_options.edgeitems, None))]], dim=axis
     )
 

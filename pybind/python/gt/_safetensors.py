@@ -13,7 +13,6 @@ from typing import IO, Any
 
 import numpy as np
 
-import gt
 from gt import _gt
 from gt._gt import Tensor
 
@@ -43,9 +42,9 @@ def elements(t: Tensor) -> bytes:
     previous = _gt.set_grad_enabled(False)
     try:
         plain = t.detach()
-        if t.dtype == gt.bfloat16:
+        if t.dtype == _gt.bfloat16:
             # A bfloat16 is the upper half of a float32.
-            array = (plain.to(gt.float32).numpy().view(np.uint32) >> 16).astype("<u2")
+            array = (plain.to(_gt.float32).numpy().view(np.uint32) >> 16).astype("<u2")
         else:
             array = plain.numpy()
     finally:
@@ -59,7 +58,7 @@ def tensor_of(data: bytes | memoryview, name: str, shape: Sequence[int]) -> Tens
         array = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
         array = np.frombuffer(data, np.dtype(name).newbyteorder("<")).astype(name)
-    return _gt.from_numpy(array).to(getattr(gt, name)).reshape(shape)
+    return _gt.from_numpy(array).to(getattr(_gt, name)).reshape(shape)
 
 
 def save(obj: Any, file: IO[bytes]) -> None:
@@ -130,7 +129,7 @@ def _entry(name: str, entry: Any, available: int) -> tuple[str, list[int], int, 
     if word not in _NAMES:
         raise ValueError(f"load: {name!r} is of dtype {word!r}, which GT has not: it has {', '.join(_NAMES)}")
     dtype = _NAMES[word]
-    wanted = math.prod(shape) * getattr(gt, dtype).itemsize
+    wanted = math.prod(shape) * getattr(_gt, dtype).itemsize
     if end - begin != wanted:
         raise ValueError(f"load: {name!r} of shape {shape} takes {wanted} bytes, but its place has {end - begin}")
     if end > available:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gt import _gt
 from gt._gt import device
+from gt._placement import TYPED
 
 _settings: dict[str, Any] = {
     "threads": None,
@@ -173,8 +174,6 @@ def is_anomaly_check_nan_enabled() -> bool:
 
 def set_default_tensor_type(t: Any) -> None:
     """`set_default_dtype` by a type of tensors, as `gt.DoubleTensor`, or its name."""
-    from gt._placement import TYPED
-
     name = t if isinstance(t, str) else getattr(t, "__name__", "")
     typed = TYPED.get(name.removeprefix("torch.").removeprefix("gt."))
     if typed is None or not typed.dtype.is_floating_point:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as _Sequence
 from typing import Any as _Any
 
-import gt as _gt
 from gt import _absent
+from gt import _core as _gt
 from gt._composites.common import axes_of as _axes_of
 from gt._gt import Tensor as _Tensor
 

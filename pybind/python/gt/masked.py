@@ -11,11 +11,12 @@ from collections.abc import Callable as _Callable
 from collections.abc import Sequence as _Sequence
 from typing import Any as _Any
 
-import gt as _gt
 from gt import _absent
+from gt import _core as _gt
 from gt._composites.common import axes_of as _axes_of
 from gt._composites.scattering import extreme_of as _extreme_of
 from gt._gt import Tensor as _Tensor
+from gt.linalg import vector_norm as _vector_norm
 
 _Dim = int | _Sequence[int] | None
 
@@ -166,7 +167,7 @@ def norm(
 ) -> _Tensor:
     """The norm of an order along axes."""
     kept = _kept(_cast(input, dtype), mask, 0 if ord >= 0 else _math.inf)
-    return _gt.linalg.vector_norm(kept, ord, _axes(input, dim), keepdim)
+    return _vector_norm(kept, ord, _axes(input, dim), keepdim)
 
 
 def median(

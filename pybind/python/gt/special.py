@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gt as _gt
+from gt import _core as _gt
 from gt._absent import getter as _getter
 from gt._composites import polynomials as _polynomials
 from gt._composites import special as _composites

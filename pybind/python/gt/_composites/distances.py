@@ -6,7 +6,7 @@ import numpy as np
 
 from gt import _gt
 from gt._composites.common import axis_of, check_floating, check_rank
-from gt._composites.reductions import norm, root
+from gt._composites.reductions import root, vector_norm
 from gt._composites.selection import broadcast_tensors
 from gt._gt import Tensor
 
@@ -14,13 +14,13 @@ from gt._gt import Tensor
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; lengths below `eps` count as `eps`."""
     x1, x2 = broadcast_tensors(x1, x2)
-    lengths = norm(x1, 2.0, dim).clamp(min=eps) * norm(x2, 2.0, dim).clamp(min=eps)
+    lengths = vector_norm(x1, 2.0, dim).clamp(min=eps) * vector_norm(x2, 2.0, dim).clamp(min=eps)
     return (x1 * x2).sum(dim) / lengths
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The norm of the difference."""
-    return norm(input - other, p)
+    return vector_norm(input - other, p)
 
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
@@ -40,14 +40,14 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
     if p == 2 and many:
         squares = (x1 * x1).sum(-1, keepdim=True) + (x2 * x2).sum(-1).unsqueeze(-2)
         return root((squares - 2 * (x1 @ x2.mT)).clamp(min=0), 2)
-    return norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+    return vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
 def pdist(input: Tensor, p: float = 2) -> Tensor:
     """The distances of all pairs of rows of a matrix, by the norm of order `p`."""
     check_rank("pdist", input=(input, 2))
     first, second = (_gt.tensor(places) for places in np.triu_indices(input.shape[0], 1))
-    return norm(input.index_select(0, first) - input.index_select(0, second), p, 1)
+    return vector_norm(input.index_select(0, first) - input.index_select(0, second), p, 1)
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
@@ -55,7 +55,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     axis = axis_of(input, dim)
     if input.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
-    lengths = norm(input, p, [other for other in range(input.ndim) if other != axis], keepdim=True)
+    lengths = vector_norm(input, p, [other for other in range(input.ndim) if other != axis], keepdim=True)
     return input * _gt.where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)
 
 

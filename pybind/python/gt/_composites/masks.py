@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import gt
 from gt import _gt
 from gt._composites.selection import nonzero
 from gt._gt import Tensor
@@ -29,7 +28,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex) -> Tensor:
     """`value` where the bool `mask` is true, `input` elsewhere, in the dtype of `input`."""
-    if mask.dtype != gt.bool:
+    if mask.dtype != _gt.bool:
         raise RuntimeError(f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}")
     if isinstance(value, Tensor):
         if value.ndim:

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import math
 
-import gt
+from gt import _gt, linalg
 from gt._gt import Tensor
 from gt._types import QR, SignLogAbsDet
+from gt.linalg import factored
+from gt.linalg.matrix_functions import matrix_exp, matrix_power
 
 
 def inverse(input: Tensor) -> Tensor:
     """The inverses of matrices."""
-    return gt.linalg.inv(input)
+    return linalg.inv(input)
 
 
 def det(input: Tensor) -> Tensor:
     """The determinants of matrices."""
-    return gt.linalg.det(input)
+    return linalg.det(input)
 
 
 def logdet(input: Tensor) -> Tensor:
     """The logarithms of determinants; NaN where one is negative."""
-    sign, logarithm = gt.linalg.slogdet(input)
-    return gt.where(sign < 0, math.nan, logarithm)
+    sign, logarithm = linalg.slogdet(input)
+    return _gt.where(sign < 0, math.nan, logarithm)
 
 
 def slogdet(input: Tensor) -> SignLogAbsDet:
     """The signs of determinants, and the logarithms of their absolute values."""
-    return gt.linalg.slogdet(input)
+    return linalg.slogdet(input)
 
 
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The triangular factors of symmetric positive-definite matrices."""
-    return gt.linalg.cholesky(input, upper=upper)
+    return linalg.cholesky(input, upper=upper)
 
 
 def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
@@ -40,38 +42,38 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor
     lower = input2.mT if upper else input2
     # One triangle is looked at; the gradient is, as PyTorch's, that of the whole.
     lower = lower - (lower - lower.tril()).detach()
-    return gt.linalg.solve(lower @ lower.mT, input)
+    return linalg.solve(lower @ lower.mT, input)
 
 
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of a matrix, from the factor that `cholesky` made of it."""
-    return cholesky_solve(gt.eye(input.shape[-1], dtype=input.dtype), input, upper)
+    return cholesky_solve(_gt.eye(input.shape[-1], dtype=input.dtype), input, upper)
 
 
 def qr(input: Tensor, some: bool = True) -> QR:
     """Matrices as products of orthonormal columns and an upper triangle."""
-    return gt.linalg.qr(input, "reduced" if some else "complete")
+    return linalg.qr(input, "reduced" if some else "complete")
 
 
 def svd(input: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Matrices as products of singular vectors and values: `U`, `S` and `V`, of which a column is a vector."""
-    u, s, vh = gt.linalg.svd(input, full_matrices=not some)
+    u, s, vh = linalg.svd(input, full_matrices=not some)
     return u, s, vh.mT
 
 
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """The pseudo-inverses of matrices."""
-    return gt.linalg.pinv(input, rtol=rcond)
+    return linalg.pinv(input, rtol=rcond)
 
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:  # noqa: N803 (PyTorch's name)
     """`linalg.lu_factor` under its older name, with `get_infos` its `_ex`."""
-    return gt.linalg.lu_factor_ex(A, pivot=pivot) if get_infos else gt.linalg.lu_factor(A, pivot=pivot)
+    return linalg.lu_factor_ex(A, pivot=pivot) if get_infos else linalg.lu_factor(A, pivot=pivot)
 
 
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:  # noqa: N803 (PyTorch's names)
     """`linalg.lu_solve` under its older name."""
-    return gt.linalg.lu_solve(LU_data, LU_pivots, b)
+    return linalg.lu_solve(LU_data, LU_pivots, b)
 
 
 def lu_unpack(
@@ -81,7 +83,7 @@ def lu_unpack(
     unpack_pivots: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The `P`, `L` and `U` of what `linalg.lu_factor` packed; those not asked for are empty."""
-    return gt.linalg.factored.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
+    return factored.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
 
 
 def triangular_solve(
@@ -92,22 +94,22 @@ def triangular_solve(
     unitriangular: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`linalg.solve_triangular` under its older name, and a copy of the matrices."""
-    return gt.linalg.factored.triangular_solve(b, A, upper, transpose, unitriangular)
+    return factored.triangular_solve(b, A, upper, transpose, unitriangular)
 
 
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """`linalg.householder_product` under its older name."""
-    return gt.linalg.householder_product(input, input2)
+    return linalg.householder_product(input, input2)
 
 
 def geqrf(input: Tensor) -> tuple[Tensor, Tensor]:
     """Matrices as reflections and upper triangles, packed as LAPACK does; `linalg.householder_product` gives Q."""
-    return gt.linalg.factored.geqrf(input)
+    return factored.geqrf(input)
 
 
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of a matrix with the whole Q of what `geqrf` gave, or with its transpose, from either side."""
-    return gt.linalg.factored.ormqr(input, tau, other, left, transpose)
+    return factored.ormqr(input, tau, other, left, transpose)
 
 
 def svd_lowrank(
@@ -125,10 +127,10 @@ def svd_lowrank(
         v, s, u = svd_lowrank(matrix.mT, q, niter)
         return u, s, v
     count = 6 if q is None else q
-    base = gt.linalg.qr(matrix @ gt.randn(matrix.shape[-1], count, dtype=matrix.dtype)).Q
+    base = linalg.qr(matrix @ _gt.randn(matrix.shape[-1], count, dtype=matrix.dtype)).Q
     for _ in range(niter or 0):
-        base = gt.linalg.qr(matrix @ gt.linalg.qr(matrix.mT @ base).Q).Q
-    u, s, vh = gt.linalg.svd(base.mT @ matrix, full_matrices=False)
+        base = linalg.qr(matrix @ linalg.qr(matrix.mT @ base).Q).Q
+    u, s, vh = linalg.svd(base.mT @ matrix, full_matrices=False)
     return base @ u, s, vh.mT
 
 
@@ -165,6 +167,8 @@ METHODS = (
     orgqr,
     ormqr,
     triangular_solve,
+    matrix_power,
+    matrix_exp,
 )
 IN_PLACE = ()
 FUNCTIONS = (lu_unpack, svd_lowrank, pca_lowrank)

@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import gt
 from gt import _gt
+from gt._composites.histograms import searchsorted
+from gt._composites.selection import broadcast_shapes, broadcast_tensors
 from gt._composites.sorting import argsort
+from gt._dtypes import finfo
 from gt._gt import Generator, Tensor
+from gt._rows import ROWS
 
 
 def _wide(t: Tensor) -> _gt.dtype:
@@ -134,7 +137,7 @@ def normal(
     if size is not None or options:
         raise TypeError("normal() takes a size and what follows it only where mean and std are numbers")
     mean, std = (t.detach() if isinstance(t, Tensor) else t for t in (mean, std))
-    shape = gt.broadcast_shapes(*(t.shape for t in tensors))
+    shape = broadcast_shapes(*(t.shape for t in tensors))
     return _gt.randn(shape, dtype=tensors[0].dtype, generator=generator) * std + mean
 
 
@@ -185,10 +188,10 @@ def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor
         left = left & ~taken
     power = (1 - _uniform(shape, generator)).log() / shape
     drawn = _gt.where(shape < 1, (drawn.log() + power).exp(), drawn)
-    tiny = gt.finfo(input.dtype).tiny
-    slope = gt.gamma_slope(shape, drawn.clamp(min=1e-300)).to(input.dtype)
+    tiny = finfo(input.dtype).tiny
+    slope = ROWS["gamma_slope"](shape, drawn.clamp(min=1e-300)).to(input.dtype)
     result = drawn.to(input.dtype).clamp(min=tiny)
-    if not (input.requires_grad and gt.is_grad_enabled()):
+    if not (input.requires_grad and _gt.is_grad_enabled()):
         return result
     # The draw itself, as a function of the shape with this slope.
     return result + slope * (input - input.detach())
@@ -205,7 +208,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     if count.dtype != prob.dtype:
         names = [t.type().removeprefix("gt.").removesuffix("Tensor") for t in (prob, count)]
         raise RuntimeError(f"Found dtype {names[0]} but expected {names[1]}")
-    trials, share = (t.double() for t in gt.broadcast_tensors(count.detach(), prob.detach()))
+    trials, share = (t.double() for t in broadcast_tensors(count.detach(), prob.detach()))
     trials, total = trials.floor(), _gt.zeros(trials.shape, dtype=_gt.float64)
     while trials.numel() and (most := trials.max().item()) > _TRIALS_MAX:
         # Whether the middle of as many uniform numbers, a beta variable, is below the probability tells half of them.
@@ -269,7 +272,7 @@ def multinomial(
         places = _gt.rand((*input.shape[:-1], num_samples), dtype=weights.dtype, generator=generator) * total
         # Rounding may give the whole, which is past the last that can be drawn.
         last = (weights > 0).long().mul(_gt.arange(input.shape[-1])).amax(-1, keepdim=True)
-        return gt.searchsorted(sums, places, right=True).minimum(last)
+        return searchsorted(sums, places, right=True).minimum(last)
     # The first to arrive, where arrivals are exponential and the probabilities their rates.
     arrivals = -(-_uniform(weights, generator)).log1p()
     speed = weights / arrivals.clamp(min=1e-37)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import gt
 from gt import _gt
 from gt._composites.common import axes_of, check_floating
 from gt._gt import Tensor
@@ -21,27 +20,9 @@ def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) ->
     return total if keepdim else total.squeeze(tuple(axes_of(input, dim)))
 
 
-def norm(
-    input: Tensor,
-    p: float | str | None = "fro",
-    dim: int | Sequence[int] | None = None,
-    keepdim: bool = False,
-    dtype: _gt.dtype | None = None,
-) -> Tensor:
-    """The norm of all elements, or along axes, of order `p`: a number, `inf`, `-inf`, `"fro"`, which is 2, `"nuc"`.
-
-    With `dtype` the elements are converted first.
-    """
-    input = input if dtype is None else input.to(dtype)
-    p = 2.0 if p is None else p
-    if not input.is_floating_point():
-        raise RuntimeError(f"linalg.vector_norm: Expected a floating point tensor as input. Got {input.dtype}")
-    if p == "fro":
-        p = 2.0
-    if p == "nuc":
-        return gt.linalg.matrix_norm(input, "nuc", (0, 1) if dim is None else dim, keepdim)
-    if isinstance(p, str):
-        raise RuntimeError(f"norm: order {p!r} is not there: use a number, inf, -inf, 'fro' or 'nuc'")
+def vector_norm(input: Tensor, p: float, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """The norm of order `p`, a number, inf or -inf, of all elements or along axes."""
+    check_norm_dtype(input)
     if p == math.inf:
         return input.abs().amax(dim, keepdim=keepdim)
     if p == -math.inf:
@@ -53,6 +34,16 @@ def norm(
     if p == 2:
         return input._norm(dim, keepdim)
     return root(_power(input.abs(), p).sum(dim, keepdim=keepdim), p)
+
+
+def check_norm_dtype(input: Tensor) -> None:
+    """Refuses bools and integers.
+
+    Raises:
+        RuntimeError: `input` has no floating-point dtype.
+    """
+    if not input.is_floating_point():
+        raise RuntimeError(f"linalg.vector_norm: Expected a floating point tensor as input. Got {input.dtype}")
 
 
 def _power(input: Tensor, p: float) -> Tensor:
@@ -68,23 +59,6 @@ def root(total: Tensor, p: float) -> Tensor:
     zero = total == (0 if p > 0 else math.inf)
     filled = _gt.where(zero, 1.0, total)
     return _gt.where(zero, 0.0, filled.sqrt() if p == 2 else filled ** (1 / p))
-
-
-def frobenius_norm(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
-    """The root of the sum of squares along axes."""
-    return norm(input, 2.0, dim, keepdim)
-
-
-def nuclear_norm(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The sum of the singular values of matrices."""
-    return norm(input, "nuc", dim, keepdim)
-
-
-def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norm along all axes but one, which keep their places; -1 for all axes."""
-    if dim == -1:
-        return norm(v, float(pow))
-    return norm(v, float(pow), [axis for axis in range(v.ndim) if axis != dim % v.ndim], True)
 
 
 def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
@@ -196,7 +170,6 @@ def corrcoef(input: Tensor) -> Tensor:
 
 METHODS = (
     logsumexp,
-    norm,
     count_nonzero,
     nansum,
     nanmean,
@@ -209,7 +182,4 @@ IN_PLACE = ()
 FUNCTIONS = (
     var_mean,
     std_mean,
-    frobenius_norm,
-    nuclear_norm,
-    norm_except_dim,
 )

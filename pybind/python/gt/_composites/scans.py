@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gt
 from gt import _gt
 from gt._composites.common import axes_of, axis_of
 from gt._gt import Tensor
@@ -81,7 +80,7 @@ def diff(
     for _ in range(min(n, input.shape[axis])):
         later = input.narrow(axis, 1, input.shape[axis] - 1)
         earlier = input.narrow(axis, 0, input.shape[axis] - 1)
-        input = later ^ earlier if input.dtype == gt.bool else later - earlier
+        input = later ^ earlier if input.dtype == _gt.bool else later - earlier
     return input
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import gt
 from gt import _gt
 from gt._composites.common import axis_of
 from gt._composites.selection import from_the_front
@@ -26,7 +25,7 @@ def _filled(input: Tensor, index: Tensor, value: complex) -> Tensor:
 
 def joined(row: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A scatter by a row of the op table; sums of bools are "either", products "both"."""
-    if input.dtype == gt.bool:
+    if input.dtype == _gt.bool:
         row = {"scatter_add": "scatter_amax", "scatter_prod": "scatter_amin"}.get(row, row)
     return _gt.along_axis(row, dim, input, index, source)
 
@@ -65,10 +64,10 @@ def extreme_of(dtype: _gt.dtype, sign: int) -> float:
     """What every number of a dtype is above (1) or below (-1)."""
     if dtype.is_floating_point:
         return -sign * math.inf
-    if dtype == gt.bool:
+    if dtype == _gt.bool:
         return sign < 0
     bits = 8 * dtype.itemsize
-    if dtype == gt.uint8:
+    if dtype == _gt.uint8:
         return 0 if sign > 0 else 255
     return -(2 ** (bits - 1)) if sign > 0 else 2 ** (bits - 1) - 1
 
@@ -102,7 +101,7 @@ def _rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> 
     axis = axis_of(input, dim)
     if index.ndim > 1:
         raise IndexError(f"{name}_(): Index is supposed to be a vector, but got dim: {index.ndim}")
-    if index.dtype not in (gt.int32, gt.int64):
+    if index.dtype not in (_gt.int32, _gt.int64):
         raise RuntimeError(f"{name}_(): Expected dtype int32/int64 for index but got: {index.dtype}")
     if source.dtype != input.dtype:
         raise RuntimeError(
@@ -150,7 +149,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | complex) 
     axis = axis_of(input, dim)
     at = from_the_front(index.long(), input.shape[axis] if input.ndim else 1)
     # By a mask, so that a value's gradient counts each place once, however often it is named.
-    mask = index_copy(_gt.zeros(input.shape, dtype=gt.bool), axis, at, _trues(input, axis, index.numel()))
+    mask = index_copy(_gt.zeros(input.shape, dtype=_gt.bool), axis, at, _trues(input, axis, index.numel()))
     filling = value.to(input.dtype) if isinstance(value, Tensor) else _gt.full((), value, dtype=input.dtype)
     return _gt.where(mask, filling, input)
 
@@ -160,7 +159,7 @@ def _trues(input: Tensor, axis: int, count: int) -> Tensor:
     shape = list(input.shape)
     if shape:
         shape[axis] = count
-    return _gt.full((), True, dtype=gt.bool).expand(shape)
+    return _gt.full((), True, dtype=_gt.bool).expand(shape)
 
 
 def index_reduce(

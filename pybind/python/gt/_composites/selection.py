@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gt
 from gt import _gt
 from gt._gt import Tensor
 from gt._types import Size
@@ -15,7 +14,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     """
     if as_tuple and input.ndim == 0:
         input = input.unsqueeze(0)
-    mask = input if input.dtype == gt.bool else input != 0
+    mask = input if input.dtype == _gt.bool else input != 0
     found = _gt.positions(mask, int(mask.sum().item()))
     return found.t().unbind(0) if as_tuple else found
 
@@ -34,7 +33,7 @@ def argwhere(input: Tensor) -> Tensor:
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the bool `mask` is true, as a vector; both broadcast. Waits for them to be counted."""
-    if mask.dtype != gt.bool:
+    if mask.dtype != _gt.bool:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     input, mask = broadcast_tensors(input, mask)
     return input.flatten().gather(0, nonzero(mask.flatten()).squeeze(1))
@@ -42,7 +41,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors in the shape they broadcast to."""
-    shape = gt.broadcast_shapes(*(t.shape for t in tensors))
+    shape = broadcast_shapes(*(t.shape for t in tensors))
     return tuple(t.expand(shape) for t in tensors)
 
 
@@ -65,7 +64,7 @@ def broadcast_shapes(*shapes: tuple[int, ...] | int) -> Size:
 
 def from_the_front(index: Tensor, size: int) -> Tensor:
     """Positions of which the negative ones count from the end."""
-    if index.dtype != gt.int64:
+    if index.dtype != _gt.int64:
         raise RuntimeError(f"expected an index of dtype int64, but got {index.dtype}")
     # What is out of range stays as it is, for the op that finds it to name it.
     return _gt.where((index < 0) & (index >= -size), index + size, index)
@@ -86,14 +85,14 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     row = "scatter_add" if accumulate else "scatter"
     at = from_the_front(index.flatten(), input.numel())
     flat = input.flatten()
-    if accumulate and input.dtype == gt.bool:
+    if accumulate and input.dtype == _gt.bool:
         row = "scatter_amax"
     return _gt.along_axis(row, 0, flat, at, source.flatten()).reshape(input.shape)
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`source`'s elements in order where the bool `mask` is true, `input` elsewhere."""
-    if mask.dtype != gt.bool:
+    if mask.dtype != _gt.bool:
         raise RuntimeError("masked_scatter_ only supports boolean masks, but got mask with dtype " + str(mask.dtype))
     if source.dtype != input.dtype:
         raise RuntimeError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import gt
 from gt import _gt
 from gt._composites.common import axis_of
 from gt._composites.selection import nonzero
 from gt._gt import Tensor
+from gt._rows import ROWS
 from gt._types import ValuesIndices
 
 
@@ -166,7 +166,7 @@ def _quantile(
             weight = _gt.where(weight == 0, 0.0, 0.5).to(input.dtype)
         start = ranked.gather(1, low.long())
         end = ranked.gather(1, places.ceil().long())
-        result = gt.lerp(start, end, weight)
+        result = ROWS["lerp"](start, end, weight)
     # A row for each quantile, in front.
     reduced = range(rank) if dim is None else [axis_of(input, dim)]
     shape = kept if keepdim else [size for axis, size in enumerate(kept) if axis not in reduced]
@@ -203,7 +203,7 @@ def nanquantile(
 
 def _groups(differs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Of `count` things, differing from the one before or not: where groups start, which each is in, their sizes."""
-    starts = _gt.cat([_gt.ones(min(count, 1), dtype=gt.bool), differs])
+    starts = _gt.cat([_gt.ones(min(count, 1), dtype=_gt.bool), differs])
     first = nonzero(starts).squeeze(1)
     sizes = _gt.cat([first, _gt.tensor([count])]).diff() if count else first
     return first, starts.cumsum(0) - 1, sizes

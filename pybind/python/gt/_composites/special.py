@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import gt
 from gt import _gt
 from gt._composites.common import check_floating
 from gt._forms import check_tensor
 from gt._gt import Tensor
+from gt._rows import ROWS
 from gt._types import MantissaExponent
 
 _LARGEST = {
@@ -41,24 +41,24 @@ def frac(input: Tensor) -> Tensor:
 
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; bools have no sign."""
-    if input.dtype == gt.bool:
+    if input.dtype == _gt.bool:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
 
 
 def isposinf(input: Tensor) -> Tensor:
     """Whether each element is positive infinity."""
-    return input == math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=gt.bool)
+    return input == math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=_gt.bool)
 
 
 def isneginf(input: Tensor) -> Tensor:
     """Whether each element is negative infinity."""
-    return input == -math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=gt.bool)
+    return input == -math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=_gt.bool)
 
 
 def isreal(input: Tensor) -> Tensor:
     """Whether each element is a real number: all are."""
-    return _gt.ones_like(input, dtype=gt.bool)
+    return _gt.ones_like(input, dtype=_gt.bool)
 
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
@@ -150,7 +150,9 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     if n == 0:
         return input.digamma()
     sign = 1 if n % 2 else -1
-    return gt.zeta(_gt.full((), float(n + 1), dtype=_floating(input).dtype), input) * float(sign * math.factorial(n))
+    return ROWS["zeta"](_gt.full((), float(n + 1), dtype=_floating(input).dtype), input) * float(
+        sign * math.factorial(n)
+    )
 
 
 def _polygamma_method(self: Tensor, n: int) -> Tensor:
@@ -183,7 +185,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 def entr(input: Tensor) -> Tensor:
     """-x ln(x), 0 at 0, and minus infinity below it."""
     x = _floating(input)
-    return _gt.where(x < 0, -math.inf, -gt.xlogy(x, x.clamp(min=0)))
+    return _gt.where(x < 0, -math.inf, -ROWS["xlogy"](x, x.clamp(min=0)))
 
 
 def ndtr(input: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._autocast import autocast
 from gt._gt import Tensor, dtype
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt import _gt
 from gt._autograd import no_grad
 from gt._gt import Tensor

@@ -7,7 +7,7 @@ dtypes that GT lacks are missing: complex numbers, and unsigned integers of more
 # ruff: noqa: F403 (each module says in __all__ what it gives)
 from __future__ import annotations
 
-import gt
+from gt import _core as gt
 from gt.array_api import creation, elements, linalg, reductions, shapes, types
 from gt.array_api.creation import *
 from gt.array_api.elements import *

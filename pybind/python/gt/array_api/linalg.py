@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import gt
+from gt import _core as gt
 from gt import linalg as _linalg
 from gt._gt import Tensor, dtype
 from gt.linalg import cholesky, det, eigh, eigvalsh, inv, matrix_power, pinv, qr, slogdet, solve, svdvals

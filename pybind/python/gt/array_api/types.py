@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._dtypes import finfo as _finfo
 from gt._dtypes import iinfo as _iinfo
 from gt._gt import Tensor, dtype

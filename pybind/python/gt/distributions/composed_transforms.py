@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.distributions import constraints
-from gt.distributions.transforms import Transform, _summed
+from gt.distributions.transform import Transform, summed
 
 
 class _Several(Transform):
@@ -83,7 +83,7 @@ class CatTransform(_Several):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         found = []
         for t, a, b in zip(self.transforms, self._parts(x), self._parts(y), strict=True):
-            found.append(_summed(t.log_abs_det_jacobian(a, b), self.event_dim - t.event_dim))
+            found.append(summed(t.log_abs_det_jacobian(a, b), self.event_dim - t.event_dim))
         dim = self.dim - x.ndim if self.dim >= 0 else self.dim
         dim += self.event_dim
         return gt.cat(found, dim) if dim < 0 else sum(found)  # type: ignore[return-value]

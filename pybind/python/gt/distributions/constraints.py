@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gt
-from gt import _absent
+from gt import _absent, linalg
+from gt import _core as gt
 from gt._gt import Tensor
 
 __getattr__ = _absent.getter(__name__)
@@ -218,13 +218,13 @@ class _Symmetric(_Square):
 class _PositiveSemidefinite(_Symmetric):
     def check(self, value: Tensor) -> Tensor:
         symmetric = super().check(value)
-        return (gt.linalg.eigvalsh(value) >= 0).all(-1) if bool(symmetric.all()) else symmetric
+        return (linalg.eigvalsh(value) >= 0).all(-1) if bool(symmetric.all()) else symmetric
 
 
 class _PositiveDefinite(_Symmetric):
     def check(self, value: Tensor) -> Tensor:
         symmetric = super().check(value)
-        return gt.linalg.cholesky_ex(value).info == 0 if bool(symmetric.all()) else symmetric
+        return linalg.cholesky_ex(value).info == 0 if bool(symmetric.all()) else symmetric
 
 
 # Of several -------------------------------------------------------------------------------------------------------

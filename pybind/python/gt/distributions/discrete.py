@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import gt
+from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.distributions import constraints

@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import gt
+from gt import _core as gt
+from gt import special
 from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
 from gt.distributions.distribution import NO_SHAPE, Distribution, ElementwiseDistribution, broadcast_all
+from gt.nn.functional import one_hot
 
 
 class Gamma(ElementwiseDistribution):
@@ -53,7 +55,7 @@ class Gamma(ElementwiseDistribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        return gt.special.gammainc(self.concentration, self.rate * value)
+        return special.gammainc(self.concentration, self.rate * value)
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -116,7 +118,7 @@ class InverseGamma(ElementwiseDistribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        return gt.special.gammaincc(self.concentration, self.rate / value)
+        return special.gammaincc(self.concentration, self.rate / value)
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -149,7 +151,7 @@ class Dirichlet(Distribution):
     def mode(self) -> Tensor:
         rest = (self.concentration - 1).clamp(min=0)
         mode = rest / rest.sum(-1, keepdim=True)
-        corner = gt.nn.functional.one_hot(mode.argmax(-1), self.event_shape[0]).to(mode.dtype)
+        corner = one_hot(mode.argmax(-1), self.event_shape[0]).to(mode.dtype)
         return gt.where((self.concentration < 1).all(-1, keepdim=True), corner, mode)
 
     @property

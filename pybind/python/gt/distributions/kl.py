@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt import linalg
 from gt._gt import Tensor
 from gt.distributions.continuous import EULER, Cauchy, Exponential, Gumbel, Laplace, LogNormal, Normal, Uniform

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt import linalg
 from gt._gt import Tensor
 from gt.distributions.continuous import Exponential, Gumbel, Laplace, Normal, Uniform

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import gt
+from gt import _core as gt
 from gt import linalg
 from gt._gt import Tensor
 from gt.distributions import constraints

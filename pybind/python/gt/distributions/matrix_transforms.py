@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import gt
+from gt import _core as gt
+from gt import linalg
 from gt._gt import Tensor
 from gt.distributions import constraints
-from gt.distributions.transforms import Transform
+from gt.distributions.transform import Transform
 from gt.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
 from gt.nn import functional
 
@@ -47,7 +48,7 @@ class PositiveDefiniteTransform(Transform):
         return triangle @ triangle.mT
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return LowerCholeskyTransform().inv(gt.linalg.cholesky(y))
+        return LowerCholeskyTransform().inv(linalg.cholesky(y))
 
 
 class CorrCholeskyTransform(Transform):

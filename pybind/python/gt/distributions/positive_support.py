@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-import gt
+from gt import _core as gt
+from gt import special
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.distributions import constraints
@@ -217,14 +218,14 @@ class VonMises(ElementwiseDistribution):
 
     @property
     def variance(self) -> Tensor:
-        return 1 - gt.special.i1e(self.concentration) / gt.special.i0e(self.concentration)
+        return 1 - special.i1e(self.concentration) / special.i0e(self.concentration)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         k = self.concentration
         # cos - 1, without the loss where angles are close.
         away = -2 * ((value - self.loc) / 2).sin().square()
-        return k * away - math.log(2 * math.pi) - gt.special.i0e(k).log()
+        return k * away - math.log(2 * math.pi) - special.i0e(k).log()
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:

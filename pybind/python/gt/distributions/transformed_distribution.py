@@ -9,7 +9,8 @@ from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.distributions.constraints import Constraint
 from gt.distributions.distribution import NO_SHAPE, Distribution, Independent
-from gt.distributions.transforms import ComposeTransform, Transform, _summed
+from gt.distributions.transform import Transform, summed
+from gt.distributions.transforms import ComposeTransform
 
 
 class TransformedDistribution(Distribution):
@@ -74,9 +75,9 @@ class TransformedDistribution(Distribution):
         for transform in reversed(self.transforms):
             x = transform._inv_call(y)
             axes += transform.domain.event_dim - transform.codomain.event_dim
-            total = total - _summed(transform.log_abs_det_jacobian(x, y), axes - transform.domain.event_dim)
+            total = total - summed(transform.log_abs_det_jacobian(x, y), axes - transform.domain.event_dim)
             y = x
-        return total + _summed(self.base_dist.log_prob(y), axes - len(self.base_dist.event_shape))
+        return total + summed(self.base_dist.log_prob(y), axes - len(self.base_dist.event_shape))
 
     def _monotonized(self, value: Tensor) -> Tensor:
         """A share, counted from the other end where the transforms turn the order round."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
 
-import gt
 from gt import _absent
+from gt import _core as gt
 from gt._autograd import enable_grad
 from gt._gt import Tensor
 

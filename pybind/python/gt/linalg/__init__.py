@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gt import _absent, _forms, _gt
 from gt._composites.products import cross as _cross
-from gt._composites.products import matrix_exp, matrix_power, multi_dot, vecdot
+from gt._composites.products import multi_dot, vecdot
 from gt._gt import Tensor
 from gt.linalg.decompositions import (
     eig,
@@ -35,6 +35,7 @@ from gt.linalg.factored import (
     solve_ex,
 )
 from gt.linalg.lapack import LinAlgError
+from gt.linalg.matrix_functions import matrix_exp, matrix_power
 from gt.linalg.norms import cond, matrix_norm, norm, vector_norm
 from gt.linalg.solving import (
     cholesky,

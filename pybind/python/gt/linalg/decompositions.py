@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-import gt
 from gt import _gt
 from gt._gt import Tensor
 from gt._types import QR
@@ -87,7 +86,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:  # noqa: N803 (PyTorch's name)
     if mode != "r" and rows < columns:
         # The first columns decide what the others are multiplied with.
         q, r = _QR.apply(A[..., :rows])
-        return QR(q, gt.cat([r, q.mT @ A[..., rows:]], -1))
+        return QR(q, _gt.cat([r, q.mT @ A[..., rows:]], -1))
     if mode == "reduced" or (mode == "complete" and rows == columns):
         return QR(*_QR.apply(A))
     if A.requires_grad and _gt.is_grad_enabled():
@@ -147,9 +146,9 @@ class _LU(Function):
         left = square.mT @ of_square - of_beside @ beside.mT
         right = of_first @ first.mT - below.mT @ of_below
         inner = solve_triangular(first.mT, left.tril(-1) + right.triu(), upper=False, left=False)
-        wide = solve_triangular(square.mT, gt.cat([inner, of_beside], -1), upper=True, unitriangular=True)
+        wide = solve_triangular(square.mT, _gt.cat([inner, of_beside], -1), upper=True, unitriangular=True)
         tall = solve_triangular(first.mT, of_below, upper=False, left=False)
-        return p @ (gt.cat([wide, tall], -2) if tall.shape[-2] else wide)
+        return p @ (_gt.cat([wide, tall], -2) if tall.shape[-2] else wide)
 
 
 def lu_parts(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # noqa: N803 (as the callers')
@@ -284,10 +283,10 @@ class _PseudoInverse(Function):
 
 def _tolerance(largest: Tensor, sizes: Sequence[int], atol: Any, rtol: Any) -> Tensor:
     """What singular values count as 0 up to: `max(atol, rtol * the largest)`."""
-    absolute = gt.as_tensor(0.0 if atol is None else atol, dtype=largest.dtype)
+    absolute = _gt.as_tensor(0.0 if atol is None else atol, dtype=largest.dtype)
     if rtol is None:
         eps = float(np.finfo(str(largest.dtype).removeprefix("gt.")).eps)
-        rtol = gt.where(absolute > 0, 0.0, max(sizes) * eps)
+        rtol = _gt.where(absolute > 0, 0.0, max(sizes) * eps)
     return (largest * rtol).maximum(absolute)
 
 
@@ -308,7 +307,7 @@ def pinv(
         return A.mT.clone()
     largest = _magnitudes(A, hermitian).amax(-1)
     tolerance = _tolerance(largest, A.shape[-2:], atol, rtol)
-    return _PseudoInverse.apply(A, (tolerance / gt.where(largest > 0, largest, 1.0)).numpy(), hermitian)
+    return _PseudoInverse.apply(A, (tolerance / _gt.where(largest > 0, largest, 1.0)).numpy(), hermitian)
 
 
 def matrix_rank(

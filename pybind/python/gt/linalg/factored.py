@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-import gt
 from gt import _gt
+from gt._composites.padding import pad
 from gt._gt import Tensor
 from gt.linalg import lapack
 from gt.linalg.decompositions import LU, lu_parts, permutation_of, pivoted
@@ -78,15 +78,15 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Factored:  # noqa: N803 (PyTo
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
     _, lower, upper, pivots = lu_parts(A)
     rows, columns = A.shape[-2:]
-    below = gt.nn.functional.pad(lower.tril(-1), (0, columns - lower.shape[-1]))
-    return Factored(below + gt.nn.functional.pad(upper, (0, 0, 0, rows - upper.shape[-2])), pivots)
+    below = pad(lower.tril(-1), (0, columns - lower.shape[-1]))
+    return Factored(below + pad(upper, (0, 0, 0, rows - upper.shape[-2])), pivots)
 
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> FactoredInfo:  # noqa: N803
     """`lu_factor`, and the first column without a pivot, or 0."""
     factored = lu_factor(A, pivot=pivot)
     diagonal = factored.LU.detach().diagonal(0, -2, -1) == 0
-    info = gt.where(diagonal.any(-1), diagonal.int().argmax(-1) + 1, 0).int() if 0 not in A.shape[-2:] else None
+    info = _gt.where(diagonal.any(-1), diagonal.int().argmax(-1) + 1, 0).int() if 0 not in A.shape[-2:] else None
     info = _gt.zeros(A.shape[:-2], dtype=_gt.int32) if info is None else info
     if check_errors and bool((info != 0).any()):
         raise lapack.LinAlgError("linalg.lu_factor: the matrix has no LU factors: U has a 0 on its diagonal")
@@ -232,8 +232,8 @@ def _where_possible(
     matrices = A.numpy(force=True).reshape(-1, *A.shape[-2:])
     info = _gt.tensor(np.array([fault(matrix) for matrix in matrices], np.int32).reshape(shape))
     good = (info == 0).reshape(*shape, 1, 1)
-    result = compute(gt.where(good, A, _gt.eye(A.shape[-1], dtype=A.dtype)))
-    return gt.where(good.reshape(*shape, *[1] * (result.ndim - len(shape))), result, float("nan")), info
+    result = compute(_gt.where(good, A, _gt.eye(A.shape[-1], dtype=A.dtype)))
+    return _gt.where(good.reshape(*shape, *[1] * (result.ndim - len(shape))), result, float("nan")), info
 
 
 def _first_minor(matrix: np.ndarray) -> int:

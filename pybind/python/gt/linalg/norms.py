@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from gt import _gt
 from gt._composites.common import axes_of
-from gt._composites.reductions import norm as _norm
+from gt._composites.reductions import vector_norm as _vector_norm
 from gt._gt import Tensor
+from gt.linalg.decompositions import svdvals
+from gt.linalg.solving import inv
 
 
 def _wide(name: str, x: Tensor, dtype: _gt.dtype | None) -> Tensor:
@@ -39,7 +41,7 @@ def vector_norm(
             raise RuntimeError(
                 f"linalg.vector_norm cannot compute the {ord} norm on {where} the operation does not have an identity"
             )
-    return _norm(wide, float(ord), dim, keepdim)
+    return _vector_norm(wide, float(ord), dim, keepdim)
 
 
 def _largest(magnitudes: Tensor, dim: int, keepdim: bool = False) -> Tensor:
@@ -65,10 +67,8 @@ def matrix_norm(
     if rows == columns:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if ord == "fro":
-        return _norm(matrices, 2.0, [rows, columns], keepdim)
+        return _vector_norm(matrices, 2.0, [rows, columns], keepdim)
     if ord in ("nuc", 2, -2):
-        from gt.linalg.decompositions import svdvals
-
         values = svdvals(matrices.movedim((rows, columns), (-2, -1)))
         reduced = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
         for axis in sorted((rows, columns)) if keepdim else ():
@@ -108,11 +108,7 @@ def norm(
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803 (PyTorch's name)
     """How much solving with matrices can enlarge an error: the norm times that of the inverse."""
     if p is None or p in (2, -2):
-        from gt.linalg.decompositions import svdvals
-
         values = svdvals(A)
         ratio = values.amax(-1) / values.amin(-1)
         return ratio if p != -2 else 1 / ratio
-    from gt.linalg.solving import inv
-
     return matrix_norm(A, p) * matrix_norm(inv(A), p)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import gt
 from gt import _autocast, _gt
+from gt import _core as gt
 from gt._gt import Tensor
 
 # Of a normal input SELU's output has mean 0 and variance 1 (Klambauer et al. 2017).

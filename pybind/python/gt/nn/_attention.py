@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gt
 from gt import _autocast, _gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn._activations import linear
 from gt.nn._dropout import dropout

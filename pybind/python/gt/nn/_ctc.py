@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.autograd.function import Function, FunctionCtx, once_differentiable
 from gt.nn._losses import reduced, reduction_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gt
+from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 

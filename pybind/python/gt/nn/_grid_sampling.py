@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Sequence
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 
 _MODES = ("bilinear", "nearest", "bicubic")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 
 

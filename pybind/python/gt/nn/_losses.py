@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 
-import gt
 from gt import _autocast, _gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn._activations import linear, logsigmoid
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn._activations import logsigmoid, pairwise_distance
 from gt.nn._losses import reduced, reduction_of

@@ -1,17 +1,69 @@
-"""Group, instance and local response normalization as functions; `gt.nn.functional` has them."""
+"""Batch, group, instance and local response normalization as functions; `gt.nn.functional` has them."""
 
 from __future__ import annotations
 
 import math
 
-import gt
+from gt import _core as gt
+from gt._composites.padding import pad
 from gt._gt import Tensor
-from gt.nn._padding import pad
 from gt.nn._pooling import avg_pool2d
 
 
 def _by_channel(input: Tensor, parameter: Tensor) -> Tensor:
     return parameter.reshape(1, -1, *[1] * (input.ndim - 2))
+
+
+def _wide(input: Tensor) -> Tensor:
+    """Half precision is too narrow for sums of squares."""
+    return input.float() if input.dtype in (gt.float16, gt.bfloat16) else input
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 of each channel, axis 1 of `(samples, channels, …)`; then `* weight + bias`.
+
+    In training by the mean and variance of the samples, which the running ones, given, take up in place by a share of
+    `momentum`; otherwise by the running ones.
+    """
+    if not training and (running_mean is None or running_var is None):
+        raise ValueError("Expected running_mean and running_var to be defined when training=False")
+    if input.numel() == 0:
+        scaled = input.clone() if weight is None else input * weight[0]
+        return scaled if bias is None else scaled + bias[0]
+    axes = tuple(axis for axis in range(input.ndim) if axis != 1)
+    shape = [1] * input.ndim
+    shape[1] = input.shape[1]
+    wide = _wide(input)
+    if training:
+        count = input.numel() // input.shape[1]
+        if count == 1:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+        mean = wide.mean(axes)
+        centred = wide - mean.reshape(shape)
+        variance = (centred * centred).mean(axes)
+        with gt.no_grad():
+            if running_mean is not None:
+                running_mean.copy_(running_mean * (1 - momentum) + mean.detach() * momentum)
+            if running_var is not None:
+                # Of all samples there are, not of these alone: divided by one less.
+                unbiased = variance.detach() * (count / (count - 1))
+                running_var.copy_(running_var * (1 - momentum) + unbiased * momentum)
+    else:
+        variance = running_var
+        centred = wide - running_mean.reshape(shape)
+    normal = (centred * (variance + eps).rsqrt().reshape(shape)).to(input.dtype)
+    if weight is not None:
+        normal = normal * weight.reshape(shape)
+    return normal if bias is None else normal + bias.reshape(shape)
 
 
 def group_norm(
@@ -30,7 +82,7 @@ def group_norm(
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
-    wide = input.float() if input.dtype in (gt.float16, gt.bfloat16) else input
+    wide = _wide(input)
     rows = wide.reshape(samples, num_groups, channels // num_groups * size)
     centred = rows - rows.mean(-1, keepdim=True)
     normal = centred * ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
@@ -58,7 +110,7 @@ def instance_norm(
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
-        return gt.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     count = math.prod(input.shape[2:])
     if count <= 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {list(input.shape)}")

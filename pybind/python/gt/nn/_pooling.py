@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt import _gt
 from gt._gt import Tensor
 from gt.nn._interpolation import averages, resampled, shares

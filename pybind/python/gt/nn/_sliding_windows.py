@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gt
+from gt import _core as gt
+from gt._composites.padding import pad
 from gt._gt import Tensor
-from gt.nn._padding import pad
 
 Sizes = int | Sequence[int]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import gt
+from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.nn.parameter import Parameter

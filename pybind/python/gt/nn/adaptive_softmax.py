@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn.containers import ModuleList, Sequential
 from gt.nn.layers import Linear

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn import functional, init
 from gt.nn.module import Module

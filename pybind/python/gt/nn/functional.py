@@ -8,10 +8,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-import gt
 from gt import _absent, _gt
-from gt._autograd import no_grad
+from gt import _core as gt
 from gt._composites.distances import cosine_similarity, pdist
+from gt._composites.padding import pad
 from gt._gt import Tensor
 from gt.nn._activations import (
     bilinear,
@@ -87,8 +87,7 @@ from gt.nn._margin_losses import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from gt.nn._normalization import group_norm, instance_norm, local_response_norm
-from gt.nn._padding import pad
+from gt.nn._normalization import batch_norm, group_norm, instance_norm, local_response_norm
 from gt.nn._pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from gt.nn._pooling import (
     adaptive_avg_pool1d,
@@ -308,11 +307,6 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 # Normalization --------------------------------------------------------------------------------------------------
 
 
-def _wide(input: Tensor) -> Tensor:
-    """Half precision is too narrow for sums of squares."""
-    return input.float() if input.dtype in (gt.float16, gt.bfloat16) else input
-
-
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -334,50 +328,3 @@ def rms_norm(
     if eps is None:
         eps = 2.0**-52 if input.dtype == gt.float64 else 2.0**-23
     return _gt.norm(input, normalized_shape, weight, None, eps, False)
-
-
-def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float | Tensor = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Mean 0 and variance 1 of each channel, axis 1 of `(samples, channels, …)`; then `* weight + bias`.
-
-    In training by the mean and variance of the samples, which the running ones, given, take up in place by a share of
-    `momentum`; otherwise by the running ones.
-    """
-    if not training and (running_mean is None or running_var is None):
-        raise ValueError("Expected running_mean and running_var to be defined when training=False")
-    if input.numel() == 0:
-        scaled = input.clone() if weight is None else input * weight[0]
-        return scaled if bias is None else scaled + bias[0]
-    axes = tuple(axis for axis in range(input.ndim) if axis != 1)
-    shape = [1] * input.ndim
-    shape[1] = input.shape[1]
-    wide = _wide(input)
-    if training:
-        count = input.numel() // input.shape[1]
-        if count == 1:
-            raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
-        mean = wide.mean(axes)
-        centred = wide - mean.reshape(shape)
-        variance = (centred * centred).mean(axes)
-        with no_grad():
-            if running_mean is not None:
-                running_mean.copy_(running_mean * (1 - momentum) + mean.detach() * momentum)
-            if running_var is not None:
-                # Of all samples there are, not of these alone: divided by one less.
-                unbiased = variance.detach() * (count / (count - 1))
-                running_var.copy_(running_var * (1 - momentum) + unbiased * momentum)
-    else:
-        variance = running_var
-        centred = wide - running_mean.reshape(shape)
-    normal = (centred * (variance + eps).rsqrt().reshape(shape)).to(input.dtype)
-    if weight is not None:
-        normal = normal * weight.reshape(shape)
-    return normal if bias is None else normal + bias.reshape(shape)

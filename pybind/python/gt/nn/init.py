@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt._older import older
+from gt.linalg import qr
 
 # How much an activation shrinks what passes through it, undone by a larger start.
 _GAINS = {
@@ -68,7 +69,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
     drawn = gt.randn(max(rows, columns), min(rows, columns), dtype=tensor.dtype, generator=generator)
-    q, r = gt.linalg.qr(drawn)
+    q, r = qr(drawn)
     q = q * gt.diagonal(r).sign()  # uniform among all such matrices
     return tensor.copy_((q.T if rows < columns else q).reshape(tensor.shape) * gain)
 

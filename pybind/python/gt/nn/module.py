@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt._older import older
 from gt.nn import _hooks

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 
 

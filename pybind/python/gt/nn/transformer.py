@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn import functional, init
 from gt.nn._attention import attended

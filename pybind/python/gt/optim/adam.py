@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
-from gt._ops import mean_square_step, scaled_step
+from gt._rows import ROWS
 from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
 
 
@@ -51,7 +51,7 @@ class _WithMoments(Optimizer):
         beta1, beta2 = group["betas"]
         state["step"] += 1
         state["exp_avg"] = gt.lerp(state["exp_avg"], grad, 1 - beta1)
-        state["exp_avg_sq"] = mean_square_step(state["exp_avg_sq"], grad, 1 - beta2)
+        state["exp_avg_sq"] = ROWS["mean_square_step"](state["exp_avg_sq"], grad, 1 - beta2)
         return state
 
 
@@ -105,7 +105,7 @@ class Adam(_WithMoments):
         # as the authors do it, so that the parameter changes in two instructions.
         bias1 = 1 - beta1 ** state["step"]
         root2 = math.sqrt(1 - beta2 ** state["step"])
-        p.addcmul_(scaled_step(state["exp_avg"], square, group["eps"] * root2), -group["lr"] * root2 / bias1)
+        p.addcmul_(ROWS["scaled_step"](state["exp_avg"], square, group["eps"] * root2), -group["lr"] * root2 / bias1)
 
 
 class AdamW(Adam):
@@ -233,6 +233,6 @@ class RAdam(_WithMoments):
         direction, factor = state["exp_avg"], group["lr"] / bias1
         if length > 5.0:
             share = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-            direction = scaled_step(direction, state["exp_avg_sq"], group["eps"])
+            direction = ROWS["scaled_step"](direction, state["exp_avg_sq"], group["eps"])
             factor *= math.sqrt(share) * math.sqrt(bias2)
         p.addcmul_(direction, -factor)

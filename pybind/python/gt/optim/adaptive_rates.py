@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
-from gt._ops import mean_square_step, scaled_step
+from gt._rows import ROWS
 from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
 
 
@@ -70,7 +70,7 @@ class Adagrad(Optimizer):
         lr = group["lr"] / (1 + state["step"] * group["lr_decay"])
         state["step"] += 1
         state["sum"] = gt.addcmul(state["sum"], grad, grad)
-        p.addcmul_(scaled_step(grad, state["sum"], group["eps"]), -lr)
+        p.addcmul_(ROWS["scaled_step"](grad, state["sum"], group["eps"]), -lr)
 
 
 class RMSprop(Optimizer):
@@ -136,11 +136,11 @@ class RMSprop(Optimizer):
                 self.state[p]["grad_avg"] = gt.zeros_like(p)
         state, alpha = self.state[p], group["alpha"]
         state["step"] += 1
-        square = state["square_avg"] = mean_square_step(state["square_avg"], grad, 1 - alpha)
+        square = state["square_avg"] = ROWS["mean_square_step"](state["square_avg"], grad, 1 - alpha)
         if group["centered"]:
             mean = state["grad_avg"] = gt.lerp(state["grad_avg"], grad, 1 - alpha)
             square = square - mean * mean
-        direction = scaled_step(grad, square, group["eps"])
+        direction = ROWS["scaled_step"](grad, square, group["eps"])
         if group["momentum"]:
             direction = state["momentum_buffer"] = gt.addcmul(direction, state["momentum_buffer"], group["momentum"])
         p.addcmul_(direction, -group["lr"])
@@ -188,7 +188,7 @@ class Adadelta(Optimizer):
             self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p), "acc_delta": gt.zeros_like(p)}
         state, rho, eps = self.state[p], group["rho"], group["eps"]
         state["step"] += 1
-        state["square_avg"] = mean_square_step(state["square_avg"], grad, 1 - rho)
+        state["square_avg"] = ROWS["mean_square_step"](state["square_avg"], grad, 1 - rho)
         delta = (state["acc_delta"] + eps).sqrt() / (state["square_avg"] + eps).sqrt() * grad
-        state["acc_delta"] = mean_square_step(state["acc_delta"], delta, 1 - rho)
+        state["acc_delta"] = ROWS["mean_square_step"](state["acc_delta"], delta, 1 - rho)
         p.addcmul_(delta, -group["lr"])

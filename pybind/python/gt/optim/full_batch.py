@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._autograd import enable_grad, no_grad
 from gt._gt import Tensor
 from gt.optim.line_search import Point, strong_wolfe

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.optim.optimizer import Optimizer, hints
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import gt
+from gt import _core as gt
 from gt._autograd import enable_grad, no_grad
 from gt._gt import Tensor
 from gt.utils.hooks import RemovableHandle

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import gt
 from gt import _absent
+from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.nn.module import Module

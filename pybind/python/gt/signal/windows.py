@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-import gt
+from gt import _gt
 from gt._gt import Tensor, dtype
+from gt._layouts import strided
 
 __all__ = [
     "bartlett",
@@ -50,17 +51,17 @@ def _window(weights: Weights) -> Callable[..., Tensor]:
         name = weights.__name__
         if M < 0:
             raise ValueError(f"{name} requires non-negative window length, got M={M}")
-        kind = dtype or gt.get_default_dtype()
-        if kind not in (gt.float32, gt.float64):
+        kind = dtype or _gt.get_default_dtype()
+        if kind not in (_gt.float32, _gt.float64):
             raise ValueError(f"{name} expects float32 or float64 dtypes, got: {kind}")
-        if layout not in (None, gt.strided):
+        if layout not in (None, strided):
             raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
         end = M - 1 if sym else M
         if name == "exponential":
             kwargs["sym"] = sym
         numbers = weights(np.arange(M, dtype=np.float64), end, *args, **kwargs)
         numbers = np.ones(1) if M == 1 else numbers
-        return gt.tensor(numbers, dtype=kind, device=device, requires_grad=requires_grad)
+        return _gt.tensor(numbers, dtype=kind, device=device, requires_grad=requires_grad)
 
     return window
 

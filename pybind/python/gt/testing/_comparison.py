@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 
 # Relative and absolute differences allowed, by dtype; all others have to be equal.

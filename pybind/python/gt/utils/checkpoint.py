@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gt
 from gt import _absent, _gt
+from gt import _core as gt
 from gt._gt import Tensor
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
@@ -85,7 +85,7 @@ def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
     """Functions or modules one after the other, in so many checkpoints of equal length; the last is none."""
-    steps = list(functions.children()) if isinstance(functions, gt.nn.Sequential) else list(functions)
+    steps = list(functions.children() if hasattr(functions, "children") else functions)
     size = len(steps) // segments
 
     def runs(part: list[Any]) -> Callable[[Any], Any]:

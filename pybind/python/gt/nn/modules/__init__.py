@@ -5,7 +5,29 @@
 
 import sys
 
-from gt import _absent, nn
+from gt import _absent
+from gt.nn import (
+    activation,
+    adaptive_softmax,
+    containers,
+    convolution,
+    distance,
+    dropout,
+    embedding,
+    layers,
+    lazy,
+    loss,
+    margin_loss,
+    module,
+    normalization,
+    padding,
+    parallel,
+    parameter,
+    pooling,
+    recurrent,
+    transformer,
+    vision,
+)
 from gt.nn.convolution import _ConvNd
 from gt.nn.dropout import Dropout as _DropoutNd
 from gt.nn.lazy import LazyModuleMixin
@@ -20,7 +42,33 @@ FILES = """
     linear_cross_entropy loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling
 """.split()
 
-_layers = {name: value for name, value in vars(nn).items() if name in nn.__all__ and isinstance(value, type)}
+_layers = {
+    name: value
+    for file in (
+        activation,
+        adaptive_softmax,
+        containers,
+        convolution,
+        distance,
+        dropout,
+        embedding,
+        layers,
+        lazy,
+        loss,
+        margin_loss,
+        module,
+        normalization,
+        padding,
+        parallel,
+        parameter,
+        pooling,
+        recurrent,
+        transformer,
+        vision,
+    )
+    for name, value in vars(file).items()
+    if isinstance(value, type) and value.__module__ == file.__name__ and not name.startswith("_")
+}
 globals().update({**_layers, **dict.fromkeys(FILES, sys.modules[__name__])})
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-import gt
+from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter

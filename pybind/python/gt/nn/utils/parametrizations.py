@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import gt
+from gt import _core as gt
 from gt import linalg
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.linalg import lapack
 from gt.nn import functional
+from gt.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from gt.nn.module import Module
 from gt.nn.utils.parametrize import register_parametrization
 
@@ -36,7 +37,7 @@ def matrix_of(weight: Tensor, dim: int) -> Tensor:
 
 def spectral_axis(module: Module) -> int:
     """The axis of the outputs of a layer's weight."""
-    transposed = (gt.nn.ConvTranspose1d, gt.nn.ConvTranspose2d, gt.nn.ConvTranspose3d)
+    transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
     return 1 if isinstance(module, transposed) else 0
 
 

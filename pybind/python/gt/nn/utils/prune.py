@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-import gt
 from gt import _absent
+from gt import _core as gt
 from gt._gt import Tensor
 
 __getattr__ = _absent.getter(__name__)

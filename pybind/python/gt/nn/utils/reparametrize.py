@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import gt
+from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.nn import functional

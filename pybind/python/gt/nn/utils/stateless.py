@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt import _absent
+from gt import _absent, func
 from gt._gt import Tensor
 
 __all__ = ["functional_call"]
@@ -22,6 +22,4 @@ def functional_call(
     strict: bool = False,
 ) -> Any:
     """`gt.func.functional_call`."""
-    from gt import func  # it knows nn
-
     return func.functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
-import gt
+from gt import _core as gt
 
 # What draws an order: Python's own, or a seed and the number of draws from it.
 Generator = random.Random | gt.Generator

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import gt
 from gt import _gt
-from gt._composites import kinds
+from gt._composites import complex_ops
 from gt._composites.common import check_rank
 from gt._forms import write
 from gt._gt import Tensor
@@ -65,7 +64,7 @@ def adjoint(input: Tensor) -> Tensor:
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor of this shape as positions along each of its axes."""
-    if indices.is_floating_point() or indices.dtype == gt.bool:
+    if indices.is_floating_point() or indices.dtype == _gt.bool:
         raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
     sizes = [shape] if isinstance(shape, int) else list(shape)
     if any(size < 0 for size in sizes):
@@ -118,4 +117,4 @@ METHODS = (split_with_sizes, unsafe_split, unsafe_split_with_sizes, unsafe_chunk
 TENSOR_METHODS = (reshape_as, *map(_becomes, _BECOMES))
 IN_PLACE = ()
 FUNCTIONS = (fill, alias_copy, unravel_index, *map(_copy_of, _VIEWS))
-PROPERTIES = {"H": _h, "mH": adjoint, "real": kinds.real, "imag": _imag}
+PROPERTIES = {"H": _h, "mH": adjoint, "real": complex_ops.real, "imag": _imag}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import gt
 from gt import _gt
 from gt._gt import Tensor
 from gt._types import Histogram, HistogramOfPoints
@@ -62,7 +61,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """How often each number from 0 on is there, or the sum of its weights. Waits for the largest number."""
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
-    if input.ndim != 1 or input.is_floating_point() or input.dtype == gt.bool:
+    if input.ndim != 1 or input.is_floating_point() or input.dtype == _gt.bool:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None and weights.shape != input.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
@@ -161,7 +160,7 @@ def histogramdd(
     if range is not None and len(range) != 2 * count:
         raise RuntimeError(f"torch.histogramdd(): range must have {2 * count} elements, but got {len(range)}")
     edges, sizes = [], []
-    place, inside = _gt.zeros(len(points), dtype=_gt.int64), _gt.ones(len(points), dtype=gt.bool)
+    place, inside = _gt.zeros(len(points), dtype=_gt.int64), _gt.ones(len(points), dtype=_gt.bool)
     for axis, part in enumerate(parts):
         line = points[:, axis].contiguous()
         if not isinstance(part, Tensor):
@@ -197,7 +196,7 @@ def isin(
         found = (others == elements).any()
         return ~found if invert else found
     if others.numel() == 0:
-        return _gt.full(elements.shape, invert, dtype=gt.bool)
+        return _gt.full(elements.shape, invert, dtype=_gt.bool)
     both = _gt.cat([elements.detach().reshape(-1), others])
     wanted, ranked = both[: elements.numel()], both[elements.numel() :].sort().values
     place = _gt.search_sorted(ranked, wanted, False).clamp(max=others.numel() - 1)

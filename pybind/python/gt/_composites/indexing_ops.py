@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import gt
 from gt import _gt, _indexing
 from gt._composites.common import axes_of, axis_of
-from gt._composites.parts import atleast_3d
 from gt._composites.selection import from_the_front
+from gt._composites.shape_ops import atleast_3d
 from gt._gt import Tensor
 
 
@@ -279,11 +278,6 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     return tuple(grids)
 
 
-def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """`nn.functional.pad` by one number."""
-    return gt.nn.functional.pad(input, list(pad), "constant", value)
-
-
 METHODS = (
     tile,
     roll,
@@ -309,6 +303,5 @@ FUNCTIONS = (
     block_diag,
     cartesian_prod,
     combinations,
-    constant_pad_nd,
     meshgrid,
 )

@@ -1,10 +1,10 @@
-"""Padding by a constant, a reflection, the edge or periodically, as a function; `gt.nn.functional` has it."""
+"""Padding by a constant, or by reflected, repeated or wrapped elements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gt
+from gt import _gt
 from gt._gt import Tensor
 
 
@@ -17,15 +17,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         mode: What stands there: "constant", "reflect", "replicate" or "circular".
         value: The constant, 0 if not given.
     """
-    pads = [int(size) for size in pad]
-    if len(pads) % 2:
-        raise RuntimeError("Padding length must be divisible by 2")
+    pads = _sizes(input, pad)
     axes = len(pads) // 2
-    if axes > input.ndim:
-        raise RuntimeError(
-            f"Padding length should be less than or equal to two times the input dimension but got padding length "
-            f"{len(pads)} and input of dimension {input.ndim}"
-        )
     if mode == "constant":
         return _pad_constant(input, pads, 0.0 if value is None else value)
     if value not in (None, 0, 0.0):
@@ -42,8 +35,21 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         before, after = pads[2 * i : 2 * i + 2]
         if before or after:
             index = places(input, axis, before, after)
-            input = input.index_select(axis, gt.tensor(index, dtype=gt.int64))
+            input = input.index_select(axis, _gt.tensor(index, dtype=_gt.int64))
     return input
+
+
+def _sizes(input: Tensor, pad: Sequence[int]) -> list[int]:
+    """The padding as integers: a pair for each of the last axes."""
+    pads = [int(size) for size in pad]
+    if len(pads) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    if len(pads) // 2 > input.ndim:
+        raise RuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but got padding length "
+            f"{len(pads)} and input of dimension {input.ndim}"
+        )
+    return pads
 
 
 def _pad_constant(input: Tensor, pads: list[int], value: float) -> Tensor:
@@ -62,7 +68,7 @@ def _pad_constant(input: Tensor, pads: list[int], value: float) -> Tensor:
         outer[axis] = slice(max(before, 0), sizes[axis] - max(after, 0))
     if all(size <= 0 for size in pads):
         return input[tuple(inner)].clone()
-    result = gt.full(sizes, value, dtype=input.dtype)
+    result = _gt.full(sizes, value, dtype=input.dtype)
     result[tuple(outer)] = input[tuple(inner)]
     return result
 
@@ -91,3 +97,13 @@ def _circled(input: Tensor, axis: int, before: int, after: int) -> list[int]:
     # What is cut off goes first: the rest is the circle.
     cut, left = max(-before, 0), size - max(-before, 0) - max(-after, 0)
     return [cut + i % left for i in range(-max(before, 0), left + max(after, 0))]
+
+
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """`nn.functional.pad` by one number."""
+    return _pad_constant(input, _sizes(input, pad), value)
+
+
+METHODS = ()
+IN_PLACE = ()
+FUNCTIONS = (constant_pad_nd,)

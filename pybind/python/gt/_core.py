@@ -1,0 +1,106 @@
+"""`Tensor`, dtypes and all functions of the package's top level: what its other modules are built on.
+
+`nn`, `optim`, `linalg`'s users and so on import this module as `gt`, and read as a program does that imports the
+package. `gt/__init__.py` is above them all: it gives a program these names and the modules.
+"""
+
+# ruff: noqa: F401 (what is imported here is the package)
+from __future__ import annotations
+
+import math as _math
+
+from gt import _gt, _ops, _pickle, _placement, _repr
+from gt._autograd import enable_grad, inference_mode, is_inference_mode_enabled, no_grad, set_grad_enabled
+from gt._dtypes import can_cast, finfo, iinfo
+from gt._gt import (
+    DisconnectedError,
+    Generator,
+    OutOfMemoryError,
+    Tensor,
+    __version__,
+    arange,
+    as_tensor,
+    bfloat16,
+    bool,
+    cat,
+    default_generator,
+    device,
+    double,
+    dtype,
+    empty,
+    empty_like,
+    eye,
+    float,
+    float16,
+    float32,
+    float64,
+    from_numpy,
+    full,
+    full_like,
+    get_default_dtype,
+    half,
+    int,
+    int8,
+    int16,
+    int32,
+    int64,
+    is_grad_enabled,
+    linspace,
+    long,
+    ones,
+    ones_like,
+    promote_types,
+    rand,
+    rand_like,
+    randint,
+    randn,
+    randn_like,
+    result_type,
+    set_default_dtype,
+    short,
+    stack,
+    synchronize,
+    tensor,
+    uint8,
+    zeros,
+    zeros_like,
+)
+from gt._layouts import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    layout,
+    memory_format,
+    preserve_format,
+    strided,
+)
+from gt._repr import set_printoptions
+from gt._types import OutOfRangeError, Size
+from gt.random import (
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+
+_functions = _ops.install(globals())
+globals().update(_placement.TYPED)
+
+Tensor.__repr__ = _repr.tensor_repr
+Tensor.__str__ = _repr.tensor_repr
+Tensor.__format__ = _repr.tensor_format
+Tensor.__deepcopy__ = _pickle.deepcopy
+Tensor.__reduce__ = _pickle.reduce
+
+concat = concatenate = cat
+e, inf, nan, pi = _math.e, _math.inf, _math.nan, _math.pi
+newaxis = None
+
+# All of these are the package's; names that start with an underscore are of this module alone, functions excepted.
+__all__ = [
+    "__version__",
+    *_functions,
+    *(name for name in globals() if not name.startswith("_") and name != "annotations"),
+]

@@ -1,0 +1,45 @@
+"""One function for each elementwise row of the op table: `ROWS["exp"](x)` issues one instruction.
+
+The functions are as the table has them; `_ops` adds the keyword arguments and other names of PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gt import _forms, _gt
+from gt._gt import Tensor
+from gt._gt import elementwise as _elementwise
+
+Function = Callable[..., Any]
+
+
+def _of_row(row: dict[str, Any]) -> Function:
+    """The function of an elementwise row."""
+    op = row["wire_id"]
+    if row["operands"] == 1:
+
+        def function(input: Tensor) -> Tensor:
+            return _elementwise(op, input)
+
+    elif row["name"] in _forms.TENSORS_ONLY:
+
+        def function(input: Tensor, other: Tensor) -> Tensor:
+            _forms.check_tensor(row["name"], "other", 2, other)
+            return _elementwise(op, input, other)
+
+    elif row["operands"] == 2:
+
+        def function(input: Tensor, other: Tensor | complex) -> Tensor:
+            return _elementwise(op, input, other)
+
+    else:
+
+        def function(input: Tensor, first: Tensor | complex, second: Tensor | complex) -> Tensor:
+            return _elementwise(op, input, first, second)
+
+    return function
+
+
+ROWS: dict[str, Function] = {row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"}
