@@ -1,6 +1,7 @@
 //! Where in its memory a tensor's elements lie: what views are made of.
 
-use crate::{ExecError, Loops};
+use crate::error::ExecError;
+use crate::loops::Loops;
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Meta, Op, RANK_MAX, Shape};
 

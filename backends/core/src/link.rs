@@ -1,6 +1,6 @@
 //! Transfers between devices that bypass the host: see [`crate::Backend::communicate`].
 
-use crate::ExecError;
+use crate::error::ExecError;
 use std::sync::Arc;
 
 /// Device addresses and the stream that a communication library, as NCCL, needs to enqueue a transfer.

@@ -1,6 +1,6 @@
 //! The memory that a session or a user holds, counted against a limit.
 
-use crate::ExecError;
+use crate::error::{ExecError, LimitScope};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -12,17 +12,6 @@ pub struct MemoryUsage {
     peak: AtomicUsize,
     limit: AtomicUsize,
     group: OnceLock<Arc<MemoryUsage>>,
-}
-
-/// The limit that an allocation ran into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitScope {
-    /// The device's memory.
-    Device,
-    /// The limit of the session.
-    Usage,
-    /// The limit of the user, all sessions together.
-    Group,
 }
 
 impl MemoryUsage {

@@ -11,7 +11,9 @@ mod programs;
 
 pub use programs::programs;
 
-use crate::{Backend, ExecError, HostRange, Input, LimitScope};
+use crate::backend::{Backend, Input};
+use crate::error::{ExecError, LimitScope};
+use crate::host::HostRange;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::table::ROWS;

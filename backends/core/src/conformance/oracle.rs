@@ -3,7 +3,7 @@
 //! Elementwise ops evaluate the row's own kernel, on the platform's functions ([`Std`]).
 
 use super::host::{Data, Host, broadcast_position, index_of, position_of, round, wrap};
-use crate::ExecError;
+use crate::error::ExecError;
 use gt_ops::math::{Int, Std, Truth};
 use gt_ops::table::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox};

@@ -1,0 +1,89 @@
+//! Errors of a backend.
+
+use gt_ops::Op;
+
+/// The limit that an allocation ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitScope {
+    /// The device's memory.
+    Device,
+    /// The limit of the session.
+    Usage,
+    /// The limit of the user, all sessions together.
+    Group,
+}
+
+/// Why an instruction failed although its shapes and dtypes are right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecError {
+    /// A result does not fit into memory.
+    #[error(
+        "out of memory: {requested} bytes were asked for while {held} of at most {limit} are held ({scope:?}); free tensors or raise the limit"
+    )]
+    OutOfMemory {
+        /// Bytes that the result needs.
+        requested: usize,
+        /// Bytes that tensors hold.
+        held: usize,
+        /// Bytes that they may hold together.
+        limit: usize,
+        /// The limit that the result would exceed, and so the tensors that `held` counts.
+        scope: LimitScope,
+    },
+    /// An element of an index tensor names no element.
+    #[error("index {index} is out of bounds for dimension {axis} with size {size}")]
+    IndexOutOfRange {
+        /// The index.
+        index: i64,
+        /// The axis it counts along.
+        axis: usize,
+        /// The size of that axis.
+        size: usize,
+    },
+    /// An integer division by zero.
+    #[error("ZeroDivisionError")]
+    ZeroDivision,
+    /// The error of an earlier instruction, known only since the device has executed it.
+    #[error("{error}")]
+    Earlier {
+        /// The [`crate::Backend::label`] of that instruction.
+        label: u64,
+        /// The instruction's op; none where it moves a tensor.
+        op: Option<Op>,
+        /// The error.
+        error: Box<ExecError>,
+    },
+    /// A transfer between devices failed.
+    #[error("the devices of a group do not reach each other: {why}")]
+    Unreached {
+        /// The worker that is gone, if that is the cause.
+        worker: Option<usize>,
+        /// The cause, as a sentence.
+        why: Box<str>,
+    },
+    /// The device does not work any more: no tensor can be made or read.
+    #[error("the device is lost: {0}")]
+    Lost(Box<str>),
+    /// A bug of the backend.
+    #[error("internal error of the backend: {0}")]
+    Internal(Box<str>),
+}
+
+impl ExecError {
+    /// [`ExecError::Internal`].
+    pub fn internal(what: impl Into<String>) -> ExecError {
+        ExecError::Internal(what.into().into_boxed_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_speak_pytorchs_words() {
+        let error = ExecError::IndexOutOfRange { index: 7, axis: 0, size: 3 };
+        assert_eq!(error.to_string(), "index 7 is out of bounds for dimension 0 with size 3");
+        assert_eq!(ExecError::ZeroDivision.to_string(), "ZeroDivisionError");
+    }
+}

@@ -1,0 +1,181 @@
+//! The facts of a backend that the daemon, its configuration and `gtctl doctor` need, beside its kernels.
+
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Constants and discovery of one backend; see [`crate::BackendFactory`].
+#[derive(Debug)]
+pub struct BackendFacts {
+    /// The name in `--workers NAME:N`, also the `kind` that `gtctl status` shows.
+    pub name: &'static str,
+    /// The first part of its workers' names, as `cpu` in `cpu:0`; with the number at most 16 characters.
+    pub worker_prefix: &'static str,
+    /// Where it computes.
+    pub site: Site,
+    /// How help texts explain its workers, as a clause; empty for a backend of tests, which they leave out.
+    pub help: &'static str,
+    /// Why this program cannot use it, and what to do; none if it can.
+    pub unavailable: Option<&'static str>,
+    /// How long a worker's process may take to become ready.
+    pub ready_deadline: Duration,
+    /// Estimates that hold until a worker reports its own: gigaflops of this many threads (of the device, for
+    /// [`Site::Device`]), and gigabytes a second of memory.
+    pub rates: fn(u32) -> (f64, f64),
+    /// How its devices are found, if a machine may have several, which users name by number: `NAME:0,2`. A backend
+    /// without discovery runs as many workers as asked for: `NAME:4`.
+    pub discovery: Option<Discovery>,
+}
+
+impl PartialEq for BackendFacts {
+    /// Names are unique in the registry.
+    fn eq(&self, other: &BackendFacts) -> bool {
+        self.name == other.name
+    }
+}
+impl Eq for BackendFacts {}
+
+/// Where a backend computes and keeps its tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// On the processor, with threads and memory of the host: a worker `NAME` is a thread of the daemon, `proc-NAME` a
+    /// process.
+    Host,
+    /// On a device with memory of its own, asynchronously: a worker is a process, since a broken driver may end it.
+    Device,
+}
+
+/// How the devices of a backend are found at run time.
+#[derive(Debug)]
+pub struct Discovery {
+    /// A device in an error message, as in "a GPU is asked for".
+    pub device: &'static str,
+    /// A device in a help text, as in "one on each NVIDIA device".
+    pub product: &'static str,
+    /// Whether a survey is worth its time: a look at a few files, in microseconds.
+    pub is_there: fn() -> bool,
+    /// Asks the driver from this process, and prints the answer for [`Discovery::survey`].
+    pub probe: fn(&mut dyn Write) -> std::io::Result<()>,
+    /// Runs a program that calls [`Discovery::probe`], waits for at most the time limit, and reads its answer. A
+    /// process of its own uses the driver, since a process cannot undo that and a broken driver may end it.
+    pub survey: fn(&mut Command, Duration) -> DeviceSurvey,
+    /// The findings of `gtctl doctor` about devices, driver and libraries.
+    pub doctor: fn(&DoctorContext<'_>) -> Vec<Finding>,
+}
+
+/// The devices of one backend on this machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceSurvey {
+    /// The devices, usable or not.
+    pub devices: Vec<SurveyedDevice>,
+    /// Why none of them can be used, as a sentence: no driver, or a library that all need.
+    pub trouble: Option<String>,
+}
+
+/// A device that a survey found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SurveyedDevice {
+    /// Its number, as in `NAME:0`.
+    pub number: u32,
+    /// Its product name.
+    pub name: String,
+    /// Why it cannot be used, as a sentence that says what to do.
+    pub trouble: Option<String>,
+    /// Gigabytes a second between this device and others without the host, if that is possible and known.
+    pub link_gbytes_per_s: Option<f64>,
+}
+
+impl DeviceSurvey {
+    /// The numbers of the devices that can be used.
+    pub fn usable(&self) -> impl Iterator<Item = u32> {
+        let devices = if self.trouble.is_none() { self.devices.as_slice() } else { &[] };
+        devices.iter().filter(|device| device.trouble.is_none()).map(|device| device.number)
+    }
+
+    /// Gigabytes a second between these devices, which is the rate of the slowest; none if one of them reaches no
+    /// other, or is named twice.
+    pub fn link_gbytes_per_s(&self, numbers: &[u32]) -> Option<f64> {
+        let mut slowest = f64::INFINITY;
+        for (at, number) in numbers.iter().enumerate() {
+            if numbers[..at].contains(number) {
+                return None;
+            }
+            let device = self.devices.iter().find(|device| device.number == *number)?;
+            slowest = slowest.min(device.link_gbytes_per_s?);
+        }
+        (numbers.len() > 1).then_some(slowest)
+    }
+}
+
+/// The means that `gtctl doctor` gives a backend.
+#[derive(Clone, Copy, Debug)]
+pub struct DoctorContext<'a> {
+    /// The program `gtd`, if it is installed; `gtd probe NAME` runs [`Discovery::probe`].
+    pub gtd: Option<&'a Path>,
+    /// Formats a number of bytes for a person.
+    pub bytes: fn(u64) -> String,
+}
+
+/// The verdict of a [`Finding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingState {
+    /// All is well.
+    Good,
+    /// A hint; programs work without following it.
+    Note,
+    /// A fault that keeps programs from the daemon, or the daemon from working.
+    Bad,
+}
+
+/// A line of `gtctl doctor`.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    /// The subject, as in "gpu driver".
+    pub what: &'static str,
+    /// The verdict.
+    pub state: FindingState,
+    /// The facts, as a clause.
+    pub found: String,
+    /// How to mend it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// All that is known of a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<serde_json::Value>,
+}
+
+impl Finding {
+    /// A finding that all is well.
+    pub fn good(what: &'static str, found: impl Into<String>) -> Finding {
+        Finding { what, state: FindingState::Good, found: found.into(), next: None, device: None }
+    }
+
+    /// A hint, with what to do about it.
+    pub fn note(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
+        Finding { state: FindingState::Note, next: Some(next.into()), ..Finding::good(what, found) }
+    }
+
+    /// A fault, with how to mend it.
+    pub fn bad(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
+        Finding { state: FindingState::Bad, next: Some(next.into()), ..Finding::good(what, found) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_reach_each_other_as_fast_as_the_slowest_does() {
+        let device = |number, link_gbytes_per_s| SurveyedDevice { number, link_gbytes_per_s, ..Default::default() };
+        let devices = vec![device(0, Some(450.0)), device(1, Some(50.0)), device(2, None)];
+        let survey = DeviceSurvey { devices, trouble: None };
+        assert_eq!(survey.link_gbytes_per_s(&[0, 1]), Some(50.0));
+        for none in [&[0, 2][..], &[0, 0], &[0, 7], &[0]] {
+            assert_eq!(survey.link_gbytes_per_s(none), None, "{none:?}");
+        }
+    }
+}
