@@ -1,11 +1,12 @@
 //! Any row of the op table on operands and attributes: which builder a row has, and what it reads.
 
+use gt_ops::build::row_wise;
+use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::build::{self, Index};
 use gt_ops::error::Result;
 use gt_ops::instruction::{LossReduction, LossSpec};
-use gt_ops::rows::build as rows;
-use gt_ops::table::Class;
-use gt_ops::window::{Window, WindowSpec};
+use gt_ops::row::Class;
+use gt_ops::window::WindowSpec;
 use gt_ops::{Arg, Attrs, DType, Graph, Op, OpError, Scalar, Val};
 
 type G<'a> = &'a mut dyn Graph;
@@ -86,11 +87,11 @@ impl Given<'_> {
     }
 
     /// How windows lie; what is not said is neutral, but `stride` is `otherwise`.
-    fn window<'a>(&'a self, otherwise: &'a [i64]) -> Window<'a> {
+    fn window<'a>(&'a self, otherwise: &'a [i64]) -> WindowParameters<'a> {
         fn or<'a>(list: &'a [i64], otherwise: &'a [i64]) -> &'a [i64] {
             if list.is_empty() { otherwise } else { list }
         }
-        Window {
+        WindowParameters {
             stride: or(self.stride, otherwise),
             low: or(self.padding, &[0]),
             high: or(self.padding_end, or(self.padding, &[0])),
@@ -174,7 +175,7 @@ pub(crate) fn call(g: G<'_>, op: Op, operands: &[Arg], given: &Given<'_>) -> Res
             [Arg::Val(base), source] => build::set_index(g, *base, &given.parts(), *source),
             _ => Err(OpError::type_(format!("{}: operand 0 must be a tensor", row.name))),
         },
-        Class::Rows if !loss && !matches!(op, Op::Softmax | Op::LogSoftmax | Op::Attention) => {
+        Class::RowWise if !loss && !matches!(op, Op::Softmax | Op::LogSoftmax | Op::Attention) => {
             let attrs = raw_rows(g, op, operands, given);
             g.emit(op, operands, attrs)
         }
@@ -204,11 +205,11 @@ fn of_tensors(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
         (_, Op::Matmul) => build::matmul(g, v[0], v[1]),
         (Class::Convolution | Class::Pooling, _) => windows(g, op, v, given),
         (Class::Gather | Class::Scatter | Class::Scan | Class::Sort, _) => build::along(g, op, given.axis, v),
-        (_, Op::Softmax | Op::LogSoftmax) => rows::softmax(g, op, v[0], given.axis),
-        (_, Op::CrossEntropy | Op::NllLoss) => rows::class_loss(g, op, v[0], v[1], v.get(2).copied(), given.loss()),
+        (_, Op::Softmax | Op::LogSoftmax) => row_wise::softmax(g, op, v[0], given.axis),
+        (_, Op::CrossEntropy | Op::NllLoss) => row_wise::class_loss(g, op, v[0], v[1], v.get(2).copied(), given.loss()),
         (_, Op::Attention) => {
             let scale = Some(given.scale).filter(|scale| *scale != 0.0);
-            rows::attention(g, [v[0], v[1], v[2]], v.get(3).copied(), given.causal, scale)
+            row_wise::attention(g, [v[0], v[1], v[2]], v.get(3).copied(), given.causal, scale)
         }
         _ => {
             let operands: Vec<Arg> = v.iter().map(|v| Arg::Val(*v)).collect();
@@ -253,12 +254,12 @@ fn windows(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
         return Err(OpError::type_(format!("{}: needs the attribute kernel", op.name())));
     }
     let spec: WindowSpec = match op {
-        Op::Convolution => return gt_ops::window::build_convolution(g, v[0], v[1], v.get(2).copied(), &each),
-        Op::ConvolutionInput => return gt_ops::window::build_transposed(g, v[0], v[1], given.shape, &each),
+        Op::Convolution => return window::convolution(g, v[0], v[1], v.get(2).copied(), &each),
+        Op::ConvolutionInput => return window::transposed_convolution(g, v[0], v[1], given.shape, &each),
         Op::ConvolutionWeight => each.spec(&sizes(g, v[1]), &kernel()?)?,
         Op::MaxPoolInput => apart.spec(&sizes(g, v[1]), &kernel()?)?,
         Op::SumPoolInput => apart.spec(&given_sizes(op, "shape", given.shape)?, &kernel()?)?,
-        _ => return gt_ops::window::build_pool(g, op, v[0], given.kernel, &apart),
+        _ => return window::pool(g, op, v[0], given.kernel, &apart),
     };
     let operands: Vec<Arg> = v.iter().map(|v| Arg::Val(*v)).collect();
     g.emit(op, &operands, Attrs::Window(Box::new(spec)))

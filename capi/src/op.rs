@@ -7,7 +7,7 @@ use crate::status::{Failure, Result, gt_status, guard, reading, result_at, slice
 use crate::tensor::{gt_tensor, one_element};
 use gt_client::{Scope, Tensor};
 use gt_ops::instruction::{INPUTS_MAX, LossReduction};
-use gt_ops::table::{Class, ROWS};
+use gt_ops::row::{Class, ROWS};
 use gt_ops::{Arg, Op, OpError, RANK_MAX, Scalar, build};
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;

@@ -1,7 +1,7 @@
 //! `gt.h` and `libgt.map` follow from the sources and the op table. `make header` writes them; this test says when they
 //! are out of date.
 
-use gt_ops::table::{AttrKind, Class, ROWS, Row};
+use gt_ops::row::{AttrKind, Class, ROWS, Row};
 use gt_ops::{DType, Op};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -161,8 +161,8 @@ fn takes_number(row: &Row, i: usize) -> bool {
         (Class::Select, _) => i > 0,
         (Class::SliceScatter, _) => i == 1,
         (Class::Creation | Class::Random, _) => true,
-        (Class::Rows, Op::LayerNorm | Op::RmsNorm) => i > 0,
-        (Class::Rows, op) => !op.name().ends_with("softmax") && op.name().ends_with("backward"),
+        (Class::RowWise, Op::LayerNorm | Op::RmsNorm) => i > 0,
+        (Class::RowWise, op) => !op.name().ends_with("softmax") && op.name().ends_with("backward"),
         _ => false,
     }
 }
@@ -217,7 +217,7 @@ fn wrapper(row: &Row) -> String {
             parameters.push("int64_t axis".into());
             attributes.push("axis = axis");
         }
-        (_, Class::Rows) if matches!(row.op, Op::Softmax | Op::LogSoftmax) => {
+        (_, Class::RowWise) if matches!(row.op, Op::Softmax | Op::LogSoftmax) => {
             parameters.push("int64_t axis".into());
             attributes.push("axis = axis");
         }

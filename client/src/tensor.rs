@@ -6,7 +6,7 @@ use crate::session::{Session, Value};
 use crate::storage::{Place, Storage};
 use crate::tape::{self, Edge, Node};
 use crate::view::{Seen, Step, Strides, View, is_contiguous, repeats_elements, step_strides};
-use gt_ops::table::{Class, ResultDType};
+use gt_ops::row::{Class, ResultDType};
 use gt_ops::{Arg, Attrs, DType, Meta, Op, OpError, Scalar, Val, build};
 use std::sync::Arc;
 

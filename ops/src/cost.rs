@@ -1,7 +1,8 @@
 //! What an instruction is estimated to cost, for scheduling and placement.
 
+use crate::op::Op;
+use crate::row::{AttrKind, Class};
 use crate::shape::Meta;
-use crate::table::{AttrKind, Class, Op};
 
 /// An estimate of the work in one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

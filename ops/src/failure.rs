@@ -1,7 +1,7 @@
 //! Failures of instructions: the fault, the instruction that met it and, where a worker was lost, how it ended.
 
 use crate::instruction::TensorId;
-use crate::table::Op;
+use crate::op::Op;
 use std::fmt;
 
 /// A reason for failure that only shows when an instruction runs.

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::instruction::{Attrs, Scalar};
+use crate::op::Op;
 use crate::shape::Meta;
-use crate::table::Op;
 
 /// A tensor inside one [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,9 +1,10 @@
 //! An instruction: what a client asks for and a worker does.
 
 use crate::dtype::DType;
+use crate::op::Op;
 use crate::shape::{RANK_MAX, Shape};
-use crate::table::Op;
 use crate::window::WindowSpec;
+use std::ops::Range;
 
 /// The name of a tensor within one session (or one worker's stream). 0 names none; ids are never reused.
 pub type TensorId = u64;
@@ -147,6 +148,13 @@ pub struct SliceSpec {
     pub sizes: Shape,
 }
 
+/// The attributes of a slice that takes `range` of `axis` of a tensor of `shape`, and all of the other axes.
+pub fn slice_along(shape: &Shape, axis: usize, range: &Range<usize>) -> Attrs {
+    let mut start = [0; RANK_MAX];
+    start[axis] = range.start as i64;
+    Attrs::Slice(Box::new(SliceSpec { start, step: [1; RANK_MAX], sizes: shape.with_dim(axis, range.len()) }))
+}
+
 /// What becomes of the losses of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -177,7 +185,7 @@ pub struct LossSpec {
     pub smoothing: f64,
 }
 
-/// What an instruction says besides its operands; which variant is the op's [`crate::table::AttrKind`].
+/// What an instruction says besides its operands; which variant is the op's [`crate::row::AttrKind`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attrs {
     /// Nothing.

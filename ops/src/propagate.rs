@@ -8,11 +8,12 @@
 //! The idea of writing an op's ways to be divided as a list of equal rights, and of choosing by what must be moved, is
 //! that of GSPMD (Xu et al. 2021) and of PyTorch's DTensor.
 
-use crate::infer::InputMeta;
+use crate::infer::operand::InputMeta;
 use crate::instruction::{Attrs, LossReduction, LossSpec, Scalar, SliceSpec};
+use crate::op::Op;
 use crate::placement::ReduceOp;
-use crate::shape::{Meta, RANK_MAX, Shape};
-use crate::table::{Class, Op};
+use crate::row::Class;
+use crate::shape::{Meta, Shape};
 use std::ops::Range;
 
 /// What each worker needs of an operand.
@@ -152,7 +153,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
         }
         // Where a number is decides what it is: each worker makes all and keeps its stretch.
         Class::Creation | Class::Positions => {}
-        Class::Rows => rows(op, inputs, attrs, &mut ways),
+        Class::RowWise => rows(op, inputs, attrs, &mut ways),
     }
     ways.retain(|way| way.units > 1 || way.needs.iter().any(|need| matches!(need, Need::Part(_))));
     ways
@@ -427,13 +428,6 @@ pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, loca
     }
 }
 
-/// A box that takes the stretch `range` of `axis` of a tensor of `shape`.
-pub fn slice_of(shape: &Shape, axis: usize, range: &Range<usize>) -> Attrs {
-    let mut start = [0; RANK_MAX];
-    start[axis] = range.start as i64;
-    Attrs::Slice(Box::new(SliceSpec { start, step: [1; RANK_MAX], sizes: shape.with_dim(axis, range.len()) }))
-}
-
 /// A mean of `units` of `of`, as what it adds to the mean of all.
 pub fn share(units: &Range<usize>, of: usize) -> Scalar {
     Scalar::Float(units.len() as f64 / of as f64)
@@ -444,7 +438,7 @@ mod tests {
     use super::*;
     use crate::infer::infer;
     use crate::placement::stretch;
-    use crate::{DType, WindowSpec};
+    use crate::{DType, RANK_MAX, WindowSpec};
     use proptest::prelude::*;
 
     fn meta(dims: &[usize]) -> Meta {

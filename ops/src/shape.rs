@@ -75,6 +75,10 @@ impl Shape {
     pub fn numel(&self) -> usize {
         self.dims().iter().product()
     }
+    /// The number of elements of one matrix: the product of the last two sizes.
+    pub fn matrix_numel(&self) -> usize {
+        self.dims().iter().rev().take(2).fold(1, |numel, size| numel.saturating_mul(*size))
+    }
     /// The same shape with axis `axis` of size `size`.
     pub fn with_dim(mut self, axis: usize, size: usize) -> Shape {
         debug_assert!(axis < self.rank());

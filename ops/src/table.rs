@@ -1,867 +1,436 @@
 //! The table of primitive ops: one row each, and all that is known of an op in its row.
 //!
-//! To add an elementwise op, add a row to `op_table!` below: its name, its wire id (explicit, never reused), what it
-//! computes on floats and on integers, in Rust and in CUDA, its gradient and a NumPy reference. The enum [`Op`], the
-//! CPU and CUDA kernels, the Python method, the reference page and the per-op tests follow from the row.
+//! To add an elementwise op, add a row below: its name, its wire id (explicit, never reused), one sentence on what it
+//! computes, the expression in Rust for floats and for integers, then its gradient, a NumPy reference and the
+//! expressions in CUDA C++. The enum [`crate::Op`], the CPU and CUDA kernels, the Python method, the reference page and
+//! the per-op tests follow from the row.
+//!
+//! The table is a list of tokens (an X macro), so that [`crate::op`] makes the enum of it below the gradients, which
+//! emit ops, and [`crate::row`] the rows above them, which name the gradients.
+//!
+//! Groups of elementwise rows differ in arity and dtypes: `real` rows compute on floats alone, `map` rows on floats and
+//! integers, `int` rows on integers and bools, and `test` rows return bools.
 
-use crate::dtype::{DType, DTypeSet};
-use crate::grad::{self, GradFn};
-use crate::math::{Int, Real};
-use crate::rows::grad as rows;
-use crate::special;
-
-/// What kind of work an op is; shape, sharding and dispatch rules belong to the class, not to the op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// One result element from the broadcast operands' elements at the same place.
-    Elementwise,
-    /// Elementwise, choosing by a bool first operand.
-    Select,
-    /// Elementwise conversion to another dtype.
-    Cast,
-    /// One result element from all elements along the reduced axes.
-    Reduction,
-    /// The position of an extreme along one axis.
-    ArgReduction,
-    /// The same elements seen under another shape; no arithmetic.
-    Movement,
-    /// A copy of the first operand with a strided box replaced by the second.
-    SliceScatter,
-    /// Operands laid side by side along an axis.
-    Concatenation,
-    /// Sums of products.
-    Contraction,
-    /// Sums of products over windows.
-    Convolution,
-    /// Windows reduced to one element each, and what their gradients need.
-    Pooling,
-    /// Elements chosen by an index tensor.
-    Gather,
-    /// Elements put, added or otherwise joined where an index tensor says.
-    Scatter,
-    /// Each element from all up to it along an axis.
-    Scan,
-    /// The order of the elements along an axis.
-    Sort,
-    /// Where elements belong among sorted ones.
-    Search,
-    /// Where the elements of a mask are true.
-    Positions,
-    /// A new tensor from numbers.
-    Creation,
-    /// A new tensor of random numbers.
-    Random,
-    /// Several steps over rows, the last axis, in one pass.
-    Rows,
-}
-
-impl Class {
-    /// The field's name for it, as the docs and the tape print it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Class::Elementwise => "elementwise",
-            Class::Select => "select",
-            Class::Cast => "cast",
-            Class::Reduction => "reduction",
-            Class::ArgReduction => "arg-reduction",
-            Class::Movement => "movement",
-            Class::SliceScatter => "slice-scatter",
-            Class::Concatenation => "concatenation",
-            Class::Contraction => "contraction",
-            Class::Convolution => "convolution",
-            Class::Pooling => "pooling",
-            Class::Gather => "gather",
-            Class::Scatter => "scatter",
-            Class::Scan => "scan",
-            Class::Sort => "sort",
-            Class::Search => "search",
-            Class::Positions => "positions",
-            Class::Creation => "creation",
-            Class::Random => "random",
-            Class::Rows => "rows",
-        }
-    }
-}
-
-/// Which variant of [`crate::Attrs`] an op carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttrKind {
-    /// [`crate::Attrs::None`]
-    None,
-    /// [`crate::Attrs::DType`]
-    DType,
-    /// [`crate::Attrs::Shape`]
-    Shape,
-    /// [`crate::Attrs::Permutation`]
-    Permutation,
-    /// [`crate::Attrs::Axis`]
-    Axis,
-    /// [`crate::Attrs::Axes`]
-    Axes,
-    /// [`crate::Attrs::Slice`]
-    Slice,
-    /// [`crate::Attrs::Window`]
-    Window,
-    /// [`crate::Attrs::Create`]
-    Create,
-    /// [`crate::Attrs::Random`]
-    Random,
-    /// [`crate::Attrs::Loss`]
-    Loss,
-    /// [`crate::Attrs::Attention`]
-    Attention,
-}
-
-/// How a caller's operands of different dtypes are brought to the one dtype an instruction computes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promotion {
-    /// PyTorch's common dtype.
-    Common,
-    /// The common dtype, integers becoming the default float.
-    Float,
-    /// Sums of bools and integers are 64-bit integers.
-    Sum,
-    /// Operands are taken as they are.
-    None,
-}
-
-/// The dtype of the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResultDType {
-    /// That of the operands.
-    Same,
-    /// Bool.
-    Bool,
-    /// 64-bit integer.
-    Index,
-    /// What the attributes say.
-    Attr,
-}
-
-/// What a gradient needs to have kept from the forward pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saves {
-    /// Bit `i`: operand `i`.
-    pub inputs: u8,
-    /// The result.
-    pub output: bool,
-}
-
-impl Saves {
-    /// Only shapes and dtypes, which are always kept.
-    pub const NOTHING: Saves = Saves { inputs: 0, output: false };
-    /// The result.
-    pub const OUTPUT: Saves = Saves { inputs: 0, output: true };
-    /// The operands in `mask`.
-    pub const fn inputs(mask: u8) -> Saves {
-        Saves { inputs: mask, output: false }
-    }
-}
-
-/// One op.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// The op.
-    pub op: Op,
-    /// Its name: PyTorch's, where PyTorch has it.
-    pub name: &'static str,
-    /// One sentence on what it computes.
-    pub doc: &'static str,
-    /// Its class.
-    pub class: Class,
-    /// How many operands; for `cat`, the least.
-    pub operands: u8,
-    /// How many more there may be.
-    pub optional: u8,
-    /// What else an instruction of it carries.
-    pub attrs: AttrKind,
-    /// The dtypes it computes in.
-    pub accepts: DTypeSet,
-    /// How operands get there.
-    pub promotion: Promotion,
-    /// The dtype of its result.
-    pub result: ResultDType,
-    /// Floating-point operations per element worked on, roughly; an exponential counts 8.
-    pub cost_flops: u16,
-    /// Its gradient, if it has one.
-    pub grad: Option<GradFn>,
-    /// What the gradient needs kept.
-    pub saves: Saves,
-    /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for
-    /// the tests.
-    pub reference: &'static str,
-    /// What an elementwise row computes on floats, as a C++ expression over `a`, `b` and `c`: floats or doubles, `R`
-    /// being their type. It may use what CUDA has and what the CUDA backend's `math.cuh` and `special.cuh` define.
-    pub cuda: &'static str,
-    /// The same on integers, `I` being their type. Bools compute as C++ bools: what is not 0 counts as 1.
-    pub cuda_int: &'static str,
-    /// Where the tests draw each operand from: PyTorch leaves the op undefined, or its gradient wild, elsewhere.
-    pub domain: [(f64, f64); 3],
-    /// The second operand may not be 0 when it is an integer.
-    pub divisor_nonzero: bool,
-}
-
-impl Row {
-    /// Whether it sums up products, of which an instruction may say how exact they must be.
-    pub fn multiplies(&self) -> bool {
-        matches!(self.class, Class::Contraction | Class::Convolution)
-    }
-
-    /// Whether each element of the result follows from the operands' elements at its place alone, and nothing can go
-    /// wrong: such instructions on operands of `dtype` can be computed together, piece by piece.
-    pub fn fuses(&self, dtype: DType) -> bool {
-        (dtype.is_float() || !self.divisor_nonzero)
-            && matches!(self.class, Class::Elementwise | Class::Select | Class::Cast)
-    }
-}
-
-const EVERYWHERE: [(f64, f64); 3] = [(-3.0, 3.0); 3];
-const INSIDE: [(f64, f64); 3] = [(-0.9, 0.9); 3];
-const POSITIVE: [(f64, f64); 3] = [(0.2, 4.0), (-2.0, 2.0), (-3.0, 3.0)];
-
-const BASE: Row = Row {
-    op: Op::Neg,
-    name: "",
-    doc: "",
-    class: Class::Elementwise,
-    operands: 1,
-    optional: 0,
-    attrs: AttrKind::None,
-    accepts: DTypeSet::ALL,
-    promotion: Promotion::Common,
-    result: ResultDType::Same,
-    cost_flops: 1,
-    grad: None,
-    saves: Saves::NOTHING,
-    reference: "",
-    cuda: "",
-    cuda_int: "",
-    domain: EVERYWHERE,
-    divisor_nonzero: false,
-};
-
-const OF_REALS: Row = Row { accepts: DTypeSet::FLOAT, promotion: Promotion::Float, ..BASE };
-const OF_INTS: Row = Row { accepts: DTypeSet::INT_BOOL, ..BASE };
-
-/// What an op computes on floats. `f16` and `bf16` compute in `f32`.
-pub trait RealKernel<const N: usize> {
-    /// The result for one element.
-    fn real<R: Real>(operands: [R; N]) -> R;
-}
-/// What an op computes on integers. Bool computes as 0 and 1, any other result counting as 1.
-pub trait IntKernel<const N: usize> {
-    /// The result for one element.
-    fn int<I: Int>(operands: [I; N]) -> I;
-}
-/// An op whose result is a bool.
-pub trait TestKernel<const N: usize> {
-    /// The result for one float element.
-    fn real<R: Real>(operands: [R; N]) -> bool;
-    /// The result for one integer element.
-    fn int<I: Int>(operands: [I; N]) -> bool;
-}
-
-#[inline(always)]
-fn gelu_slope<R: Real>(a: R) -> R {
-    let half = R::from_f64(0.5);
-    let density = R::from_f64(0.398_942_280_401_432_7) * (-(half * a * a)).exp();
-    a.normal_below() + a * density
-}
-
-#[inline(always)]
-fn gelu_tanh_slope<R: Real>(a: R) -> R {
-    let (two, k) = (R::from_f64(2.0), R::from_f64(0.797_884_560_802_865_4));
-    // Beyond, the slope is 0 or 1 to the last bit, and the square would overflow on the way there.
-    let bound = R::from_f64(30.0);
-    let x = a.maximum(-bound).minimum(bound);
-    let square = x * x;
-    let u = k * x * (R::ONE + R::from_f64(0.044715) * square);
-    // (1 + tanh(u)) / 2, without what the sum loses of a small one.
-    let below = R::ONE / (R::ONE + (-(two * u)).exp());
-    below + two * x * below * (R::ONE - below) * k * (R::ONE + R::from_f64(3.0 * 0.044715) * square)
-}
-
-/// Turns rows into the enum, the rows, the kernels and the callback macro `for_each_elementwise!`.
+/// Calls the macro `$callback` with `$args` and all rows.
 macro_rules! op_table {
-    ($d:tt
-     real1 { $($r1:ident = $r1w:literal, $r1n:literal, $r1d:literal, |$r1a:ident| $r1e:expr, { $($r1f:tt)* };)* }
-     real2 { $($r2:ident = $r2w:literal, $r2n:literal, $r2d:literal, |$r2a:ident, $r2b:ident| $r2e:expr, { $($r2f:tt)* };)* }
-     real3 { $($r3:ident = $r3w:literal, $r3n:literal, $r3d:literal, |$r3a:ident, $r3b:ident, $r3c:ident| $r3e:expr, { $($r3f:tt)* };)* }
-     map1 { $($m1:ident = $m1w:literal, $m1n:literal, $m1d:literal, real |$m1a:ident| $m1e:expr, int |$m1ia:ident| $m1ie:expr, { $($m1f:tt)* };)* }
-     map2 { $($m2:ident = $m2w:literal, $m2n:literal, $m2d:literal, real |$m2a:ident, $m2b:ident| $m2e:expr, int |$m2ia:ident, $m2ib:ident| $m2ie:expr, { $($m2f:tt)* };)* }
-     map3 { $($m3:ident = $m3w:literal, $m3n:literal, $m3d:literal, real |$m3a:ident, $m3b:ident, $m3c:ident| $m3e:expr, int |$m3ia:ident, $m3ib:ident, $m3ic:ident| $m3ie:expr, { $($m3f:tt)* };)* }
-     int1 { $($i1:ident = $i1w:literal, $i1n:literal, $i1d:literal, |$i1a:ident| $i1e:expr, { $($i1f:tt)* };)* }
-     int2 { $($i2:ident = $i2w:literal, $i2n:literal, $i2d:literal, |$i2a:ident, $i2b:ident| $i2e:expr, { $($i2f:tt)* };)* }
-     test1 { $($t1:ident = $t1w:literal, $t1n:literal, $t1d:literal, real |$t1a:ident| $t1e:expr, int |$t1ia:ident| $t1ie:expr, { $($t1f:tt)* };)* }
-     test2 { $($t2:ident = $t2w:literal, $t2n:literal, $t2d:literal, real |$t2a:ident, $t2b:ident| $t2e:expr, int |$t2ia:ident, $t2ib:ident| $t2ie:expr, { $($t2f:tt)* };)* }
-     other { $($o:ident = $ow:literal, $on:literal, $od:literal, { $($of:tt)* };)* }
-    ) => {
-        /// A primitive op. The discriminant is its id on the wire.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u16)]
-        pub enum Op {
-            $(#[doc = $r1d] $r1 = $r1w,)* $(#[doc = $r2d] $r2 = $r2w,)* $(#[doc = $r3d] $r3 = $r3w,)* $(#[doc = $m1d] $m1 = $m1w,)* $(#[doc = $m2d] $m2 = $m2w,)*
-            $(#[doc = $m3d] $m3 = $m3w,)* $(#[doc = $i1d] $i1 = $i1w,)* $(#[doc = $i2d] $i2 = $i2w,)* $(#[doc = $t1d] $t1 = $t1w,)*
-            $(#[doc = $t2d] $t2 = $t2w,)* $(#[doc = $od] $o = $ow,)*
+    ($callback:ident $($args:tt)*) => {
+        $callback! { $($args)*
+        real1 {
+            Exp = 16, "exp", "e to the power of each element.", |a| a.exp(),
+                { grad: Some(grad::exp), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp(a)", cuda: "exp(a)" };
+            Log = 17, "log", "The natural logarithm of each element.", |a| a.ln(),
+                { grad: Some(grad::log), saves: Saves::inputs(1), cost_flops: 8, domain: POSITIVE, reference: "np.log(a)", cuda: "log(a)" };
+            Sqrt = 18, "sqrt", "The square root of each element.", |a| a.sqrt(),
+                { grad: Some(grad::sqrt), saves: Saves::OUTPUT, cost_flops: 4, domain: POSITIVE, reference: "np.sqrt(a)", cuda: "sqrt(a)" };
+            Rsqrt = 19, "rsqrt", "One over the square root of each element.", |a| R::ONE / a.sqrt(),
+                { grad: Some(grad::rsqrt), saves: Saves::OUTPUT, cost_flops: 8, domain: POSITIVE, reference: "1 / np.sqrt(a)", cuda: "R(1) / sqrt(a)" };
+            Sin = 20, "sin", "The sine of each element, in radians.", |a| a.sin(),
+                { grad: Some(grad::sin), saves: Saves::inputs(1), cost_flops: 10, reference: "np.sin(a)", cuda: "sin(a)" };
+            Cos = 21, "cos", "The cosine of each element, in radians.", |a| a.cos(),
+                { grad: Some(grad::cos), saves: Saves::inputs(1), cost_flops: 10, reference: "np.cos(a)", cuda: "cos(a)" };
+            Tanh = 22, "tanh", "The hyperbolic tangent of each element.", |a| a.tanh(),
+                { grad: Some(grad::tanh), saves: Saves::OUTPUT, cost_flops: 10, reference: "np.tanh(a)", cuda: "tanh(a)" };
+            Sigmoid = 23, "sigmoid", "1 / (1 + exp(-x)) of each element.", |a| R::ONE / (R::ONE + (-a).exp()),
+                { grad: Some(grad::sigmoid), saves: Saves::OUTPUT, cost_flops: 10, reference: "1 / (1 + np.exp(-a))", cuda: "R(1) / (R(1) + exp(-a))" };
+            Erf = 24, "erf", "The error function of each element.", |a| a.erf(),
+                { grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12, reference: "sp.erf(a)", cuda: "erf(a)" };
+            Gelu = 25, "gelu", "x * Phi(x) of each element, Phi being the normal distribution function (Hendrycks and Gimpel 2016).",
+                |a| a * a.normal_below(),
+                { grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14, reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))",
+                  cuda: "a * normal_below(a)" };
+            GeluTanh = 26, "gelu_tanh", "The tanh approximation of gelu (Hendrycks and Gimpel 2016).",
+                |a| R::from_f64(0.5) * a * (R::ONE + (R::from_f64(0.797_884_560_802_865_4) * (a + R::from_f64(0.044715) * a * a * a)).tanh()),
+                { grad: Some(grad::gelu_tanh), saves: Saves::inputs(1), cost_flops: 14,
+                  reference: "0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))",
+                  cuda: "R(0.5) * a * (R(1) + tanh(R(0.7978845608028654) * (a + R(0.044715) * a * a * a)))" };
+            Reciprocal = 27, "reciprocal", "One over each element.", |a| R::ONE / a,
+                { grad: Some(grad::reciprocal), saves: Saves::OUTPUT, domain: POSITIVE, reference: "1 / a", cuda: "R(1) / a" };
+            Expm1 = 28, "expm1", "exp(x) - 1 of each element, exact near 0.", |a| a.exp_m1(),
+                { grad: Some(grad::expm1), saves: Saves::OUTPUT, cost_flops: 20, reference: "np.expm1(a)", cuda: "expm1(a)" };
+            Log1p = 29, "log1p", "log(1 + x) of each element, exact near 0.", |a| a.ln_1p(),
+                { grad: Some(grad::log1p), saves: Saves::inputs(1), cost_flops: 20, domain: POSITIVE, reference: "np.log1p(a)", cuda: "log1p(a)" };
+            Tan = 30, "tan", "The tangent of each element, in radians.", |a| a.tan(),
+                { grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20, domain: [(-1.2, 1.2); 3], reference: "np.tan(a)", cuda: "tan(a)" };
+            Asin = 31, "asin", "The angle whose sine it is, in radians.", |a| a.asin(),
+                { grad: Some(grad::asin), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arcsin(a)", cuda: "asin(a)" };
+            Acos = 32, "acos", "The angle whose cosine it is, in radians.", |a| a.acos(),
+                { grad: Some(grad::acos), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arccos(a)", cuda: "acos(a)" };
+            Atan = 33, "atan", "The angle whose tangent it is, in radians.", |a| a.atan(),
+                { grad: Some(grad::atan), saves: Saves::inputs(1), cost_flops: 20, reference: "np.arctan(a)", cuda: "atan(a)" };
+            Sinh = 34, "sinh", "The hyperbolic sine of each element.", |a| a.sinh(),
+                { grad: Some(grad::sinh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.sinh(a)", cuda: "sinh(a)" };
+            Cosh = 35, "cosh", "The hyperbolic cosine of each element.", |a| a.cosh(),
+                { grad: Some(grad::cosh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.cosh(a)", cuda: "cosh(a)" };
+            Asinh = 36, "asinh", "The number whose hyperbolic sine it is.", |a| a.asinh(),
+                { grad: Some(grad::asinh), saves: Saves::inputs(1), cost_flops: 32, reference: "np.arcsinh(a)", cuda: "asinh(a)" };
+            Acosh = 37, "acosh", "The number from 0 on whose hyperbolic cosine it is.", |a| a.acosh(),
+                { grad: Some(grad::acosh), saves: Saves::inputs(1), cost_flops: 32, domain: [(1.2, 4.0); 3], reference: "np.arccosh(a)", cuda: "acosh(a)" };
+            Atanh = 38, "atanh", "The number whose hyperbolic tangent it is.", |a| a.atanh(),
+                { grad: Some(grad::atanh), saves: Saves::inputs(1), cost_flops: 24, domain: INSIDE, reference: "np.arctanh(a)", cuda: "atanh(a)" };
+            Log2 = 39, "log2", "The logarithm to base 2 of each element.", |a| a.log2(),
+                { grad: Some(grad::log2), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log2(a)", cuda: "log2(a)" };
+            Log10 = 256, "log10", "The logarithm to base 10 of each element.", |a| a.log10(),
+                { grad: Some(grad::log10), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log10(a)", cuda: "log10(a)" };
+            Exp2 = 257, "exp2", "2 to the power of each element.", |a| a.exp2(),
+                { grad: Some(grad::exp2), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp2(a)", cuda: "exp2(a)" };
+            Erfc = 258, "erfc", "1 less the error function of each element, without loss.", |a| R::from_f64(special::erfc(a.to_f64())),
+                { grad: Some(grad::erfc), saves: Saves::inputs(1), cost_flops: 80, reference: "sp.erfc(a)", cuda: "erfc(a)" };
+            Erfinv = 259, "erfinv", "The number whose error function it is.", |a| a.erfinv(),
+                { grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 30, domain: INSIDE, reference: "sp.erfinv(a)", cuda: "erfinv(a)" };
+            Lgamma = 260, "lgamma", "The logarithm of the absolute value of the gamma function.", |a| a.lgamma(),
+                { grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 60, domain: POSITIVE, reference: "sp.gammaln(a)", cuda: "lgamma(a)" };
+            Digamma = 261, "digamma", "The slope of the logarithm of the gamma function.", |a| R::from_f64(special::digamma(a.to_f64())),
+                { grad: Some(grad::digamma), saves: Saves::inputs(1), cost_flops: 120, domain: POSITIVE, reference: "sp.digamma(a)", cuda: "R(digamma(a))" };
+            I0 = 262, "i0", "The modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0(a.to_f64())),
+                { grad: Some(grad::i0), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.i0(a)", cuda: "R(i0(a))" };
+            I0e = 263, "i0e", "exp(-|x|) times the modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0e(a.to_f64())),
+                { grad: Some(grad::i0e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i0e(a)", cuda: "R(i0e(a))" };
+            I1 = 264, "i1", "The modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1(a.to_f64())),
+                { grad: Some(grad::i1), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1(a)", cuda: "R(i1(a))" };
+            I1e = 265, "i1e", "exp(-|x|) times the modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1e(a.to_f64())),
+                { grad: Some(grad::i1e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1e(a)", cuda: "R(i1e(a))" };
+            Ndtri = 266, "ndtri", "The number below which a normal variable lies with this probability.", |a| R::from_f64(special::ndtri(a.to_f64())),
+                { grad: Some(grad::ndtri), saves: Saves::OUTPUT, cost_flops: 300, domain: [(0.02, 1.0); 3], reference: "sp.ndtri(a)", cuda: "R(ndtri(a))" };
+            LogNdtr = 267, "log_ndtr", "The logarithm of the probability that a normal variable lies below.", |a| R::from_f64(special::log_ndtr(a.to_f64())),
+                { grad: Some(grad::log_ndtr), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.log_ndtr(a)", cuda: "R(log_ndtr(a))" };
+            Erfcx = 268, "erfcx", "exp(x^2) times 1 less the error function.", |a| R::from_f64(special::erfcx(a.to_f64())),
+                { grad: Some(grad::erfcx), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.erfcx(a)", cuda: "erfcx(a)" };
         }
-
-        /// Every row.
-        pub static ROWS: &[Row] = &[
-            $(Row { op: Op::$r1, name: $r1n, doc: $r1d, $($r1f)*, ..OF_REALS },)*
-            $(Row { op: Op::$r2, name: $r2n, doc: $r2d, operands: 2, $($r2f)*, ..OF_REALS },)*
-            $(Row { op: Op::$r3, name: $r3n, doc: $r3d, operands: 3, $($r3f)*, ..OF_REALS },)*
-            $(Row { op: Op::$m1, name: $m1n, doc: $m1d, $($m1f)*, ..BASE },)*
-            $(Row { op: Op::$m2, name: $m2n, doc: $m2d, operands: 2, $($m2f)*, ..BASE },)*
-            $(Row { op: Op::$m3, name: $m3n, doc: $m3d, operands: 3, $($m3f)*, ..BASE },)*
-            $(Row { op: Op::$i1, name: $i1n, doc: $i1d, $($i1f)*, ..OF_INTS },)*
-            $(Row { op: Op::$i2, name: $i2n, doc: $i2d, operands: 2, $($i2f)*, ..OF_INTS },)*
-            $(Row { op: Op::$t1, name: $t1n, doc: $t1d, result: ResultDType::Bool, $($t1f)*, ..BASE },)*
-            $(Row { op: Op::$t2, name: $t2n, doc: $t2d, operands: 2, result: ResultDType::Bool, $($t2f)*, ..BASE },)*
-            $(Row { op: Op::$o, name: $on, doc: $od, $($of)*, ..BASE },)*
-        ];
-
-        /// What each elementwise op computes: one type an op, named as its variant of [`Op`].
-        pub mod kernels {
-            use super::*;
-            $(#[doc = $r1d] pub struct $r1;
-            impl RealKernel<1> for $r1 { #[inline(always)] fn real<R: Real>([$r1a]: [R; 1]) -> R { $r1e } })*
-            $(#[doc = $r2d] pub struct $r2;
-            impl RealKernel<2> for $r2 { #[inline(always)] fn real<R: Real>([$r2a, $r2b]: [R; 2]) -> R { $r2e } })*
-            $(#[doc = $r3d] pub struct $r3;
-            impl RealKernel<3> for $r3 { #[inline(always)] fn real<R: Real>([$r3a, $r3b, $r3c]: [R; 3]) -> R { $r3e } })*
-            $(#[doc = $m1d] pub struct $m1;
-            impl RealKernel<1> for $m1 { #[inline(always)] fn real<R: Real>([$m1a]: [R; 1]) -> R { $m1e } }
-            impl IntKernel<1> for $m1 { #[inline(always)] fn int<I: Int>([$m1ia]: [I; 1]) -> I { $m1ie } })*
-            $(#[doc = $m2d] pub struct $m2;
-            impl RealKernel<2> for $m2 { #[inline(always)] fn real<R: Real>([$m2a, $m2b]: [R; 2]) -> R { $m2e } }
-            impl IntKernel<2> for $m2 { #[inline(always)] fn int<I: Int>([$m2ia, $m2ib]: [I; 2]) -> I { $m2ie } })*
-            $(#[doc = $m3d] pub struct $m3;
-            impl RealKernel<3> for $m3 { #[inline(always)] fn real<R: Real>([$m3a, $m3b, $m3c]: [R; 3]) -> R { $m3e } }
-            impl IntKernel<3> for $m3 { #[inline(always)] fn int<I: Int>([$m3ia, $m3ib, $m3ic]: [I; 3]) -> I { $m3ie } })*
-            $(#[doc = $i1d] pub struct $i1;
-            impl IntKernel<1> for $i1 { #[inline(always)] fn int<I: Int>([$i1a]: [I; 1]) -> I { $i1e } })*
-            $(#[doc = $i2d] pub struct $i2;
-            impl IntKernel<2> for $i2 { #[inline(always)] fn int<I: Int>([$i2a, $i2b]: [I; 2]) -> I { $i2e } })*
-            $(#[doc = $t1d] pub struct $t1;
-            impl TestKernel<1> for $t1 {
-                #[inline(always)] fn real<R: Real>([$t1a]: [R; 1]) -> bool { $t1e }
-                #[inline(always)] fn int<I: Int>([$t1ia]: [I; 1]) -> bool { $t1ie }
-            })*
-            $(#[doc = $t2d] pub struct $t2;
-            impl TestKernel<2> for $t2 {
-                #[inline(always)] fn real<R: Real>([$t2a, $t2b]: [R; 2]) -> bool { $t2e }
-                #[inline(always)] fn int<I: Int>([$t2ia, $t2ib]: [I; 2]) -> bool { $t2ie }
-            })*
+        real2 {
+            ReluBackward = 120, "relu_backward", "The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it through.",
+                |a, b| if b <= R::ZERO { R::ZERO } else { a },
+                { grad: Some(grad::relu_backward), saves: Saves::inputs(2), reference: "np.where(b <= 0, 0, a)", cuda: "b <= R(0) ? R(0) : a" };
+            GeluBackward = 249, "gelu_backward", "The first operand times the slope of gelu at the second.", |g, a| g * gelu_slope(a),
+                { cost_flops: 24,
+                  reference: "a * (0.5 * (1 + sp.erf(b / np.sqrt(2))) + b * np.exp(-b * b / 2) / np.sqrt(2 * np.pi))", cuda: "a * gelu_slope(b)" };
+            GeluTanhBackward = 250, "gelu_tanh_backward", "The first operand times the slope of gelu_tanh at the second.", |g, a| g * gelu_tanh_slope(a),
+                { cost_flops: 24,
+                  reference: "a * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3)) + b * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * b**2) / np.cosh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3))**2)",
+                  cuda: "a * gelu_tanh_slope(b)" };
+            Atan2 = 41, "atan2", "The angle of the point whose coordinates are the second and the first, in radians.", |a, b| a.atan2(b),
+                { grad: Some(grad::atan2), saves: Saves::inputs(3), cost_flops: 24, domain: [(-3.0, 3.0), (0.2, 3.0), (-3.0, 3.0)], reference: "np.arctan2(a, b)",
+                  cuda: "atan2(a, b)" };
+            Logaddexp = 42, "logaddexp", "The logarithm of the sum of two exponentials, without overflow.",
+                |a, b| a.log_add(b, std::f64::consts::LN_2, R::exp, R::ln_1p),
+                { grad: Some(grad::logaddexp), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp(a, b)", cuda: "log_add(a, b)" };
+            Logaddexp2 = 43, "logaddexp2", "The logarithm to base 2 of the sum of two powers of 2, without overflow.",
+                |a, b| a.log_add(b, 1.0, R::exp2, |x| x.ln_1p() * R::from_f64(std::f64::consts::LOG2_E)),
+                { grad: Some(grad::logaddexp2), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp2(a, b)", cuda: "log_add2(a, b)" };
+            Xlogy = 44, "xlogy", "The first times the logarithm of the second; 0 where the first is, unless the second is NaN.", |a, b| a.xlogy(b),
+                { grad: Some(grad::xlogy), saves: Saves::inputs(3), cost_flops: 12, domain: [(-3.0, 3.0), (0.2, 4.0), (-3.0, 3.0)], reference: "sp.xlogy(a, b)",
+                  cuda: "xlogy(a, b)" };
+            Copysign = 45, "copysign", "The first with the sign of the second.", |a, b| a.copysign(b),
+                { grad: Some(grad::copysign), saves: Saves::inputs(3), reference: "np.copysign(a, b)", cuda: "copysign(a, b)" };
+            Nextafter = 46, "nextafter", "The next number after the first towards the second.", |a, b| a.next_after(b),
+                { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, grad: Some(grad::nextafter), reference: "np.nextafter(a, b)",
+                  cuda: "nextafter(a, b)" };
+            Zeta = 47, "zeta", "Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on.", |a, b| R::from_f64(special::zeta(a.to_f64(), b.to_f64())),
+                { grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400, domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)",
+                  cuda: "R(zeta(a, b))" };
+            Gammainc = 290, "gammainc", "The lower incomplete gamma function of shape a at b: the probability that a gamma variable lies below.", |a, b| R::from_f64(special::gammainc(a.to_f64(), b.to_f64())),
+                { grad: Some(grad::gammainc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammainc(a, b)",
+                  cuda: "R(gammainc(a, b))" };
+            Gammaincc = 291, "gammaincc", "The upper incomplete gamma function of shape a at b: 1 less gammainc, without loss.", |a, b| R::from_f64(special::gammaincc(a.to_f64(), b.to_f64())),
+                { grad: Some(grad::gammaincc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammaincc(a, b)",
+                  cuda: "R(gammaincc(a, b))" };
+            GammaSlope = 292, "gamma_slope", "How fast the place b where gammainc has its value there moves as the shape a grows.", |a, b| R::from_f64(special::gamma_slope(a.to_f64(), b.to_f64())),
+                { cost_flops: 600, domain: [(2.0, 4.0), (0.5, 4.0), (-3.0, 3.0)],
+                  reference: "sum(c * (sp.gammainc(a - k / 20, b) - sp.gammainc(a + k / 20, b)) for k, c in enumerate((0.8, -0.2, 4 / 105, -1 / 280), 1)) * 20 / np.exp((a - 1) * np.log(b) - b - sp.gammaln(a))",
+                  cuda: "R(gamma_slope(a, b))" };
+            Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
+                { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b", cuda: "a / b" };
         }
-
-        /// Calls a macro with the names of all elementwise ops by the kind of their kernel, so that a backend
-        /// instantiates every kernel without naming any.
-        #[macro_export]
-        macro_rules! for_each_elementwise {
-            ($d callback:ident) => {
-                $d callback! {
-                    real1 { $($r1)* } real2 { $($r2)* } real3 { $($r3)* } map1 { $($m1)* } map2 { $($m2)* } map3 { $($m3)* }
-                    int1 { $($i1)* } int2 { $($i2)* } test1 { $($t1)* } test2 { $($t2)* }
-                }
-            };
+        real3 {
+            Lerp = 82, "lerp", "From the first, at weight 0, to the second, at weight 1; the third is the weight.",
+                |a, b, c| if c.abs() < R::from_f64(0.5) { a + c * (b - a) } else { b - (b - a) * (R::ONE - c) },
+                { grad: Some(grad::lerp), saves: Saves::inputs(7), promotion: Promotion::Common, cost_flops: 4, reference: "a + c * (b - a)",
+                  cuda: "fabs(c) < R(0.5) ? a + c * (b - a) : b - (b - a) * (R(1) - c)" };
+            MeanSquareStep = 83, "mean_square_step", "A running mean of squares, moved to the second's square by a share, the third.",
+                |a, b, c| (R::ONE - c) * a + c * (b * b), { promotion: Promotion::Common, cost_flops: 4, reference: "(1 - c) * a + c * b * b",
+                  cuda: "(R(1) - c) * a + c * (b * b)" };
+            ScaledStep = 84, "scaled_step", "The first over the sum of the root of a running mean of squares, the second, and the third.",
+                |a, b, c| a / (b.sqrt() + c), { promotion: Promotion::Common, cost_flops: 8, domain: [(-3.0, 3.0), (0.2, 4.0), (0.1, 3.0)], reference: "a / (np.sqrt(b) + c)",
+                  cuda: "a / (sqrt(b) + c)" };
+        }
+        map1 {
+            Neg = 48, "neg", "Minus each element.", real |a| -a, int |a| a.wrapping_neg(),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::neg), reference: "-a", cuda: "-a", cuda_int: "wrapping_neg(a)" };
+            Abs = 49, "abs", "The absolute value of each element.", real |a| a.abs(), int |a| a.wrapping_abs(),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::abs), saves: Saves::inputs(1), reference: "np.abs(a)",
+                  cuda: "fabs(a)", cuda_int: "wrapping_abs(a)" };
+            Sign = 50, "sign", "-1, 0 or 1 by the sign of each element; NaN gives 0.", real |a| a.sign(), int |a| a.sign(),
+                { grad: Some(grad::zero), reference: "np.sign(a)", cuda: "sign(a)", cuda_int: "sign(a)" };
+            Relu = 51, "relu", "max(x, 0) of each element; NaN stays.", real |a| if a < R::ZERO { R::ZERO } else { a }, int |a| a.imax(I::ZERO),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::relu), saves: Saves::OUTPUT, reference: "np.maximum(a, 0)",
+                  cuda: "a < R(0) ? R(0) : a", cuda_int: "maximum(a, I(0))" };
+            Floor = 52, "floor", "The largest integer not above each element.", real |a| a.floor(), int |a| a,
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.floor(a)", cuda: "floor(a)", cuda_int: "a" };
+            Ceil = 53, "ceil", "The smallest integer not below each element.", real |a| a.ceil(), int |a| a,
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.ceil(a)", cuda: "ceil(a)", cuda_int: "a" };
+            Round = 54, "round", "The nearest integer to each element, halves going to even.", real |a| a.round_even(), int |a| a,
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.round(a)", cuda: "rint(a)", cuda_int: "a" };
+            Trunc = 55, "trunc", "Each element without its fraction.", real |a| a.trunc(), int |a| a,
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.trunc(a)", cuda: "trunc(a)", cuda_int: "a" };
+        }
+        map2 {
+            Add = 64, "add", "The sum of two tensors; on bools, either.", real |a, b| a + b, int |a, b| a.wrapping_add(b),
+                { grad: Some(grad::add), reference: "a + b", cuda: "a + b", cuda_int: "wrapping_add(a, b)" };
+            Sub = 65, "sub", "The difference of two tensors.", real |a, b| a - b, int |a, b| a.wrapping_sub(b),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::sub), reference: "a - b", cuda: "a - b", cuda_int: "wrapping_sub(a, b)" };
+            Mul = 66, "mul", "The product of two tensors; on bools, both.", real |a, b| a * b, int |a, b| a.wrapping_mul(b),
+                { grad: Some(grad::mul), saves: Saves::inputs(3), reference: "a * b", cuda: "a * b", cuda_int: "wrapping_mul(a, b)" };
+            FloorDivide = 67, "floor_divide", "The quotient of two tensors, rounded down.",
+                real |a, b| a.floor_div(b), int |a, b| a.floor_div(b),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), cost_flops: 4, divisor_nonzero: true,
+                  domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.floor_divide(a, b)", cuda: "floor_div(a, b)", cuda_int: "floor_div(a, b)" };
+            Remainder = 68, "remainder", "What floor division leaves, with the sign of the divisor, as Python's %.",
+                real |a, b| a.floor_rem(b), int |a, b| a.floor_rem(b),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::remainder), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
+                  domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.remainder(a, b)", cuda: "floor_rem(a, b)", cuda_int: "floor_rem(a, b)" };
+            Pow = 69, "pow", "The first tensor to the power of the second.", real |a, b| a.pow(b), int |a, b| a.pow(b),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::pow), saves: Saves { inputs: 3, output: true }, cost_flops: 24,
+                  domain: POSITIVE, reference: "np.power(a, b)", cuda: "pow(a, b)", cuda_int: "int_pow(a, b)" };
+            Minimum = 70, "minimum", "The smaller of two tensors' elements; NaN if either is.", real |a, b| a.minimum(b), int |a, b| a.imin(b),
+                { grad: Some(grad::minimum), saves: Saves::inputs(3), reference: "np.minimum(a, b)", cuda: "minimum(a, b)", cuda_int: "minimum(a, b)" };
+            Maximum = 71, "maximum", "The larger of two tensors' elements; NaN if either is.", real |a, b| a.maximum(b), int |a, b| a.imax(b),
+                { grad: Some(grad::maximum), saves: Saves::inputs(3), reference: "np.maximum(a, b)", cuda: "maximum(a, b)", cuda_int: "maximum(a, b)" };
+            Fmod = 72, "fmod", "What division rounded towards 0 leaves, with the sign of the first.", real |a, b| a.fmod(b), int |a, b| a.trunc_rem(b),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::fmod), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
+                  domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.fmod(a, b)", cuda: "fmod(a, b)", cuda_int: "trunc_rem(a, b)" };
+            Fmin = 73, "fmin", "The smaller of two tensors' elements; of a NaN and a number, the number.",
+                real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.minimum(b) }, int |a, b| a.imin(b),
+                { grad: Some(grad::fmin), saves: Saves::inputs(3), reference: "np.fmin(a, b)",
+                  cuda: "is_nan(a) ? b : is_nan(b) ? a : minimum(a, b)", cuda_int: "minimum(a, b)" };
+            Fmax = 74, "fmax", "The larger of two tensors' elements; of a NaN and a number, the number.",
+                real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.maximum(b) }, int |a, b| a.imax(b),
+                { grad: Some(grad::fmax), saves: Saves::inputs(3), reference: "np.fmax(a, b)",
+                  cuda: "is_nan(a) ? b : is_nan(b) ? a : maximum(a, b)", cuda_int: "maximum(a, b)" };
+        }
+        map3 {
+            Addcmul = 80, "addcmul", "a + b * c, rounded after the product and after the sum.",
+                real |a, b, c| a + b * c, int |a, b, c| a.wrapping_add(b.wrapping_mul(c)),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::addcmul), saves: Saves::inputs(6), cost_flops: 2, reference: "a + b * c",
+                  cuda: "a + b * c", cuda_int: "wrapping_add(a, wrapping_mul(b, c))" };
+            Clamp = 81, "clamp", "Each element kept between a lower and an upper bound; NaN stays.",
+                real |a, b, c| a.maximum(b).minimum(c), int |a, b, c| a.imax(b).imin(c),
+                { accepts: DTypeSet::NUMERIC, grad: Some(grad::clamp), saves: Saves::inputs(7), cost_flops: 2, reference: "np.minimum(np.maximum(a, b), c)",
+                  cuda: "minimum(maximum(a, b), c)", cuda_int: "minimum(maximum(a, b), c)" };
+        }
+        int1 {
+            BitwiseNot = 88, "bitwise_not", "Every bit flipped; on bools, not.", |a| a.bit_not(), { reference: "~a", cuda_int: "bit_not(a)" };
+        }
+        int2 {
+            BitwiseAnd = 89, "bitwise_and", "The bits set in both.", |a, b| a.bit_and(b), { reference: "a & b", cuda_int: "a & b" };
+            BitwiseOr = 90, "bitwise_or", "The bits set in either.", |a, b| a.bit_or(b), { reference: "a | b", cuda_int: "a | b" };
+            BitwiseXor = 91, "bitwise_xor", "The bits set in one of the two.", |a, b| a.bit_xor(b), { reference: "a ^ b", cuda_int: "a ^ b" };
+            BitwiseLeftShift = 92, "bitwise_left_shift", "The first's bits moved up by as many as the second says; 0 where there are not so many.",
+                |a, b| a.shift_left(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a << b",
+                  cuda_int: "shift_left(a, b)" };
+            BitwiseRightShift = 93, "bitwise_right_shift", "The first's bits moved down by as many as the second says, its sign staying.",
+                |a, b| a.shift_right(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a >> b",
+                  cuda_int: "shift_right(a, b)" };
+            Gcd = 94, "gcd", "The largest divisor of both.", |a, b| a.gcd(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.gcd(a, b)",
+                  cuda_int: "gcd(a, b)" };
+            Lcm = 95, "lcm", "The smallest multiple of both.", |a, b| a.lcm(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.lcm(a, b)",
+                  cuda_int: "lcm(a, b)" };
+        }
+        test1 {
+            LogicalNot = 96, "logical_not", "Whether each element is 0.", real |a| a == R::ZERO, int |a| a == I::ZERO, { reference: "np.logical_not(a)",
+                  cuda: "a == R(0)", cuda_int: "a == I(0)" };
+            Isnan = 97, "isnan", "Whether each element is not a number.", real |a| a.is_nan(), int |_a| false, { reference: "np.isnan(a)",
+                  cuda: "is_nan(a)", cuda_int: "false" };
+            Isinf = 98, "isinf", "Whether each element is infinite.", real |a| a.abs() == R::INFINITY, int |_a| false, { reference: "np.isinf(a)",
+                  cuda: "is_inf(a)", cuda_int: "false" };
+            Isfinite = 99, "isfinite", "Whether each element is neither infinite nor NaN.", real |a| a.abs() < R::INFINITY, int |_a| true, { reference: "np.isfinite(a)",
+                  cuda: "is_finite(a)", cuda_int: "true" };
+            Signbit = 100, "signbit", "Whether each element has a minus sign, zeros and NaN included.", real |a| R::ONE.copysign(a) < R::ZERO, int |a| a < I::ZERO,
+                { reference: "np.signbit(a)", cuda: "sign_bit(a)", cuda_int: "a < I(0)" };
+        }
+        test2 {
+            Eq = 104, "eq", "Whether the elements are equal.", real |a, b| a == b, int |a, b| a == b, { reference: "a == b", cuda: "a == b", cuda_int: "a == b" };
+            Ne = 105, "ne", "Whether the elements differ.", real |a, b| a != b, int |a, b| a != b, { reference: "a != b", cuda: "a != b", cuda_int: "a != b" };
+            Lt = 106, "lt", "Whether the first is less.", real |a, b| a < b, int |a, b| a < b, { reference: "a < b", cuda: "a < b", cuda_int: "a < b" };
+            Le = 107, "le", "Whether the first is less or equal.", real |a, b| a <= b, int |a, b| a <= b, { reference: "a <= b", cuda: "a <= b", cuda_int: "a <= b" };
+            Gt = 108, "gt", "Whether the first is greater.", real |a, b| a > b, int |a, b| a > b, { reference: "a > b", cuda: "a > b", cuda_int: "a > b" };
+            Ge = 109, "ge", "Whether the first is greater or equal.", real |a, b| a >= b, int |a, b| a >= b, { reference: "a >= b",
+                  cuda: "a >= b", cuda_int: "a >= b" };
+            LogicalAnd = 110, "logical_and", "Whether both are nonzero.", real |a, b| (a != R::ZERO) & (b != R::ZERO), int |a, b| (a != I::ZERO) & (b != I::ZERO),
+                { reference: "np.logical_and(a, b)", cuda: "a != R(0) && b != R(0)", cuda_int: "a != I(0) && b != I(0)" };
+            LogicalOr = 111, "logical_or", "Whether either is nonzero.", real |a, b| (a != R::ZERO) | (b != R::ZERO), int |a, b| (a != I::ZERO) | (b != I::ZERO),
+                { reference: "np.logical_or(a, b)", cuda: "a != R(0) || b != R(0)", cuda_int: "a != I(0) || b != I(0)" };
+            LogicalXor = 112, "logical_xor", "Whether exactly one is nonzero.", real |a, b| (a != R::ZERO) ^ (b != R::ZERO), int |a, b| (a != I::ZERO) ^ (b != I::ZERO),
+                { reference: "np.logical_xor(a, b)", cuda: "(a != R(0)) != (b != R(0))", cuda_int: "(a != I(0)) != (b != I(0))" };
+        }
+        other {
+            Where = 128, "where", "The second operand's elements where the first is true, the third's elsewhere.",
+                { class: Class::Select, operands: 3, attrs: AttrKind::DType, result: ResultDType::Attr, grad: Some(grad::where_), saves: Saves::inputs(1),
+                  reference: "np.where(a, b, c)" };
+            Cast = 129, "cast", "Each element converted to another dtype; floats truncate towards 0.",
+                { class: Class::Cast, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr, grad: Some(grad::cast), reference: "a.astype(dtype)" };
+            Sum = 136, "sum", "The sum along axes.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::sum),
+                  reference: "np.sum(a, axis=axis, keepdims=keepdims)" };
+            Mean = 137, "mean", "The mean along axes.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT, grad: Some(grad::mean),
+                  reference: "np.mean(a, axis=axis, keepdims=keepdims)" };
+            Norm = 143, "norm", "The root of the sum of squares along axes: the length of a vector.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT, grad: Some(grad::norm), cost_flops: 2,
+                  saves: Saves { inputs: 1, output: true }, reference: "np.sqrt(np.sum(a * a, axis=axis, keepdims=keepdims))" };
+            Prod = 138, "prod", "The product along axes.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::prod),
+                  saves: Saves { inputs: 1, output: true }, reference: "np.prod(a, axis=axis, keepdims=keepdims)" };
+            Amax = 139, "amax", "The largest element along axes; NaN if any is.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+                  reference: "np.max(a, axis=axis, keepdims=keepdims)" };
+            Amin = 140, "amin", "The smallest element along axes; NaN if any is.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+                  reference: "np.min(a, axis=axis, keepdims=keepdims)" };
+            Any = 141, "any", "Whether any element along axes is nonzero.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool, reference: "np.any(a, axis=axis, keepdims=keepdims)" };
+            All = 142, "all", "Whether every element along axes is nonzero.",
+                { class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool, reference: "np.all(a, axis=axis, keepdims=keepdims)" };
+            Argmax = 144, "argmax", "The position of the first largest element along an axis; of a NaN, if there is one.",
+                { class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, result: ResultDType::Index, cost_flops: 2,
+                  reference: "np.argmax(a, axis=axis, keepdims=keepdims)" };
+            Argmin = 145, "argmin", "The position of the first smallest element along an axis; of a NaN, if there is one.",
+                { class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, result: ResultDType::Index, cost_flops: 2,
+                  reference: "np.argmin(a, axis=axis, keepdims=keepdims)" };
+            Reshape = 152, "reshape", "The same elements in row-major order under another shape.",
+                { class: Class::Movement, attrs: AttrKind::Shape, cost_flops: 0, grad: Some(grad::reshape), reference: "np.reshape(a, shape)" };
+            Permute = 153, "permute", "The axes in another order.",
+                { class: Class::Movement, attrs: AttrKind::Permutation, cost_flops: 0, grad: Some(grad::permute), reference: "np.transpose(a, axes)" };
+            Expand = 154, "expand", "Axes of size 1, or new leading ones, repeated to a larger shape.",
+                { class: Class::Movement, attrs: AttrKind::Shape, cost_flops: 0, grad: Some(grad::expand), reference: "np.broadcast_to(a, shape)" };
+            Slice = 155, "slice", "A strided box of the elements.",
+                { class: Class::Movement, attrs: AttrKind::Slice, cost_flops: 0, grad: Some(grad::slice), reference: "a[slices]" };
+            SliceScatter = 156, "slice_scatter", "A copy of the first operand with a strided box replaced by the second.",
+                { class: Class::SliceScatter, operands: 2, attrs: AttrKind::Slice, grad: Some(grad::slice_scatter), reference: "slice_scatter(a, b, slices)" };
+            Cat = 160, "cat", "Tensors side by side along an axis.",
+                { class: Class::Concatenation, attrs: AttrKind::Axis, grad: Some(grad::cat), reference: "np.concatenate(tensors, axis=axis)" };
+            Matmul = 168, "matmul", "The matrix product over the last two axes, leading axes broadcast.",
+                { class: Class::Contraction, operands: 2, accepts: DTypeSet::NUMERIC, cost_flops: 2, grad: Some(grad::matmul), saves: Saves::inputs(3),
+                  reference: "np.matmul(a, b)" };
+            Gather = 176, "gather", "Along an axis, the elements an index tensor names.",
+                { class: Class::Gather, operands: 2, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::gather), saves: Saves::inputs(2),
+                  reference: "np.take_along_axis(a, b, axis)" };
+            ScatterAdd = 177, "scatter_add", "A copy of the first operand to which the third's elements are added where the second says along an axis.",
+                { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None, grad: Some(grad::scatter_add),
+                  saves: Saves::inputs(2), reference: "scatter_add(a, b, c, axis)" };
+            Scatter = 178, "scatter", "A copy of the first operand in which the third's elements stand where the second says along an axis; the last of several in one place stays.",
+                { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter),
+                  saves: Saves::inputs(2), reference: "scatter(a, b, c, axis)" };
+            ScatterProd = 179, "scatter_prod", "A copy of the first operand whose elements are multiplied by the third's where the second says along an axis.",
+                { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None, grad: Some(grad::scatter_prod),
+                  saves: Saves::inputs(7), reference: "scatter_prod(a, b, c, axis)" };
+            ScatterAmax = 180, "scatter_amax", "A copy of the first operand with the larger of its element and the third's where the second says along an axis; NaN if either is.",
+                { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter_extreme),
+                  saves: Saves { inputs: 7, output: true }, reference: "scatter_amax(a, b, c, axis)" };
+            ScatterAmin = 181, "scatter_amin", "A copy of the first operand with the smaller of its element and the third's where the second says along an axis; NaN if either is.",
+                { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter_extreme),
+                  saves: Saves { inputs: 7, output: true }, reference: "scatter_amin(a, b, c, axis)" };
+            Softmax = 242, "softmax", "exp(x), normalised to sum 1 along the last axis.",
+                { class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, cost_flops: 12, grad: Some(row_wise::softmax),
+                  saves: Saves::OUTPUT, reference: "sp.softmax(a, -1)" };
+            LogSoftmax = 243, "log_softmax", "The logarithm of softmax along the last axis, exact where that is small.",
+                { class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, cost_flops: 12, grad: Some(row_wise::log_softmax),
+                  saves: Saves::OUTPUT, reference: "sp.log_softmax(a, -1)" };
+            SoftmaxBackward = 244, "softmax_backward", "The gradient of softmax, from that of its result and its result.",
+                { class: Class::RowWise, operands: 2, accepts: DTypeSet::FLOAT, cost_flops: 4, reference: "b * (a - (a * b).sum(-1, keepdims=True))" };
+            LogSoftmaxBackward = 245, "log_softmax_backward", "The gradient of log_softmax, from that of its result and its result.",
+                { class: Class::RowWise, operands: 2, accepts: DTypeSet::FLOAT, cost_flops: 12, reference: "a - np.exp(b) * a.sum(-1, keepdims=True)" };
+            CrossEntropy = 246, "cross_entropy", "How surprised the softmax of each row is by the class an index names: a loss.",
+                { class: Class::RowWise, operands: 3, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, cost_flops: 12, grad: Some(row_wise::class_loss),
+                  saves: Saves::inputs(7), reference: "cross_entropy(a, b, c, reduction, ignore_index, label_smoothing)" };
+            CrossEntropyBackward = 247, "cross_entropy_backward", "The gradient of cross_entropy, from that of its result and its operands.",
+                { class: Class::RowWise, operands: 4, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, cost_flops: 12,
+                  reference: "a * (softmax(b) - one_hot(c))" };
+            NllLoss = 251, "nll_loss", "Minus the element of each row that a class index names: a loss.",
+                { class: Class::RowWise, operands: 3, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, grad: Some(row_wise::class_loss),
+                  saves: Saves::inputs(6), reference: "nll_loss(a, b, c, reduction, ignore_index)" };
+            NllLossBackward = 252, "nll_loss_backward", "The gradient of nll_loss, from that of its result, the index and the weights: a row for each index.",
+                { class: Class::RowWise, operands: 4, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, reference: "-a * one_hot(c)" };
+            LayerNorm = 253, "layer_norm", "Mean 0 and variance 1 along the last axis, then times b, plus c; d is added to the variance.",
+                { class: Class::RowWise, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 8, grad: Some(row_wise::layer_norm), saves: Saves::inputs(3),
+                  reference: "(a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + d) * b + c" };
+            LayerNormBackward = 254, "layer_norm_backward", "The gradient of layer_norm for its first operand, from that of its result and its operands.",
+                { class: Class::RowWise, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 10, reference: "layer_norm_backward(a, b, c, d)" };
+            LayerNormWeightBackward = 255, "layer_norm_weight_backward", "The gradients of layer_norm for its weight and bias, two rows.",
+                { class: Class::RowWise, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 8, reference: "layer_norm_weight_backward(a, b, c)" };
+            RmsNorm = 189, "rms_norm", "A mean square of 1 along the last axis, then times b; c is added to the mean square.",
+                { class: Class::RowWise, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 6, grad: Some(row_wise::rms_norm), saves: Saves::inputs(3),
+                  reference: "a / np.sqrt((a * a).mean(-1, keepdims=True) + c) * b" };
+            RmsNormBackward = 190, "rms_norm_backward", "The gradient of rms_norm for its first operand, from that of its result and its operands.",
+                { class: Class::RowWise, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 8, reference: "rms_norm_backward(a, b, c, d)" };
+            RmsNormWeightBackward = 191, "rms_norm_weight_backward", "The gradient of rms_norm for its weight, one row.",
+                { class: Class::RowWise, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 6, reference: "rms_norm_weight_backward(a, b, c)" };
+            Attention = 240, "attention", "softmax(a @ b.T * scale + d) @ c over the last two axes, without keeping the scores; d may be left out.",
+                { class: Class::RowWise, operands: 3, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 4,
+                  grad: Some(row_wise::attention), saves: Saves::inputs(15), reference: "attention(a, b, c, d, causal, scale)" };
+            AttentionBackward = 241, "attention_backward", "The gradients of attention for its first three operands, from that of its result and its operands: a row for each batch, with the three one after the other.",
+                { class: Class::RowWise, operands: 4, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 10,
+                  reference: "attention_backward(a, b, c, d, e, causal, scale)" };
+            Full = 192, "full", "A tensor of one number.",
+                { class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, reference: "np.full(shape, a)" };
+            Arange = 193, "arange", "a + i * b for i = 0, 1, …",
+                { class: Class::Creation, operands: 2, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, accepts: DTypeSet::NUMERIC,
+                  reference: "a + b * np.arange(shape[0])" };
+            Rand = 200, "rand", "Uniform numbers in [0, 1), by Philox4x32-10.",
+                { class: Class::Random, operands: 0, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 20 };
+            Randn = 201, "randn", "Normal numbers of mean 0 and variance 1, by Philox4x32-10 and Box-Muller.",
+                { class: Class::Random, operands: 0, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 40 };
+            Randint = 202, "randint", "Uniform integers from a up to but without b, by Philox4x32-10.",
+                { class: Class::Random, operands: 2, attrs: AttrKind::Random, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 20 };
+            Cumsum = 208, "cumsum", "The sum of the elements up to each along an axis.",
+                { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::cumsum),
+                  reference: "np.cumsum(a, axis)" };
+            Cumprod = 209, "cumprod", "The product of the elements up to each along an axis.",
+                { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::cumprod),
+                  saves: Saves { inputs: 1, output: true }, reference: "np.cumprod(a, axis)" };
+            Logcumsumexp = 210, "logcumsumexp", "The logarithm of the sum of the exponentials of the elements up to each along an axis.",
+                { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::FLOAT, grad: Some(grad::logcumsumexp), cost_flops: 16,
+                  saves: Saves { inputs: 1, output: true }, reference: "np.logaddexp.accumulate(a, axis)" };
+            Cumargmax = 211, "cumargmax", "The position of the last largest element up to each along an axis; of the last NaN, if there is one.",
+                { class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 2, reference: "cumargmax(a, axis)" };
+            Cumargmin = 212, "cumargmin", "The position of the last smallest element up to each along an axis; of the last NaN, if there is one.",
+                { class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 2, reference: "cumargmin(a, axis)" };
+            Argsort = 216, "argsort", "The positions of the elements along an axis in rising order, equal ones in theirs, NaN last.",
+                { class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 32, reference: "np.argsort(a, axis, stable=True)" };
+            ArgsortDescending = 217, "argsort_descending", "The positions of the elements along an axis in falling order, equal ones in theirs, NaN first.",
+                { class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 32,
+                  reference: "a.shape[axis] - 1 - np.flip(np.argsort(np.flip(a, axis), axis, stable=True), axis)" };
+            Searchsorted = 218, "searchsorted", "How many elements of the first operand, sorted along its last axis, are below each of the second's; those of a vector for all.",
+                { class: Class::Search, operands: 2, result: ResultDType::Index, cost_flops: 16, reference: "np.searchsorted(a, b)" };
+            SearchsortedRight = 219, "searchsorted_right", "How many elements of the first operand, sorted along its last axis, are not above each of the second's; those of a vector for all.",
+                { class: Class::Search, operands: 2, result: ResultDType::Index, cost_flops: 16, reference: "np.searchsorted(a, b, 'right')" };
+            Nonzero = 213, "nonzero", "The positions of the true elements of a mask, a row each, in row-major order; as many as the shape asks for, rows of zeros after the last.",
+                { class: Class::Positions, attrs: AttrKind::Shape, accepts: DTypeSet::BOOL, promotion: Promotion::None, result: ResultDType::Index, cost_flops: 2,
+                  reference: "np.argwhere(a)" };
+            Convolution = 224, "convolution", "Sums of products of a weight and the windows of an input, plus a third operand's bias if there is one.",
+                { class: Class::Convolution, operands: 2, optional: 1, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+                  grad: Some(grad::convolution), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution(a, b, window)" };
+            ConvolutionInput = 225, "convolution_input", "The transpose of convolution: each element spread over its window, as much as the weight says.",
+                { class: Class::Convolution, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+                  grad: Some(grad::convolution_input), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution_input(a, b, window)" };
+            ConvolutionWeight = 226, "convolution_weight", "Sums of products of an output and the windows of an input: the gradient of a convolution's weight.",
+                { class: Class::Convolution, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+                  grad: Some(grad::convolution_weight), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution_weight(a, b, window)" };
+            MaxPool = 227, "max_pool", "The largest element of each window; NaN if any is.",
+                { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::max_pool), saves: Saves::inputs(1),
+                  cost_flops: 8, reference: "max_pool(a, window)" };
+            MaxPoolIndices = 228, "max_pool_indices", "Where in its channel the first largest element of each window is.",
+                { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, result: ResultDType::Index, cost_flops: 16,
+                  reference: "max_pool_indices(a, window)" };
+            MaxPoolInput = 229, "max_pool_input", "Each element of the first operand added where the second's window has its first largest: the gradient of max_pool.",
+                { class: Class::Pooling, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+                  grad: Some(grad::max_pool_input), saves: Saves::inputs(2), cost_flops: 16, reference: "max_pool_input(a, b, window)" };
+            SumPool = 230, "sum_pool", "The sum of each window.",
+                { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::sum_pool), cost_flops: 8,
+                  reference: "sum_pool(a, window)" };
+            SumPoolInput = 231, "sum_pool_input", "The transpose of sum_pool: each element added to its whole window.",
+                { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::sum_pool_input), cost_flops: 8,
+                  reference: "sum_pool_input(a, window)" };
+        }
         }
     };
 }
-
-op_table! { $
-    real1 {
-        Exp = 16, "exp", "e to the power of each element.", |a| a.exp(),
-            { grad: Some(grad::exp), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp(a)", cuda: "exp(a)" };
-        Log = 17, "log", "The natural logarithm of each element.", |a| a.ln(),
-            { grad: Some(grad::log), saves: Saves::inputs(1), cost_flops: 8, domain: POSITIVE, reference: "np.log(a)", cuda: "log(a)" };
-        Sqrt = 18, "sqrt", "The square root of each element.", |a| a.sqrt(),
-            { grad: Some(grad::sqrt), saves: Saves::OUTPUT, cost_flops: 4, domain: POSITIVE, reference: "np.sqrt(a)", cuda: "sqrt(a)" };
-        Rsqrt = 19, "rsqrt", "One over the square root of each element.", |a| R::ONE / a.sqrt(),
-            { grad: Some(grad::rsqrt), saves: Saves::OUTPUT, cost_flops: 8, domain: POSITIVE, reference: "1 / np.sqrt(a)", cuda: "R(1) / sqrt(a)" };
-        Sin = 20, "sin", "The sine of each element, in radians.", |a| a.sin(),
-            { grad: Some(grad::sin), saves: Saves::inputs(1), cost_flops: 10, reference: "np.sin(a)", cuda: "sin(a)" };
-        Cos = 21, "cos", "The cosine of each element, in radians.", |a| a.cos(),
-            { grad: Some(grad::cos), saves: Saves::inputs(1), cost_flops: 10, reference: "np.cos(a)", cuda: "cos(a)" };
-        Tanh = 22, "tanh", "The hyperbolic tangent of each element.", |a| a.tanh(),
-            { grad: Some(grad::tanh), saves: Saves::OUTPUT, cost_flops: 10, reference: "np.tanh(a)", cuda: "tanh(a)" };
-        Sigmoid = 23, "sigmoid", "1 / (1 + exp(-x)) of each element.", |a| R::ONE / (R::ONE + (-a).exp()),
-            { grad: Some(grad::sigmoid), saves: Saves::OUTPUT, cost_flops: 10, reference: "1 / (1 + np.exp(-a))", cuda: "R(1) / (R(1) + exp(-a))" };
-        Erf = 24, "erf", "The error function of each element.", |a| a.erf(),
-            { grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12, reference: "sp.erf(a)", cuda: "erf(a)" };
-        Gelu = 25, "gelu", "x * Phi(x) of each element, Phi being the normal distribution function (Hendrycks and Gimpel 2016).",
-            |a| a * a.normal_below(),
-            { grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14, reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))",
-              cuda: "a * normal_below(a)" };
-        GeluTanh = 26, "gelu_tanh", "The tanh approximation of gelu (Hendrycks and Gimpel 2016).",
-            |a| R::from_f64(0.5) * a * (R::ONE + (R::from_f64(0.797_884_560_802_865_4) * (a + R::from_f64(0.044715) * a * a * a)).tanh()),
-            { grad: Some(grad::gelu_tanh), saves: Saves::inputs(1), cost_flops: 14,
-              reference: "0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))",
-              cuda: "R(0.5) * a * (R(1) + tanh(R(0.7978845608028654) * (a + R(0.044715) * a * a * a)))" };
-        Reciprocal = 27, "reciprocal", "One over each element.", |a| R::ONE / a,
-            { grad: Some(grad::reciprocal), saves: Saves::OUTPUT, domain: POSITIVE, reference: "1 / a", cuda: "R(1) / a" };
-        Expm1 = 28, "expm1", "exp(x) - 1 of each element, exact near 0.", |a| a.exp_m1(),
-            { grad: Some(grad::expm1), saves: Saves::OUTPUT, cost_flops: 20, reference: "np.expm1(a)", cuda: "expm1(a)" };
-        Log1p = 29, "log1p", "log(1 + x) of each element, exact near 0.", |a| a.ln_1p(),
-            { grad: Some(grad::log1p), saves: Saves::inputs(1), cost_flops: 20, domain: POSITIVE, reference: "np.log1p(a)", cuda: "log1p(a)" };
-        Tan = 30, "tan", "The tangent of each element, in radians.", |a| a.tan(),
-            { grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20, domain: [(-1.2, 1.2); 3], reference: "np.tan(a)", cuda: "tan(a)" };
-        Asin = 31, "asin", "The angle whose sine it is, in radians.", |a| a.asin(),
-            { grad: Some(grad::asin), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arcsin(a)", cuda: "asin(a)" };
-        Acos = 32, "acos", "The angle whose cosine it is, in radians.", |a| a.acos(),
-            { grad: Some(grad::acos), saves: Saves::inputs(1), cost_flops: 20, domain: INSIDE, reference: "np.arccos(a)", cuda: "acos(a)" };
-        Atan = 33, "atan", "The angle whose tangent it is, in radians.", |a| a.atan(),
-            { grad: Some(grad::atan), saves: Saves::inputs(1), cost_flops: 20, reference: "np.arctan(a)", cuda: "atan(a)" };
-        Sinh = 34, "sinh", "The hyperbolic sine of each element.", |a| a.sinh(),
-            { grad: Some(grad::sinh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.sinh(a)", cuda: "sinh(a)" };
-        Cosh = 35, "cosh", "The hyperbolic cosine of each element.", |a| a.cosh(),
-            { grad: Some(grad::cosh), saves: Saves::inputs(1), cost_flops: 24, reference: "np.cosh(a)", cuda: "cosh(a)" };
-        Asinh = 36, "asinh", "The number whose hyperbolic sine it is.", |a| a.asinh(),
-            { grad: Some(grad::asinh), saves: Saves::inputs(1), cost_flops: 32, reference: "np.arcsinh(a)", cuda: "asinh(a)" };
-        Acosh = 37, "acosh", "The number from 0 on whose hyperbolic cosine it is.", |a| a.acosh(),
-            { grad: Some(grad::acosh), saves: Saves::inputs(1), cost_flops: 32, domain: [(1.2, 4.0); 3], reference: "np.arccosh(a)", cuda: "acosh(a)" };
-        Atanh = 38, "atanh", "The number whose hyperbolic tangent it is.", |a| a.atanh(),
-            { grad: Some(grad::atanh), saves: Saves::inputs(1), cost_flops: 24, domain: INSIDE, reference: "np.arctanh(a)", cuda: "atanh(a)" };
-        Log2 = 39, "log2", "The logarithm to base 2 of each element.", |a| a.log2(),
-            { grad: Some(grad::log2), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log2(a)", cuda: "log2(a)" };
-        Log10 = 256, "log10", "The logarithm to base 10 of each element.", |a| a.log10(),
-            { grad: Some(grad::log10), saves: Saves::inputs(1), cost_flops: 12, domain: POSITIVE, reference: "np.log10(a)", cuda: "log10(a)" };
-        Exp2 = 257, "exp2", "2 to the power of each element.", |a| a.exp2(),
-            { grad: Some(grad::exp2), saves: Saves::OUTPUT, cost_flops: 8, reference: "np.exp2(a)", cuda: "exp2(a)" };
-        Erfc = 258, "erfc", "1 less the error function of each element, without loss.", |a| R::from_f64(special::erfc(a.to_f64())),
-            { grad: Some(grad::erfc), saves: Saves::inputs(1), cost_flops: 80, reference: "sp.erfc(a)", cuda: "erfc(a)" };
-        Erfinv = 259, "erfinv", "The number whose error function it is.", |a| a.erfinv(),
-            { grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 30, domain: INSIDE, reference: "sp.erfinv(a)", cuda: "erfinv(a)" };
-        Lgamma = 260, "lgamma", "The logarithm of the absolute value of the gamma function.", |a| a.lgamma(),
-            { grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 60, domain: POSITIVE, reference: "sp.gammaln(a)", cuda: "lgamma(a)" };
-        Digamma = 261, "digamma", "The slope of the logarithm of the gamma function.", |a| R::from_f64(special::digamma(a.to_f64())),
-            { grad: Some(grad::digamma), saves: Saves::inputs(1), cost_flops: 120, domain: POSITIVE, reference: "sp.digamma(a)", cuda: "R(digamma(a))" };
-        I0 = 262, "i0", "The modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0(a.to_f64())),
-            { grad: Some(grad::i0), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.i0(a)", cuda: "R(i0(a))" };
-        I0e = 263, "i0e", "exp(-|x|) times the modified Bessel function of the first kind, of order 0.", |a| R::from_f64(special::i0e(a.to_f64())),
-            { grad: Some(grad::i0e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i0e(a)", cuda: "R(i0e(a))" };
-        I1 = 264, "i1", "The modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1(a.to_f64())),
-            { grad: Some(grad::i1), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1(a)", cuda: "R(i1(a))" };
-        I1e = 265, "i1e", "exp(-|x|) times the modified Bessel function of the first kind, of order 1.", |a| R::from_f64(special::i1e(a.to_f64())),
-            { grad: Some(grad::i1e), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.i1e(a)", cuda: "R(i1e(a))" };
-        Ndtri = 266, "ndtri", "The number below which a normal variable lies with this probability.", |a| R::from_f64(special::ndtri(a.to_f64())),
-            { grad: Some(grad::ndtri), saves: Saves::OUTPUT, cost_flops: 300, domain: [(0.02, 1.0); 3], reference: "sp.ndtri(a)", cuda: "R(ndtri(a))" };
-        LogNdtr = 267, "log_ndtr", "The logarithm of the probability that a normal variable lies below.", |a| R::from_f64(special::log_ndtr(a.to_f64())),
-            { grad: Some(grad::log_ndtr), saves: Saves::inputs(1), cost_flops: 200, reference: "sp.log_ndtr(a)", cuda: "R(log_ndtr(a))" };
-        Erfcx = 268, "erfcx", "exp(x^2) times 1 less the error function.", |a| R::from_f64(special::erfcx(a.to_f64())),
-            { grad: Some(grad::erfcx), saves: Saves { inputs: 1, output: true }, cost_flops: 200, reference: "sp.erfcx(a)", cuda: "erfcx(a)" };
-    }
-    real2 {
-        ReluBackward = 120, "relu_backward", "The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it through.",
-            |a, b| if b <= R::ZERO { R::ZERO } else { a },
-            { grad: Some(grad::relu_backward), saves: Saves::inputs(2), reference: "np.where(b <= 0, 0, a)", cuda: "b <= R(0) ? R(0) : a" };
-        GeluBackward = 249, "gelu_backward", "The first operand times the slope of gelu at the second.", |g, a| g * gelu_slope(a),
-            { cost_flops: 24,
-              reference: "a * (0.5 * (1 + sp.erf(b / np.sqrt(2))) + b * np.exp(-b * b / 2) / np.sqrt(2 * np.pi))", cuda: "a * gelu_slope(b)" };
-        GeluTanhBackward = 250, "gelu_tanh_backward", "The first operand times the slope of gelu_tanh at the second.", |g, a| g * gelu_tanh_slope(a),
-            { cost_flops: 24,
-              reference: "a * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3)) + b * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * b**2) / np.cosh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3))**2)",
-              cuda: "a * gelu_tanh_slope(b)" };
-        Atan2 = 41, "atan2", "The angle of the point whose coordinates are the second and the first, in radians.", |a, b| a.atan2(b),
-            { grad: Some(grad::atan2), saves: Saves::inputs(3), cost_flops: 24, domain: [(-3.0, 3.0), (0.2, 3.0), (-3.0, 3.0)], reference: "np.arctan2(a, b)",
-              cuda: "atan2(a, b)" };
-        Logaddexp = 42, "logaddexp", "The logarithm of the sum of two exponentials, without overflow.",
-            |a, b| a.log_add(b, std::f64::consts::LN_2, R::exp, R::ln_1p),
-            { grad: Some(grad::logaddexp), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp(a, b)", cuda: "log_add(a, b)" };
-        Logaddexp2 = 43, "logaddexp2", "The logarithm to base 2 of the sum of two powers of 2, without overflow.",
-            |a, b| a.log_add(b, 1.0, R::exp2, |x| x.ln_1p() * R::from_f64(std::f64::consts::LOG2_E)),
-            { grad: Some(grad::logaddexp2), saves: Saves::inputs(3), cost_flops: 32, reference: "np.logaddexp2(a, b)", cuda: "log_add2(a, b)" };
-        Xlogy = 44, "xlogy", "The first times the logarithm of the second; 0 where the first is, unless the second is NaN.", |a, b| a.xlogy(b),
-            { grad: Some(grad::xlogy), saves: Saves::inputs(3), cost_flops: 12, domain: [(-3.0, 3.0), (0.2, 4.0), (-3.0, 3.0)], reference: "sp.xlogy(a, b)",
-              cuda: "xlogy(a, b)" };
-        Copysign = 45, "copysign", "The first with the sign of the second.", |a, b| a.copysign(b),
-            { grad: Some(grad::copysign), saves: Saves::inputs(3), reference: "np.copysign(a, b)", cuda: "copysign(a, b)" };
-        Nextafter = 46, "nextafter", "The next number after the first towards the second.", |a, b| a.next_after(b),
-            { accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common, grad: Some(grad::nextafter), reference: "np.nextafter(a, b)",
-              cuda: "nextafter(a, b)" };
-        Zeta = 47, "zeta", "Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on.", |a, b| R::from_f64(special::zeta(a.to_f64(), b.to_f64())),
-            { grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400, domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)",
-              cuda: "R(zeta(a, b))" };
-        Gammainc = 290, "gammainc", "The lower incomplete gamma function of shape a at b: the probability that a gamma variable lies below.", |a, b| R::from_f64(special::gammainc(a.to_f64(), b.to_f64())),
-            { grad: Some(grad::gammainc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammainc(a, b)",
-              cuda: "R(gammainc(a, b))" };
-        Gammaincc = 291, "gammaincc", "The upper incomplete gamma function of shape a at b: 1 less gammainc, without loss.", |a, b| R::from_f64(special::gammaincc(a.to_f64(), b.to_f64())),
-            { grad: Some(grad::gammaincc), saves: Saves::inputs(3), cost_flops: 400, domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammaincc(a, b)",
-              cuda: "R(gammaincc(a, b))" };
-        GammaSlope = 292, "gamma_slope", "How fast the place b where gammainc has its value there moves as the shape a grows.", |a, b| R::from_f64(special::gamma_slope(a.to_f64(), b.to_f64())),
-            { cost_flops: 600, domain: [(2.0, 4.0), (0.5, 4.0), (-3.0, 3.0)],
-              reference: "sum(c * (sp.gammainc(a - k / 20, b) - sp.gammainc(a + k / 20, b)) for k, c in enumerate((0.8, -0.2, 4 / 105, -1 / 280), 1)) * 20 / np.exp((a - 1) * np.log(b) - b - sp.gammaln(a))",
-              cuda: "R(gamma_slope(a, b))" };
-        Div = 40, "div", "The quotient of two tensors, floating even for integers.", |a, b| a / b,
-            { grad: Some(grad::div), saves: Saves::inputs(3), domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b", cuda: "a / b" };
-    }
-    real3 {
-        Lerp = 82, "lerp", "From the first, at weight 0, to the second, at weight 1; the third is the weight.",
-            |a, b, c| if c.abs() < R::from_f64(0.5) { a + c * (b - a) } else { b - (b - a) * (R::ONE - c) },
-            { grad: Some(grad::lerp), saves: Saves::inputs(7), promotion: Promotion::Common, cost_flops: 4, reference: "a + c * (b - a)",
-              cuda: "fabs(c) < R(0.5) ? a + c * (b - a) : b - (b - a) * (R(1) - c)" };
-        MeanSquareStep = 83, "mean_square_step", "A running mean of squares, moved to the second's square by a share, the third.",
-            |a, b, c| (R::ONE - c) * a + c * (b * b), { promotion: Promotion::Common, cost_flops: 4, reference: "(1 - c) * a + c * b * b",
-              cuda: "(R(1) - c) * a + c * (b * b)" };
-        ScaledStep = 84, "scaled_step", "The first over the sum of the root of a running mean of squares, the second, and the third.",
-            |a, b, c| a / (b.sqrt() + c), { promotion: Promotion::Common, cost_flops: 8, domain: [(-3.0, 3.0), (0.2, 4.0), (0.1, 3.0)], reference: "a / (np.sqrt(b) + c)",
-              cuda: "a / (sqrt(b) + c)" };
-    }
-    map1 {
-        Neg = 48, "neg", "Minus each element.", real |a| -a, int |a| a.wrapping_neg(),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::neg), reference: "-a", cuda: "-a", cuda_int: "wrapping_neg(a)" };
-        Abs = 49, "abs", "The absolute value of each element.", real |a| a.abs(), int |a| a.wrapping_abs(),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::abs), saves: Saves::inputs(1), reference: "np.abs(a)",
-              cuda: "fabs(a)", cuda_int: "wrapping_abs(a)" };
-        Sign = 50, "sign", "-1, 0 or 1 by the sign of each element; NaN gives 0.", real |a| a.sign(), int |a| a.sign(),
-            { grad: Some(grad::zero), reference: "np.sign(a)", cuda: "sign(a)", cuda_int: "sign(a)" };
-        Relu = 51, "relu", "max(x, 0) of each element; NaN stays.", real |a| if a < R::ZERO { R::ZERO } else { a }, int |a| a.imax(I::ZERO),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::relu), saves: Saves::OUTPUT, reference: "np.maximum(a, 0)",
-              cuda: "a < R(0) ? R(0) : a", cuda_int: "maximum(a, I(0))" };
-        Floor = 52, "floor", "The largest integer not above each element.", real |a| a.floor(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.floor(a)", cuda: "floor(a)", cuda_int: "a" };
-        Ceil = 53, "ceil", "The smallest integer not below each element.", real |a| a.ceil(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.ceil(a)", cuda: "ceil(a)", cuda_int: "a" };
-        Round = 54, "round", "The nearest integer to each element, halves going to even.", real |a| a.round_even(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.round(a)", cuda: "rint(a)", cuda_int: "a" };
-        Trunc = 55, "trunc", "Each element without its fraction.", real |a| a.trunc(), int |a| a,
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), reference: "np.trunc(a)", cuda: "trunc(a)", cuda_int: "a" };
-    }
-    map2 {
-        Add = 64, "add", "The sum of two tensors; on bools, either.", real |a, b| a + b, int |a, b| a.wrapping_add(b),
-            { grad: Some(grad::add), reference: "a + b", cuda: "a + b", cuda_int: "wrapping_add(a, b)" };
-        Sub = 65, "sub", "The difference of two tensors.", real |a, b| a - b, int |a, b| a.wrapping_sub(b),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::sub), reference: "a - b", cuda: "a - b", cuda_int: "wrapping_sub(a, b)" };
-        Mul = 66, "mul", "The product of two tensors; on bools, both.", real |a, b| a * b, int |a, b| a.wrapping_mul(b),
-            { grad: Some(grad::mul), saves: Saves::inputs(3), reference: "a * b", cuda: "a * b", cuda_int: "wrapping_mul(a, b)" };
-        FloorDivide = 67, "floor_divide", "The quotient of two tensors, rounded down.",
-            real |a, b| a.floor_div(b), int |a, b| a.floor_div(b),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::zero), cost_flops: 4, divisor_nonzero: true,
-              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.floor_divide(a, b)", cuda: "floor_div(a, b)", cuda_int: "floor_div(a, b)" };
-        Remainder = 68, "remainder", "What floor division leaves, with the sign of the divisor, as Python's %.",
-            real |a, b| a.floor_rem(b), int |a, b| a.floor_rem(b),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::remainder), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
-              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.remainder(a, b)", cuda: "floor_rem(a, b)", cuda_int: "floor_rem(a, b)" };
-        Pow = 69, "pow", "The first tensor to the power of the second.", real |a, b| a.pow(b), int |a, b| a.pow(b),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::pow), saves: Saves { inputs: 3, output: true }, cost_flops: 24,
-              domain: POSITIVE, reference: "np.power(a, b)", cuda: "pow(a, b)", cuda_int: "int_pow(a, b)" };
-        Minimum = 70, "minimum", "The smaller of two tensors' elements; NaN if either is.", real |a, b| a.minimum(b), int |a, b| a.imin(b),
-            { grad: Some(grad::minimum), saves: Saves::inputs(3), reference: "np.minimum(a, b)", cuda: "minimum(a, b)", cuda_int: "minimum(a, b)" };
-        Maximum = 71, "maximum", "The larger of two tensors' elements; NaN if either is.", real |a, b| a.maximum(b), int |a, b| a.imax(b),
-            { grad: Some(grad::maximum), saves: Saves::inputs(3), reference: "np.maximum(a, b)", cuda: "maximum(a, b)", cuda_int: "maximum(a, b)" };
-        Fmod = 72, "fmod", "What division rounded towards 0 leaves, with the sign of the first.", real |a, b| a.fmod(b), int |a, b| a.trunc_rem(b),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::fmod), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
-              domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.fmod(a, b)", cuda: "fmod(a, b)", cuda_int: "trunc_rem(a, b)" };
-        Fmin = 73, "fmin", "The smaller of two tensors' elements; of a NaN and a number, the number.",
-            real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.minimum(b) }, int |a, b| a.imin(b),
-            { grad: Some(grad::fmin), saves: Saves::inputs(3), reference: "np.fmin(a, b)",
-              cuda: "is_nan(a) ? b : is_nan(b) ? a : minimum(a, b)", cuda_int: "minimum(a, b)" };
-        Fmax = 74, "fmax", "The larger of two tensors' elements; of a NaN and a number, the number.",
-            real |a, b| if a.is_nan() { b } else if b.is_nan() { a } else { a.maximum(b) }, int |a, b| a.imax(b),
-            { grad: Some(grad::fmax), saves: Saves::inputs(3), reference: "np.fmax(a, b)",
-              cuda: "is_nan(a) ? b : is_nan(b) ? a : maximum(a, b)", cuda_int: "maximum(a, b)" };
-    }
-    map3 {
-        Addcmul = 80, "addcmul", "a + b * c, rounded after the product and after the sum.",
-            real |a, b, c| a + b * c, int |a, b, c| a.wrapping_add(b.wrapping_mul(c)),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::addcmul), saves: Saves::inputs(6), cost_flops: 2, reference: "a + b * c",
-              cuda: "a + b * c", cuda_int: "wrapping_add(a, wrapping_mul(b, c))" };
-        Clamp = 81, "clamp", "Each element kept between a lower and an upper bound; NaN stays.",
-            real |a, b, c| a.maximum(b).minimum(c), int |a, b, c| a.imax(b).imin(c),
-            { accepts: DTypeSet::NUMERIC, grad: Some(grad::clamp), saves: Saves::inputs(7), cost_flops: 2, reference: "np.minimum(np.maximum(a, b), c)",
-              cuda: "minimum(maximum(a, b), c)", cuda_int: "minimum(maximum(a, b), c)" };
-    }
-    int1 {
-        BitwiseNot = 88, "bitwise_not", "Every bit flipped; on bools, not.", |a| a.bit_not(), { reference: "~a", cuda_int: "bit_not(a)" };
-    }
-    int2 {
-        BitwiseAnd = 89, "bitwise_and", "The bits set in both.", |a, b| a.bit_and(b), { reference: "a & b", cuda_int: "a & b" };
-        BitwiseOr = 90, "bitwise_or", "The bits set in either.", |a, b| a.bit_or(b), { reference: "a | b", cuda_int: "a | b" };
-        BitwiseXor = 91, "bitwise_xor", "The bits set in one of the two.", |a, b| a.bit_xor(b), { reference: "a ^ b", cuda_int: "a ^ b" };
-        BitwiseLeftShift = 92, "bitwise_left_shift", "The first's bits moved up by as many as the second says; 0 where there are not so many.",
-            |a, b| a.shift_left(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a << b",
-              cuda_int: "shift_left(a, b)" };
-        BitwiseRightShift = 93, "bitwise_right_shift", "The first's bits moved down by as many as the second says, its sign staying.",
-            |a, b| a.shift_right(b), { accepts: DTypeSet::INT, domain: [(-3.0, 3.0), (0.0, 3.0), (0.0, 0.0)], reference: "a >> b",
-              cuda_int: "shift_right(a, b)" };
-        Gcd = 94, "gcd", "The largest divisor of both.", |a, b| a.gcd(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.gcd(a, b)",
-              cuda_int: "gcd(a, b)" };
-        Lcm = 95, "lcm", "The smallest multiple of both.", |a, b| a.lcm(b), { accepts: DTypeSet::INT, cost_flops: 40, reference: "np.lcm(a, b)",
-              cuda_int: "lcm(a, b)" };
-    }
-    test1 {
-        LogicalNot = 96, "logical_not", "Whether each element is 0.", real |a| a == R::ZERO, int |a| a == I::ZERO, { reference: "np.logical_not(a)",
-              cuda: "a == R(0)", cuda_int: "a == I(0)" };
-        Isnan = 97, "isnan", "Whether each element is not a number.", real |a| a.is_nan(), int |_a| false, { reference: "np.isnan(a)",
-              cuda: "is_nan(a)", cuda_int: "false" };
-        Isinf = 98, "isinf", "Whether each element is infinite.", real |a| a.abs() == R::INFINITY, int |_a| false, { reference: "np.isinf(a)",
-              cuda: "is_inf(a)", cuda_int: "false" };
-        Isfinite = 99, "isfinite", "Whether each element is neither infinite nor NaN.", real |a| a.abs() < R::INFINITY, int |_a| true, { reference: "np.isfinite(a)",
-              cuda: "is_finite(a)", cuda_int: "true" };
-        Signbit = 100, "signbit", "Whether each element has a minus sign, zeros and NaN included.", real |a| R::ONE.copysign(a) < R::ZERO, int |a| a < I::ZERO,
-            { reference: "np.signbit(a)", cuda: "sign_bit(a)", cuda_int: "a < I(0)" };
-    }
-    test2 {
-        Eq = 104, "eq", "Whether the elements are equal.", real |a, b| a == b, int |a, b| a == b, { reference: "a == b", cuda: "a == b", cuda_int: "a == b" };
-        Ne = 105, "ne", "Whether the elements differ.", real |a, b| a != b, int |a, b| a != b, { reference: "a != b", cuda: "a != b", cuda_int: "a != b" };
-        Lt = 106, "lt", "Whether the first is less.", real |a, b| a < b, int |a, b| a < b, { reference: "a < b", cuda: "a < b", cuda_int: "a < b" };
-        Le = 107, "le", "Whether the first is less or equal.", real |a, b| a <= b, int |a, b| a <= b, { reference: "a <= b", cuda: "a <= b", cuda_int: "a <= b" };
-        Gt = 108, "gt", "Whether the first is greater.", real |a, b| a > b, int |a, b| a > b, { reference: "a > b", cuda: "a > b", cuda_int: "a > b" };
-        Ge = 109, "ge", "Whether the first is greater or equal.", real |a, b| a >= b, int |a, b| a >= b, { reference: "a >= b",
-              cuda: "a >= b", cuda_int: "a >= b" };
-        LogicalAnd = 110, "logical_and", "Whether both are nonzero.", real |a, b| (a != R::ZERO) & (b != R::ZERO), int |a, b| (a != I::ZERO) & (b != I::ZERO),
-            { reference: "np.logical_and(a, b)", cuda: "a != R(0) && b != R(0)", cuda_int: "a != I(0) && b != I(0)" };
-        LogicalOr = 111, "logical_or", "Whether either is nonzero.", real |a, b| (a != R::ZERO) | (b != R::ZERO), int |a, b| (a != I::ZERO) | (b != I::ZERO),
-            { reference: "np.logical_or(a, b)", cuda: "a != R(0) || b != R(0)", cuda_int: "a != I(0) || b != I(0)" };
-        LogicalXor = 112, "logical_xor", "Whether exactly one is nonzero.", real |a, b| (a != R::ZERO) ^ (b != R::ZERO), int |a, b| (a != I::ZERO) ^ (b != I::ZERO),
-            { reference: "np.logical_xor(a, b)", cuda: "(a != R(0)) != (b != R(0))", cuda_int: "(a != I(0)) != (b != I(0))" };
-    }
-    other {
-        Where = 128, "where", "The second operand's elements where the first is true, the third's elsewhere.",
-            { class: Class::Select, operands: 3, attrs: AttrKind::DType, result: ResultDType::Attr, grad: Some(grad::where_), saves: Saves::inputs(1),
-              reference: "np.where(a, b, c)" };
-        Cast = 129, "cast", "Each element converted to another dtype; floats truncate towards 0.",
-            { class: Class::Cast, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr, grad: Some(grad::cast), reference: "a.astype(dtype)" };
-        Sum = 136, "sum", "The sum along axes.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::sum),
-              reference: "np.sum(a, axis=axis, keepdims=keepdims)" };
-        Mean = 137, "mean", "The mean along axes.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT, grad: Some(grad::mean),
-              reference: "np.mean(a, axis=axis, keepdims=keepdims)" };
-        Norm = 143, "norm", "The root of the sum of squares along axes: the length of a vector.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT, grad: Some(grad::norm), cost_flops: 2,
-              saves: Saves { inputs: 1, output: true }, reference: "np.sqrt(np.sum(a * a, axis=axis, keepdims=keepdims))" };
-        Prod = 138, "prod", "The product along axes.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::prod),
-              saves: Saves { inputs: 1, output: true }, reference: "np.prod(a, axis=axis, keepdims=keepdims)" };
-        Amax = 139, "amax", "The largest element along axes; NaN if any is.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
-              reference: "np.max(a, axis=axis, keepdims=keepdims)" };
-        Amin = 140, "amin", "The smallest element along axes; NaN if any is.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
-              reference: "np.min(a, axis=axis, keepdims=keepdims)" };
-        Any = 141, "any", "Whether any element along axes is nonzero.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool, reference: "np.any(a, axis=axis, keepdims=keepdims)" };
-        All = 142, "all", "Whether every element along axes is nonzero.",
-            { class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool, reference: "np.all(a, axis=axis, keepdims=keepdims)" };
-        Argmax = 144, "argmax", "The position of the first largest element along an axis; of a NaN, if there is one.",
-            { class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, result: ResultDType::Index, cost_flops: 2,
-              reference: "np.argmax(a, axis=axis, keepdims=keepdims)" };
-        Argmin = 145, "argmin", "The position of the first smallest element along an axis; of a NaN, if there is one.",
-            { class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, result: ResultDType::Index, cost_flops: 2,
-              reference: "np.argmin(a, axis=axis, keepdims=keepdims)" };
-        Reshape = 152, "reshape", "The same elements in row-major order under another shape.",
-            { class: Class::Movement, attrs: AttrKind::Shape, cost_flops: 0, grad: Some(grad::reshape), reference: "np.reshape(a, shape)" };
-        Permute = 153, "permute", "The axes in another order.",
-            { class: Class::Movement, attrs: AttrKind::Permutation, cost_flops: 0, grad: Some(grad::permute), reference: "np.transpose(a, axes)" };
-        Expand = 154, "expand", "Axes of size 1, or new leading ones, repeated to a larger shape.",
-            { class: Class::Movement, attrs: AttrKind::Shape, cost_flops: 0, grad: Some(grad::expand), reference: "np.broadcast_to(a, shape)" };
-        Slice = 155, "slice", "A strided box of the elements.",
-            { class: Class::Movement, attrs: AttrKind::Slice, cost_flops: 0, grad: Some(grad::slice), reference: "a[slices]" };
-        SliceScatter = 156, "slice_scatter", "A copy of the first operand with a strided box replaced by the second.",
-            { class: Class::SliceScatter, operands: 2, attrs: AttrKind::Slice, grad: Some(grad::slice_scatter), reference: "slice_scatter(a, b, slices)" };
-        Cat = 160, "cat", "Tensors side by side along an axis.",
-            { class: Class::Concatenation, attrs: AttrKind::Axis, grad: Some(grad::cat), reference: "np.concatenate(tensors, axis=axis)" };
-        Matmul = 168, "matmul", "The matrix product over the last two axes, leading axes broadcast.",
-            { class: Class::Contraction, operands: 2, accepts: DTypeSet::NUMERIC, cost_flops: 2, grad: Some(grad::matmul), saves: Saves::inputs(3),
-              reference: "np.matmul(a, b)" };
-        Gather = 176, "gather", "Along an axis, the elements an index tensor names.",
-            { class: Class::Gather, operands: 2, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::gather), saves: Saves::inputs(2),
-              reference: "np.take_along_axis(a, b, axis)" };
-        ScatterAdd = 177, "scatter_add", "A copy of the first operand to which the third's elements are added where the second says along an axis.",
-            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None, grad: Some(grad::scatter_add),
-              saves: Saves::inputs(2), reference: "scatter_add(a, b, c, axis)" };
-        Scatter = 178, "scatter", "A copy of the first operand in which the third's elements stand where the second says along an axis; the last of several in one place stays.",
-            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter),
-              saves: Saves::inputs(2), reference: "scatter(a, b, c, axis)" };
-        ScatterProd = 179, "scatter_prod", "A copy of the first operand whose elements are multiplied by the third's where the second says along an axis.",
-            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None, grad: Some(grad::scatter_prod),
-              saves: Saves::inputs(7), reference: "scatter_prod(a, b, c, axis)" };
-        ScatterAmax = 180, "scatter_amax", "A copy of the first operand with the larger of its element and the third's where the second says along an axis; NaN if either is.",
-            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter_extreme),
-              saves: Saves { inputs: 7, output: true }, reference: "scatter_amax(a, b, c, axis)" };
-        ScatterAmin = 181, "scatter_amin", "A copy of the first operand with the smaller of its element and the third's where the second says along an axis; NaN if either is.",
-            { class: Class::Scatter, operands: 3, attrs: AttrKind::Axis, promotion: Promotion::None, grad: Some(grad::scatter_extreme),
-              saves: Saves { inputs: 7, output: true }, reference: "scatter_amin(a, b, c, axis)" };
-        Softmax = 242, "softmax", "exp(x), normalised to sum 1 along the last axis.",
-            { class: Class::Rows, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, cost_flops: 12, grad: Some(rows::softmax),
-              saves: Saves::OUTPUT, reference: "sp.softmax(a, -1)" };
-        LogSoftmax = 243, "log_softmax", "The logarithm of softmax along the last axis, exact where that is small.",
-            { class: Class::Rows, accepts: DTypeSet::FLOAT, promotion: Promotion::Float, cost_flops: 12, grad: Some(rows::log_softmax),
-              saves: Saves::OUTPUT, reference: "sp.log_softmax(a, -1)" };
-        SoftmaxBackward = 244, "softmax_backward", "The gradient of softmax, from that of its result and its result.",
-            { class: Class::Rows, operands: 2, accepts: DTypeSet::FLOAT, cost_flops: 4, reference: "b * (a - (a * b).sum(-1, keepdims=True))" };
-        LogSoftmaxBackward = 245, "log_softmax_backward", "The gradient of log_softmax, from that of its result and its result.",
-            { class: Class::Rows, operands: 2, accepts: DTypeSet::FLOAT, cost_flops: 12, reference: "a - np.exp(b) * a.sum(-1, keepdims=True)" };
-        CrossEntropy = 246, "cross_entropy", "How surprised the softmax of each row is by the class an index names: a loss.",
-            { class: Class::Rows, operands: 3, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, cost_flops: 12, grad: Some(rows::class_loss),
-              saves: Saves::inputs(7), reference: "cross_entropy(a, b, c, reduction, ignore_index, label_smoothing)" };
-        CrossEntropyBackward = 247, "cross_entropy_backward", "The gradient of cross_entropy, from that of its result and its operands.",
-            { class: Class::Rows, operands: 4, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, cost_flops: 12,
-              reference: "a * (softmax(b) - one_hot(c))" };
-        NllLoss = 251, "nll_loss", "Minus the element of each row that a class index names: a loss.",
-            { class: Class::Rows, operands: 3, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, grad: Some(rows::class_loss),
-              saves: Saves::inputs(6), reference: "nll_loss(a, b, c, reduction, ignore_index)" };
-        NllLossBackward = 252, "nll_loss_backward", "The gradient of nll_loss, from that of its result, the index and the weights: a row for each index.",
-            { class: Class::Rows, operands: 4, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT, reference: "-a * one_hot(c)" };
-        LayerNorm = 253, "layer_norm", "Mean 0 and variance 1 along the last axis, then times b, plus c; d is added to the variance.",
-            { class: Class::Rows, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 8, grad: Some(rows::layer_norm), saves: Saves::inputs(3),
-              reference: "(a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + d) * b + c" };
-        LayerNormBackward = 254, "layer_norm_backward", "The gradient of layer_norm for its first operand, from that of its result and its operands.",
-            { class: Class::Rows, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 10, reference: "layer_norm_backward(a, b, c, d)" };
-        LayerNormWeightBackward = 255, "layer_norm_weight_backward", "The gradients of layer_norm for its weight and bias, two rows.",
-            { class: Class::Rows, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 8, reference: "layer_norm_weight_backward(a, b, c)" };
-        RmsNorm = 189, "rms_norm", "A mean square of 1 along the last axis, then times b; c is added to the mean square.",
-            { class: Class::Rows, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 6, grad: Some(rows::rms_norm), saves: Saves::inputs(3),
-              reference: "a / np.sqrt((a * a).mean(-1, keepdims=True) + c) * b" };
-        RmsNormBackward = 190, "rms_norm_backward", "The gradient of rms_norm for its first operand, from that of its result and its operands.",
-            { class: Class::Rows, operands: 4, accepts: DTypeSet::FLOAT, cost_flops: 8, reference: "rms_norm_backward(a, b, c, d)" };
-        RmsNormWeightBackward = 191, "rms_norm_weight_backward", "The gradient of rms_norm for its weight, one row.",
-            { class: Class::Rows, operands: 3, accepts: DTypeSet::FLOAT, cost_flops: 6, reference: "rms_norm_weight_backward(a, b, c)" };
-        Attention = 240, "attention", "softmax(a @ b.T * scale + d) @ c over the last two axes, without keeping the scores; d may be left out.",
-            { class: Class::Rows, operands: 3, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 4,
-              grad: Some(rows::attention), saves: Saves::inputs(15), reference: "attention(a, b, c, d, causal, scale)" };
-        AttentionBackward = 241, "attention_backward", "The gradients of attention for its first three operands, from that of its result and its operands: a row for each batch, with the three one after the other.",
-            { class: Class::Rows, operands: 4, optional: 1, attrs: AttrKind::Attention, accepts: DTypeSet::FLOAT, cost_flops: 10,
-              reference: "attention_backward(a, b, c, d, e, causal, scale)" };
-        Full = 192, "full", "A tensor of one number.",
-            { class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, reference: "np.full(shape, a)" };
-        Arange = 193, "arange", "a + i * b for i = 0, 1, …",
-            { class: Class::Creation, operands: 2, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr, accepts: DTypeSet::NUMERIC,
-              reference: "a + b * np.arange(shape[0])" };
-        Rand = 200, "rand", "Uniform numbers in [0, 1), by Philox4x32-10.",
-            { class: Class::Random, operands: 0, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 20 };
-        Randn = 201, "randn", "Normal numbers of mean 0 and variance 1, by Philox4x32-10 and Box-Muller.",
-            { class: Class::Random, operands: 0, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 40 };
-        Randint = 202, "randint", "Uniform integers from a up to but without b, by Philox4x32-10.",
-            { class: Class::Random, operands: 2, attrs: AttrKind::Random, promotion: Promotion::None, result: ResultDType::Attr, cost_flops: 20 };
-        Cumsum = 208, "cumsum", "The sum of the elements up to each along an axis.",
-            { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::cumsum),
-              reference: "np.cumsum(a, axis)" };
-        Cumprod = 209, "cumprod", "The product of the elements up to each along an axis.",
-            { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum, grad: Some(grad::cumprod),
-              saves: Saves { inputs: 1, output: true }, reference: "np.cumprod(a, axis)" };
-        Logcumsumexp = 210, "logcumsumexp", "The logarithm of the sum of the exponentials of the elements up to each along an axis.",
-            { class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::FLOAT, grad: Some(grad::logcumsumexp), cost_flops: 16,
-              saves: Saves { inputs: 1, output: true }, reference: "np.logaddexp.accumulate(a, axis)" };
-        Cumargmax = 211, "cumargmax", "The position of the last largest element up to each along an axis; of the last NaN, if there is one.",
-            { class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 2, reference: "cumargmax(a, axis)" };
-        Cumargmin = 212, "cumargmin", "The position of the last smallest element up to each along an axis; of the last NaN, if there is one.",
-            { class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 2, reference: "cumargmin(a, axis)" };
-        Argsort = 216, "argsort", "The positions of the elements along an axis in rising order, equal ones in theirs, NaN last.",
-            { class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 32, reference: "np.argsort(a, axis, stable=True)" };
-        ArgsortDescending = 217, "argsort_descending", "The positions of the elements along an axis in falling order, equal ones in theirs, NaN first.",
-            { class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index, cost_flops: 32,
-              reference: "a.shape[axis] - 1 - np.flip(np.argsort(np.flip(a, axis), axis, stable=True), axis)" };
-        Searchsorted = 218, "searchsorted", "How many elements of the first operand, sorted along its last axis, are below each of the second's; those of a vector for all.",
-            { class: Class::Search, operands: 2, result: ResultDType::Index, cost_flops: 16, reference: "np.searchsorted(a, b)" };
-        SearchsortedRight = 219, "searchsorted_right", "How many elements of the first operand, sorted along its last axis, are not above each of the second's; those of a vector for all.",
-            { class: Class::Search, operands: 2, result: ResultDType::Index, cost_flops: 16, reference: "np.searchsorted(a, b, 'right')" };
-        Nonzero = 213, "nonzero", "The positions of the true elements of a mask, a row each, in row-major order; as many as the shape asks for, rows of zeros after the last.",
-            { class: Class::Positions, attrs: AttrKind::Shape, accepts: DTypeSet::BOOL, promotion: Promotion::None, result: ResultDType::Index, cost_flops: 2,
-              reference: "np.argwhere(a)" };
-        Convolution = 224, "convolution", "Sums of products of a weight and the windows of an input, plus a third operand's bias if there is one.",
-            { class: Class::Convolution, operands: 2, optional: 1, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
-              grad: Some(grad::convolution), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution(a, b, window)" };
-        ConvolutionInput = 225, "convolution_input", "The transpose of convolution: each element spread over its window, as much as the weight says.",
-            { class: Class::Convolution, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
-              grad: Some(grad::convolution_input), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution_input(a, b, window)" };
-        ConvolutionWeight = 226, "convolution_weight", "Sums of products of an output and the windows of an input: the gradient of a convolution's weight.",
-            { class: Class::Convolution, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
-              grad: Some(grad::convolution_weight), saves: Saves::inputs(3), cost_flops: 2, reference: "convolution_weight(a, b, window)" };
-        MaxPool = 227, "max_pool", "The largest element of each window; NaN if any is.",
-            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::max_pool), saves: Saves::inputs(1),
-              cost_flops: 8, reference: "max_pool(a, window)" };
-        MaxPoolIndices = 228, "max_pool_indices", "Where in its channel the first largest element of each window is.",
-            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, result: ResultDType::Index, cost_flops: 16,
-              reference: "max_pool_indices(a, window)" };
-        MaxPoolInput = 229, "max_pool_input", "Each element of the first operand added where the second's window has its first largest: the gradient of max_pool.",
-            { class: Class::Pooling, operands: 2, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
-              grad: Some(grad::max_pool_input), saves: Saves::inputs(2), cost_flops: 16, reference: "max_pool_input(a, b, window)" };
-        SumPool = 230, "sum_pool", "The sum of each window.",
-            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::sum_pool), cost_flops: 8,
-              reference: "sum_pool(a, window)" };
-        SumPoolInput = 231, "sum_pool_input", "The transpose of sum_pool: each element added to its whole window.",
-            { class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, grad: Some(grad::sum_pool_input), cost_flops: 8,
-              reference: "sum_pool_input(a, window)" };
-    }
-}
-
-impl Op {
-    /// Its row. Constant time.
-    #[inline]
-    pub fn row(self) -> &'static Row {
-        &ROWS[INDEX[self as usize] as usize]
-    }
-    /// The op with this wire id.
-    #[inline]
-    pub fn from_wire(id: u16) -> Option<Op> {
-        let index = *INDEX.get(id as usize)?;
-        (index != NO_ROW).then(|| ROWS[index as usize].op)
-    }
-    /// The op called `name`.
-    pub fn from_name(name: &str) -> Option<Op> {
-        ROWS.iter().find(|row| row.name == name).map(|row| row.op)
-    }
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        self.row().name
-    }
-}
-
-/// Wire ids stay below this.
-pub const WIRE_ID_MAX: usize = 512;
-const NO_ROW: u8 = u8::MAX;
-
-/// The row of each wire id.
-static INDEX: [u8; WIRE_ID_MAX] = {
-    let mut index = [NO_ROW; WIRE_ID_MAX];
-    let mut i = 0;
-    while i < ROWS.len() {
-        let id = ROWS[i].op as usize;
-        assert!(index[id] == NO_ROW);
-        index[id] = i as u8;
-        i += 1;
-    }
-    index
-};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_is_found_by_wire_id_and_name_and_says_what_it_does() {
-        for row in ROWS {
-            assert_eq!(Op::from_wire(row.op as u16), Some(row.op));
-            assert_eq!(Op::from_name(row.name), Some(row.op), "two rows are called {}", row.name);
-            assert!(row.doc.ends_with('.') || row.doc.ends_with('…'), "{}: {}", row.name, row.doc);
-            assert!(row.class == Class::Random || !row.reference.is_empty(), "{} has no reference", row.name);
-            assert!(row.op as u16 >= crate::wire::CONTROL_IDS, "{} takes a control id", row.name);
-        }
-        assert_eq!(Op::from_wire(9999), None);
-    }
-
-    #[test]
-    fn elementwise_rows_and_no_others_say_what_they_compute_in_cuda() {
-        for row in ROWS {
-            let elementwise = row.class == Class::Elementwise;
-            let computes_on = |dtypes: DTypeSet| elementwise && dtypes.iter().any(|dtype| row.accepts.contains(dtype));
-            assert_eq!(!row.cuda.is_empty(), computes_on(DTypeSet::FLOAT), "{} on floats: {:?}", row.name, row.cuda);
-            assert_eq!(!row.cuda_int.is_empty(), computes_on(DTypeSet::INT_BOOL), "{} on integers", row.name);
-            for expression in [row.cuda, row.cuda_int].into_iter().filter(|e| !matches!(*e, "" | "true" | "false")) {
-                let words: Vec<&str> = expression.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
-                for (i, operand) in ["a", "b", "c"].into_iter().enumerate() {
-                    assert_eq!(words.contains(&operand), i < row.operands as usize, "{}: {operand}", row.name);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_gradient_saves_is_within_its_operands() {
-        for row in ROWS {
-            assert_eq!(row.saves.inputs >> (row.operands + row.optional), 0, "{}", row.name);
-            assert!(row.grad.is_some() || row.saves == Saves::NOTHING, "{}", row.name);
-        }
-    }
-}
+pub(crate) use op_table;

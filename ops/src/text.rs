@@ -1,6 +1,7 @@
 //! Events of the tape, and the line of text each becomes in the instruction log.
 
-use crate::table::{Class, Op};
+use crate::op::Op;
+use crate::row::Class;
 use std::fmt;
 
 /// What an event tells of.
@@ -133,7 +134,7 @@ impl Subject {
                 (Class::Search | Class::Positions, _) => "SearchOp",
                 (Class::Creation, _) => "CreationOp",
                 (Class::Random, _) => "RandomOp",
-                (Class::Rows, _) => "RowsOp",
+                (Class::RowWise, _) => "RowsOp",
             },
         }
     }

@@ -20,9 +20,10 @@ use crate::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
 use crate::instruction::{
     Attrs, INPUTS_MAX, Inputs, Instruction, LossReduction, LossSpec, Operand, Scalar, SliceSpec, TensorId,
 };
+use crate::op::Op;
 use crate::placement::{Placement, RequestedLayout, RequestedPlacement, Workers};
+use crate::row::AttrKind;
 use crate::shape::{Meta, RANK_MAX, Shape};
-use crate::table::{AttrKind, Op};
 use crate::window::{WINDOW_AXES_MAX, WindowSpec};
 
 /// 64 bytes: what rings carry.
@@ -614,8 +615,8 @@ mod tests {
         ]
     }
     fn instruction() -> impl Strategy<Value = Instruction> {
-        (0..crate::table::ROWS.len()).prop_flat_map(|i| {
-            let row = &crate::table::ROWS[i];
+        (0..crate::row::ROWS.len()).prop_flat_map(|i| {
+            let row = &crate::row::ROWS[i];
             let more = prop::collection::vec(any::<u64>().prop_map(Operand::Tensor), 0..40);
             (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<(u8, bool)>()).prop_map(
                 move |(attrs, mut operands, more, out, (last_use, tf32))| {

@@ -6,7 +6,8 @@ use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
 use gt_ops::build::Index;
-use gt_ops::{Arg, DType, RANK_MAX, Scalar, Shape, pick};
+use gt_ops::build::indexing;
+use gt_ops::{Arg, DType, RANK_MAX, Scalar, Shape};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -81,7 +82,7 @@ fn function<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &s
     cell.import(py, "gt._indexing", name).cloned()
 }
 
-/// The tensors of an index that is nothing but what [`gt_ops::pick`] takes.
+/// The tensors of an index that is nothing but what [`gt_ops::build::indexing`] takes.
 fn index_tensors(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Tensor>>> {
     let py = x.py();
     let from = x.get().read(py).meta();
@@ -121,7 +122,7 @@ pub fn advanced_get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) ->
     if let Some(indices) = index_tensors(x, index)? {
         let this = x.get().snapshot(py)?;
         let tensors: Vec<&Tensor> = std::iter::once(&this).chain(&indices).collect();
-        let found = build_from(&tensors, |g, v| pick::pick(g, v[0], &v[1..]), |s, v| s.tensor(v)).or_raise()?;
+        let found = build_from(&tensors, |g, v| indexing::pick(g, v[0], &v[1..]), |s, v| s.tensor(v)).or_raise()?;
         return Ok(Bound::new(py, PyTensor::wrap(found))?.into_any());
     }
     static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -155,7 +156,7 @@ pub fn advanced_set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &B
             &tensors,
             |g, v| {
                 let source = source.as_ref().err().map_or_else(|| v[v.len() - 1].into(), |number| Arg::Scalar(*number));
-                pick::set_picked(g, v[0], &v[1..=indices.len()], source)
+                indexing::set_picked(g, v[0], &v[1..=indices.len()], source)
             },
             |s, v| s.tensor(v),
         );

@@ -11,9 +11,9 @@ use crate::operators;
 use crate::options::MemoryFormat;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
+use gt_ops::build::row_wise;
 use gt_ops::dtype::Promotable;
-use gt_ops::rows::build as rows;
-use gt_ops::table::AttrKind;
+use gt_ops::row::AttrKind;
 use gt_ops::{Arg, Attrs, DType, Op, OpError, Val, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -591,7 +591,7 @@ impl PyTensor {
         let along = along(dim, axis, "softmax")?;
         self.build(py, |g, v| {
             let v = optional_cast(g, v, dtype)?;
-            rows::softmax(g, Op::Softmax, v, along)
+            row_wise::softmax(g, Op::Softmax, v, along)
         })
     }
     /// The logarithm of softmax.
@@ -606,7 +606,7 @@ impl PyTensor {
         let along = along(dim, axis, "log_softmax")?;
         self.build(py, |g, v| {
             let v = optional_cast(g, v, dtype)?;
-            rows::softmax(g, Op::LogSoftmax, v, along)
+            row_wise::softmax(g, Op::LogSoftmax, v, along)
         })
     }
     /// The matrix product.

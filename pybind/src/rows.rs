@@ -4,9 +4,9 @@ use crate::convert::TensorArg;
 use crate::error::{OrRaise, raise_op};
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
+use gt_ops::build::row_wise;
 use gt_ops::error::Result as OpResult;
 use gt_ops::instruction::{LossReduction, LossSpec};
-use gt_ops::rows::build;
 use gt_ops::{Graph, Op, OpError, Val};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -65,7 +65,7 @@ fn class_loss(
     let spec = LossSpec { reduction, ignore_index, smoothing: label_smoothing };
     let op = if scores { Op::CrossEntropy } else { Op::NllLoss };
     build_with(py, [input, target], [weight], |g, [input, target], [weight]| {
-        build::class_loss(g, op, input, target, weight, spec)
+        row_wise::class_loss(g, op, input, target, weight, spec)
     })
 }
 
@@ -112,7 +112,7 @@ fn norm(
     }
     let op = if centre { Op::LayerNorm } else { Op::RmsNorm };
     build_with(py, [input], [weight, bias], |g, [input], [weight, bias]| {
-        build::norm(g, op, input, normalized_shape.len(), weight, bias, eps)
+        row_wise::norm(g, op, input, normalized_shape.len(), weight, bias, eps)
     })
 }
 
@@ -129,7 +129,7 @@ fn attention(
     scale: Option<f64>,
 ) -> PyResult<PyTensor> {
     build_with(py, [query, key, value], [attn_mask], |g, operands, [mask]| {
-        build::attention(g, operands, mask, is_causal, scale)
+        row_wise::attention(g, operands, mask, is_causal, scale)
     })
 }
 

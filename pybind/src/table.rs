@@ -1,7 +1,7 @@
 //! The op table, for the Python side to derive methods, stubs, docs and tests from.
 
 use gt_ops::DTypeSet;
-use gt_ops::table::{Promotion, ROWS, ResultDType};
+use gt_ops::row::{Promotion, ROWS, ResultDType};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 

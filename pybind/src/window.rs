@@ -3,7 +3,7 @@
 use crate::convert::ints;
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
-use gt_ops::window::{self, Window};
+use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::{Op, OpError};
 use pyo3::prelude::*;
 
@@ -16,8 +16,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn window(&self, groups: i64) -> Window<'_> {
-        Window { stride: &self.stride, low: &self.low, high: &self.high, dilation: &self.dilation, groups }
+    fn window(&self, groups: i64) -> WindowParameters<'_> {
+        WindowParameters { stride: &self.stride, low: &self.low, high: &self.high, dilation: &self.dilation, groups }
     }
 }
 
@@ -42,7 +42,7 @@ fn convolution(
     let tensors: Vec<_> = tensors.iter().collect();
     build_from(
         &tensors,
-        |g, v| window::build_convolution(g, v[0], v[1], v.get(2).copied(), &sizes.window(groups)),
+        |g, v| window::convolution(g, v[0], v[1], v.get(2).copied(), &sizes.window(groups)),
         |s, v| s.tensor(v),
     )
     .or_raise()
@@ -68,7 +68,7 @@ fn convolution_input(
     let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
     build_from(
         &[&input.snapshot(py)?, &weight.snapshot(py)?],
-        |g, v| window::build_transposed(g, v[0], v[1], &made, &sizes.window(groups)),
+        |g, v| window::transposed_convolution(g, v[0], v[1], &made, &sizes.window(groups)),
         |s, v| s.tensor(v),
     )
     .or_raise()
@@ -93,7 +93,7 @@ fn pool(
     let op = op.ok_or_else(|| OpError::value(format!("no pool is called {name}"))).or_raise()?;
     let kernel = ints(kernel_size)?;
     let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
-    input.build(py, |g, v| window::build_pool(g, op, v, &kernel, &sizes.window(1)))
+    input.build(py, |g, v| window::pool(g, op, v, &kernel, &sizes.window(1)))
 }
 
 /// Adds the functions to the module.

@@ -169,7 +169,7 @@ impl CpuBackend {
                 self.pooling(op, operand(0)?, other, spec, out)
             }
             (Class::Creation | Class::Random, _) => self.create(op, inputs, attrs, out),
-            (Class::Rows, _) => self.rows(row, inputs, attrs, out),
+            (Class::RowWise, _) => self.rows(row, inputs, attrs, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", row.name))),
         }
     }
@@ -183,7 +183,7 @@ mod tests {
     use gt_ops::Shape;
     use gt_ops::infer::{InputMeta, infer};
     use gt_ops::philox;
-    use gt_ops::table::ROWS;
+    use gt_ops::row::ROWS;
     use std::ptr::NonNull;
 
     /// A tensor of any bits at all.

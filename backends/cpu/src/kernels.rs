@@ -5,7 +5,7 @@
 //! nothing is contracted or reassociated but where the arithmetic of the op table says so.
 
 use gt_ops::math::{Int, Real, Std, Truth};
-use gt_ops::table::{IntKernel, RealKernel, TestKernel, kernels};
+use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
 use std::slice;
@@ -562,7 +562,7 @@ macro_rules! level {
 
             pub fn kernels() -> KernelTable {
                 let none = [None; 10];
-                let mut elementwise = vec![none; gt_ops::table::WIRE_ID_MAX];
+                let mut elementwise = vec![none; gt_ops::op::WIRE_ID_MAX];
                 for_each_elementwise!(fill_table);
                 fill(&mut elementwise);
                 KernelTable {

@@ -7,7 +7,7 @@ use crate::launch::divider;
 use crate::program::{self, INPUTS_MAX, Program, THREADS, Walk};
 use crate::{CudaBackend, Inputs, Result, Tensor};
 use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
-use gt_ops::table::{ROWS, ResultDType};
+use gt_ops::row::{ROWS, ResultDType};
 use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};
 
 /// Elements that one launch walks by their strides, so that their numbers have 32 bits; those of a large result are

@@ -11,7 +11,7 @@ use crate::launch::Walk;
 use crate::strided::{unit_bytes, unit_name};
 use crate::{CudaBackend, Result, Tensor, failed};
 use gt_backend::Loops;
-use gt_ops::table::ROWS;
+use gt_ops::row::ROWS;
 use gt_ops::{Class, DType, Meta, Op};
 
 /// So many lines keep a device busy, whatever their length.

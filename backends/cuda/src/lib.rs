@@ -245,7 +245,7 @@ impl CudaBackend {
             (Class::Sort, Attrs::Axis(axis)) => self.sort(row.op, operand(0)?, *axis as usize, out),
             (Class::Search, _) => self.search(row.op, operand(0)?, operand(1)?, out),
             (Class::Positions, _) => self.positions(operand(0)?, out),
-            (Class::Rows, _) => self.rows(row.op, inputs, attrs, out),
+            (Class::RowWise, _) => self.rows(row.op, inputs, attrs, out),
             (Class::Pooling, Attrs::Window(spec)) => {
                 let other = if inputs.len() > 1 { Some(operand(1)?) } else { None };
                 self.pooling(row.op, operand(0)?, other, spec, out)

@@ -9,7 +9,7 @@ use crate::kernels::{Key, Template, c_name};
 use crate::launch::{THREADS, Walk};
 use crate::{CudaBackend, Result, Tensor};
 use gt_backend::{Loops, split_axes};
-use gt_ops::{Class, DType, Meta, Op, table::ROWS};
+use gt_ops::{Class, DType, Meta, Op, row::ROWS};
 
 /// Rows of more steps are reduced by a whole block, and of so many if there are few rows.
 const WARP_STEPS_MAX: usize = 2048;

@@ -5,7 +5,7 @@ use crate::kernels::{Key, Template, c_name};
 use crate::launch::{THREADS, Walk};
 use crate::{CudaBackend, Result, Tensor};
 use gt_backend::Loops;
-use gt_ops::{Class, Meta, Op, table::ROWS};
+use gt_ops::{Class, Meta, Op, row::ROWS};
 
 /// Lines that lie side by side are scanned by a thread each from so many on, or where they are at most so long.
 const SIDE_BY_SIDE_MIN: usize = 4096;

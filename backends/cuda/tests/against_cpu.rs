@@ -113,7 +113,7 @@ const CASES: [Case; 9] = [
 ];
 
 fn spec((stride, dilation, low, high, kernel, input): Case, groups: i64) -> WindowSpec {
-    gt_ops::window::Window { stride, low, high, dilation, groups }.spec(input, kernel).unwrap()
+    gt_ops::build::window::WindowParameters { stride, low, high, dilation, groups }.spec(input, kernel).unwrap()
 }
 
 fn with(lead: &[usize], sizes: &[usize]) -> Shape {

@@ -8,7 +8,7 @@ use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::table::ROWS;
+use gt_ops::row::ROWS;
 use gt_ops::{Attrs, Class, DType, Meta, Op, Row, Shape};
 use std::ptr::NonNull;
 use std::sync::Arc;

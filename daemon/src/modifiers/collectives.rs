@@ -3,8 +3,8 @@
 use super::Output;
 use crate::table::{Tensor, TensorTable, WorkerTensor};
 use crate::worker::Step;
+use gt_ops::instruction::slice_along;
 use gt_ops::placement::ReduceOp;
-use gt_ops::propagate::slice_of;
 use gt_ops::wire::{Command, Reshard};
 use gt_ops::{Attrs, Inputs, Instruction, Meta, Op, Operand, Placement, Scalar, TensorId, Workers};
 
@@ -182,7 +182,7 @@ fn relocate(tensor: &Tensor, to: &Placement, step: &Step, out: &mut Output<'_>) 
     if let (true, Placement::Sharded { axis, .. }) = (is_cut(&tensor.placement, to), to) {
         for worker in to.workers().iter() {
             let Some(range) = to.stretch_of(&meta.shape, worker) else { continue };
-            let attrs = slice_of(&meta.shape, *axis as usize, &range);
+            let attrs = slice_along(&meta.shape, *axis as usize, &range);
             let command = instruction(Op::Slice, at, &[Operand::Tensor(tensor.at.id())], attrs);
             out.push(follow(step, Workers::one(worker), command, Some(to.local(&meta, worker))));
         }

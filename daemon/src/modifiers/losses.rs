@@ -6,8 +6,8 @@ use super::sharding::Given;
 use super::{Output, Sharding};
 use crate::table::WorkerTensor;
 use crate::worker::Step;
+use gt_ops::instruction::slice_along;
 use gt_ops::instruction::{LossReduction, LossSpec};
-use gt_ops::propagate::slice_of;
 use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, TensorId};
 
 impl Sharding {
@@ -104,7 +104,7 @@ impl Lower<'_, '_> {
         };
         let whole = Operand::Tensor(bring(&tensor, &Placement::Replicated { workers }, self.step, self.out).id());
         [0, 1].map(|i| {
-            let number = self.emit(Op::Slice, &[whole], slice_of(&two, 0, &(i..i + 1)), Meta::new(one, dtype));
+            let number = self.emit(Op::Slice, &[whole], slice_along(&two, 0, &(i..i + 1)), Meta::new(one, dtype));
             self.emit(Op::Reshape, &[number], Attrs::Shape(Shape::SCALAR), Meta::new(Shape::SCALAR, dtype))
         })
     }

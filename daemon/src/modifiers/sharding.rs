@@ -412,8 +412,10 @@ fn keeps_parts(asked: &Instruction, given: &[Given], reduce_op: ReduceOp, meta: 
 /// Where a result of the shape of operands is expected that are all there on several workers, or parts on them, and
 /// nowhere cut: a parameter that is updated stays where it was, and parts are joined where they are.
 fn expected(asked: &Instruction, given: &[Given], meta: &Meta) -> Option<Placement> {
-    let alike =
-        matches!(asked.op.row().class, Class::Elementwise | Class::Select | Class::Cast | Class::Rows | Class::Scatter);
+    let alike = matches!(
+        asked.op.row().class,
+        Class::Elementwise | Class::Select | Class::Cast | Class::RowWise | Class::Scatter
+    );
     // A single number is on every worker because it was made there; that says nothing of where others should be.
     if !alike || meta.shape.numel() == 1 {
         return None;

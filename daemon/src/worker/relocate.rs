@@ -10,8 +10,8 @@ use gt_backend::{Backend, DeviceBuffers, ExecError, HostRange, Input, Link};
 use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
 use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
 use gt_ops::infer::{InputMeta, infer};
+use gt_ops::instruction::slice_along;
 use gt_ops::placement::ReduceOp;
-use gt_ops::propagate::slice_of;
 use gt_ops::wire::{Completion, Reshard, Slot};
 use gt_ops::{Attrs, DType, Meta, Op, Placement, Shape, TensorId, Workers};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -471,7 +471,7 @@ impl<B: Backend> Mover<'_, B> {
 
     fn slice(&mut self, tensor: &B::Tensor, axis: usize, range: &Range<usize>) -> Result<B::Tensor> {
         let shape = self.backend.meta(tensor).shape;
-        self.run(Op::Slice, &[Input::Tensor(tensor)], &slice_of(&shape, axis, range))
+        self.run(Op::Slice, &[Input::Tensor(tensor)], &slice_along(&shape, axis, range))
     }
 
     fn reshape(&mut self, tensor: &B::Tensor, shape: &Shape) -> Result<B::Tensor> {
@@ -503,7 +503,7 @@ impl<B: Backend> Mover<'_, B> {
         // Of its elements none is replaced: a copy, unless the memory may be taken.
         let none = self.backend.allocate(&Meta::new(shape.with_dim(0, 0), dtype))?;
         let operands = [Input::Tensor(part), Input::Tensor(&none)];
-        self.run_last(Op::SliceScatter, &operands, &slice_of(&shape, 0, &(0..0)), 1)
+        self.run_last(Op::SliceScatter, &operands, &slice_along(&shape, 0, &(0..0)), 1)
     }
 
     /// A tensor whose elements lie in row-major order without gaps: the same one if they do.

@@ -4,7 +4,7 @@ use crate::support::{Client, Gtd, eventually, f32s};
 use gt_bridge::token::{TOKEN_ENV, Token};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
 use gt_ops::placement::{Placement, RequestedLayout, RequestedPlacement, Workers};
-use gt_ops::table::{AttrKind, ROWS};
+use gt_ops::row::{AttrKind, ROWS};
 use gt_ops::wire::{ArenaRange, Command, Reshard, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, WindowSpec};
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};

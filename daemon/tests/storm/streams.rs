@@ -4,7 +4,7 @@
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
 use gt_ops::placement::{Placement, RequestedLayout, RequestedPlacement};
-use gt_ops::table::{AttrKind, ROWS};
+use gt_ops::row::{AttrKind, ROWS};
 use gt_ops::wire::{ArenaRange, Command, Encoder, FREE_IDS_MAX, Reshard, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId, WindowSpec, Workers};
 

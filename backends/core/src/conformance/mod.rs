@@ -16,7 +16,7 @@ use crate::error::{ExecError, LimitScope};
 use crate::host::HostRange;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::table::ROWS;
+use gt_ops::row::ROWS;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape, philox};
 use host::Host;
 use oracle::{Operand, interpret};
@@ -880,7 +880,7 @@ pub fn scans<B: Backend>(backend: &mut B) {
         for dtype in row.accepts.iter() {
             for (dims, axis) in LINES {
                 for layout in LAYOUTS {
-                    let positions = row.result == gt_ops::table::ResultDType::Index;
+                    let positions = row.result == gt_ops::row::ResultDType::Index;
                     let mut from = uneven(&mut numbers, Meta::new(shape(dims), dtype), positions);
                     if row.op == Op::Cumprod && dtype.is_float() {
                         let sign = |i: usize| if from.float(i) < 0.0 { -1.0 } else { 1.0 };

@@ -5,7 +5,7 @@
 use super::host::{Data, Host, broadcast_position, index_of, position_of, round, wrap};
 use crate::error::ExecError;
 use gt_ops::math::{Int, Std, Truth};
-use gt_ops::table::{IntKernel, RealKernel, TestKernel, kernels};
+use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox};
 
 /// An operand.

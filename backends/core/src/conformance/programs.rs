@@ -4,7 +4,7 @@ use super::host::{Data, Host};
 use super::{LAYOUTS, Layout, Numbers, download, laid_out, shape};
 use crate::backend::{Backend, Input, Stage, StageInput, execute_one_by_one};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::table::ROWS;
+use gt_ops::row::ROWS;
 use gt_ops::{Attrs, Class, DType, Meta, Op, Row, Scalar};
 
 /// Random programs.

@@ -3,34 +3,22 @@
 //! The client calls [`infer`] so that a wrong shape raises at the line that wrote it; the daemon calls it again on its
 //! own copy of an instruction, trusting nobody; a worker calls it to know what to allocate.
 
-use crate::dtype::DType;
-use crate::error::{ErrorKind, OpError, Result};
-use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
-use crate::shape::{Meta, RANK_MAX, Shape};
-use crate::table::{Class, Op, ResultDType, Row};
-use crate::window;
+pub mod operand;
+mod row_wise;
+mod window;
 
-/// What is known of an operand without its data.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum InputMeta {
-    /// A tensor.
-    Tensor(Meta),
-    /// A number.
-    Scalar(Scalar),
-}
+use crate::dtype::DType;
+use crate::error::{OpError, Result};
+use crate::infer::operand::{accept, tensor, wrong_attrs};
+use crate::instruction::{Attrs, INPUTS_MAX, SliceSpec};
+use crate::op::Op;
+use crate::row::{Class, ResultDType, Row};
+use crate::shape::{Meta, RANK_MAX, Shape};
+
+pub use operand::InputMeta;
 
 /// Numbers of one random instruction: what a stretch of a tensor begins at stays countable.
 const RANDOM_NUMBERS_MAX: u64 = 1 << 60;
-
-impl InputMeta {
-    /// What is known of the tensor, if it is one.
-    pub fn tensor(&self) -> Option<&Meta> {
-        match self {
-            InputMeta::Tensor(meta) => Some(meta),
-            InputMeta::Scalar(_) => None,
-        }
-    }
-}
 
 /// The shape and dtype of `op(inputs; attrs)`.
 ///
@@ -217,48 +205,9 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             }
             Ok(Meta::new(*shape, *dtype))
         }
-        (Class::Rows, _) => crate::rows::infer(row, inputs, attrs),
+        (Class::RowWise, _) => row_wise::infer(row, inputs, attrs),
         _ => Err(wrong_attrs(row)),
     }
-}
-
-pub(crate) fn wrong_attrs(row: &Row) -> OpError {
-    OpError::type_(format!("{}: expects attributes of kind {:?}", row.name, row.attrs))
-}
-
-pub(crate) fn tensor<'a>(row: &Row, inputs: &'a [InputMeta], i: usize) -> Result<&'a Meta> {
-    inputs
-        .get(i)
-        .and_then(InputMeta::tensor)
-        .ok_or_else(|| OpError::type_(format!("{}: operand {i} must be a tensor", row.name)))
-}
-
-pub(crate) fn accept(row: &Row, dtype: DType) -> Result<()> {
-    if row.accepts.contains(dtype) {
-        return Ok(());
-    }
-    Err(match row.op {
-        Op::Sub if dtype == DType::Bool => OpError::runtime(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. \
-             If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
-        ),
-        Op::Neg if dtype == DType::Bool => OpError::new(
-            ErrorKind::NotImplemented,
-            "Negation, the `-` operator, on a bool tensor is not supported. \
-             If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
-        ),
-        Op::Mean => OpError::new(
-            ErrorKind::NotImplemented,
-            format!(
-                "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {}",
-                dtype.scalar_type_name()
-            ),
-        ),
-        _ => OpError::new(
-            ErrorKind::NotImplemented,
-            format!("\"{}\" not implemented for '{}'", row.name, dtype.scalar_type_name()),
-        ),
-    })
 }
 
 fn common_dtype(row: &Row, inputs: &[InputMeta]) -> Result<DType> {

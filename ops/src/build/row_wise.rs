@@ -4,9 +4,10 @@ use crate::build::{cast, expand, permute, reshape, transpose};
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
+use crate::infer::matmul_mismatch;
 use crate::instruction::{Attrs, LossReduction, LossSpec};
-use crate::shape::{Meta, normalize_axis};
-use crate::table::Op;
+use crate::op::Op;
+use crate::shape::{Meta, Shape, normalize_axis};
 
 type G<'a> = &'a mut dyn Graph;
 
@@ -161,7 +162,7 @@ pub fn attention(
     let ((lead, targets, features), (key_lead, sources, key_features), (value_lead, value_sources, out)) =
         (split(&q), split(&k), split(&v));
     if features != key_features {
-        return Err(crate::infer::matmul_mismatch(
+        return Err(matmul_mismatch(
             &q.shape,
             &k.shape.with_dim(k.shape.rank() - 2, key_features).with_dim(k.shape.rank() - 1, sources),
         ));
@@ -171,7 +172,7 @@ pub fn attention(
             "Expected key and value to have the same sequence length, but got {sources} and {value_sources}."
         )));
     }
-    let shape = |dims: &[usize]| crate::Shape::new(dims);
+    let shape = |dims: &[usize]| Shape::new(dims);
     let common = shape(&lead)?.broadcast(&shape(&key_lead)?)?.broadcast(&shape(&value_lead)?)?;
     let sizes = |last: [usize; 2]| common.dims().iter().chain(&last).map(|d| *d as i64).collect::<Vec<_>>();
     let mut operands = Vec::with_capacity(4);

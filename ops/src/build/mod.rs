@@ -3,12 +3,17 @@
 //!
 //! Everything is written against [`Graph`], so the Python package, the C library and the gradients share it.
 
+pub mod indexing;
+pub mod row_wise;
+pub mod window;
+
 use crate::dtype::{DType, Promotable, result_type};
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
+use crate::op::Op;
+use crate::row::{Class, Promotion};
 use crate::shape::{Meta, RANK_MAX, Shape, normalize_axis};
-use crate::table::{Op, Promotion};
 
 type G<'a> = &'a mut dyn Graph;
 
@@ -782,7 +787,7 @@ pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
     let result = g.emit(op, &args, Attrs::Axis(axis))?;
     // What a gather takes from a scalar by a vector is a vector.
     let index_rank = operands.get(1).map_or(0, |v| g.meta(*v).shape.rank());
-    let stays = scalar && !(op.row().class == crate::table::Class::Gather && index_rank > 0);
+    let stays = scalar && !(op.row().class == Class::Gather && index_rank > 0);
     if stays { reshape(g, result, &[]) } else { Ok(result) }
 }
 

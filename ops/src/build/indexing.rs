@@ -8,8 +8,8 @@ use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, Scalar};
+use crate::op::Op;
 use crate::shape::Shape;
-use crate::table::Op;
 
 type G<'a> = &'a mut dyn Graph;
 

@@ -4,11 +4,9 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::grad::{GradCtx, gradients, not_saved, one};
 use crate::graph::{Arg, Graph, Val};
-use crate::instruction::{Attrs, LossReduction, LossSpec};
-use crate::propagate::slice_of;
-use crate::rows::matrix_numel;
+use crate::instruction::{Attrs, LossReduction, LossSpec, slice_along};
+use crate::op::Op;
 use crate::shape::Shape;
-use crate::table::Op;
 
 gradients! {
     /// out (g - sum(g out))
@@ -109,9 +107,9 @@ gradients! {
         let mut grads = vec![None; c.inputs.len()];
         for (i, grad) in grads.iter_mut().enumerate().take(3) {
             let meta = c.meta(g, i);
-            let columns = matrix_numel(&meta);
+            let columns = meta.shape.matrix_numel();
             if c.needs[i] {
-                let attrs = slice_of(&rows, last, &(start..start + columns));
+                let attrs = slice_along(&rows, last, &(start..start + columns));
                 let part = g.emit(Op::Slice, &[all.into()], attrs)?;
                 *grad = Some(g.reshaped(part, meta.shape)?);
             }
@@ -134,7 +132,7 @@ fn row_sum(g: &mut dyn Graph, v: Val) -> Result<Val> {
 /// Row `i` of a matrix.
 fn row_at(g: &mut dyn Graph, v: Val, i: usize) -> Result<Val> {
     let shape = g.meta(v).shape;
-    let row = g.emit(Op::Slice, &[v.into()], slice_of(&shape, 0, &(i..i + 1)))?;
+    let row = g.emit(Op::Slice, &[v.into()], slice_along(&shape, 0, &(i..i + 1)))?;
     g.reshaped(row, Shape::new(&shape.dims()[1..])?)
 }
 

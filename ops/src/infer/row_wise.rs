@@ -1,17 +1,12 @@
-//! Ops that do several steps over rows in one pass: their shapes, [`grad`]ients and what [`build`]s them.
-//!
-//! Each is a composite of other rows, and is there because one pass over memory takes a fraction of the time of many. A
-//! gradient is a row of its own where nobody wants the gradient of it, and the composite's where somebody does.
-
-pub mod build;
-pub mod grad;
+//! Shape rules of row-wise ops: softmax, normalisations, losses over classes and attention.
 
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
-use crate::infer::{InputMeta, accept, tensor, wrong_attrs};
+use crate::infer::operand::{InputMeta, accept, tensor, wrong_attrs};
 use crate::instruction::{Attrs, LossReduction, LossSpec};
+use crate::op::Op;
+use crate::row::Row;
 use crate::shape::{Meta, Shape};
-use crate::table::{Op, Row};
 
 /// The shape and dtype of a op on rows.
 ///
@@ -76,7 +71,7 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             let mut dims = grad.shape.dims()[..grad.shape.rank() - 2].to_vec();
             let mut columns = 0usize;
             for i in 1..4 {
-                columns = columns.saturating_add(matrix_numel(tensor(row, inputs, i)?));
+                columns = columns.saturating_add(tensor(row, inputs, i)?.shape.matrix_numel());
             }
             dims.push(columns);
             Ok(Meta::new(Shape::new(&dims)?, grad.dtype))
@@ -98,11 +93,6 @@ fn rows_of(row: &Row, inputs: &[InputMeta], i: usize) -> Result<Meta> {
 
 fn columns(meta: &Meta) -> usize {
     meta.shape.dims().last().copied().unwrap_or(1)
-}
-
-/// The elements of the last two axes.
-pub(crate) fn matrix_numel(meta: &Meta) -> usize {
-    meta.shape.dims().iter().rev().take(2).fold(1, |numel, size| numel.saturating_mul(*size))
 }
 
 /// Operand `i` is a tensor like `other`.

@@ -4,12 +4,15 @@
 //! where that is natural: [`to_operand`] sums and casts it to the operand's own. Because these are ordinary
 //! instructions, sharding, fusion and gradients of gradients need nothing more.
 
+pub mod row_wise;
+
+use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, Scalar, SliceSpec};
+use crate::op::Op;
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::special;
-use crate::table::Op;
 
 /// A gradient: one entry per operand, none where none flows.
 pub type GradFn = fn(&mut dyn Graph, &GradCtx<'_>) -> Result<Vec<Option<Val>>>;
@@ -113,7 +116,7 @@ impl dyn Graph + '_ {
         condition: Val,
         yes: impl Into<Arg>,
         no: impl Into<Arg>,
-        dtype: crate::DType,
+        dtype: DType,
     ) -> Result<Val> {
         self.emit(Op::Where, &[condition.into(), yes.into(), no.into()], Attrs::DType(dtype))
     }
@@ -124,7 +127,7 @@ impl dyn Graph + '_ {
     }
     /// Half precisions as `f32`, for gradients of several steps: each step would round, or overflow.
     pub(crate) fn wide(&mut self, v: Val) -> Result<Val> {
-        use crate::DType::{BF16, F16, F32};
+        use DType::{BF16, F16, F32};
         match self.meta(v).dtype {
             F16 | BF16 => self.emit(Op::Cast, &[v.into()], Attrs::DType(F32)),
             _ => Ok(v),
@@ -924,7 +927,7 @@ gradients! {
         let (a, out) = (c.val(0)?, c.out()?);
         let dtype = g.meta(a).dtype;
         let zero = g.op2(Op::Eq, a, 0.0)?;
-        let wide = g.emit(Op::Cast, &[zero.into()], Attrs::DType(crate::DType::I64))?;
+        let wide = g.emit(Op::Cast, &[zero.into()], Attrs::DType(DType::I64))?;
         let zeros = g.emit(Op::Cumsum, &[wide.into()], Attrs::Axis(axis))?;
         let before = g.op2(Op::Eq, zeros, 0i64)?;
         let one_zero = g.op2(Op::Eq, zeros, 1i64)?;
