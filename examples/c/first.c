@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Ends the program with what went wrong, if anything did. */
+/* Ends the program with the error message, if the status is one. */
 static void check(gt_status status) {
     if (status != GT_OK) {
         fprintf(stderr, "%s: %s\n", gt_status_name(status), gt_last_error());
