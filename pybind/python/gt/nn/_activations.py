@@ -1,4 +1,7 @@
-"""Activations as functions; `gt.nn.functional` has them all. With `inplace`, the result is written over the input."""
+"""Activations, normalization of vectors, and linear maps as functions; `gt.nn.functional` has them.
+
+With `inplace`, the result overwrites the input.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from gt import _autocast, _gt
 from gt import _core as gt
 from gt._gt import Tensor
 
-# Of a normal input SELU's output has mean 0 and variance 1 (Klambauer et al. 2017).
+# A standard normal input gives an output of mean 0 and variance 1 (Klambauer et al. 2017).
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
@@ -22,22 +25,39 @@ def _written(input: Tensor, inplace: bool, compute: Callable[[Tensor], Tensor]) 
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """`x * sigmoid(x)` of each element."""
+    """Sigmoid linear unit, also called swish: `x * sigmoid(x)`, element by element.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.silu(gt.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7311])
+    """
     return _written(input, inplace, lambda x: x * x.sigmoid())
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """`x * tanh(softplus(x))` of each element."""
+    """`x * tanh(softplus(x))`, element by element (Misra 2019)."""
     return _written(input, inplace, lambda x: x * softplus(x).tanh())
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """`x` of positive elements, `negative_slope * x` of others."""
+    """Leaky rectified linear unit: `max(x, 0) + negative_slope * min(x, 0)`, element by element.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.leaky_relu(gt.tensor([-1.0, 2.0]), 0.1)
+        tensor([-0.1000,  2.0000])
+    """
     return _written(input, inplace, lambda x: gt.where(x > 0, x, x * negative_slope))
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """`x` of positive elements, `weight * x` of others; one weight, or one a channel, axis 1."""
+    """Leaky rectified linear unit with the slope `weight`: `max(x, 0) + weight * min(x, 0)`.
+
+    Args:
+        input: Any tensor.
+        weight: One slope, or one for each channel (axis 1).
+    """
     if weight.ndim > 1:
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
     if weight.numel() == 1:
@@ -58,7 +78,10 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """`leaky_relu` whose slope is drawn for each element in training, and the mean of both bounds otherwise."""
+    """Leaky rectified linear unit with a random negative slope (Xu et al. 2015).
+
+    In training, the slope of each element is uniform between `lower` and `upper`; otherwise it is their mean.
+    """
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
@@ -68,7 +91,7 @@ def rrelu(
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """`x` of positive elements, `alpha * (exp(x) - 1)` of others."""
+    """Exponential linear unit: `x` if `x > 0`, else `alpha * (exp(x) - 1)` (Clevert et al. 2016)."""
     return _written(input, inplace, lambda x: _elu(x, alpha, 1.0))
 
 
@@ -79,46 +102,55 @@ def _elu(x: Tensor, alpha: float, stretch: float) -> Tensor:
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """`x` of positive elements, `alpha * (exp(x / alpha) - 1)` of others."""
+    """Continuously differentiable ELU: `x` if `x > 0`, else `alpha * (exp(x / alpha) - 1)` (Barron 2017)."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return _written(input, inplace, lambda x: _elu(x, alpha, alpha))
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """`elu` that keeps a mean of 0 and a variance of 1."""
+    """Scaled exponential linear unit: `scale * elu(x, alpha)`, alpha = 1.6733, scale = 1.0507 (Klambauer et al.
+
+    2017).
+    """
     return _written(input, inplace, lambda x: _elu(x, SELU_ALPHA, 1.0) * SELU_SCALE)
 
 
 def _writing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The function under its name with an underscore: it writes over its input."""
+    """The in-place variant of an activation, under its name with an underscore appended."""
 
     def written(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return function(input, *args, **kwargs, inplace=True)
 
     written.__name__ = written.__qualname__ = function.__name__ + "_"
-    written.__doc__ = f"`{function.__name__}`, written over the input."
+    written.__doc__ = f"In-place variant of `{function.__name__}`: the result overwrites the input."
     return written
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """`log(1 + exp(beta * x)) / beta`, a smooth `relu`; `x` itself where `beta * x > threshold`."""
+    """Smooth rectifier: `log(1 + exp(beta * x)) / beta`; where `beta * x > threshold` it is `x`.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.softplus(gt.tensor([0.0]))
+        tensor([0.6931])
+    """
     scaled = input * beta
     large = scaled > threshold
     return gt.where(large, input, gt.where(large, 0.0, scaled).exp().log1p() / beta)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """The logarithm of `sigmoid`, without overflow."""
-    # -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, abs would have no slope; -|x| takes that of -x here.
+    """`log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow."""
+    # -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, `where` gives -|x| the gradient of -x; abs() would not.
     return -((-input).relu() + gt.where(input < 0, input, -input).exp().log1p())
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Elements kept between two numbers."""
+    """Clamps each element to `[min_val, max_val]`."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
-    # At a bound PyTorch has no slope here, where clamp has one.
+    # The gradient at a bound is 0 in PyTorch; that of clamp() is 1.
     return _written(
         input,
         inplace,
@@ -127,49 +159,52 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """Elements kept between 0 and 6."""
+    """`min(max(x, 0), 6)`, element by element."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """A line for `sigmoid`: `x / 6 + 1/2`, kept between 0 and 1."""
+    """Piecewise linear sigmoid: `min(max(x / 6 + 1/2, 0), 1)`, element by element."""
     return _written(input, inplace, lambda x: hardtanh(x + 3, 0.0, 6.0) / 6)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """`x * hardsigmoid(x)` of each element."""
+    """`x * hardsigmoid(x)`, element by element (Howard et al. 2019)."""
     return _written(input, inplace, lambda x: x * (hardtanh(x + 3, 0.0, 6.0) / 6))
 
 
 def softsign(input: Tensor) -> Tensor:
-    """`x / (1 + |x|)` of each element."""
+    """`x / (1 + |x|)`, element by element."""
     return input / (input.abs() + 1)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
-    """`x - tanh(x)` of each element."""
+    """`x - tanh(x)`, element by element."""
     return input - input.tanh()
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """0 where `|x|` is at most `lambd`, `x` elsewhere."""
+    """`x` if `|x| > lambd`, else 0, element by element."""
     return gt.where((input >= -lambd) & (input <= lambd), 0.0, input).to(input.dtype)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """`x` moved towards 0 by `lambd`, and 0 where that would pass it."""
+    """Soft thresholding: `sign(x) * max(|x| - lambd, 0)`, element by element."""
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     return gt.where(input > lambd, input - lambd, gt.where(input < -lambd, input + lambd, 0.0)).to(input.dtype)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """`value` where `x` is not above `threshold`."""
+    """`x` if `x > threshold`, else `value`, element by element."""
     return _written(input, inplace, lambda x: gt.where(x > threshold, x, value).to(x.dtype))
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """One half of an axis times `sigmoid` of the other."""
+    """Gated linear unit: `a * sigmoid(b)`, where `a` and `b` are the halves of `input` along `dim` (Dauphin et al.
+
+    2017).
+    """
     if input.ndim == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     if input.shape[dim] % 2:
@@ -179,9 +214,18 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """A draw from the classes that scores say, as shares along `dim`; with `hard`, as a one for the class drawn.
+    """Sample of the Gumbel-softmax distribution with unnormalized log probabilities `logits` (Jang et al. 2017).
 
-    The gradient is that of the shares either way (Jang et al. 2017).
+    Args:
+        logits: Unnormalized log probabilities along `dim`.
+        tau: The temperature: the smaller, the closer a sample is to one-hot.
+        hard: Whether the samples are one-hot vectors; the gradient is that of the soft sample either way
+            (straight-through estimator).
+        eps: Ignored, as in PyTorch.
+        dim: The axis of the classes.
+
+    Returns:
+        A tensor of the shape of `logits` that sums to 1 along `dim`.
     """
     del eps
     noise = gt.rand_like(logits).clamp(min=1e-20 if logits.dtype in (gt.float32, gt.float64) else 1e-7)
@@ -193,26 +237,59 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
-    """Vectors along `dim` divided by their `p`-norm, which counts as `eps` below that."""
+    """Divides vectors along `dim` by their `p`-norm: `x / max(||x||_p, eps)`.
+
+    Args:
+        input: Any tensor.
+        p: The order of the norm.
+        dim: The axis of the vectors.
+        eps: The smallest divisor.
+        out: Not supported.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.normalize(gt.tensor([[3.0, 4.0]]))
+        tensor([[0.6000, 0.8000]])
+    """
     if out is not None:
         raise NotImplementedError("normalize: out= is not there: use the result")
     return input / gt.norm(input, p, dim, keepdim=True).clamp(min=eps)
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """The `p`-norm of `x1 - x2 + eps` along the last axis."""
+    """`p`-norm of `x1 - x2 + eps` along the last axis.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.pairwise_distance(gt.tensor([[0.0, 0.0]]), gt.tensor([[3.0, 4.0]]))
+        tensor([5.0000])
+    """
     return gt.norm(x1 - x2 + eps, math.inf if math.isinf(p) else p, -1, keepdim=keepdim)
 
 
 @_autocast.lower
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`input @ weight.T + bias`: `(…, in)` and `(out, in)` give `(…, out)`."""
+    """Affine map `input @ weight.T + bias`.
+
+    Shape:
+        `(*, in_features)` with a weight `(out_features, in_features)` and a bias `(out_features)` to `(*,
+        out_features)`.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.linear(gt.tensor([[1.0, 2.0]]), gt.tensor([[3.0, 4.0]]), gt.tensor([0.5]))
+        tensor([[11.5000]])
+    """
     output = input @ weight.T
     return output if bias is None else output + bias
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`input1 @ weight[k] @ input2` for each `k`, plus the bias: `(…, a)` and `(…, b)` give `(…, k)`."""
+    """Bilinear map: `input1^T weight[k] input2 + bias[k]` for each output feature `k`.
+
+    Shape:
+        `(*, in1)` and `(*, in2)` with a weight `(out, in1, in2)` and a bias `(out)` to `(*, out)`.
+    """
     if input1.shape[:-1] != input2.shape[:-1]:
         raise RuntimeError(
             f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and {list(input2.shape)}"

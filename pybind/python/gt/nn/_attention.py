@@ -1,4 +1,4 @@
-"""Attention as functions: of one head, and of several with their projections; `gt.nn.functional` has them."""
+"""Scaled dot-product attention and multi-head attention as functions; `gt.nn.functional` has them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,33 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`softmax(query @ key.mT * scale + mask) @ value`.
+    """Attention `softmax(query @ key.mT * scale + mask) @ value` (Vaswani et al. 2017).
+
+    Without dropout it is one instruction, which does not store the matrix of scores.
 
     Args:
-        query: `(…, targets, features)`.
-        key: `(…, sources, features)`.
-        value: `(…, sources, out)`.
-        attn_mask: Broadcasts to `(…, targets, sources)`: a bool tensor, true where a source is attended to, or a
-            floating one that is added to the scores. A target that may attend to nothing gets zeros.
-        dropout_p: The probability of dropping a weight, whatever the mode of a module.
-        is_causal: Target `i` attends to sources `0` to `i` alone.
-        scale: What the scores are multiplied by; 1/√features if not given.
-        enable_gqa: Each head of `key` and `value`, their third axis from the right, serves several of `query`.
+        query: `(*, L, E)`.
+        key: `(*, S, E)`.
+        value: `(*, S, Ev)`.
+        attn_mask: Broadcasts to `(*, L, S)`: a bool tensor, true where a query attends to a key, or a floating one that
+            is added to the scores. A query that attends to no key gets zeros.
+        dropout_p: The probability of dropping an attention weight, whatever the mode of a module.
+        is_causal: Whether query `i` attends to keys `0` to `i` alone.
+        scale: The factor of the scores; `1 / sqrt(E)` if not given.
+        enable_gqa: Whether each head of `key` and `value` (axis -3) serves several heads of `query`: grouped-query
+            attention (Ainslie et al. 2023).
 
     Returns:
-        `(…, targets, out)`.
+        `(*, L, Ev)`.
+
+    Raises:
+        RuntimeError: Both `attn_mask` and `is_causal` are given, or the numbers of heads do not divide.
+
+    Example:
+        >>> import gt
+        >>> q = k = v = gt.ones(2, 8, 5, 16)  # (batch, heads, length, features)
+        >>> gt.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+        gt.Size([2, 8, 5, 16])
     """
     if is_causal and attn_mask is not None:
         raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
@@ -47,7 +59,7 @@ def scaled_dot_product_attention(
         if dropout_p:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
         return _gt.attention(query, key, value, attn_mask, is_causal, scale)
-    # Weights that are dropped have to be there first.
+    # Dropout needs the attention weights themselves, which the fused instruction does not store.
     scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
         attn_mask = gt.arange(scores.shape[-2]).unsqueeze(1) >= gt.arange(scores.shape[-1])
@@ -63,7 +75,7 @@ def scaled_dot_product_attention(
 
 
 def _heads_repeated(query: Tensor, of: Tensor) -> Tensor:
-    """`of` with as many heads as `query`, each repeated for as many neighbours."""
+    """Repeats each head of `of` for consecutive heads of `query`, as grouped-query attention needs it."""
     wanted, heads = query.shape[-3], of.shape[-3]
     if heads == wanted:
         return of
@@ -77,7 +89,7 @@ def _heads_repeated(query: Tensor, of: Tensor) -> Tensor:
     return spread.reshape(*lead, wanted, length, features)
 
 
-# Several heads ------------------------------------------------------------------------------------------------------
+# Multi-head attention -----------------------------------------------------------------------------------------------
 
 
 def attended(
@@ -101,7 +113,7 @@ def attended(
     is_causal: bool,
     batch_first: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `MultiheadAttention` and `multi_head_attention_forward` compute."""
+    """Multi-head attention: the implementation of `MultiheadAttention` and `multi_head_attention_forward`."""
     if query.ndim not in (2, 3):
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D tensor")
     if is_causal and attn_mask is None:
@@ -169,7 +181,7 @@ def _projected(
 
 
 def _bias_of(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
-    """A mask as what is added to the scores: `-inf` where a bool one is true."""
+    """A mask as a floating tensor to add to the scores: `-inf` where a bool mask is true."""
     if mask is None:
         return None
     if mask.dtype == gt.bool:
@@ -182,7 +194,7 @@ def _bias_of(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
 def _both(
     attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int, added: int, dtype: Any
 ) -> Tensor | None:
-    """Both masks as one that is added to scores `(batch, heads, targets, sources)`."""
+    """Both masks merged into one tensor to add to scores `(batch, heads, targets, sources)`."""
     own, pads = _bias_of(attn_mask, "attn_mask", dtype), _bias_of(padding, "key_padding_mask", dtype)
     if own is not None:
         if own.ndim == 3 and own.shape[0] == batch * heads:
@@ -224,7 +236,38 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """`nn.MultiheadAttention` with the parameters given, of `(length, batch, features)` or without the batch."""
+    """Multi-head attention with explicit parameters: the function behind `nn.MultiheadAttention`, which documents them.
+
+    Args:
+        query: `(L, N, E)` or `(L, E)`.
+        key: `(S, N, Ek)` or `(S, Ek)`.
+        value: `(S, N, Ev)` or `(S, Ev)`.
+        embed_dim_to_check: `E`.
+        num_heads: The number of heads, which divides `E`.
+        in_proj_weight: The three input projections' weights stacked, `(3 E, E)`.
+        in_proj_bias: Their biases, `(3 E)`.
+        bias_k: A key appended to the keys.
+        bias_v: A value appended to the values.
+        add_zero_attn: Whether a key and value of zeros are appended.
+        dropout_p: The probability of dropping an attention weight.
+        out_proj_weight: The output projection's weight.
+        out_proj_bias: The output projection's bias.
+        training: Whether dropout is active.
+        key_padding_mask: `(N, S)`, true where a key is padding.
+        need_weights: Whether to return the attention weights.
+        attn_mask: `(L, S)` or `(N * num_heads, L, S)`.
+        use_separate_proj_weight: Whether the next three arguments replace `in_proj_weight`.
+        q_proj_weight: The query projection's weight.
+        k_proj_weight: The key projection's weight.
+        v_proj_weight: The value projection's weight.
+        static_k: Not supported.
+        static_v: Not supported.
+        average_attn_weights: Whether the weights are averaged over the heads.
+        is_causal: Whether `attn_mask` is the causal mask.
+
+    Returns:
+        The output, `(L, N, E)`, and the weights or `None`.
+    """
     if static_k is not None or static_v is not None:
         raise NotImplementedError("multi_head_attention_forward: static_k and static_v are not there")
     weights_in: Any = in_proj_weight

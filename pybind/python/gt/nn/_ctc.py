@@ -1,8 +1,8 @@
-"""`ctc_loss`: how surprised a model of each moment is by labels, however they lie along the moments.
+"""`ctc_loss`: connectionist temporal classification (Graves et al. 2006), by the forward-backward algorithm.
 
-That is connectionist temporal classification (Graves et al. 2006). Between the labels, before and after them stand
-blanks: `2 * labels + 1` places. A path goes from place to place, one moment a step: it stays, goes on by one, or skips
-a blank between labels that differ.
+A target of L labels is extended by blanks before, between and after the labels: 2 L + 1 states. An alignment (path)
+moves
+through the states, one time step each: it stays, advances by one state, or skips a blank between different labels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _lengths(name: str, given: Tensor | Sequence[int], samples: int, most: int |
 
 
 def _padded(targets: Tensor, lengths: np.ndarray, blank: int) -> Tensor:
-    """The labels of each sample, `(samples, longest)`, with blanks behind."""
+    """The targets as `(batch, longest)`, padded with blanks."""
     longest = int(lengths.max())
     within = np.arange(longest) < lengths[:, None]
     if targets.ndim == 2:
@@ -61,9 +61,9 @@ def _padded(targets: Tensor, lengths: np.ndarray, blank: int) -> Tensor:
 
 
 def _paths(emitted: Tensor, places: Tensor) -> Tensor:
-    """The log probability of all paths to each place by each moment: `(moments + 1, samples, 2 + places)`.
+    """Forward variables: log probability of all paths that are in a state at a time, `(time + 1, batch, 2 + states)`.
 
-    The first two places are before the first blank: a path starts at the second, before the first moment.
+    Two virtual states precede the first: a path starts in the second of them, before the first time step.
     """
     samples, count = places.shape
     odd = gt.arange(max(count - 2, 0)) % 2 == 1
@@ -80,7 +80,7 @@ def _paths(emitted: Tensor, places: Tensor) -> Tensor:
 
 
 class _Alignment(Function):
-    """The losses of the samples, and the gradient by what the model said, which is that of its scores."""
+    """The loss of each sample; the gradient is that of the logits whose `log_softmax` the input is."""
 
     @staticmethod
     def forward(
@@ -102,7 +102,7 @@ class _Alignment(Function):
         there = gt.from_numpy(np.arange(count) <= 2 * lengths[:, None])
         emitted = gt.where(there, log_probs.gather(2, index), -math.inf)
 
-        # Where each element stands when a sample's moments and places are read backwards.
+        # Indices that reverse each sample's time steps and states, for the backward variables.
         t, s, last = np.arange(time)[:, None], np.arange(count), 2 * lengths[:, None]
         mirror = (
             gt.from_numpy(np.where(t < moments, moments - 1 - t, t)[:, :, None]),
@@ -121,7 +121,7 @@ class _Alignment(Function):
         )
         lost = losses == math.inf
         if needed:
-            # A path through a place: to it, and from it; what is said there is in both.
+            # The forward and backward variables both contain the emission of their state, so one is taken off.
             through = states[1:, :, 2:] + back
             shares = gt.where(through == -math.inf, 0.0, (through - emitted + losses.unsqueeze(1)).exp())
             expected = gt.zeros_like(log_probs).scatter_add(2, index, shares)
@@ -146,18 +146,25 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """How surprised log probabilities of each moment are by a sequence of labels, wherever those lie.
+    """Connectionist temporal classification: negative log-likelihood of label sequences, summed over their alignments.
 
-    Its gradient is, as PyTorch's, that of the scores which `log_softmax` made `log_probs` of.
+    See Graves et al. 2006. As in PyTorch, the gradient is with respect to the logits whose `log_softmax` is
+    `log_probs`.
 
     Args:
-        log_probs: `(moments, samples, classes)`, or without samples.
-        targets: The labels: `(samples, labels)`, or those of all samples one after the other.
-        input_lengths: How many moments each sample has.
-        target_lengths: How many labels.
-        blank: The class that says nothing.
-        reduction: `"mean"`, of the losses divided by the numbers of labels, `"sum"` or `"none"`.
-        zero_infinity: Whether what has no room for its labels counts nothing.
+        log_probs: `(T, N, C)`, or `(T, C)` without a batch.
+        targets: The labels, `(N, S)`, or those of all samples one after the other.
+        input_lengths: The number of time steps of each sample, `(N)`.
+        target_lengths: The number of labels of each sample, `(N)`.
+        blank: The class index of the blank.
+        reduction: `"mean"` (each loss divided by the length of its target first), `"sum"` or `"none"`.
+        zero_infinity: Whether infinite losses, of inputs that are too short for their targets, count as 0.
+
+    Example:
+        >>> import gt
+        >>> log_probs = gt.zeros(3, 1, 2).log_softmax(2)
+        >>> gt.nn.functional.ctc_loss(log_probs, gt.tensor([[1]]), [3], [1])
+        tensor(0.2877)
     """
     reduction = reduction_of(None, None, reduction)
     if log_probs.ndim not in (2, 3):

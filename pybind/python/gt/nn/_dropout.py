@@ -18,7 +18,19 @@ def _finish(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element set to 0 with probability `p`, the others divided by `1 - p`; in evaluation, `input`."""
+    """Dropout (Srivastava et al. 2014): zeroes each element with probability `p`, scales the others by `1 / (1 - p)`.
+
+    Args:
+        input: Any tensor.
+        p: The probability of zeroing an element.
+        training: Whether to drop; if false, the result is `input`.
+        inplace: Whether the result overwrites the input.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.dropout(gt.ones(3), training=False)
+        tensor([1., 1., 1.])
+    """
     _check(p)
     if not training or p == 0:
         return input
@@ -27,7 +39,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 
 def _drop_channels(input: Tensor, axes: int, p: float, training: bool, inplace: bool) -> Tensor:
-    """The last `axes` axes are dropped together or not at all."""
+    """Dropout that draws one number for all elements of the last `axes` axes."""
     _check(p)
     if not training or p == 0:
         return input
@@ -39,28 +51,31 @@ def _drop_channels(input: Tensor, axes: int, p: float, training: bool, inplace: 
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each channel of `(samples, channels, length)`, or `(channels, length)`, set to 0 with probability `p`."""
+    """Dropout of whole channels of `(N, C, L)` or `(C, L)`, each with probability `p` (Tompson et al. 2015)."""
     if input.ndim not in (2, 3):
         raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input.")
     return _drop_channels(input, 1, p, training, inplace)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each channel of `(samples, channels, height, width)` set to 0 with probability `p`."""
+    """Dropout of whole channels of `(N, C, H, W)`, each with probability `p` (Tompson et al. 2015)."""
     if input.ndim < 3:
         raise RuntimeError(f"dropout2d: Expected (samples, channels, …), but received a {input.ndim}D input.")
-    # As in PyTorch, three axes are samples, channels and a length.
+    # As in PyTorch, three axes are (N, C, L).
     return _drop_channels(input, input.ndim - 2, p, training, inplace)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each channel of `(samples, channels, depth, height, width)`, or without samples, set to 0 likewise."""
+    """Dropout of whole channels of `(N, C, D, H, W)` or `(C, D, H, W)`, each with probability `p` (Tompson et al.
+
+    2015).
+    """
     if input.ndim not in (4, 5):
         raise RuntimeError(f"dropout3d: Expected 4D or 5D input, but received a {input.ndim}D input.")
     return _drop_channels(input, 3, p, training, inplace)
 
 
-# What scaled exponential units go to far on the left.
+# The limit of SELU for large negative inputs: -alpha * scale.
 _ALPHA_LEAST = -1.7580993408473766
 
 
@@ -78,12 +93,15 @@ def _alpha(input: Tensor, axes: int, p: float, training: bool, inplace: bool) ->
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout that keeps mean 0 and variance 1: dropped elements become what `selu` saturates to."""
+    """Alpha dropout (Klambauer et al.
+
+    2017): dropped elements take SELU's lower limit; mean 0 and variance 1 are kept.
+    """
     return _alpha(input, 0, p, training, inplace)
 
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """`alpha_dropout` of whole channels."""
+    """Alpha dropout of whole channels of `(N, C, *)`."""
     if input.ndim < 2 and training and 0 < p < 1:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     return _alpha(input, max(input.ndim - 2, 0), p, training, inplace)

@@ -1,4 +1,4 @@
-"""Rows of a table looked up, and put together bag by bag, as functions; `gt.nn.functional` has them."""
+"""Embedding look-up, embedding bags and one-hot encoding as functions; `gt.nn.functional` has them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from gt._gt import Tensor
 
 
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
-    """int64 `(…, num_classes)` with a 1 at each class index of `input`; -1 counts up to the largest, which waits."""
+    """One-hot encoding of class indices: int64 `(*, num_classes)` with a 1 at each index.
+
+    Args:
+        input: Class indices of any shape, at least 0.
+        num_classes: The number of classes; -1 for the largest index plus 1, which waits for the input's values.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.one_hot(gt.tensor([0, 2]), 3)
+        tensor([[1, 0, 0],
+                [0, 0, 1]])
+    """
     if num_classes < 0:
         if input.numel() == 0:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
@@ -25,19 +36,30 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Row `i` of `weight`, `(rows, features)`, for each index `i` of `input`: `(…)` gives `(…, features)`.
+    """Looks up rows of an embedding matrix: `weight[input]`.
 
     Args:
-        input: Integers of any shape, from 0 to `rows - 1`.
-        weight: The rows.
-        padding_idx: A row that gets no gradient.
-        max_norm: Rows that are looked up are first scaled down to this norm, in place.
-        norm_type: Which norm.
-        scale_grad_by_freq: Whether a row's gradient is the mean over its appearances in `input`, not their sum.
-        sparse: Not there: gradients are dense.
+        input: Indices of any shape `(*)`, from 0 to `num_embeddings - 1`.
+        weight: `(num_embeddings, embedding_dim)`.
+        padding_idx: The row whose gradient is zero.
+        max_norm: Looked-up rows of a larger norm are first rescaled to it, in place.
+        norm_type: The order of that norm.
+        scale_grad_by_freq: Whether a row's gradient is divided by the row's number of occurrences in `input`.
+        sparse: Not supported: gradients are dense.
+
+    Returns:
+        `(*, embedding_dim)`.
 
     Raises:
         IndexError: An index is out of range; raised when the result is fetched.
+
+    Example:
+        >>> import gt
+        >>> weight = gt.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> gt.nn.functional.embedding(gt.tensor([1, 0, 1]), weight)
+        tensor([[3., 4.],
+                [1., 2.],
+                [3., 4.]])
     """
     if sparse:
         raise NotImplementedError("embedding: sparse=True is not there: gradients are dense")
@@ -79,23 +101,23 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """The sum, mean or maximum of the rows of each bag of indices; an empty bag gives zeros.
+    """Sum, mean or maximum of embedding vectors over each bag of indices; an empty bag gives zeros.
 
     Args:
-        input: `(bags, indices)`, or all indices one after the other.
-        weight: The rows, `(rows, features)`.
-        offsets: Where each bag starts, if the indices are one after the other.
-        max_norm: As in `embedding`.
-        norm_type: As in `embedding`.
-        scale_grad_by_freq: As in `embedding`.
+        input: `(bags, indices)`, or the indices of all bags one after the other.
+        weight: `(num_embeddings, embedding_dim)`.
+        offsets: Where each bag starts, if `input` has one axis.
+        max_norm: See `embedding`.
+        norm_type: See `embedding`.
+        scale_grad_by_freq: See `embedding`.
         mode: `"sum"`, `"mean"` or `"max"`.
-        sparse: Not there.
-        per_sample_weights: What each row is multiplied by, in a sum.
-        include_last_offset: Whether the last offset is the end, not a start.
-        padding_idx: An index that counts as none.
+        sparse: Not supported: gradients are dense.
+        per_sample_weights: The factor of each vector, for `"sum"`.
+        include_last_offset: Whether the last offset is the end of the last bag.
+        padding_idx: An index that is skipped.
 
     Returns:
-        `(bags, features)`.
+        `(bags, embedding_dim)`.
     """
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
@@ -118,7 +140,7 @@ def embedding_bag(
             raise ValueError("offsets has to be a 1D Tensor but got None")
         starts = offsets[:-1] if include_last_offset else offsets
         index, shares, bags = input, per_sample_weights, starts.numel()
-        # The bag of an index: how many bags have started by then.
+        # The bag of an index is the number of bags that start at or before it, minus 1.
         bag = (gt.arange(index.numel()).unsqueeze(1) >= starts).long().sum(1) - 1
     else:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")

@@ -1,7 +1,9 @@
-"""Losses of numbers, probabilities and classes as functions; `gt.nn.functional` has them all.
+"""Regression and classification losses as functions; `gt.nn.functional` has them all.
 
-`input` is what a model put out, `target` what it should have. `reduction` says what becomes of the losses of the
-elements or samples: their `"mean"`, their `"sum"`, or `"none"`, which leaves them as they are.
+`input` is the model's output, `target` the desired one. `reduction` is applied to the losses of the elements or
+samples:
+`"mean"`, `"sum"`, or `"none"`, which returns them as they are. `size_average` and `reduce` are PyTorch's deprecated
+names for the reduction.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn._activations import linear, logsigmoid
 
-# A probability of 0 has a logarithm of minus infinity; PyTorch counts it as this.
+# The lower bound of log probabilities in `binary_cross_entropy`, as in PyTorch: log(0) is minus infinity.
 LOG_MIN = -100.0
 
 
 def reduced(losses: Tensor, reduction: str) -> Tensor:
-    """The losses' mean, their sum, or themselves."""
+    """The losses reduced to their mean or sum, or as they are."""
     if reduction == "mean":
         return losses.mean()
     if reduction == "sum":
@@ -30,7 +32,7 @@ def reduced(losses: Tensor, reduction: str) -> Tensor:
 
 
 def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """What PyTorch's older arguments, if given, make of the reduction."""
+    """The reduction, with PyTorch's deprecated arguments taken into account if they are given."""
     if size_average is None and reduce is None:
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"{reduction} is not a valid value for reduction")
@@ -43,7 +45,7 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
 
 
 def _weighted(losses: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    """`reduced`, where an element counts as much as its weight, if there are weights."""
+    """The losses multiplied by the weights and reduced; a mean is divided by the sum of the weights."""
     if weight is None:
         return reduced(losses, reduction)
     if weight.shape != losses.shape:
@@ -70,7 +72,21 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """The squared differences."""
+    """Mean squared error: `(input - target)^2`, reduced.
+
+    Args:
+        input: Predictions of any shape.
+        target: Values of the same shape.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        weight: A weight for each element.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.mse_loss(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
+        tensor(2.)
+    """
     _warn_of_broadcast("mse_loss", input, target)
     difference = input - target
     return _weighted(difference * difference, weight, reduction_of(size_average, reduce, reduction))
@@ -85,7 +101,21 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """The absolute differences."""
+    """Mean absolute error: `|input - target|`, reduced.
+
+    Args:
+        input: Predictions of any shape.
+        target: Values of the same shape.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        weight: A weight for each element.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.l1_loss(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
+        tensor(1.)
+    """
     _warn_of_broadcast("l1_loss", input, target)
     return _weighted((input - target).abs(), weight, reduction_of(size_average, reduce, reduction))
 
@@ -99,7 +129,7 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """Differences `d` count `d² / (2 * beta)` below `beta` and `|d| - beta / 2` above."""
+    """Smooth L1 loss: `d^2 / (2 beta)` if `|d| < beta`, else `|d| - beta / 2`; d = input - target (Girshick 2015)."""
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     reduction = reduction_of(size_average, reduce, reduction)
@@ -119,7 +149,7 @@ def huber_loss(
     delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Differences `d` count `d² / 2` up to `delta` and `delta * (|d| - delta / 2)` above."""
+    """Huber loss: `d^2 / 2` if `|d| <= delta`, else `delta (|d| - delta / 2)`; d = input - target (Huber 1964)."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     _warn_of_broadcast("huber_loss", input, target)
@@ -128,7 +158,7 @@ def huber_loss(
     losses = gt.where(small, difference * difference * 0.5, (difference - 0.5 * delta) * delta)
     if weight is not None and weight.shape != losses.shape:
         raise ValueError("Weights and input must have the same size.")
-    # The mean is over all elements here, whatever they count: PyTorch's.
+    # As in PyTorch, the mean is divided by the number of elements, not by the sum of the weights.
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
@@ -141,10 +171,23 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """`target * (log(target) - input)`: how far log probabilities `input` are from probabilities `target`.
+    """Pointwise Kullback-Leibler divergence `target * (log(target) - input)`, reduced.
 
-    With `log_target`, `target` holds logarithms too. `reduction` may also be `"batchmean"`, the sum divided by the
-    number of samples: the divergence as mathematics has it.
+    Args:
+        input: Log probabilities.
+        target: Probabilities, or their logarithms if `log_target`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"batchmean"` divides the sum by the batch size, which is the divergence's definition; `"mean"`
+            divides
+            it by the number of elements; or `"sum"`, or `"none"`.
+        log_target: Whether `target` holds logarithms.
+
+    Example:
+        >>> import gt
+        >>> p = gt.tensor([[0.5, 0.5]])
+        >>> gt.nn.functional.kl_div(p.log(), p, reduction="batchmean")
+        tensor(0.)
     """
     if log_target:
         losses = target.exp() * (target - input)
@@ -165,7 +208,19 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """How surprised probabilities `input` are by `target`, both between 0 and 1; `weight` multiplies the losses."""
+    """Binary cross entropy: `-weight * (target * log(input) + (1 - target) * log(1 - input))`, reduced.
+
+    Args:
+        input: Probabilities of any shape.
+        target: Values between 0 and 1, of the same shape.
+        weight: Broadcasts to the shape of `input`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
     if input.shape != target.shape:
         raise ValueError(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
@@ -188,7 +243,25 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """`binary_cross_entropy(sigmoid(input), target)`, without overflow; `pos_weight` multiplies what `target` adds."""
+    """Binary cross entropy of `sigmoid(input)`, computed from the logits without overflow, reduced.
+
+    Args:
+        input: Logits of any shape.
+        target: Values between 0 and 1, of the same shape.
+        weight: Broadcasts to the shape of `input`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        pos_weight: The factor of the positive term `target * log(sigmoid(input))`.
+
+    Raises:
+        ValueError: The shapes differ.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.binary_cross_entropy_with_logits(gt.tensor([0.0]), gt.tensor([1.0]))
+        tensor(0.6931)
+    """
     if input.shape != target.shape:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
     surprise = -logsigmoid(input)
@@ -209,7 +282,26 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the log probability of the right class: see `cross_entropy` for shapes."""
+    """Negative log-likelihood of class indices: `-weight[target] * input[target]`, reduced.
+
+    Args:
+        input: Log probabilities; see `cross_entropy` for the shapes.
+        target: Class indices.
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        ignore_index: The index of samples that are left out.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"` (divided by the sum of the samples' weights), `"sum"` or `"none"`.
+
+    Raises:
+        IndexError: A class index is out of range; raised when the loss is fetched.
+
+    Example:
+        >>> import gt
+        >>> log_probs = gt.tensor([[0.25, 0.75]]).log()
+        >>> gt.nn.functional.nll_loss(log_probs, gt.tensor([1]))
+        tensor(0.2877)
+    """
     return _gt.class_loss(
         input, target, weight, ignore_index, reduction_of(size_average, reduce, reduction), 0.0, False
     )
@@ -226,22 +318,31 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """How surprised a softmax over the scores `input` is by `target`. Also called `cross_entropy_loss`.
+    """Cross entropy between `softmax(input)` and the target, reduced; also called `cross_entropy_loss`.
+
+    For class indices it is `-weight[target] * log_softmax(input)[target]`; for probabilities,
+    `-sum_c weight[c] * target[c] * log_softmax(input)[c]`.
 
     Args:
-        input: Scores (logits) `(classes)`, `(samples, classes)` or `(samples, classes, …)`.
-        target: The right class of each sample, an integer tensor of the shape of `input` without its classes; or
-            probabilities of the classes, a floating tensor of the shape of `input`.
-        weight: What a sample of each class counts, `(classes)`; the mean is divided by what the samples count.
-        size_average: PyTorch's older way to choose the reduction.
-        ignore_index: A class index that marks samples which do not count.
-        reduce: PyTorch's older way to choose the reduction.
-        reduction: `"mean"` over the samples, `"sum"` or `"none"`.
-        label_smoothing: How much of the target is spread evenly over all classes.
+        input: Logits `(C)`, `(N, C)` or `(N, C, *)`.
+        target: Class indices, an integer tensor of the shape of `input` without `C`; or class probabilities, a floating
+            tensor of the shape of `input`.
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        ignore_index: The class index of samples that are left out.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"` (for class indices, divided by the sum of the samples' weights), `"sum"` or `"none"`.
+        label_smoothing: The part of the target that is spread evenly over all classes (Szegedy et al. 2016).
 
     Raises:
-        ValueError: The sizes do not belong together.
+        ValueError: The shapes do not match.
         IndexError: A class index is out of range; raised when the loss is fetched.
+
+    Example:
+        >>> import gt
+        >>> logits = gt.tensor([[2.0, 0.0], [0.0, 2.0]])
+        >>> gt.nn.functional.cross_entropy(logits, gt.tensor([0, 1]))
+        tensor(0.1269)
     """
     reduction = reduction_of(size_average, reduce, reduction)
     if not target.dtype.is_floating_point:
@@ -282,10 +383,18 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     options: None = None,
 ) -> Tensor:
-    """`cross_entropy` of the scores that `linear` makes of `(samples, features)`, or of one sample.
+    """Cross entropy of a linear layer's logits: `cross_entropy(linear(input, linear_weight, linear_bias), target)`.
 
-    `linear_weight` is `(classes, features)`, or `(classes, *sizes, features)` where each sample has many targets. There
-    are no `options`: the scores are computed whole.
+    Args:
+        input: `(N, in_features)` or `(in_features)`.
+        linear_weight: `(C, in_features)`, or `(C, *, in_features)` where each sample has several targets.
+        target: As `cross_entropy` takes it.
+        linear_bias: `(C)` or `(C, *)`.
+        weight: A weight for each class, `(C)`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        ignore_index: The class index of samples that are left out.
+        label_smoothing: The part of the target that is spread evenly over all classes.
+        options: Not supported: the logits are always computed at once.
     """
     if options is not None:
         raise NotImplementedError("linear_cross_entropy: options are not there: the scores are computed whole")
@@ -326,9 +435,17 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """How surprised a Poisson distribution of rate `exp(input)`, or `input`, is by counts.
+    """Negative log-likelihood of counts under a Poisson distribution of rate `exp(input)`, reduced, up to a constant.
 
-    `full` adds Stirling's approximation of what does not depend on the input.
+    Args:
+        input: The logarithm of the rate; the rate if not `log_input`.
+        target: Counts.
+        log_input: Whether `input` is a logarithm.
+        full: Whether to add the term `log(target!)`, by Stirling's approximation.
+        size_average: Deprecated: see `reduction`.
+        eps: Added to the rate before its logarithm.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
     """
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -346,7 +463,19 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """How surprised normal distributions of means `input` and variances `var`, at least `eps`, are by a target."""
+    """Negative log-likelihood under a normal distribution, `(log(var) + (input - target)^2 / var) / 2`, reduced.
+
+    Args:
+        input: Means.
+        target: Values.
+        var: Variances: of the shape of `input`, or with a last axis of size 1 or none.
+        full: Whether to add the constant `log(2 pi) / 2`.
+        eps: The lower bound of the variances.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Raises:
+        ValueError: A variance is negative, or the shapes do not match.
+    """
     if not isinstance(var, Tensor):
         if var < 0:
             raise ValueError("var has negative entry/entries")
@@ -358,7 +487,7 @@ def gaussian_nll_loss(
             raise ValueError("var is of incorrect size")
     if bool((var.detach() < 0).any()):
         raise ValueError("var has negative entry/entries")
-    # The bound has no slope, so that the gradient is as if there were none.
+    # The bound changes the value alone: the gradient is that of the unbounded variance, as in PyTorch.
     var = gt.where(var.detach() < eps, var - var.detach() + eps, var)
     difference = input - target
     losses = (var.log() + difference * difference / var) * 0.5

@@ -1,4 +1,4 @@
-"""Losses by margins, of counts and of triples, as functions; `gt.nn.functional` has them all."""
+"""Margin losses as functions: hinge, ranking, triplet and multi-class margins; `gt.nn.functional` has them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What `input1` lacks to be above `input2` by a margin, where the target is 1; below it, where it is -1."""
+    """Margin ranking loss: `max(-target * (input1 - input2) + margin, 0)`, reduced.
+
+    A target of 1 wants `input1` larger than `input2`, one of -1 the opposite.
+    """
     if input1.ndim != input2.ndim or input1.ndim != target.ndim:
         raise RuntimeError(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
@@ -40,7 +43,10 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """A distance where the target is 1; what it lacks of a margin where it is -1."""
+    """Hinge embedding loss: `input` where the target is 1, `max(margin - input, 0)` where it is -1, reduced.
+
+    `input` is usually a distance between two embeddings.
+    """
     near = gt.where(target == -1, 0.0, input)
     far = gt.where(target == 1, 0.0, (margin - input).clamp(min=0))
     return _reduced(near + far, reduction, size_average, reduce)
@@ -55,7 +61,13 @@ def cosine_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 minus the cosine between vectors where the target is 1; the cosine above a margin where it is -1."""
+    """Cosine embedding loss: `1 - cos` where the target is 1, `max(cos - margin, 0)` where it is -1, reduced.
+
+    `cos` is the cosine similarity of `input1` and `input2` along the last axis.
+
+    Shape:
+        `(N, D)` and a target `(N)`, or `(D)` and a scalar target.
+    """
     if not (target.ndim == 0 and input1.ndim == 1) and not (target.ndim == 1 and input1.ndim == 2):
         raise RuntimeError(
             f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found inputs "
@@ -78,9 +90,16 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """What an anchor lacks to be nearer to a positive sample than to a negative one by a margin.
+    """Triplet loss `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced, for any distance `d`.
 
-    With `swap`, the negative sample counts as near as it is to the nearer of the other two.
+    Args:
+        anchor: Anchor samples.
+        positive: Samples that should be near the anchors.
+        negative: Samples that should be far from the anchors.
+        distance_function: The distance `d`; the Euclidean one if not given.
+        margin: The margin, greater than 0.
+        swap: Whether to use `min(d(anchor, negative), d(positive, negative))` for the negative (Balntas et al. 2016).
+        reduction: `"mean"`, `"sum"` or `"none"`.
     """
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
@@ -103,7 +122,12 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_with_distance_loss` by the `p`-norm."""
+    """Triplet loss `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced.
+
+    `d` is the `p`-norm's distance.
+
+    See `triplet_margin_with_distance_loss` for the arguments.
+    """
     return triplet_margin_with_distance_loss(
         anchor,
         positive,
@@ -116,7 +140,7 @@ def triplet_margin_loss(
 
 
 def _rows(input: Tensor) -> Tensor:
-    """Scores as `(samples, classes)`, of which there may be one each."""
+    """Logits as a batch `(N, C)`; a single sample becomes a batch of one."""
     if input.ndim > 2 or 0 in input.shape[-1:]:
         raise RuntimeError(
             f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}"
@@ -134,7 +158,18 @@ def multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What the score of the right class lacks to be above those of the others by a margin, to the power of `p`."""
+    """Multi-class hinge loss: `sum_{j != y} max(margin - x[y] + x[j], 0)^p / C`, reduced.
+
+    Args:
+        input: Scores `x`, `(N, C)` or `(C)`.
+        target: Class indices `y`, `(N)` or a scalar.
+        p: 1 or 2.
+        margin: The margin.
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
     reduction = reduction_of(size_average, reduce, reduction)
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
@@ -167,7 +202,15 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What the scores of the right classes, those before the first -1, lack to be above the others' by 1."""
+    """Multi-label hinge loss: `sum_{y, j} max(1 - (x[y] - x[j]), 0) / C` over labels `y` and non-labels `j`, reduced.
+
+    Args:
+        input: Scores `x`, `(N, C)` or `(C)`.
+        target: The labels of each sample, of the same shape: class indices up to the first -1.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
     reduction = reduction_of(size_average, reduce, reduction)
     scores = _rows(input)
     if target.shape != input.shape and not (max(target.ndim, input.ndim) == 1 == input.numel() == target.numel()):
@@ -190,7 +233,7 @@ def multilabel_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """`binary_cross_entropy_with_logits` over the classes, the last axis."""
+    """Binary cross entropy with logits, averaged over the classes (last axis), reduced over the samples."""
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     losses = (losses if weight is None else losses * weight).sum(-1) / input.shape[-1]
     return _reduced(losses, reduction, size_average, reduce)
@@ -203,5 +246,5 @@ def soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """`log(1 + exp(-target * input))`, the target being 1 or -1."""
+    """Logistic loss: `log(1 + exp(-target * input))` for targets 1 and -1, reduced."""
     return _reduced(-logsigmoid(target * input), reduction, size_average, reduce)

@@ -69,7 +69,15 @@ def batch_norm(
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Mean 0 and variance 1 over each sample's groups of channels; then `* weight + bias` by channel."""
+    """Group normalization: mean 0 and variance 1 over each group of channels of each sample (Wu and He 2018).
+
+    Args:
+        input: `(N, C, *)`.
+        num_groups: The number of groups, which divides `C`.
+        weight: The scale, `(C)`.
+        bias: The shift, `(C)`.
+        eps: Added to the variance.
+    """
     if input.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
     samples, channels = input.shape[:2]
@@ -102,10 +110,17 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean 0 and variance 1 over each channel of each sample; then `* weight + bias`.
+    """Instance normalization: mean 0 and variance 1 over each channel of each sample (Ulyanov et al. 2016).
 
-    The running mean and variance, given, take up those of the samples by a share of `momentum`; without
-    `use_input_stats` they are used instead.
+    Args:
+        input: `(N, C, *)`.
+        running_mean: `(C)`, updated in place by the samples' mean, or used if not `use_input_stats`.
+        running_var: `(C)`, updated in place by the samples' variance, or used if not `use_input_stats`.
+        weight: The scale, `(C)`.
+        bias: The shift, `(C)`.
+        use_input_stats: Whether to normalize by the input's statistics rather than by the running ones.
+        momentum: The weight of the input in the running statistics.
+        eps: Added to the variance.
     """
     if not use_input_stats:
         if running_mean is None or running_var is None:
@@ -125,7 +140,15 @@ def instance_norm(
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """Each element divided by a power of the mean square of `size` channels around its own."""
+    """Local response normalization over channels: `x / (k + alpha * mean(x^2))^beta` (Krizhevsky et al. 2012).
+
+    Args:
+        input: `(N, C, *)`.
+        size: The number of neighbouring channels over which the mean is taken.
+        alpha: The factor of the mean.
+        beta: The exponent.
+        k: The additive constant.
+    """
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
     if input.numel() == 0:

@@ -1,4 +1,4 @@
-"""Activations beyond those of `layers.py`, as modules: each calls its function in `gt.nn.functional`."""
+"""Activation layers other than those of `layers.py`: each calls its function in `gt.nn.functional`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.nn.parameter import Parameter
 
 
 class _InPlace(Module):
-    """Written over the input if `inplace`. A subclass is called as its function, or names that."""
+    """An activation with the option `inplace`; its function is named by `_function`, or by the class."""
 
     _function: str = ""
 
@@ -32,31 +32,75 @@ class _InPlace(Module):
 
 
 class SiLU(_InPlace):
-    """`x * sigmoid(x)` of each element."""
+    """Sigmoid linear unit, also called swish: `x * sigmoid(x)` (Hendrycks and Gimpel 2016; Ramachandran et al. 2017).
+
+    Args:
+        inplace: Whether the result overwrites the input.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.SiLU()(gt.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.2689,  0.0000,  0.7311])
+    """
 
 
 class Mish(_InPlace):
-    """`x * tanh(softplus(x))` of each element."""
+    """`x * tanh(softplus(x))`, element by element (Misra 2019).
+
+    Args:
+        inplace: Whether the result overwrites the input.
+    """
 
 
 class SELU(_InPlace):
-    """`elu` that keeps a mean of 0 and a variance of 1."""
+    """Scaled exponential linear unit: `scale * (max(x, 0) + min(alpha * (exp(x) - 1), 0))` (Klambauer et al. 2017).
+
+    The constants alpha = 1.6733 and scale = 1.0507 make mean 0 and variance 1 a fixed point of a network's layers.
+
+    Args:
+        inplace: Whether the result overwrites the input.
+    """
 
 
 class ReLU6(_InPlace):
-    """Elements kept between 0 and 6."""
+    """`min(max(x, 0), 6)`, element by element.
+
+    Args:
+        inplace: Whether the result overwrites the input.
+    """
 
 
 class Hardsigmoid(_InPlace):
-    """A line for `sigmoid`: `x / 6 + 1/2`, kept between 0 and 1."""
+    """Piecewise linear sigmoid: `min(max(x / 6 + 1/2, 0), 1)`, element by element.
+
+    Args:
+        inplace: Whether the result overwrites the input.
+    """
 
 
 class Hardswish(_InPlace):
-    """`x * hardsigmoid(x)` of each element."""
+    """`x * hardsigmoid(x)`, element by element (Howard et al. 2019).
+
+    Args:
+        inplace: Whether the result overwrites the input.
+    """
 
 
 class LeakyReLU(_InPlace):
-    """`x` of positive elements, `negative_slope * x` of others."""
+    """Leaky rectified linear unit: `max(x, 0) + negative_slope * min(x, 0)`, element by element.
+
+    Args:
+        negative_slope: The slope for negative inputs.
+        inplace: Whether the result overwrites the input.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.LeakyReLU(0.1)(gt.tensor([-1.0, 2.0]))
+        tensor([-0.1000,  2.0000])
+    """
 
     _function = "leaky_relu"
 
@@ -72,7 +116,12 @@ class LeakyReLU(_InPlace):
 
 
 class ELU(_InPlace):
-    """`x` of positive elements, `alpha * (exp(x) - 1)` of others."""
+    """Exponential linear unit: `x` if `x > 0`, else `alpha * (exp(x) - 1)` (Clevert et al. 2016).
+
+    Args:
+        alpha: Minus the limit for large negative inputs.
+        inplace: Whether the result overwrites the input.
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -86,11 +135,22 @@ class ELU(_InPlace):
 
 
 class CELU(ELU):
-    """`x` of positive elements, `alpha * (exp(x / alpha) - 1)` of others."""
+    """Continuously differentiable ELU: `x` if `x > 0`, else `alpha * (exp(x / alpha) - 1)` (Barron 2017).
+
+    Args:
+        alpha: Minus the limit for large negative inputs.
+        inplace: Whether the result overwrites the input.
+    """
 
 
 class Hardtanh(_InPlace):
-    """Elements kept between `min_val` and `max_val`."""
+    """Clamps each element to `[min_val, max_val]`.
+
+    Args:
+        min_val: The lower bound.
+        max_val: The upper bound.
+        inplace: Whether the result overwrites the input.
+    """
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -107,7 +167,13 @@ class Hardtanh(_InPlace):
 
 
 class Threshold(_InPlace):
-    """`value` where `x` is not above `threshold`."""
+    """`x` if `x > threshold`, else `value`, element by element.
+
+    Args:
+        threshold: The threshold.
+        value: The value of elements that do not exceed it.
+        inplace: Whether the result overwrites the input.
+    """
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -122,7 +188,16 @@ class Threshold(_InPlace):
 
 
 class RReLU(_InPlace):
-    """`LeakyReLU` whose slope is drawn for each element in training, and the mean of both bounds otherwise."""
+    """Leaky rectified linear unit with a random negative slope (Xu et al. 2015).
+
+    In training mode the slope of each element is uniform between `lower` and `upper`; in evaluation mode it is their
+    mean.
+
+    Args:
+        lower: The smallest slope.
+        upper: The largest slope.
+        inplace: Whether the result overwrites the input.
+    """
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -137,7 +212,14 @@ class RReLU(_InPlace):
 
 
 class PReLU(Module):
-    """`LeakyReLU` whose slope is learnt: one, or one a channel."""
+    """Leaky rectified linear unit with a learned negative slope: `max(x, 0) + weight * min(x, 0)` (He et al. 2015).
+
+    Args:
+        num_parameters: 1, for one slope, or the number of channels (axis 1), for one slope each.
+        init: The initial slope.
+        device: Where the parameter is.
+        dtype: Its dtype.
+    """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
@@ -153,28 +235,32 @@ class PReLU(Module):
 
 
 class LogSigmoid(Module):
-    """The logarithm of `sigmoid`."""
+    """`log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow."""
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.logsigmoid(input)
 
 
 class Softsign(Module):
-    """`x / (1 + |x|)` of each element."""
+    """`x / (1 + |x|)`, element by element."""
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.softsign(input)
 
 
 class Tanhshrink(Module):
-    """`x - tanh(x)` of each element."""
+    """`x - tanh(x)`, element by element."""
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.tanhshrink(input)
 
 
 class Hardshrink(Module):
-    """0 where `|x|` is at most `lambd`, `x` elsewhere."""
+    """`x` if `|x| > lambd`, else 0, element by element.
+
+    Args:
+        lambd: The threshold.
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -188,14 +274,28 @@ class Hardshrink(Module):
 
 
 class Softshrink(Hardshrink):
-    """`x` moved towards 0 by `lambd`, and 0 where that would pass it."""
+    """Soft thresholding: `sign(x) * max(|x| - lambd, 0)`, element by element.
+
+    Args:
+        lambd: The threshold, at least 0.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.softshrink(input, self.lambd)
 
 
 class Softplus(Module):
-    """`log(1 + exp(beta * x)) / beta` of each element; `x` itself where `beta * x > threshold`."""
+    """Smooth rectifier: `log(1 + exp(beta * x)) / beta`, element by element.
+
+    Args:
+        beta: The sharpness of the bend.
+        threshold: Where `beta * x` exceeds it, the result is `x`.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.Softplus()(gt.tensor([0.0, 30.0]))
+        tensor([ 0.6931, 30.0000])
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
@@ -210,7 +310,16 @@ class Softplus(Module):
 
 
 class GLU(Module):
-    """One half of an axis times `sigmoid` of the other."""
+    """Gated linear unit: `a * sigmoid(b)`, where `a` and `b` are the halves of the input along `dim` (Dauphin et al.
+
+    2017).
+
+    Args:
+        dim: The axis that is halved.
+
+    Shape:
+        `(*, 2n, *)` to `(*, n, *)`.
+    """
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
@@ -224,7 +333,11 @@ class GLU(Module):
 
 
 class Softmin(Module):
-    """`Softmax` of what is taken negative: the smallest gets most."""
+    """Softmax of the negated input along an axis: `exp(-x_i) / sum_j exp(-x_j)`.
+
+    Args:
+        dim: The axis.
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -238,7 +351,7 @@ class Softmin(Module):
 
 
 class Softmax2d(Module):
-    """`Softmax` over the channels of `(samples, channels, height, width)`."""
+    """Softmax over the channels of `(N, C, H, W)` or `(C, H, W)`, at each pixel."""
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):

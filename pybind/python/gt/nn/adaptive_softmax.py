@@ -1,4 +1,4 @@
-"""Losses over so many classes that a matrix of all scores is too much: in clusters, or with the last layer inside."""
+"""Adaptive softmax: a loss for many classes of uneven frequency."""
 
 from __future__ import annotations
 
@@ -13,18 +13,36 @@ from gt.nn.module import Module
 
 
 class _ASMoutput(NamedTuple):
-    """The log probability of each target, and the mean of the losses."""
+    """The log probability of each target, and the mean negative log-likelihood."""
 
     output: Tensor
     loss: Tensor
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """A softmax whose rare classes are in clusters, which are looked at only for their own (Grave et al. 2017).
+    """Adaptive softmax (Grave et al. 2017): an approximation for many classes of uneven frequency.
 
-    The classes are numbered by falling frequency. Those below the first of `cutoffs` are scored for every sample, and
-    so is each cluster, the classes from one cutoff to the next; a cluster's classes, through a layer that is smaller by
-    `div_value` each time, for samples of that cluster alone.
+    Classes are numbered by falling frequency and split into clusters at `cutoffs`. The head scores the classes of the
+    first
+    cluster and each other cluster as a whole; a cluster's own classes are scored only for samples that belong to it,
+    through
+    a projection that is `div_value` times smaller from one cluster to the next.
+
+    Args:
+        in_features: The size of the input's last axis.
+        n_classes: The number of classes.
+        cutoffs: Increasing class indices at which the clusters after the first begin.
+        div_value: How many times smaller each projection is than the one before.
+        head_bias: Whether the head has a bias.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> import gt
+        >>> loss = gt.nn.AdaptiveLogSoftmaxWithLoss(16, 100, cutoffs=[10, 50])
+        >>> output = loss(gt.ones(4, 16), gt.tensor([0, 11, 60, 99]))
+        >>> output.output.shape, output.loss.shape
+        (gt.Size([4]), gt.Size([]))
     """
 
     def __init__(
@@ -64,14 +82,22 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(first, Linear(inner, outer, bias=False, **options)))
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew."""
+        """Initializes all parameters anew."""
         self.head.reset_parameters()
         for first, second in self.tail:
             first.reset_parameters()
             second.reset_parameters()
 
     def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
-        """The log probabilities of the targets, and minus their mean."""
+        """The log probability of each target, and the mean negative log-likelihood.
+
+        Args:
+            input_: `(N, in_features)` or `(in_features)`.
+            target_: Class indices, `(N)` or a scalar.
+
+        Returns:
+            `output`, of the shape of the target, and the scalar `loss`.
+        """
         if target_.ndim not in (0, 1):
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
         if target_.ndim == 1 and input_.shape[0] != target_.shape[0]:
@@ -90,7 +116,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                     f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {high}] were "
                     "found. "
                 )
-        # 0 for the shortlist, then the clusters.
+        # Cluster 0 is the head's own classes (the shortlist).
         cluster = gt.bucketize(target, gt.tensor(self.cutoffs[:-1]), right=True)
         place = gt.where(cluster == 0, target, cluster + (self.shortlist_size - 1))
         output = self.head(input).log_softmax(1).gather(1, place.unsqueeze(1)).squeeze(1)
@@ -103,7 +129,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _ASMoutput(output.squeeze(0) if single else output, -output.mean())
 
     def log_prob(self, input: Tensor) -> Tensor:
-        """The log probabilities of all classes, `(samples, n_classes)`."""
+        """The log probabilities of all classes, `(N, n_classes)`."""
         head = self.head(input).log_softmax(1)
         parts = [head[:, : self.shortlist_size]]
         for i, scores in enumerate(self.tail):
@@ -111,7 +137,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return gt.cat(parts, 1)
 
     def predict(self, input: Tensor) -> Tensor:
-        """The most probable class of each sample; the clusters are looked at only where one of them may have it."""
+        """The most probable class of each sample.
+
+        A cluster is evaluated only for samples whose argmax may lie in it.
+        """
         output = self.head(input).argmax(1)
         rows = (output >= self.shortlist_size).nonzero().squeeze(1)
         if rows.numel():

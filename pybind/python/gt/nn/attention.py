@@ -1,4 +1,4 @@
-"""Which of PyTorch's ways of computing attention a program allows: GT has one, whatever is allowed."""
+"""`sdpa_kernel` and its backends, for PyTorch programs that choose an implementation of attention. GT has one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __getattr__ = _absent.getter(__name__)
 
 
 class SDPBackend(enum.Enum):
-    """PyTorch's ways."""
+    """PyTorch's implementations of scaled dot-product attention."""
 
     ERROR = -1
     MATH = 0
@@ -26,7 +26,7 @@ class SDPBackend(enum.Enum):
 
 @contextmanager
 def sdpa_kernel(backends: Sequence[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[None]:
-    """A block in which attention may be computed in these ways: the results are those of any."""
+    """A context in which PyTorch may use the given backends alone; in GT it changes nothing."""
     if isinstance(backends, SDPBackend):
         backends = [backends]
     if not isinstance(backends, list):

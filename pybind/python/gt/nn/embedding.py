@@ -1,4 +1,4 @@
-"""`Embedding`: a vector for each of a number of things."""
+"""Embedding layers: `Embedding` and `EmbeddingBag`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,32 @@ from gt.nn.parameter import Parameter
 
 
 class Embedding(Module):
-    """Row `i` of the weight, `(num_embeddings, embedding_dim)`, for each index `i`.
+    """Look-up table of vectors: maps each index to a row of the weight.
 
-    The weight starts with normal numbers; the row `padding_idx` starts with zeros and is not trained.
+    Args:
+        num_embeddings: The number of rows.
+        embedding_dim: The size of each row.
+        padding_idx: A row that starts with zeros and is not trained.
+        max_norm: Looked-up rows of a larger norm are rescaled to it, in place.
+        norm_type: The order of that norm.
+        scale_grad_by_freq: Whether a row's gradient is divided by the row's number of occurrences in the input.
+        sparse: Not supported: gradients are dense.
+        _weight: The initial weight.
+        _freeze: Whether the weight is not trained.
+        device: Where the weight is.
+        dtype: Its dtype.
+
+    Attributes:
+        weight: `(num_embeddings, embedding_dim)`, initialized from N(0, 1).
+
+    Shape:
+        Indices `(*)` to `(*, embedding_dim)`.
+
+    Example:
+        >>> import gt
+        >>> embedding = gt.nn.Embedding(10, 3)
+        >>> embedding(gt.tensor([[1, 2, 4, 5], [4, 3, 2, 9]])).shape
+        gt.Size([2, 4, 3])
     """
 
     def __init__(
@@ -64,14 +87,30 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Embedding:
-        """An embedding of these rows, `(num_embeddings, embedding_dim)`; frozen, they are not trained."""
+        """An embedding layer with the given weight.
+
+        Args:
+            embeddings: `(num_embeddings, embedding_dim)`.
+            freeze: Whether the weight is not trained.
+            padding_idx: See `Embedding`.
+            max_norm: See `Embedding`.
+            norm_type: See `Embedding`.
+            scale_grad_by_freq: See `Embedding`.
+            sparse: See `Embedding`.
+
+        Example:
+            >>> import gt
+            >>> embedding = gt.nn.Embedding.from_pretrained(gt.tensor([[1.0, 2.0], [3.0, 4.0]]))
+            >>> embedding(gt.tensor([1]))
+            tensor([[3., 4.]])
+        """
         if embeddings.ndim != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         return cls(*embeddings.shape, *options, _weight=embeddings, _freeze=freeze)
 
     def reset_parameters(self) -> None:
-        """Draws the weight anew."""
+        """Initializes the weight from N(0, 1), and the row `padding_idx` with zeros."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():
@@ -87,7 +126,28 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Embedding):
-    """The sum, mean or maximum of the vectors of each bag of things."""
+    """Sum, mean or maximum of embedding vectors over bags of indices.
+
+    Args:
+        num_embeddings: The number of rows.
+        embedding_dim: The size of each row.
+        max_norm: See `Embedding`.
+        norm_type: See `Embedding`.
+        scale_grad_by_freq: See `Embedding`.
+        mode: `"sum"`, `"mean"` or `"max"`.
+        sparse: Not supported: gradients are dense.
+        _weight: The initial weight.
+        include_last_offset: Whether the last offset is the end of the last bag.
+        padding_idx: An index that is skipped, and whose row is not trained.
+        device: Where the weight is.
+        dtype: Its dtype.
+
+    Example:
+        >>> import gt
+        >>> bag = gt.nn.EmbeddingBag(10, 3, mode="sum")
+        >>> bag(gt.tensor([1, 2, 4, 5, 4]), offsets=gt.tensor([0, 3])).shape
+        gt.Size([2, 3])
+    """
 
     def __init__(
         self,
@@ -113,6 +173,7 @@ class EmbeddingBag(Embedding):
     def from_pretrained(  # type: ignore[override]
         cls, embeddings: Tensor, freeze: bool = True, **options: Any
     ) -> EmbeddingBag:
+        """An embedding bag layer with the given weight; `freeze` keeps it from being trained."""
         made = cls(*embeddings.shape, _weight=embeddings, **options)
         made.weight.requires_grad_(not freeze)
         return made
@@ -120,7 +181,16 @@ class EmbeddingBag(Embedding):
     def forward(  # type: ignore[override]
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """`(bags, indices)`, or indices and the offsets of bags, to `(bags, embedding_dim)`."""
+        """Reduces the vectors of each bag.
+
+        Args:
+            input: `(bags, indices)`, or the indices of all bags one after the other.
+            offsets: Where each bag starts, if `input` has one axis.
+            per_sample_weights: The factor of each vector, for `"sum"`.
+
+        Returns:
+            `(bags, embedding_dim)`.
+        """
         options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse)
         more = (per_sample_weights, self.include_last_offset, self.padding_idx)
         return functional.embedding_bag(input, self.weight, offsets, *options, *more)

@@ -1,6 +1,7 @@
-"""The layers' functions, under PyTorch's names: those of modules that start with an underscore, and a few of its own.
+"""The functions behind the layers of `gt.nn`, under PyTorch's names: import as `import gt.nn.functional as F`.
 
-Each is a composition of tensor operations, so its gradient is theirs.
+Most are defined in the modules of this folder whose names begin with an underscore. Each is composed of tensor
+operations, so autograd differentiates it.
 """
 
 from __future__ import annotations
@@ -256,32 +257,52 @@ __getattr__ = _absent.getter(__name__)
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """`max(x, 0)` of each element."""
+    """Rectified linear unit: `max(x, 0)`, element by element.
+
+    Args:
+        input: Any tensor.
+        inplace: Whether the result overwrites the input.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.relu(gt.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
     return input.relu_() if inplace else input.relu()
 
 
 def relu_(input: Tensor) -> Tensor:
-    """`relu`, written over the input."""
+    """In-place variant of `relu`: the result overwrites the input."""
     return input.relu_()
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """`1 / (1 + exp(-x))` of each element."""
+    """Logistic sigmoid: `1 / (1 + exp(-x))`, element by element."""
     return input.sigmoid()
 
 
 def tanh(input: Tensor) -> Tensor:
-    """The hyperbolic tangent of each element."""
+    """Hyperbolic tangent, element by element."""
     return input.tanh()
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """`x * Phi(x)` of each element; `approximate="tanh"` is the usual approximation."""
+    """Gaussian error linear unit: `x * Phi(x)`, where Phi is the standard normal CDF (Hendrycks and Gimpel 2016).
+
+    Args:
+        input: Any tensor.
+        approximate: `"none"`, or `"tanh"` for `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.gelu(gt.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.1587,  0.0000,  0.8413])
+    """
     return input.gelu(approximate=approximate)
 
 
 def _implicit_dim(name: str, rank: int) -> int:
-    """PyTorch's choice of an axis that was not named."""
+    """PyTorch's default for a softmax whose axis is not given."""
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
         stacklevel=3,
@@ -290,17 +311,41 @@ def _implicit_dim(name: str, rank: int) -> int:
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: gt.dtype | None = None) -> Tensor:
-    """Probabilities: positive, adding up to 1 along `dim`; computed in `dtype` if given."""
+    """Softmax along an axis: `exp(x_i) / sum_j exp(x_j)`, probabilities that sum to 1.
+
+    Args:
+        input: Any tensor.
+        dim: The axis.
+        _stacklevel: Ignored.
+        dtype: The dtype to convert the input to first.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.softmax(gt.tensor([0.0, 0.0]), dim=0)
+        tensor([0.5000, 0.5000])
+    """
     return input.softmax(_implicit_dim("softmax", input.ndim) if dim is None else dim, dtype=dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: gt.dtype | None = None) -> Tensor:
-    """`softmax(-input)`: the smallest gets most."""
+    """Softmax of the negated input along an axis: `exp(-x_i) / sum_j exp(-x_j)`."""
     return (-input).softmax(_implicit_dim("softmin", input.ndim) if dim is None else dim, dtype=dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: gt.dtype | None = None) -> Tensor:
-    """The logarithm of `softmax`, exact where that is small; computed in `dtype` if given."""
+    """Logarithm of the softmax along an axis, `x_i - log sum_j exp(x_j)`, computed without overflow.
+
+    Args:
+        input: Any tensor.
+        dim: The axis.
+        _stacklevel: Ignored.
+        dtype: The dtype to convert the input to first.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.log_softmax(gt.tensor([0.0, 0.0]), dim=0)
+        tensor([-0.6931, -0.6931])
+    """
     return input.log_softmax(_implicit_dim("log_softmax", input.ndim) if dim is None else dim, dtype=dtype)
 
 
@@ -314,16 +359,38 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean 0 and variance 1 over the last axes, those of `normalized_shape`; then `* weight + bias`."""
+    """Layer normalization over the last axes: `(x - mean) / sqrt(var + eps) * weight + bias` (Ba et al. 2016).
+
+    Args:
+        input: `(*, *normalized_shape)`.
+        normalized_shape: The sizes of the axes over which the mean and variance are taken.
+        weight: The scale, of shape `normalized_shape`.
+        bias: The shift, of shape `normalized_shape`.
+        eps: Added to the variance.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.layer_norm(gt.tensor([[1.0, 3.0]]), (2,))
+        tensor([[-1.0000,  1.0000]])
+    """
     return _gt.norm(input, normalized_shape, weight, bias, eps, True)
 
 
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """A mean square of 1 over the last axes, those of `normalized_shape`; then `* weight`.
+    """RMS normalization over the last axes: `x / sqrt(mean(x^2) + eps) * weight` (Zhang and Sennrich 2019).
 
-    `eps` is added to the mean square; if not given it is what the dtype resolves, half precisions as float32.
+    Args:
+        input: `(*, *normalized_shape)`.
+        normalized_shape: The sizes of the axes over which the mean is taken.
+        weight: The scale, of shape `normalized_shape`.
+        eps: Added to the mean square; by default the machine epsilon of float64 for float64, else that of float32.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.functional.rms_norm(gt.tensor([[3.0, 3.0]]), (2,))
+        tensor([[1., 1.]])
     """
     if eps is None:
         eps = 2.0**-52 if input.dtype == gt.float64 else 2.0**-23

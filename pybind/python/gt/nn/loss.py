@@ -1,4 +1,4 @@
-"""The losses as modules, for who likes to keep one beside the model: each calls its function in `gt.nn.functional`."""
+"""Losses as modules: each calls its function in `gt.nn.functional`. Margin losses are in `margin_loss.py`."""
 
 from __future__ import annotations
 
@@ -22,21 +22,58 @@ class _Loss(Module):
 
 
 class MSELoss(_Loss):
-    """`mse_loss`."""
+    """Mean squared error: `(input - target)^2`, reduced.
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Shape:
+        Two tensors of the same shape to a scalar, or to that shape if `reduction="none"`.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.MSELoss()(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
+        tensor(2.)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
-    """`l1_loss`."""
+    """Mean absolute error: `|input - target|`, reduced.
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.L1Loss()(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
+        tensor(1.)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.l1_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """`smooth_l1_loss`."""
+    """Smooth L1 loss: `d^2 / (2 beta)` if `|d| < beta`, else `|d| - beta / 2`; d = input - target (Girshick 2015).
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        beta: Where the quadratic part ends.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.SmoothL1Loss()(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]))
+        tensor(1.5000)
+    """
 
     def __init__(
         self,
@@ -53,7 +90,17 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """`huber_loss`."""
+    """Huber loss: `d^2 / 2` if `|d| <= delta`, else `delta (|d| - delta / 2)`; d = input - target (Huber 1964).
+
+    Args:
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        delta: Where the quadratic part ends.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.HuberLoss()(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]))
+        tensor(1.5000)
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
@@ -64,7 +111,23 @@ class HuberLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """`kl_div`."""
+    """Pointwise Kullback-Leibler divergence `target * (log(target) - input)`, reduced.
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"batchmean"` for the divergence's definition, `"mean"`, `"sum"` or `"none"`.
+        log_target: Whether the target holds log probabilities.
+
+    Shape:
+        Log probabilities and a target of the same shape.
+
+    Example:
+        >>> import gt
+        >>> p, q = gt.tensor([[0.5, 0.5]]), gt.tensor([[0.25, 0.75]])
+        >>> gt.nn.KLDivLoss(reduction="batchmean")(q.log(), p)
+        tensor(0.1438)
+    """
 
     def __init__(
         self,
@@ -81,7 +144,7 @@ class KLDivLoss(_Loss):
 
 
 class _WeightedLoss(_Loss):
-    """A loss with weights, which are state: a buffer."""
+    """A loss with weights, which are a buffer."""
 
     def __init__(
         self,
@@ -95,14 +158,44 @@ class _WeightedLoss(_Loss):
 
 
 class BCELoss(_WeightedLoss):
-    """`binary_cross_entropy`."""
+    """Binary cross entropy: `-weight * (target * log(input) + (1 - target) * log(1 - input))`, reduced.
+
+    `BCEWithLogitsLoss` is more stable numerically.
+
+    Args:
+        weight: Broadcasts to the shape of the input.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.BCELoss()(gt.tensor([0.5]), gt.tensor([1.0]))
+        tensor(0.6931)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_WeightedLoss):
-    """`binary_cross_entropy_with_logits`."""
+    """Binary cross entropy of `sigmoid(input)`, computed from the logits without overflow.
+
+    Args:
+        weight: Broadcasts to the shape of the input.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        pos_weight: The factor of the positive term: above 1 it favours recall, below 1 precision.
+
+    Shape:
+        Logits and a target between 0 and 1, of the same shape.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.BCEWithLogitsLoss()(gt.tensor([0.0]), gt.tensor([1.0]))
+        tensor(0.6931)
+    """
 
     def __init__(
         self,
@@ -122,7 +215,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
 
 class _ClassLoss(_WeightedLoss):
-    """A loss over classes that an index names."""
+    """A loss of class indices, with weights of the classes and an index to ignore."""
 
     def __init__(
         self,
@@ -137,14 +230,31 @@ class _ClassLoss(_WeightedLoss):
 
 
 class NLLLoss(_ClassLoss):
-    """`nll_loss`."""
+    """Negative log-likelihood of class indices: `-weight[target] * input[target]`, reduced.
+
+    Args:
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        ignore_index: The index of samples that are left out.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"` (divided by the sum of the samples' weights), `"sum"` or `"none"`.
+
+    Shape:
+        Log probabilities `(C)`, `(N, C)` or `(N, C, *)`, and indices of that shape without `C`.
+
+    Example:
+        >>> import gt
+        >>> log_probs = gt.tensor([[0.25, 0.75]]).log()
+        >>> gt.nn.NLLLoss()(log_probs, gt.tensor([1]))
+        tensor(0.2877)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class NLLLoss2d(NLLLoss):
-    """`NLLLoss` under its older name for images."""
+    """`NLLLoss` for images. Deprecated: `NLLLoss` takes them."""
 
     @older(
         "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement and see "
@@ -155,7 +265,35 @@ class NLLLoss2d(NLLLoss):
 
 
 class CrossEntropyLoss(_ClassLoss):
-    """`cross_entropy`."""
+    """Cross entropy between `softmax(input)` and class indices or probabilities, reduced.
+
+    For class indices it is the negative log-likelihood `-weight[target] * log_softmax(input)[target]`.
+
+    Args:
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        ignore_index: The class index of samples that are left out.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"` (for class indices, divided by the sum of the samples' weights), `"sum"` or `"none"`.
+        label_smoothing: The part of the target that is spread evenly over all classes (Szegedy et al. 2016).
+
+    Shape:
+        Logits `(C)`, `(N, C)` or `(N, C, *)`, and either class indices of that shape without `C`, or class
+        probabilities
+        of that shape.
+
+    Example:
+        >>> import gt
+        >>> loss = gt.nn.CrossEntropyLoss()
+        >>> logits = gt.tensor([[2.0, 0.0], [0.0, 2.0]], requires_grad=True)
+        >>> value = loss(logits, gt.tensor([0, 1]))
+        >>> value.item()
+        0.126928...
+        >>> value.backward()
+        >>> logits.grad
+        tensor([[-0.0596,  0.0596],
+                [ 0.0596, -0.0596]])
+    """
 
     def __init__(
         self,
@@ -181,7 +319,16 @@ class CrossEntropyLoss(_ClassLoss):
 
 
 class PoissonNLLLoss(_Loss):
-    """`poisson_nll_loss`."""
+    """Negative log-likelihood of counts under a Poisson distribution of rate `exp(input)`, up to a constant.
+
+    Args:
+        log_input: Whether the input is the logarithm of the rate rather than the rate.
+        full: Whether to add the term `log(target!)`, by Stirling's approximation.
+        size_average: Deprecated: see `reduction`.
+        eps: Added to the rate before its logarithm.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def __init__(
         self,
@@ -203,7 +350,13 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """`gaussian_nll_loss`."""
+    """Negative log-likelihood under a normal distribution: `(log(var) + (input - target)^2 / var) / 2`, reduced.
+
+    Args:
+        full: Whether to add the constant `log(2 pi) / 2`.
+        eps: The lower bound of the variances.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -215,7 +368,23 @@ class GaussianNLLLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """`ctc_loss`."""
+    """Connectionist temporal classification: negative log-likelihood of label sequences, summed over their alignments.
+
+    See Graves et al. 2006.
+
+    Args:
+        blank: The class index of the blank.
+        reduction: `"mean"` (each loss divided by the length of its target first), `"sum"` or `"none"`.
+        zero_infinity: Whether infinite losses, of inputs that are too short for their targets, count as 0.
+
+    Example:
+        >>> import gt
+        >>> log_probs = gt.zeros(12, 2, 5).log_softmax(2)  # (time, batch, classes)
+        >>> targets = gt.tensor([[1, 2, 3], [4, 1, 0]])
+        >>> loss = gt.nn.CTCLoss()(log_probs, targets, [12, 10], [3, 2])
+        >>> loss.shape
+        gt.Size([])
+    """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction=reduction)
@@ -229,13 +398,27 @@ class CTCLoss(_Loss):
         input_lengths: Tensor | Sequence[int],
         target_lengths: Tensor | Sequence[int],
     ) -> Tensor:
-        """How surprised log probabilities `(moments, samples, classes)` are by sequences of labels, reduced."""
+        """The loss of a batch: see `gt.nn.functional.ctc_loss` for the arguments."""
         lengths = (input_lengths, target_lengths)
         return functional.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """`linear_cross_entropy`: the surprise of the scores that a layer of its own, `linear`, makes of the input."""
+    """Cross entropy of the logits of a linear layer, which is part of the loss.
+
+    Args:
+        in_features: The size of the input's last axis.
+        num_classes: The number of classes, `C`.
+        out_features: The shape of each sample's targets, if it has several.
+        bias: Whether the layer has a bias.
+        device: Where the layer's parameters are.
+        dtype: Their dtype.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        weight: A weight for each class, `(C)`.
+        ignore_index: The class index of samples that are left out.
+        label_smoothing: The part of the target that is spread evenly over all classes.
+        options: Not supported: the logits are always computed at once.
+    """
 
     def __init__(
         self,

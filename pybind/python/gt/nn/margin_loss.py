@@ -1,4 +1,4 @@
-"""Losses by margins, of counts and of triples, as modules: each calls its function in `gt.nn.functional`."""
+"""Margin losses as modules: each calls its function in `gt.nn.functional`."""
 
 from __future__ import annotations
 
@@ -25,21 +25,44 @@ class _MarginLoss(_Loss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """`margin_ranking_loss`."""
+    """Margin ranking loss: `max(-target * (input1 - input2) + margin, 0)`, reduced.
+
+    A target of 1 wants `input1` larger than `input2`, one of -1 the opposite.
+
+    Args:
+        margin: The margin.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """`cosine_embedding_loss`."""
+    """Cosine embedding loss: `1 - cos` where the target is 1, `max(cos - margin, 0)` where it is -1, reduced.
+
+    Args:
+        margin: The margin.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return functional.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """`hinge_embedding_loss`."""
+    """Hinge embedding loss: `input` where the target is 1, `max(margin - input, 0)` where it is -1, reduced.
+
+    Args:
+        margin: The margin.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     _margin = 1.0
 
@@ -48,7 +71,23 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class TripletMarginLoss(_Loss):
-    """`triplet_margin_loss`."""
+    """Triplet loss: `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced over the batch.
+
+    Args:
+        margin: The margin, greater than 0.
+        p: The order of the norm of the distance `d`.
+        eps: Added to the differences, for their gradient at 0.
+        swap: Whether to use `min(d(anchor, negative), d(positive, negative))` for the negative (Balntas et al. 2016).
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> import gt
+        >>> anchor, positive, negative = gt.zeros(4, 3), gt.zeros(4, 3), gt.ones(4, 3)
+        >>> gt.nn.TripletMarginLoss()(anchor, positive, negative)
+        tensor(0.)
+    """
 
     def __init__(
         self,
@@ -71,7 +110,14 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """`triplet_margin_with_distance_loss`."""
+    """Triplet loss `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced, for any distance `d`.
+
+    Args:
+        distance_function: The distance `d`; the Euclidean one if not given.
+        margin: The margin, greater than 0.
+        swap: Whether to use `min(d(anchor, negative), d(positive, negative))` for the negative (Balntas et al. 2016).
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def __init__(
         self,
@@ -93,7 +139,16 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """`multi_margin_loss`."""
+    """Multi-class hinge loss: `sum_{j != y} max(margin - x[y] + x[j], 0)^p / C`, reduced.
+
+    Args:
+        p: 1 or 2.
+        margin: The margin.
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def __init__(
         self,
@@ -119,21 +174,42 @@ class _PlainLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_PlainLoss):
-    """`multilabel_margin_loss`."""
+    """Multi-label hinge loss: `sum_{y, j} max(1 - (x[y] - x[j]), 0) / C` over labels `y` and non-labels `j`, reduced.
+
+    The target has the shape of the input, `(N, C)` or `(C)`, and holds the labels' indices up to the first -1.
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class SoftMarginLoss(_PlainLoss):
-    """`soft_margin_loss`."""
+    """Logistic loss: `log(1 + exp(-target * input))` for targets 1 and -1, reduced.
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_Loss):
-    """`multilabel_soft_margin_loss`."""
+    """Binary cross entropy with logits, averaged over the classes (last axis), reduced over the samples.
+
+    Args:
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Layers that bring their input to mean 0 and variance 1: over the features of a sample, or over the samples."""
+"""Normalization layers: batch, layer, root mean square, group, instance and local response normalization."""
 
 from __future__ import annotations
 
@@ -14,7 +14,25 @@ from gt.nn.parameter import Parameter
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last axes, those of `normalized_shape`; then `* weight + bias`."""
+    """Layer normalization: `(x - mean) / sqrt(var + eps) * weight + bias` over the last axes (Ba et al. 2016).
+
+    Args:
+        normalized_shape: The sizes of the axes over which the mean and variance are taken.
+        eps: Added to the variance.
+        elementwise_affine: Whether there are a weight and a bias, each of shape `normalized_shape`.
+        bias: Whether there is a bias.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Shape:
+        `(*, *normalized_shape)` to the same.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.LayerNorm(2)
+        >>> layer(gt.tensor([[1.0, 3.0]])).detach()
+        tensor([[-1.0000,  1.0000]])
+    """
 
     def __init__(
         self,
@@ -36,7 +54,7 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A weight of ones and a bias of zeros."""
+        """Sets the weight to ones and the bias to zeros."""
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:
@@ -53,7 +71,23 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """A mean square of 1 over the last axes, those of `normalized_shape`; then `* weight`."""
+    """RMS normalization: `x / sqrt(mean(x^2) + eps) * weight` over the last axes (Zhang and Sennrich 2019).
+
+    Args:
+        normalized_shape: The sizes of the axes over which the mean is taken.
+        eps: Added to the mean square; by default the machine epsilon of float64 for float64, else that of float32.
+        elementwise_affine: Whether there is a weight, of shape `normalized_shape`.
+        device: Where the parameter is.
+        dtype: Its dtype.
+
+    Shape:
+        `(*, *normalized_shape)` to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.RMSNorm(4)(gt.ones(2, 4)).shape
+        gt.Size([2, 4])
+    """
 
     def __init__(
         self,
@@ -73,7 +107,7 @@ class RMSNorm(Module):
         self.register_parameter("weight", Parameter(weight) if elementwise_affine else None)
 
     def reset_parameters(self) -> None:
-        """A weight of ones."""
+        """Sets the weight to ones."""
         if self.weight is not None:
             init.ones_(self.weight)
 
@@ -85,7 +119,10 @@ class RMSNorm(Module):
 
 
 class _NormBase(Module):
-    """What layers share that keep means and variances; they differ in the number of axes that they take."""
+    """The base of batch and instance normalization: affine parameters and running statistics.
+
+    Subclasses name the ranks they accept in `axes`.
+    """
 
     axes: tuple[int, ...]
 
@@ -116,7 +153,7 @@ class _NormBase(Module):
         self.register_buffer("num_batches_tracked", gt.tensor(0, dtype=gt.int64, device=device) if tracked else None)
 
     def reset_running_stats(self) -> None:
-        """Forgets the means and variances seen."""
+        """Sets the running mean to zeros, the running variance to ones and the count of batches to 0."""
         if self.track_running_stats:
             self.running_mean.zero_()
             self.running_var.fill_(1.0)
@@ -124,7 +161,7 @@ class _NormBase(Module):
 
     @no_grad()
     def reset_parameters(self) -> None:
-        """Forgets what was seen and what was learnt."""
+        """Resets the running statistics, the weight to ones and the bias to zeros."""
         self.reset_running_stats()
         if self.weight is not None:
             self.weight.fill_(1.0)
@@ -144,7 +181,7 @@ class _NormBase(Module):
         tracks = self.training and self.track_running_stats
         if tracks:
             self.num_batches_tracked.add_(1)
-            if self.momentum is None:  # the plain mean of all that was seen
+            if self.momentum is None:  # the cumulative mean over all batches
                 share = 1.0 / self.num_batches_tracked.to(self.running_mean.dtype)
         known = not self.training or self.track_running_stats
         return functional.batch_norm(
@@ -166,29 +203,68 @@ class _NormBase(Module):
 
 
 class _BatchNorm(_NormBase):
-    """The forms of `BatchNorm`."""
+    """The base of the batch normalization layers, for `isinstance`."""
 
 
 class BatchNorm1d(_BatchNorm):
-    """Mean 0 and variance 1 of each channel of `(samples, channels)` or `(samples, channels, length)`."""
+    """Batch normalization of each channel: `(x - mean) / sqrt(var + eps) * weight + bias` (Ioffe and Szegedy 2015).
+
+    In training mode the mean and variance are those of the batch, and update the running ones:
+    `running = (1 - momentum) * running + momentum * batch`. In evaluation mode they are the running ones.
+
+    Args:
+        num_features: The number of channels, `C`.
+        eps: Added to the variance.
+        momentum: The weight of a batch in the running statistics; `None` for their cumulative mean.
+        affine: Whether there are a weight and a bias, each `(C)`.
+        track_running_stats: Whether to keep running statistics; without them, evaluation mode also uses the batch's.
+        device: Where the parameters are.
+        dtype: Their dtype.
+        bias: Whether there is a bias.
+
+    Shape:
+        `(N, C)` or `(N, C, L)` to the same.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.BatchNorm1d(1)
+        >>> layer(gt.tensor([[1.0], [3.0]])).detach()
+        tensor([[-1.0000],
+                [ 1.0000]])
+        >>> layer.running_mean
+        tensor([0.2000])
+    """
 
     axes = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Mean 0 and variance 1 of each channel of `(samples, channels, height, width)`."""
+    """Batch normalization of each channel of images: see `BatchNorm1d` for the formula and the arguments.
+
+    Shape:
+        `(N, C, H, W)` to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.BatchNorm2d(3)(gt.ones(8, 3, 4, 4)).shape
+        gt.Size([8, 3, 4, 4])
+    """
 
     axes = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Mean 0 and variance 1 of each channel of `(samples, channels, depth, height, width)`."""
+    """Batch normalization of each channel of volumes: see `BatchNorm1d` for the formula and the arguments.
+
+    Shape:
+        `(N, C, D, H, W)` to the same.
+    """
 
     axes = (5,)
 
 
 class SyncBatchNorm(Module):
-    """Not there: one process sees all samples of a batch, so `BatchNorm2d` and its like do what it is for."""
+    """Raises NotImplementedError: use `BatchNorm2d` and its siblings, as one process sees the whole batch."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
@@ -197,7 +273,25 @@ class SyncBatchNorm(Module):
 
 
 class GroupNorm(Module):
-    """Mean 0 and variance 1 over each sample's groups of channels; then `* weight + bias` by channel."""
+    """Group normalization: mean 0 and variance 1 over each group of channels of each sample (Wu and He 2018).
+
+    Args:
+        num_groups: The number of groups, which divides `num_channels`.
+        num_channels: The number of channels, `C`.
+        eps: Added to the variance.
+        affine: Whether there are a weight and a bias, each `(C)`.
+        device: Where the parameters are.
+        dtype: Their dtype.
+        bias: Whether there is a bias.
+
+    Shape:
+        `(N, C, *)` to the same.
+
+    Example:
+        >>> import gt
+        >>> gt.nn.GroupNorm(2, 6)(gt.ones(8, 6, 4)).shape
+        gt.Size([8, 6, 4])
+    """
 
     def __init__(
         self,
@@ -223,7 +317,7 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A weight of ones and a bias of zeros."""
+        """Sets the weight to ones and the bias to zeros."""
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:
@@ -238,7 +332,7 @@ class GroupNorm(Module):
 
 
 class _InstanceNorm(_NormBase):
-    """What the forms share; they differ in the number of axes, of which that of the samples may be missing."""
+    """The base of the instance normalization layers; `axes` holds the ranks without and with a batch."""
 
     def __init__(
         self,
@@ -274,25 +368,57 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Mean 0 and variance 1 of each channel of each sample: `(samples, channels, length)`, or without samples."""
+    """Instance normalization: mean 0 and variance 1 over each channel of each sample (Ulyanov et al. 2016).
+
+    Args:
+        num_features: The number of channels, `C`.
+        eps: Added to the variance.
+        momentum: The weight of a batch in the running statistics.
+        affine: Whether there are a weight and a bias, each `(C)`.
+        track_running_stats: Whether to keep running statistics, which evaluation mode then uses.
+        device: Where the parameters are.
+        dtype: Their dtype.
+        bias: Whether there is a bias.
+
+    Shape:
+        `(N, C, L)` or `(C, L)` to the same.
+    """
 
     axes = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Mean 0 and variance 1 of each channel of each sample: `(samples, channels, height, width)`."""
+    """Instance normalization of images: see `InstanceNorm1d` for the arguments.
+
+    Shape:
+        `(N, C, H, W)` or `(C, H, W)` to the same.
+    """
 
     axes = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Mean 0 and variance 1 of each channel of each sample: `(samples, channels, depth, height, width)`."""
+    """Instance normalization of volumes: see `InstanceNorm1d` for the arguments.
+
+    Shape:
+        `(N, C, D, H, W)` or `(C, D, H, W)` to the same.
+    """
 
     axes = (4, 5)
 
 
 class LocalResponseNorm(Module):
-    """Each element divided by a power of the mean square of `size` channels around its own."""
+    """Local response normalization over channels: `x / (k + alpha * mean(x^2))^beta` (Krizhevsky et al. 2012).
+
+    Args:
+        size: The number of neighbouring channels over which the mean is taken.
+        alpha: The factor of the mean.
+        beta: The exponent.
+        k: The additive constant.
+
+    Shape:
+        `(N, C, *)` to the same.
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()

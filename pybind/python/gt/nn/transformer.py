@@ -1,4 +1,4 @@
-"""Attention with several heads, and the transformer's layers (Vaswani et al. 2017) built of it."""
+"""Multi-head attention, and the transformer's encoder and decoder made of it (Vaswani et al. 2017)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,31 @@ from gt.nn.parameter import Parameter
 
 
 class MultiheadAttention(Module):
-    """Each target's mean of the values, weighed by how well its query fits the keys: in several projections at once."""
+    """Multi-head attention: `concat(head_1, …, head_h) W_o`, `head_i = attention(Q W_i^Q, K W_i^K, V W_i^V)`.
+
+    See Vaswani et al. 2017, section 3.2.
+
+    Args:
+        embed_dim: The features of queries and outputs, `E`.
+        num_heads: The number of heads, which divides `embed_dim`.
+        dropout: The probability of dropping an attention weight in training mode.
+        bias: Whether the projections have biases.
+        add_bias_kv: Whether a learned key and value are appended to the sequences.
+        add_zero_attn: Whether a key and value of zeros are appended to the sequences.
+        kdim: The features of the keys; `embed_dim` if not given.
+        vdim: The features of the values; `embed_dim` if not given.
+        batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> import gt
+        >>> attention = gt.nn.MultiheadAttention(16, num_heads=4, batch_first=True)
+        >>> x = gt.ones(2, 5, 16)
+        >>> output, weights = attention(x, x, x)
+        >>> output.shape, weights.shape
+        (gt.Size([2, 5, 16]), gt.Size([2, 5, 5]))
+    """
 
     def __init__(
         self,
@@ -36,21 +60,6 @@ class MultiheadAttention(Module):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        """Takes the sizes and options.
-
-        Args:
-            embed_dim: Features of queries and results.
-            num_heads: How many projections; `embed_dim` is a multiple of it.
-            dropout: The probability of dropping a weight.
-            bias: Whether the projections have biases.
-            add_bias_kv: Whether a learnt key and value are added to those given.
-            add_zero_attn: Whether a key and value of zeros are added.
-            kdim: Features of the keys, if others.
-            vdim: Features of the values, if others.
-            batch_first: `(batch, length, features)` rather than `(length, batch, features)`.
-            device: Where the parameters are.
-            dtype: Their dtype.
-        """
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
                 f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} "
@@ -105,21 +114,24 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends.
+        """The output of the attention, and its weights.
 
         Args:
-            query: `(targets, batch, embed_dim)`, or without the batch.
-            key: `(sources, batch, kdim)`.
-            value: `(sources, batch, vdim)`.
-            key_padding_mask: `(batch, sources)`: true, or `-inf`, where a source is padding.
-            need_weights: Whether the weights are returned too; without them it is faster.
-            attn_mask: `(targets, sources)` or `(batch · heads, targets, sources)`: true, or `-inf`, where a source is
-                not attended to; other numbers are added to the scores.
-            average_attn_weights: The mean of the heads' weights rather than each head's.
-            is_causal: That `attn_mask` hides from each target the sources after it.
+            query: `(L, N, E)`, `(N, L, E)` if `batch_first`, or `(L, E)` without a batch.
+            key: `(S, N, kdim)`, likewise.
+            value: `(S, N, vdim)`, likewise.
+            key_padding_mask: `(N, S)`: true, or `-inf`, where a key is padding.
+            need_weights: Whether to return the weights; without them, the fused instruction is used.
+            attn_mask: `(L, S)` or `(N * num_heads, L, S)`: true, or `-inf`, where a query does not attend to a key;
+                other
+                numbers are added to the scores.
+            average_attn_weights: Whether the weights are averaged over the heads.
+            is_causal: A hint that `attn_mask` is the causal mask.
 
         Returns:
-            The results, of the form of `query`, and the weights, `(batch, targets, sources)`, or `None`.
+            The output, of the shape of `query`, and the weights: `(N, L, S)`, `(N, num_heads, L, S)` if not averaged,
+            or
+            `None`.
         """
         separate = None if self._qkv_same_embed_dim else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return attended(
@@ -143,7 +155,7 @@ def _get_clones(module: Module, N: int) -> ModuleList:  # noqa: N803 (PyTorch's 
 
 
 class _Layer(Module):
-    """What the layers of encoder and decoder share: attention to themselves, and two linear layers."""
+    """The base of the encoder and decoder layers: self-attention and a feed-forward network, each with a residual."""
 
     def __init__(
         self,
@@ -159,17 +171,17 @@ class _Layer(Module):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        """Takes the sizes and options.
+        """Args of both layers.
 
         Args:
-            d_model: Features.
-            nhead: Heads of the attention.
-            dim_feedforward: Features between the two linear layers.
-            dropout: The probability of dropping, everywhere.
-            activation: Between the two linear layers: `"relu"`, `"gelu"` or a function.
-            layer_norm_eps: Of the normalizations.
-            batch_first: `(batch, length, d_model)` rather than `(length, batch, d_model)`.
-            norm_first: Normalize before each part rather than after it.
+            d_model: The features of inputs and outputs, `E`.
+            nhead: The number of attention heads.
+            dim_feedforward: The hidden features of the feed-forward network.
+            dropout: The dropout probability.
+            activation: The feed-forward network's activation: `"relu"`, `"gelu"` or a function.
+            layer_norm_eps: Added to the variance in the layer normalizations.
+            batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
+            norm_first: Whether to normalize before each block (pre-norm) rather than after it (post-norm).
             bias: Whether linear layers and normalizations have biases.
             device: Where the parameters are.
             dtype: Their dtype.
@@ -207,7 +219,27 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention of a sequence to itself, then two linear layers; each with a residual and a normalization."""
+    """Encoder layer: self-attention and a feed-forward network, each with a residual and layer normalization.
+
+    Args:
+        d_model: The features of inputs and outputs, `E`.
+        nhead: The number of attention heads.
+        dim_feedforward: The hidden features of the feed-forward network.
+        dropout: The dropout probability.
+        activation: The feed-forward network's activation: `"relu"`, `"gelu"` or a function.
+        layer_norm_eps: Added to the variance in the layer normalizations.
+        batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
+        norm_first: Whether to normalize before each block (pre-norm) rather than after it (post-norm).
+        bias: Whether linear layers and normalizations have biases.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.TransformerEncoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
+        >>> layer(gt.ones(2, 5, 16)).shape
+        gt.Size([2, 5, 16])
+    """
 
     def forward(
         self,
@@ -216,13 +248,32 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """The same shape; masks as `MultiheadAttention` takes them."""
+        """Encodes a sequence.
+
+        Args:
+            src: `(S, N, E)`, or `(N, S, E)` if `batch_first`.
+            src_mask: `(S, S)`, as `MultiheadAttention` takes `attn_mask`.
+            src_key_padding_mask: `(N, S)`, true where an element is padding.
+            is_causal: A hint that `src_mask` is the causal mask.
+
+        Returns:
+            A tensor of the shape of `src`.
+        """
         x = self._residual(src, self.norm1, lambda x: self._attends(x, src_mask, src_key_padding_mask, is_causal))
         return self._residual(x, self.norm2, lambda x: self._fed_forward(x, self.dropout2))
 
 
 class TransformerDecoderLayer(_Layer):
-    """As the encoder's layer, with attention to a memory between its two parts."""
+    """Decoder layer: self-attention, attention to the encoder's output, and a feed-forward network.
+
+    Each of the three has a residual and layer normalization. The arguments are those of `TransformerEncoderLayer`.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.TransformerDecoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
+        >>> layer(gt.ones(2, 3, 16), memory=gt.ones(2, 5, 16)).shape
+        gt.Size([2, 3, 16])
+    """
 
     def _norms(self) -> tuple[str, ...]:
         return ("norm1", "norm2", "norm3")
@@ -238,7 +289,21 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The shape of `tgt`; masks as `MultiheadAttention` takes them."""
+        """Decodes a sequence.
+
+        Args:
+            tgt: `(T, N, E)`, or `(N, T, E)` if `batch_first`.
+            memory: The encoder's output, `(S, N, E)`, or `(N, S, E)` if `batch_first`.
+            tgt_mask: `(T, T)`, the mask of the self-attention.
+            memory_mask: `(T, S)`, the mask of the attention to the memory.
+            tgt_key_padding_mask: `(N, T)`, true where a target is padding.
+            memory_key_padding_mask: `(N, S)`, true where an element of the memory is padding.
+            tgt_is_causal: A hint that `tgt_mask` is the causal mask.
+            memory_is_causal: A hint that `memory_mask` is the causal mask.
+
+        Returns:
+            A tensor of the shape of `tgt`.
+        """
 
         def recalls(x: Tensor) -> Tensor:
             found, _ = self.multihead_attn(
@@ -258,12 +323,12 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
-    """What is said of a mask; what is not said is not looked for, which would wait."""
+    """The caller's `is_causal`, false if not given: comparing the mask's values would wait for the device."""
     return bool(is_causal) and mask is not None
 
 
 class _Stack(Module):
-    """Copies of a layer, one after the other, and a normalization after the last."""
+    """Copies of a layer in sequence, and a final normalization."""
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -276,7 +341,22 @@ class _Stack(Module):
 
 
 class TransformerEncoder(_Stack):
-    """Copies of an encoder layer."""
+    """Copies of an encoder layer in sequence.
+
+    Args:
+        encoder_layer: The layer, which is copied.
+        num_layers: The number of copies.
+        norm: A normalization after the last layer.
+        enable_nested_tensor: Ignored: it affects speed in PyTorch alone.
+        mask_check: Ignored: it affects speed in PyTorch alone.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.TransformerEncoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
+        >>> encoder = gt.nn.TransformerEncoder(layer, num_layers=2)
+        >>> encoder(gt.ones(2, 5, 16)).shape
+        gt.Size([2, 5, 16])
+    """
 
     def __init__(
         self,
@@ -286,7 +366,6 @@ class TransformerEncoder(_Stack):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ) -> None:
-        """Takes a layer to copy. `enable_nested_tensor` and `mask_check` are a matter of speed in PyTorch alone."""
         super().__init__(encoder_layer, num_layers, norm)
         self.enable_nested_tensor = enable_nested_tensor
         self.mask_check = mask_check
@@ -298,7 +377,7 @@ class TransformerEncoder(_Stack):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """The same shape; masks as `MultiheadAttention` takes them."""
+        """Encodes a sequence: see `TransformerEncoderLayer.forward` for the arguments."""
         causal = _is_causal(mask, is_causal)
         for layer in self.layers:
             src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal)
@@ -306,7 +385,20 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """Copies of a decoder layer."""
+    """Copies of a decoder layer in sequence.
+
+    Args:
+        decoder_layer: The layer, which is copied.
+        num_layers: The number of copies.
+        norm: A normalization after the last layer.
+
+    Example:
+        >>> import gt
+        >>> layer = gt.nn.TransformerDecoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
+        >>> decoder = gt.nn.TransformerDecoder(layer, num_layers=2)
+        >>> decoder(gt.ones(2, 3, 16), memory=gt.ones(2, 5, 16)).shape
+        gt.Size([2, 3, 16])
+    """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__(decoder_layer, num_layers, norm)
@@ -322,7 +414,7 @@ class TransformerDecoder(_Stack):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The shape of `tgt`; masks as `MultiheadAttention` takes them."""
+        """Decodes a sequence: see `TransformerDecoderLayer.forward` for the arguments."""
         for layer in self.layers:
             tgt = layer(
                 tgt,
@@ -338,7 +430,32 @@ class TransformerDecoder(_Stack):
 
 
 class Transformer(Module):
-    """An encoder of a source sequence, and a decoder of a target sequence that sees what the encoder made."""
+    """Encoder-decoder transformer (Vaswani et al. 2017), without embeddings and output layer.
+
+    Args:
+        d_model: The features of inputs and outputs, `E`.
+        nhead: The number of attention heads.
+        num_encoder_layers: The number of encoder layers.
+        num_decoder_layers: The number of decoder layers.
+        dim_feedforward: The hidden features of the feed-forward networks.
+        dropout: The dropout probability.
+        activation: The feed-forward networks' activation: `"relu"`, `"gelu"` or a function.
+        custom_encoder: Used in place of a `TransformerEncoder`.
+        custom_decoder: Used in place of a `TransformerDecoder`.
+        layer_norm_eps: Added to the variance in the layer normalizations.
+        batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
+        norm_first: Whether to normalize before each block (pre-norm) rather than after it (post-norm).
+        bias: Whether linear layers and normalizations have biases.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> import gt
+        >>> model = gt.nn.Transformer(16, 4, 1, 1, dim_feedforward=32, batch_first=True)
+        >>> mask = model.generate_square_subsequent_mask(3)
+        >>> model(gt.ones(2, 5, 16), gt.ones(2, 3, 16), tgt_mask=mask).shape
+        gt.Size([2, 3, 16])
+    """
 
     def __init__(
         self,
@@ -358,7 +475,6 @@ class Transformer(Module):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        """Takes how many layers there are, and what each layer takes."""
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
 
@@ -392,7 +508,24 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The shape of `tgt`; masks as `MultiheadAttention` takes them."""
+        """Encodes `src` and decodes `tgt` with the encoder's output as memory.
+
+        Args:
+            src: `(S, N, E)`, or `(N, S, E)` if `batch_first`.
+            tgt: `(T, N, E)`, or `(N, T, E)` if `batch_first`.
+            src_mask: `(S, S)`, the mask of the encoder's self-attention.
+            tgt_mask: `(T, T)`, the mask of the decoder's self-attention.
+            memory_mask: `(T, S)`, the mask of the decoder's attention to the encoder's output.
+            src_key_padding_mask: `(N, S)`, true where a source element is padding.
+            tgt_key_padding_mask: `(N, T)`, true where a target element is padding.
+            memory_key_padding_mask: `(N, S)`, true where an element of the encoder's output is padding.
+            src_is_causal: A hint that `src_mask` is the causal mask.
+            tgt_is_causal: A hint that `tgt_mask` is the causal mask.
+            memory_is_causal: A hint that `memory_mask` is the causal mask.
+
+        Returns:
+            A tensor of the shape of `tgt`.
+        """
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
         axis = 0 if self.batch_first else 1
@@ -412,6 +545,13 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """What hides later positions: `-inf` above the diagonal, 0 elsewhere."""
+        """Causal mask `(sz, sz)`: `-inf` above the diagonal, 0 elsewhere.
+
+        Example:
+            >>> import gt
+            >>> gt.nn.Transformer.generate_square_subsequent_mask(2)
+            tensor([[0., -inf],
+                    [0., 0.]])
+        """
         mask = gt.full((sz, sz), -math.inf, dtype=dtype).triu(1)
         return mask if device is None else mask.to(device)
