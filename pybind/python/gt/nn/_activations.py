@@ -28,7 +28,6 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """Sigmoid linear unit, also called swish: `x * sigmoid(x)`, element by element.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.silu(gt.tensor([0.0, 1.0]))
         tensor([0.0000, 0.7311])
     """
@@ -44,7 +43,6 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     """Leaky rectified linear unit: `max(x, 0) + negative_slope * min(x, 0)`, element by element.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.leaky_relu(gt.tensor([-1.0, 2.0]), 0.1)
         tensor([-0.1000,  2.0000])
     """
@@ -131,7 +129,6 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     """Smooth rectifier: `log(1 + exp(beta * x)) / beta`; where `beta * x > threshold` it is `x`.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.softplus(gt.tensor([0.0]))
         tensor([0.6931])
     """
@@ -247,7 +244,6 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
         out: Not supported.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.normalize(gt.tensor([[3.0, 4.0]]))
         tensor([[0.6000, 0.8000]])
     """
@@ -260,7 +256,6 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     """`p`-norm of `x1 - x2 + eps` along the last axis.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.pairwise_distance(gt.tensor([[0.0, 0.0]]), gt.tensor([[3.0, 4.0]]))
         tensor([5.0000])
     """
@@ -276,7 +271,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         out_features)`.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.linear(gt.tensor([[1.0, 2.0]]), gt.tensor([[3.0, 4.0]]), gt.tensor([0.5]))
         tensor([[11.5000]])
     """

@@ -46,7 +46,6 @@ def scaled_dot_product_attention(
         RuntimeError: Both `attn_mask` and `is_causal` are given, or the numbers of heads do not divide.
 
     Example:
-        >>> import gt
         >>> q = k = v = gt.ones(2, 8, 5, 16)  # (batch, heads, length, features)
         >>> gt.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).shape
         gt.Size([2, 8, 5, 16])

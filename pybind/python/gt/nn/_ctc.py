@@ -161,7 +161,6 @@ def ctc_loss(
         zero_infinity: Whether infinite losses, of inputs that are too short for their targets, count as 0.
 
     Example:
-        >>> import gt
         >>> log_probs = gt.zeros(3, 1, 2).log_softmax(2)
         >>> gt.nn.functional.ctc_loss(log_probs, gt.tensor([[1]]), [3], [1])
         tensor(0.2877)

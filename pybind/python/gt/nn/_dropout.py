@@ -27,7 +27,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         inplace: Whether the result overwrites the input.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.dropout(gt.ones(3), training=False)
         tensor([1., 1., 1.])
     """

@@ -15,7 +15,6 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         num_classes: The number of classes; -1 for the largest index plus 1, which waits for the input's values.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.one_hot(gt.tensor([0, 2]), 3)
         tensor([[1, 0, 0],
                 [0, 0, 1]])
@@ -54,7 +53,6 @@ def embedding(
         IndexError: An index is out of range; raised when the result is fetched.
 
     Example:
-        >>> import gt
         >>> weight = gt.tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> gt.nn.functional.embedding(gt.tensor([1, 0, 1]), weight)
         tensor([[3., 4.],

@@ -188,7 +188,6 @@ class Hooked:
             A handle; `handle.remove()` unregisters the hook.
 
         Example:
-            >>> import gt
             >>> shapes = []
             >>> layer = gt.nn.Linear(4, 2)
             >>> handle = layer.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.shape)))

@@ -83,7 +83,6 @@ def mse_loss(
         weight: A weight for each element.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.mse_loss(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
         tensor(2.)
     """
@@ -112,7 +111,6 @@ def l1_loss(
         weight: A weight for each element.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.l1_loss(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
         tensor(1.)
     """
@@ -184,7 +182,6 @@ def kl_div(
         log_target: Whether `target` holds logarithms.
 
     Example:
-        >>> import gt
         >>> p = gt.tensor([[0.5, 0.5]])
         >>> gt.nn.functional.kl_div(p.log(), p, reduction="batchmean")
         tensor(0.)
@@ -258,7 +255,6 @@ def binary_cross_entropy_with_logits(
         ValueError: The shapes differ.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.binary_cross_entropy_with_logits(gt.tensor([0.0]), gt.tensor([1.0]))
         tensor(0.6931)
     """
@@ -297,7 +293,6 @@ def nll_loss(
         IndexError: A class index is out of range; raised when the loss is fetched.
 
     Example:
-        >>> import gt
         >>> log_probs = gt.tensor([[0.25, 0.75]]).log()
         >>> gt.nn.functional.nll_loss(log_probs, gt.tensor([1]))
         tensor(0.2877)
@@ -339,7 +334,6 @@ def cross_entropy(
         IndexError: A class index is out of range; raised when the loss is fetched.
 
     Example:
-        >>> import gt
         >>> logits = gt.tensor([[2.0, 0.0], [0.0, 2.0]])
         >>> gt.nn.functional.cross_entropy(logits, gt.tensor([0, 1]))
         tensor(0.1269)

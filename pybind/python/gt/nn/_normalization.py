@@ -15,7 +15,7 @@ def _by_channel(input: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _wide(input: Tensor) -> Tensor:
-    """Half precision is too narrow for sums of squares."""
+    """The input as float32 if it is half precision, whose range is too small for sums of squares."""
     return input.float() if input.dtype in (gt.float16, gt.bfloat16) else input
 
 
@@ -29,10 +29,21 @@ def batch_norm(
     momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean 0 and variance 1 of each channel, axis 1 of `(samples, channels, …)`; then `* weight + bias`.
+    """Batch normalization of each channel: `(x - mean) / sqrt(var + eps) * weight + bias` (Ioffe and Szegedy 2015).
 
-    In training by the mean and variance of the samples, which the running ones, given, take up in place by a share of
-    `momentum`; otherwise by the running ones.
+    Args:
+        input: `(N, C, *)`.
+        running_mean: `(C)`, used in place of the batch's mean in evaluation.
+        running_var: `(C)`, used in place of the batch's variance in evaluation.
+        weight: The scale, `(C)`.
+        bias: The shift, `(C)`.
+        training: Whether to normalize by the batch's statistics, and to update the running ones in place:
+            `running = (1 - momentum) * running + momentum * batch`.
+        momentum: The weight of the batch in the running statistics.
+        eps: Added to the variance.
+
+    Raises:
+        ValueError: There is one value per channel in training, or no running statistics in evaluation.
     """
     if not training and (running_mean is None or running_var is None):
         raise ValueError("Expected running_mean and running_var to be defined when training=False")
@@ -54,7 +65,7 @@ def batch_norm(
             if running_mean is not None:
                 running_mean.copy_(running_mean * (1 - momentum) + mean.detach() * momentum)
             if running_var is not None:
-                # Of all samples there are, not of these alone: divided by one less.
+                # The running variance is the unbiased one (Bessel's correction).
                 unbiased = variance.detach() * (count / (count - 1))
                 running_var.copy_(running_var * (1 - momentum) + unbiased * momentum)
     else:

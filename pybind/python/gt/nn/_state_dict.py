@@ -74,7 +74,6 @@ class Stateful:
             keep_vars: Whether the tensors stay attached to the autograd graph.
 
         Example:
-            >>> import gt
             >>> {name: tuple(t.shape) for name, t in gt.nn.Linear(3, 2).state_dict().items()}
             {'weight': (2, 3), 'bias': (2,)}
         """
@@ -175,7 +174,6 @@ class Stateful:
             RuntimeError: A shape does not match, or, if `strict`, the names differ. Nothing is loaded then.
 
         Example:
-            >>> import gt
             >>> a, b = gt.nn.Linear(3, 2), gt.nn.Linear(3, 2)
             >>> b.load_state_dict(a.state_dict())
             <All keys matched successfully>

@@ -41,7 +41,6 @@ class SiLU(_InPlace):
         Any shape, to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.SiLU()(gt.tensor([-1.0, 0.0, 1.0]))
         tensor([-0.2689,  0.0000,  0.7311])
     """
@@ -97,7 +96,6 @@ class LeakyReLU(_InPlace):
         inplace: Whether the result overwrites the input.
 
     Example:
-        >>> import gt
         >>> gt.nn.LeakyReLU(0.1)(gt.tensor([-1.0, 2.0]))
         tensor([-0.1000,  2.0000])
     """
@@ -292,7 +290,6 @@ class Softplus(Module):
         threshold: Where `beta * x` exceeds it, the result is `x`.
 
     Example:
-        >>> import gt
         >>> gt.nn.Softplus()(gt.tensor([0.0, 30.0]))
         tensor([ 0.6931, 30.0000])
     """

@@ -38,7 +38,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         dtype: Their dtype.
 
     Example:
-        >>> import gt
         >>> loss = gt.nn.AdaptiveLogSoftmaxWithLoss(16, 100, cutoffs=[10, 50])
         >>> output = loss(gt.ones(4, 16), gt.tensor([0, 11, 60, 99]))
         >>> output.output.shape, output.loss.shape

@@ -83,7 +83,6 @@ class Sequential(_Modules):
         *modules: The modules, or one `OrderedDict` from names to modules.
 
     Example:
-        >>> import gt
         >>> model = gt.nn.Sequential(gt.nn.Linear(4, 8), gt.nn.ReLU(), gt.nn.Linear(8, 2))
         >>> model(gt.ones(3, 4)).shape
         gt.Size([3, 2])
@@ -121,7 +120,6 @@ class ModuleList(_Modules):
         modules: The modules.
 
     Example:
-        >>> import gt
         >>> layers = gt.nn.ModuleList(gt.nn.Linear(4, 4) for _ in range(3))
         >>> len(layers), len(list(layers.parameters()))
         (3, 6)
@@ -159,7 +157,6 @@ class ModuleDict(Module):
         modules: A mapping from names to modules, or pairs of both.
 
     Example:
-        >>> import gt
         >>> heads = gt.nn.ModuleDict({"policy": gt.nn.Linear(4, 2), "value": gt.nn.Linear(4, 1)})
         >>> heads["value"](gt.ones(3, 4)).shape
         gt.Size([3, 1])
@@ -229,7 +226,6 @@ class ParameterList(Module):
         values: The values.
 
     Example:
-        >>> import gt
         >>> weights = gt.nn.ParameterList([gt.ones(2), gt.ones(3)])
         >>> [tuple(p.shape) for p in weights.parameters()]
         [(2,), (3,)]
@@ -287,7 +283,6 @@ class ParameterDict(Module):
         parameters: A mapping from names to values, or pairs of both.
 
     Example:
-        >>> import gt
         >>> weights = gt.nn.ParameterDict({"left": gt.ones(2), "right": gt.zeros(2)})
         >>> list(weights.keys())
         ['left', 'right']

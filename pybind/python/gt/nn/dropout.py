@@ -21,7 +21,6 @@ class Dropout(Module):
         Any shape, to the same.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.Dropout(0.5)
         >>> sorted(set(layer(gt.ones(1000)).tolist()))
         [0.0, 2.0]

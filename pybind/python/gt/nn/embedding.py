@@ -35,7 +35,6 @@ class Embedding(Module):
         Indices `(*)` to `(*, embedding_dim)`.
 
     Example:
-        >>> import gt
         >>> embedding = gt.nn.Embedding(10, 3)
         >>> embedding(gt.tensor([[1, 2, 4, 5], [4, 3, 2, 9]])).shape
         gt.Size([2, 4, 3])
@@ -99,7 +98,6 @@ class Embedding(Module):
             sparse: See `Embedding`.
 
         Example:
-            >>> import gt
             >>> embedding = gt.nn.Embedding.from_pretrained(gt.tensor([[1.0, 2.0], [3.0, 4.0]]))
             >>> embedding(gt.tensor([1]))
             tensor([[3., 4.]])
@@ -143,7 +141,6 @@ class EmbeddingBag(Embedding):
         dtype: Its dtype.
 
     Example:
-        >>> import gt
         >>> bag = gt.nn.EmbeddingBag(10, 3, mode="sum")
         >>> bag(gt.tensor([1, 2, 4, 5, 4]), offsets=gt.tensor([0, 3])).shape
         gt.Size([2, 3])

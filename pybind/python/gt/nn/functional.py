@@ -264,7 +264,6 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
         inplace: Whether the result overwrites the input.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.relu(gt.tensor([-1.0, 2.0]))
         tensor([0., 2.])
     """
@@ -294,7 +293,6 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         approximate: `"none"`, or `"tanh"` for `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.gelu(gt.tensor([-1.0, 0.0, 1.0]))
         tensor([-0.1587,  0.0000,  0.8413])
     """
@@ -320,7 +318,6 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         dtype: The dtype to convert the input to first.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.softmax(gt.tensor([0.0, 0.0]), dim=0)
         tensor([0.5000, 0.5000])
     """
@@ -342,7 +339,6 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
         dtype: The dtype to convert the input to first.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.log_softmax(gt.tensor([0.0, 0.0]), dim=0)
         tensor([-0.6931, -0.6931])
     """
@@ -369,7 +365,6 @@ def layer_norm(
         eps: Added to the variance.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.layer_norm(gt.tensor([[1.0, 3.0]]), (2,))
         tensor([[-1.0000,  1.0000]])
     """
@@ -388,7 +383,6 @@ def rms_norm(
         eps: Added to the mean square; by default the machine epsilon of float64 for float64, else that of float32.
 
     Example:
-        >>> import gt
         >>> gt.nn.functional.rms_norm(gt.tensor([[3.0, 3.0]]), (2,))
         tensor([[1., 1.]])
     """

@@ -31,7 +31,6 @@ class Linear(Module):
         `(*, in_features)` to `(*, out_features)`.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.Linear(20, 30)
         >>> layer(gt.ones(128, 20)).shape
         gt.Size([128, 30])
@@ -67,7 +66,6 @@ class Identity(Module):
     """Returns its input; takes, and ignores, any arguments. A placeholder for a layer.
 
     Example:
-        >>> import gt
         >>> gt.nn.Identity()(gt.tensor([1.0, 2.0]))
         tensor([1., 2.])
     """
@@ -89,7 +87,6 @@ class ReLU(Module):
         Any shape, to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.ReLU()(gt.tensor([-1.0, 0.0, 2.0]))
         tensor([0., 0., 2.])
     """
@@ -109,7 +106,6 @@ class Sigmoid(Module):
     """Logistic sigmoid: `1 / (1 + exp(-x))`, element by element.
 
     Example:
-        >>> import gt
         >>> gt.nn.Sigmoid()(gt.tensor([0.0]))
         tensor([0.5000])
     """
@@ -122,7 +118,6 @@ class Tanh(Module):
     """Hyperbolic tangent, element by element.
 
     Example:
-        >>> import gt
         >>> gt.nn.Tanh()(gt.tensor([0.0]))
         tensor([0.])
     """
@@ -141,7 +136,6 @@ class GELU(Module):
         Any shape, to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.GELU()(gt.tensor([-1.0, 0.0, 1.0]))
         tensor([-0.1587,  0.0000,  0.8413])
     """
@@ -167,7 +161,6 @@ class Softmax(Module):
         Any shape, to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.Softmax(dim=1)(gt.tensor([[0.0, 0.0]]))
         tensor([[0.5000, 0.5000]])
     """
@@ -193,7 +186,6 @@ class LogSoftmax(Softmax):
         Any shape, to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.LogSoftmax(dim=0)(gt.tensor([0.0, 0.0]))
         tensor([-0.6931, -0.6931])
     """
@@ -206,7 +198,6 @@ class Flatten(Module):
     """Merges the axes from `start_dim` to `end_dim`, both included, into one; by default all axes but the batch.
 
     Example:
-        >>> import gt
         >>> gt.nn.Flatten()(gt.zeros(8, 3, 4, 4)).shape
         gt.Size([8, 48])
     """
@@ -227,7 +218,6 @@ class Unflatten(Module):
     """Splits axis `dim` into several axes of the sizes `unflattened_size`, of which one may be -1.
 
     Example:
-        >>> import gt
         >>> gt.nn.Unflatten(1, (3, 4))(gt.zeros(8, 12)).shape
         gt.Size([8, 3, 4])
     """

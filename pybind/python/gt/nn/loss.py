@@ -33,7 +33,6 @@ class MSELoss(_Loss):
         Two tensors of the same shape to a scalar, or to that shape if `reduction="none"`.
 
     Example:
-        >>> import gt
         >>> gt.nn.MSELoss()(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
         tensor(2.)
     """
@@ -51,7 +50,6 @@ class L1Loss(_Loss):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Example:
-        >>> import gt
         >>> gt.nn.L1Loss()(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
         tensor(1.)
     """
@@ -70,7 +68,6 @@ class SmoothL1Loss(_Loss):
         beta: Where the quadratic part ends.
 
     Example:
-        >>> import gt
         >>> gt.nn.SmoothL1Loss()(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]))
         tensor(1.5000)
     """
@@ -97,7 +94,6 @@ class HuberLoss(_Loss):
         delta: Where the quadratic part ends.
 
     Example:
-        >>> import gt
         >>> gt.nn.HuberLoss()(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]))
         tensor(1.5000)
     """
@@ -123,7 +119,6 @@ class KLDivLoss(_Loss):
         Log probabilities and a target of the same shape.
 
     Example:
-        >>> import gt
         >>> p, q = gt.tensor([[0.5, 0.5]]), gt.tensor([[0.25, 0.75]])
         >>> gt.nn.KLDivLoss(reduction="batchmean")(q.log(), p)
         tensor(0.1438)
@@ -169,7 +164,6 @@ class BCELoss(_WeightedLoss):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Example:
-        >>> import gt
         >>> gt.nn.BCELoss()(gt.tensor([0.5]), gt.tensor([1.0]))
         tensor(0.6931)
     """
@@ -192,7 +186,6 @@ class BCEWithLogitsLoss(_WeightedLoss):
         Logits and a target between 0 and 1, of the same shape.
 
     Example:
-        >>> import gt
         >>> gt.nn.BCEWithLogitsLoss()(gt.tensor([0.0]), gt.tensor([1.0]))
         tensor(0.6931)
     """
@@ -243,7 +236,6 @@ class NLLLoss(_ClassLoss):
         Log probabilities `(C)`, `(N, C)` or `(N, C, *)`, and indices of that shape without `C`.
 
     Example:
-        >>> import gt
         >>> log_probs = gt.tensor([[0.25, 0.75]]).log()
         >>> gt.nn.NLLLoss()(log_probs, gt.tensor([1]))
         tensor(0.2877)
@@ -283,12 +275,11 @@ class CrossEntropyLoss(_ClassLoss):
         of that shape.
 
     Example:
-        >>> import gt
         >>> loss = gt.nn.CrossEntropyLoss()
         >>> logits = gt.tensor([[2.0, 0.0], [0.0, 2.0]], requires_grad=True)
         >>> value = loss(logits, gt.tensor([0, 1]))
-        >>> value.item()
-        0.126928...
+        >>> value
+        tensor(0.1269, grad_fn=<CrossEntropyBackward0>)
         >>> value.backward()
         >>> logits.grad
         tensor([[-0.0596,  0.0596],
@@ -378,7 +369,6 @@ class CTCLoss(_Loss):
         zero_infinity: Whether infinite losses, of inputs that are too short for their targets, count as 0.
 
     Example:
-        >>> import gt
         >>> log_probs = gt.zeros(12, 2, 5).log_softmax(2)  # (time, batch, classes)
         >>> targets = gt.tensor([[1, 2, 3], [4, 1, 0]])
         >>> loss = gt.nn.CTCLoss()(log_probs, targets, [12, 10], [3, 2])

@@ -83,7 +83,6 @@ class TripletMarginLoss(_Loss):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Example:
-        >>> import gt
         >>> anchor, positive, negative = gt.zeros(4, 3), gt.zeros(4, 3), gt.ones(4, 3)
         >>> gt.nn.TripletMarginLoss()(anchor, positive, negative)
         tensor(0.)

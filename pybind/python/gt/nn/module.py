@@ -41,7 +41,6 @@ class Module(Hooked, Stateful):
         training: Whether the module is in training mode, which `Dropout` and `BatchNorm` tell from evaluation mode.
 
     Example:
-        >>> import gt
         >>> class Perceptron(gt.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
@@ -181,7 +180,6 @@ class Module(Hooked, Stateful):
             persistent: Whether the buffer is in `state_dict`.
 
         Example:
-            >>> import gt
             >>> module = gt.nn.Module()
             >>> module.register_buffer("count", gt.zeros(1))
             >>> list(module.state_dict())
@@ -228,7 +226,6 @@ class Module(Hooked, Stateful):
             remove_duplicate: Whether a module that is reachable by several names comes once.
 
         Example:
-            >>> import gt
             >>> model = gt.nn.Sequential(gt.nn.Linear(2, 2), gt.nn.ReLU())
             >>> [name for name, _ in model.named_modules()]
             ['', '0', '1']
@@ -274,7 +271,6 @@ class Module(Hooked, Stateful):
         """Iterates over the parameters, each once: the argument of an optimizer.
 
         Example:
-            >>> import gt
             >>> model = gt.nn.Linear(3, 2)
             >>> sum(p.numel() for p in model.parameters())
             8
@@ -356,7 +352,6 @@ class Module(Hooked, Stateful):
         """Calls `fn` on every submodule and then on this module; returns this module.
 
         Example:
-            >>> import gt
             >>> def zero_bias(module):
             ...     if isinstance(module, gt.nn.Linear):
             ...         gt.nn.init.zeros_(module.bias)
@@ -387,7 +382,6 @@ class Module(Hooked, Stateful):
         """Puts this module and all submodules in evaluation mode: `train(False)`.
 
         Example:
-            >>> import gt
             >>> gt.nn.Dropout(0.5).eval()(gt.ones(3))
             tensor([1., 1., 1.])
         """
@@ -405,7 +399,6 @@ class Module(Hooked, Stateful):
         """Sets `requires_grad` of all parameters, in place; `False` freezes the module. Returns this module.
 
         Example:
-            >>> import gt
             >>> layer = gt.nn.Linear(2, 2).requires_grad_(False)
             >>> layer.weight.requires_grad
             False
@@ -441,7 +434,6 @@ class Module(Hooked, Stateful):
             TypeError: The dtype is not floating.
 
         Example:
-            >>> import gt
             >>> gt.nn.Linear(2, 2).to(gt.float64).weight.dtype
             gt.float64
         """

@@ -28,7 +28,6 @@ class LayerNorm(Module):
         `(*, *normalized_shape)` to the same.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.LayerNorm(2)
         >>> layer(gt.tensor([[1.0, 3.0]])).detach()
         tensor([[-1.0000,  1.0000]])
@@ -84,7 +83,6 @@ class RMSNorm(Module):
         `(*, *normalized_shape)` to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.RMSNorm(4)(gt.ones(2, 4)).shape
         gt.Size([2, 4])
     """
@@ -226,7 +224,6 @@ class BatchNorm1d(_BatchNorm):
         `(N, C)` or `(N, C, L)` to the same.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.BatchNorm1d(1)
         >>> layer(gt.tensor([[1.0], [3.0]])).detach()
         tensor([[-1.0000],
@@ -245,7 +242,6 @@ class BatchNorm2d(_BatchNorm):
         `(N, C, H, W)` to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.BatchNorm2d(3)(gt.ones(8, 3, 4, 4)).shape
         gt.Size([8, 3, 4, 4])
     """
@@ -288,7 +284,6 @@ class GroupNorm(Module):
         `(N, C, *)` to the same.
 
     Example:
-        >>> import gt
         >>> gt.nn.GroupNorm(2, 6)(gt.ones(8, 6, 4)).shape
         gt.Size([8, 6, 4])
     """

@@ -31,7 +31,6 @@ class Parameter(metaclass=_ParameterType):
         TypeError: `data` is not a tensor.
 
     Example:
-        >>> import gt
         >>> module = gt.nn.Module()
         >>> module.scale = gt.nn.Parameter(gt.ones(2))
         >>> [name for name, _ in module.named_parameters()]

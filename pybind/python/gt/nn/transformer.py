@@ -38,7 +38,6 @@ class MultiheadAttention(Module):
         dtype: Their dtype.
 
     Example:
-        >>> import gt
         >>> attention = gt.nn.MultiheadAttention(16, num_heads=4, batch_first=True)
         >>> x = gt.ones(2, 5, 16)
         >>> output, weights = attention(x, x, x)
@@ -235,7 +234,6 @@ class TransformerEncoderLayer(_Layer):
         dtype: Their dtype.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.TransformerEncoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
         >>> layer(gt.ones(2, 5, 16)).shape
         gt.Size([2, 5, 16])
@@ -269,7 +267,6 @@ class TransformerDecoderLayer(_Layer):
     Each of the three has a residual and layer normalization. The arguments are those of `TransformerEncoderLayer`.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.TransformerDecoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
         >>> layer(gt.ones(2, 3, 16), memory=gt.ones(2, 5, 16)).shape
         gt.Size([2, 3, 16])
@@ -351,7 +348,6 @@ class TransformerEncoder(_Stack):
         mask_check: Ignored: it affects speed in PyTorch alone.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.TransformerEncoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
         >>> encoder = gt.nn.TransformerEncoder(layer, num_layers=2)
         >>> encoder(gt.ones(2, 5, 16)).shape
@@ -393,7 +389,6 @@ class TransformerDecoder(_Stack):
         norm: A normalization after the last layer.
 
     Example:
-        >>> import gt
         >>> layer = gt.nn.TransformerDecoderLayer(d_model=16, nhead=4, dim_feedforward=32, batch_first=True)
         >>> decoder = gt.nn.TransformerDecoder(layer, num_layers=2)
         >>> decoder(gt.ones(2, 3, 16), memory=gt.ones(2, 5, 16)).shape
@@ -450,7 +445,6 @@ class Transformer(Module):
         dtype: Their dtype.
 
     Example:
-        >>> import gt
         >>> model = gt.nn.Transformer(16, 4, 1, 1, dim_feedforward=32, batch_first=True)
         >>> mask = model.generate_square_subsequent_mask(3)
         >>> model(gt.ones(2, 5, 16), gt.ones(2, 3, 16), tgt_mask=mask).shape
@@ -548,7 +542,6 @@ class Transformer(Module):
         """Causal mask `(sz, sz)`: `-inf` above the diagonal, 0 elsewhere.
 
         Example:
-            >>> import gt
             >>> gt.nn.Transformer.generate_square_subsequent_mask(2)
             tensor([[0., -inf],
                     [0., 0.]])
