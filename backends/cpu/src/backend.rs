@@ -1,4 +1,4 @@
-//! The backend's state: its options, memory, threads and kernels, below the files that compute each class of ops.
+//! The backend's state: options, memory, threads and kernels. The files that compute each class of ops build on it.
 
 use crate::kernels::{Kernel, KernelTable, SimdLevel};
 use crate::memory::CachingAllocator;
@@ -11,19 +11,19 @@ use gt_ops::{DType, Meta};
 use gt_shm::Segment;
 use std::sync::Arc;
 
-/// How a [`CpuBackend`] is set up.
+/// The options of a [`CpuBackend`].
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
-    /// How many threads compute, the caller of [`Backend::execute`] among them.
+    /// The number of computing threads, including the caller of [`gt_backend::Backend::execute`].
     pub threads: usize,
-    /// What tensors may hold together, in bytes.
+    /// The memory limit of all tensors together, in bytes.
     pub memory_bytes_limit: usize,
-    /// Where tensors lie that other processes are to reach, if there are any. It may be longer than the limit.
+    /// The shared segment for tensors that other processes read, if any. It may be longer than the limit.
     pub shared: Option<Arc<Segment>>,
 }
 
 impl Default for CpuOptions {
-    /// One thread a core, and three quarters of [`machine_bytes`].
+    /// One thread per core, and three quarters of [`machine_bytes`].
     fn default() -> CpuOptions {
         CpuOptions {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -33,12 +33,12 @@ impl Default for CpuOptions {
     }
 }
 
-/// Memory that this process may use at most: the machine's, or what its control group leaves of that.
+/// The memory available to this process in bytes: the machine's, or the limit of its control group if that is less.
 pub fn machine_bytes() -> usize {
     physical_bytes().min(group_bytes().unwrap_or(usize::MAX))
 }
 
-/// The least limit of the control groups that this process is in, if there is one.
+/// The lowest `memory.max` of this process's control group (version 2) and its ancestors, if any sets one.
 fn group_bytes() -> Option<usize> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -51,22 +51,22 @@ fn group_bytes() -> Option<usize> {
 }
 
 fn physical_bytes() -> usize {
-    // SAFETY: these calls only read the system's configuration.
+    // SAFETY: `sysconf` takes a number and reads no memory of ours.
     let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     match (usize::try_from(pages), usize::try_from(page)) {
         (Ok(pages), Ok(page)) if pages > 0 => pages.saturating_mul(page),
-        // Unknown: no limit of ours.
+        // The size is unknown, so no limit applies.
         _ => usize::MAX / 8,
     }
 }
 
-/// Computes on the CPU.
+/// The CPU backend: its memory, its threads, and the kernels for the machine's vector instructions.
 pub struct CpuBackend {
     pub(crate) allocator: CachingAllocator,
     pub(crate) pool: ThreadPool,
     pub(crate) kernels: KernelTable,
     pub(crate) level: SimdLevel,
-    /// Steps done: whatever may write memory, or gives it to others who write it.
+    /// A counter of the calls that may write memory or allocate it, by which [`RowMoments`] go stale.
     pub(crate) step: u64,
     pub(crate) moments: Option<RowMoments>,
 }
@@ -75,7 +75,7 @@ pub(crate) type Result<T> = std::result::Result<T, ExecError>;
 pub(crate) type Inputs<'a, 'b> = &'a [Input<'b, CpuTensor>];
 
 impl CpuBackend {
-    /// A backend with its own threads and memory.
+    /// A backend with its own threads and its own allocator, at the best vector level of this machine.
     pub fn new(options: CpuOptions) -> CpuBackend {
         let level = SimdLevel::available().last().copied().unwrap_or(SimdLevel::Baseline);
         CpuBackend::at_level(options, level)
@@ -113,30 +113,30 @@ impl CpuBackend {
         }
     }
 
-    /// The same elements in row-major order without gaps, by a copy if need be.
+    /// The tensor in row-major order without gaps: itself, or a copy.
     pub(crate) fn contiguous(&mut self, t: &CpuTensor) -> Result<CpuTensor> {
         if t.contiguous {
             return Ok(t.clone());
         }
         let out = self.new_tensor(&t.meta)?;
-        // SAFETY: both are tensors of this shape and dtype; the result is new.
+        // SAFETY: `out` was just allocated with `t`'s shape and dtype, so both are valid for all elements and disjoint.
         unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (out.ptr(), &out.strides), (t.ptr(), &t.strides))? };
         Ok(out)
     }
 
-    /// A tensor of `t`'s elements that nobody else sees: `t` itself when the caller gave it up.
+    /// A tensor with `t`'s elements that may be written: `t` itself if this is its last use and its only handle, else a copy.
     pub(crate) fn private_copy(&mut self, t: &CpuTensor, given_up: bool) -> Result<CpuTensor> {
         if given_up && t.contiguous && t.buffer.is_unique() {
             return Ok(t.clone());
         }
         let out = self.new_tensor(&t.meta)?;
-        // SAFETY: both are tensors of this shape and dtype; the result is new.
+        // SAFETY: `out` was just allocated with `t`'s shape and dtype, so both are valid for all elements and disjoint.
         unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (out.ptr(), &out.strides), (t.ptr(), &t.strides))? };
         Ok(out)
     }
 }
 
-/// The dtype that kernels of a dtype compute in.
+/// The dtype that kernels compute in: `f32` for `f16` and `bf16`, else the operand's own.
 pub(crate) fn compute_dtype(dtype: DType) -> DType {
     if dtype.is_float() && dtype != DType::F64 { DType::F32 } else { dtype }
 }

@@ -1,4 +1,5 @@
-//! Elementwise work of any strides: contiguous stretches go straight to a kernel, the rest by way of tiles in L1.
+//! Elementwise ops on operands of any strides: contiguous runs go straight to a kernel, others are gathered into tiles
+//! in L1 first.
 
 use crate::backend::{CpuBackend, Inputs, Result, compute_dtype};
 use crate::kernels::Kernel;
@@ -10,76 +11,77 @@ use crate::tile::{TILE, Tile};
 use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
 use gt_ops::{DType, Meta, Op, RANK_MAX, Row, Shape};
 
-/// Chunks start at multiples of this many elements: no two threads write to one cache line.
+/// Chunks start at multiples of this many elements, so that no two threads write to one cache line.
 pub const CHUNK_ELEMENTS: usize = TILE;
-/// Shorter rows that repeat are written side by side first: a kernel call costs as much as a few dozen elements.
+/// Broadcast rows shorter than this are repeated in a tile first: a kernel call costs as much as a few dozen elements.
 const ROW_MIN: usize = 64;
-/// Elements that are computed and then stored past the caches: few, so that loads of the next go on beside the stores.
+/// Elements computed between non-temporal stores: few, so that the loads of the next ones overlap with the stores.
 const STREAM_TILE: usize = 128;
-/// Work of more operations an element does not wait for memory, and is slower in such small steps.
+/// Non-temporal stores are used up to this many operations per element. Heavier work is not bound by memory, and is
+/// slower in such small steps.
 const STREAM_WEIGHT_MAX: usize = 2;
-/// Results of at least this many bytes go past the caches, which they would only sweep.
+/// Results of at least this many bytes bypass the caches, which they would only evict.
 pub const STREAM_BYTES_MIN: usize = 32 << 20;
-/// A result takes an operand's memory only if that is at most this many times what it needs.
+/// A result takes over an operand's memory only if that is at most this many times what the result needs.
 pub const IN_PLACE_WASTE_MAX: usize = 2;
-/// Smaller transposed operands are walked as they are.
+/// Transposed operands with fewer elements are read in place rather than copied.
 const TRANSPOSED_ELEMENTS_MIN: usize = 4 << 10;
-/// What an element takes in any case, in picoseconds, and what each operation on it adds. Operands that are not in L1
-/// any more decide: 65 thousand products of numbers from L3 take 15 µs, of which the multiplications are two.
+/// The estimated time of an element, in picoseconds: a fixed part for loads and stores, and a part for each operation.
+/// Operands outside L1 dominate: 65 thousand products of numbers in L3 take 15 µs, of which the multiplications take 2.
 const ELEMENT_PS: usize = 150;
 const OPERATION_PS: usize = 20;
 
-/// Where an operand's elements are.
+/// One operand: its memory, and how it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct ElementwiseOperand {
     /// The first element.
     pub ptr: *const u8,
-    /// Bytes an element.
+    /// Bytes per element.
     pub size: usize,
-    /// The conversion to what the kernel computes in.
+    /// The conversion to the kernel's compute type.
     pub widen: Option<Kernel>,
-    /// How its elements follow the result's.
+    /// How the operand is broadcast to the result's shape.
     pub pattern: AccessPattern,
 }
 
-/// How an operand's elements follow the result's.
+/// How an operand is broadcast to the result's shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessPattern {
-    /// One element for all.
+    /// A single element, read for every element of the result.
     Splat,
-    /// In the same order, without gaps.
+    /// The result's shape in row-major order without gaps.
     Linear,
-    /// As the loops say.
+    /// Any other strides, which the task's loops hold.
     Strided,
 }
 
-/// One elementwise computation.
+/// One elementwise op, ready to run.
 pub struct ElementwiseTask {
     /// The inner loop.
     pub kernel: Kernel,
-    /// The kernel takes operands of one element for all.
+    /// Whether the kernel accepts splat operands.
     pub takes_splat: bool,
     /// The operands; unused ones repeat the first.
     pub sources: [ElementwiseOperand; 3],
-    /// How many are used.
+    /// The number of operands in use.
     pub operands: usize,
-    /// Where the result goes, in row-major order.
+    /// The result's memory, in row-major order.
     pub out: *mut u8,
-    /// Bytes an element of the result.
+    /// Bytes per element of the result.
     pub out_size: usize,
-    /// The conversion from what the kernel computes in.
+    /// The conversion from the kernel's compute type to the result's dtype.
     pub narrow: Option<Kernel>,
-    /// The result takes an operand's memory.
+    /// Whether the result takes over an operand's memory.
     pub in_place: bool,
     /// The operands' strides; used when one is [`AccessPattern::Strided`].
     pub loops: Option<Loops<3>>,
-    /// How many elements.
+    /// The number of elements of the result.
     pub elements: usize,
-    /// Operations an element.
+    /// The cost of an element, in operations.
     pub weight: usize,
 }
 
-// SAFETY: tasks are shared only during one call of `ThreadPool::run`, in which threads write disjoint ranges of the result.
+// SAFETY: a task is shared only during one call of `ThreadPool::run`, in which threads write disjoint ranges of `out`.
 unsafe impl Sync for ElementwiseTask {}
 
 impl ElementwiseTask {
@@ -89,31 +91,32 @@ impl ElementwiseTask {
     /// A panic in a kernel.
     ///
     /// # Safety
-    /// The sources are readable and the result is writable for all elements. The result overlaps no source, except that
-    /// with `in_place` it may be exactly where linear sources of the same size are.
+    /// The sources are readable and `out` is writable for all elements. `out` overlaps no source, except that with
+    /// `in_place` it may be the memory of linear sources of the same element size.
     #[inline]
     pub unsafe fn run(&self, pool: &mut ThreadPool) -> Result<()> {
         let work_ns = work_ns(self.elements, self.weight);
         if !pool.pays(work_ns) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of this function covers elements `0..self.elements`.
             unsafe { self.range(0, self.elements) };
             return Ok(());
         }
         let chunk = chunk_elements(self.elements, pool.chunks(work_ns));
         pool.run(self.elements.div_ceil(chunk), &|i| {
-            // SAFETY: the caller's promise; chunks are disjoint.
+            // SAFETY: the contract of this function covers all elements, and each chunk writes its own range of the
+            // result.
             unsafe { self.range(i * chunk, ((i + 1) * chunk).min(self.elements)) }
         })
     }
 
-    /// Whether the result goes past the caches.
+    /// Whether the result is written by non-temporal stores.
     #[inline]
     fn streams(&self) -> bool {
         self.elements * self.out_size >= STREAM_BYTES_MIN && self.weight <= STREAM_WEIGHT_MAX && !self.in_place
     }
 
     /// # Safety
-    /// As [`ElementwiseTask::run`].
+    /// Same as for [`ElementwiseTask::run`].
     #[inline]
     unsafe fn range(&self, from: usize, to: usize) {
         let sources = &self.sources[..self.operands];
@@ -123,20 +126,21 @@ impl ElementwiseTask {
             for (i, source) in sources.iter().enumerate() {
                 match source.pattern {
                     AccessPattern::Splat => splat |= 1 << i,
-                    // SAFETY: within the source.
+                    // SAFETY: a linear source has all the result's elements, `from` among them.
                     _ => operands[i] = unsafe { source.ptr.add(from * source.size) },
                 }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: `from..to` lies within the elements that `run`'s contract covers, and linear operands were
+            // advanced to `from`.
             unsafe { self.stretch(operands, splat, self.out.add(from * self.out_size), to - from) };
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `from..to` lies within the elements that `run`'s contract covers.
         unsafe { self.strided_range(from, to) }
     }
 
     /// # Safety
-    /// As [`ElementwiseTask::run`].
+    /// Same as for [`ElementwiseTask::run`].
     #[inline(never)]
     unsafe fn strided_range(&self, from: usize, to: usize) {
         let Some(loops) = &self.loops else { return };
@@ -161,7 +165,7 @@ impl ElementwiseTask {
         if by_rows && !short {
             loops.for_runs(from, to, |run| {
                 let operands = std::array::from_fn(|i| self.sources[i].ptr.wrapping_offset(run.offsets[i]));
-                // SAFETY: runs lie within the sources, and the result has room for all elements.
+                // SAFETY: `loops` yields only runs within the sources and the result, which `run`'s contract covers.
                 unsafe { self.stretch(operands, splat, self.out.add(run.at * self.out_size), run.len) };
             });
             return;
@@ -176,7 +180,7 @@ impl ElementwiseTask {
                 AccessPattern::Strided => operands[i] = tiles[i].start(),
             }
         }
-        // A row that repeats fills its tile once.
+        // The tile of a broadcast row is filled once, with as many copies as fit.
         let inner = loops.inner();
         let rows_a_tile = TILE / inner;
         let repeats = |i: usize| rows_a_tile > 1 && repeats(i);
@@ -185,7 +189,7 @@ impl ElementwiseTask {
             if repeats(i) {
                 whole_rows = true;
                 for row in 0..rows_a_tile {
-                    // SAFETY: a row lies within the source, and the tile has room for this many.
+                    // SAFETY: the source has a row of `inner` elements, and `rows_a_tile * inner <= TILE`.
                     unsafe {
                         let to = tiles[i].start().add(row * inner * source.size);
                         copy_run(to, source.size as isize, source.ptr, steps[i], inner, source.size);
@@ -195,7 +199,7 @@ impl ElementwiseTask {
         }
         let mut at = from;
         while at < to {
-            // Tiles of repeated rows end with a row; the first may start within one.
+            // A tile of repeated rows ends at a row's end; the first may start within a row.
             let phase = if whole_rows { at % inner } else { 0 };
             let room = if whole_rows { rows_a_tile * inner - phase } else { TILE };
             let n = room.min(to - at);
@@ -204,7 +208,7 @@ impl ElementwiseTask {
                 loops.for_runs(at, at + n, |run| {
                     for (i, source) in self.sources[..self.operands].iter().enumerate() {
                         if gathers(i) {
-                            // SAFETY: the run lies within the source, and the tile has room for `n` elements.
+                            // SAFETY: the run lies within the source, and `run.at - at + run.len <= n <= TILE`.
                             unsafe {
                                 let to = tiles[i].start().add((run.at - at) * source.size);
                                 let from = source.ptr.offset(run.offsets[i]);
@@ -216,7 +220,7 @@ impl ElementwiseTask {
             }
             for (i, source) in self.sources[..self.operands].iter().enumerate() {
                 match source.pattern {
-                    // SAFETY: within the source.
+                    // SAFETY: a linear source has all the result's elements, `at` among them.
                     AccessPattern::Linear => operands[i] = unsafe { source.ptr.add(at * source.size) },
                     AccessPattern::Strided if repeats(i) => {
                         operands[i] = tiles[i].start().wrapping_add(phase * source.size);
@@ -224,37 +228,39 @@ impl ElementwiseTask {
                     _ => (),
                 }
             }
-            // SAFETY: the operands are in their tiles or as the caller promises.
+            // SAFETY: each operand is in its tile, or in a source that holds these `n` elements by `run`'s contract.
             unsafe { self.stretch(operands, splat, self.out.add(at * self.out_size), n) };
             at += n;
         }
     }
 
-    /// Contiguous operands, or one element for all where `splat` says so.
+    /// Computes `n` elements of contiguous operands; those whose bit is set in `splat` are a single element.
     ///
     /// # Safety
-    /// As [`ElementwiseTask::run`], for these `n` elements.
+    /// Same as for [`ElementwiseTask::run`], for these `n` elements.
     #[inline]
     unsafe fn stretch(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
         let plain = self.narrow.is_none() && !self.in_place && !self.streams() && (splat == 0 || self.takes_splat);
         if plain && self.sources[..self.operands].iter().all(|s| s.widen.is_none()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: by this function's contract the operands hold `n` elements, or one where `splat` says so, and
+            // `out` has room for `n` and overlaps none of them, since `in_place` is false.
             unsafe { (self.kernel)(out, operands, splat, n) };
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's own contract is that of `staged`.
         unsafe { self.staged(operands, splat, out, n) }
     }
 
     /// # Safety
-    /// As [`ElementwiseTask::stretch`].
+    /// Same as for [`ElementwiseTask::stretch`].
     #[inline(never)]
     unsafe fn staged(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
         let tiles = [Tile::new(), Tile::new(), Tile::new()];
         let result = Tile::new();
         let mut staged = operands;
         let mut kept_splat = 0;
-        // SAFETY: tiles have room for `TILE` elements of any dtype; the rest is the caller's promise.
+        // SAFETY: at most `TILE` elements are staged at a time, for which a tile has room at any dtype; operands and
+        // `out` are valid for `n` elements by this function's contract.
         unsafe {
             for (i, source) in self.sources[..self.operands].iter().enumerate() {
                 if splat >> i & 1 == 0 {
@@ -312,21 +318,21 @@ impl ElementwiseTask {
     }
 }
 
-/// What one thread takes for elementwise work of `weight` operations an element.
+/// The estimated time of elementwise work on one thread, in nanoseconds, with `weight` operations per element.
 #[inline]
 pub fn work_ns(elements: usize, weight: usize) -> usize {
     elements.saturating_mul(ELEMENT_PS + weight * OPERATION_PS) / 1000
 }
 
-/// How many elements each of so many chunks takes.
+/// The number of elements in each of `chunks` chunks, rounded up to [`CHUNK_ELEMENTS`].
 pub fn chunk_elements(elements: usize, chunks: usize) -> usize {
     elements.div_ceil(chunks).next_multiple_of(CHUNK_ELEMENTS)
 }
 
-/// A kernel and what it needs around it.
+/// A kernel with the conversions that surround it.
 pub(crate) struct ElementwiseKernel {
     pub(crate) kernel: Kernel,
-    /// Elements are moved as they are, of whatever dtype.
+    /// Whether the kernel only moves elements, so that half precisions need no widening.
     pub(crate) moves: bool,
     pub(crate) takes_splat: bool,
     pub(crate) dtypes: [DType; 3],
@@ -380,7 +386,7 @@ impl CpuBackend {
         })
     }
 
-    /// Computes a kernel over broadcast operands.
+    /// Runs a kernel over broadcast operands.
     #[inline]
     pub(crate) fn map(
         &mut self,
@@ -457,13 +463,13 @@ impl CpuBackend {
             elements,
             weight: map.weight,
         };
-        // SAFETY: the sources are tensors of at least the result's broadcast shape, or slots that live until here. The
-        // result is new, or it is the only handle of a source that is exactly as large and in the same order.
+        // SAFETY: the sources are tensors that broadcast to the result's shape, or `slots`, which outlive the call. The
+        // result is newly allocated, or the unique handle of a linear source with elements of the same size.
         unsafe { task.run(&mut self.pool)? };
         Ok(result)
     }
 
-    /// As [`CpuBackend::map`], with transposed operands turned first: walking along their columns costs more.
+    /// [`CpuBackend::map`] with transposed operands copied to row-major order first: strided reads would cost more.
     #[cold]
     pub(crate) fn map_transposed(
         &mut self,
@@ -493,7 +499,7 @@ impl CpuBackend {
             Input::Tensor(t) => {
                 let meta = Meta::new(Shape::SCALAR, DType::Bool);
                 let all = self.reduce(Op::All, t, every_axis(&t.meta.shape), &meta)?;
-                // SAFETY: one byte was written there.
+                // SAFETY: the reduction wrote its result, one bool, there.
                 unsafe { all.ptr().read() != 0 }
             }
         };
@@ -538,7 +544,7 @@ impl CpuBackend {
     }
 }
 
-/// Whether a tensor of this shape is a large one whose elements follow each other along another axis than the last.
+/// Whether `t` is large, has this shape, and is contiguous along an axis other than the last.
 pub(crate) fn is_transposed(t: &CpuTensor, shape: &Shape) -> bool {
     let (dims, size) = (shape.dims(), t.size() as isize);
     let Some(last) = dims.len().checked_sub(1) else { return false };

@@ -1,4 +1,5 @@
-//! The inner loops: one function an op, a dtype and a level of vector instructions, over contiguous elements.
+//! The inner loops of elementwise ops: a function for each op, dtype and level of vector instructions, over contiguous
+//! elements.
 //!
 //! The bodies are generic and inlined into functions that enable a level's instructions, so that the compiler
 //! vectorises each for that level. The level is chosen once, when a backend starts. All levels compute the same bits:
@@ -10,42 +11,43 @@ use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Computes `n` elements. Bit `i` of `splat`: operand `i` is one element for all. Ops of one or three operands take
-/// none splat.
+/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Only ops
+/// of two operands accept splat ones.
 ///
 /// # Safety
 /// `out` is writable and the operands are readable for their elements, and `out` overlaps none of them.
 pub type Kernel = unsafe fn(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize);
 
-/// The kernels of one level.
+/// The kernels of one [`SimdLevel`].
 pub struct KernelTable {
-    /// By [`Op`] and [`DType`]; those of `f16` and `bf16` take and give `f32`, except that tests give bools.
+    /// Elementwise kernels by [`Op`] and [`DType`]. Those of `f16` and `bf16` take and return `f32`; predicates return
+    /// bools.
     elementwise: Vec<[Option<Kernel>; 10]>,
-    /// From and to; half precisions have none.
+    /// Casts by source and target dtype; half precisions have none.
     cast: [[Option<Kernel>; 10]; 10],
-    /// `where`, by the logarithm of the size of the choices.
+    /// `where`, by the binary logarithm of the choices' element size.
     select: [Kernel; 4],
-    /// From `f16` and `bf16` to `f32`.
+    /// Conversions from `f16` and `bf16` to `f32`.
     pub widen: [Kernel; 2],
-    /// From `f32` to `f16` and `bf16`.
+    /// Conversions from `f32` to `f16` and `bf16`.
     pub narrow: [Kernel; 2],
 }
 
-/// The vector instructions that kernels use.
+/// The vector instructions that a set of kernels uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimdLevel {
-    /// What every machine of the architecture has.
+    /// The instructions that every CPU of the architecture has.
     Baseline,
-    /// 256 bits.
+    /// Registers of 256 bits: AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// 512 bits.
+    /// Registers of 512 bits: AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
 impl SimdLevel {
-    /// Those this machine has, best last.
+    /// The levels that this machine has, best last.
     pub fn available() -> Vec<SimdLevel> {
         let all = [
             SimdLevel::Baseline,
@@ -77,7 +79,7 @@ impl SimdLevel {
 }
 
 impl KernelTable {
-    /// Those of a level this machine has.
+    /// The kernels of a level that this machine has.
     pub fn of(level: SimdLevel) -> KernelTable {
         match level {
             SimdLevel::Baseline => baseline::kernels(),
@@ -92,7 +94,7 @@ impl KernelTable {
     pub fn elementwise(&self, op: Op, dtype: DType) -> Option<Kernel> {
         self.elementwise.get(op as usize)?[dtype as usize]
     }
-    /// The kernel of a cast; half precisions go by way of `f32`.
+    /// The kernel of a cast, if both dtypes have one; half precisions are cast through `f32`.
     pub fn cast(&self, from: DType, to: DType) -> Option<Kernel> {
         self.cast[from as usize][to as usize]
     }
@@ -102,8 +104,8 @@ impl KernelTable {
     }
 }
 
-/// What a loop computes for one element. A trait and no closure, so that it is inlined whatever its size: a call would
-/// keep the loop from being vectorised.
+/// The computation of one element of a loop. It is a trait rather than a closure so that it is always inlined: a call
+/// would keep the loop from being vectorised.
 trait Body1<A, O> {
     fn call(a: A) -> O;
 }
@@ -116,15 +118,15 @@ trait Body3<A, B, O> {
 
 /// The kernel `K` of the op table on floats.
 struct OnReals<K>(K);
-/// The kernel `K` of the op table on floats, by the platform's functions.
+/// The kernel `K` of the op table on floats, by the standard library's functions.
 struct OnStd<K>(K);
 /// The kernel `K` of the op table on integers.
 struct OnInts<K>(K);
-/// The test `K` of the op table on floats.
+/// The predicate `K` of the op table on floats.
 struct TestReals<K>(K);
-/// The test `K` of the op table on integers.
+/// The predicate `K` of the op table on integers.
 struct TestInts<K>(K);
-/// `where`.
+/// The `where` op.
 struct Choose;
 /// A cast.
 struct Convert;
@@ -211,10 +213,10 @@ impl Body1<f32, u16> for NarrowBf16 {
 }
 
 /// # Safety
-/// As [`Kernel`], for an operand of type `A` and a result of type `O`.
+/// Same as for [`Kernel`], with an operand of type `A` and a result of type `O`.
 #[inline(always)]
 unsafe fn map1<B: Body1<A, O>, A: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types.
     let (out, a) = unsafe {
         (slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n), slice::from_raw_parts(operands[0].cast::<A>(), n))
     };
@@ -224,36 +226,36 @@ unsafe fn map1<B: Body1<A, O>, A: Copy, O>(out: *mut u8, operands: [*const u8; 3
 }
 
 /// # Safety
-/// As [`Kernel`], for operands of type `A` and a result of type `O`.
+/// Same as for [`Kernel`], with operands of type `A` and a result of type `O`.
 #[inline(always)]
 unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
     let (a, b) = (operands[0].cast::<A>(), operands[1].cast::<A>());
-    // SAFETY: the caller's promise.
+    // SAFETY: by the kernel's contract `out` is writable for `n` elements of `O`.
     let out = unsafe { slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n) };
     match splat & 3 {
         0 => {
-            // SAFETY: the caller's promise.
+            // SAFETY: neither operand is splat, so both are readable for `n` elements.
             let (a, b) = unsafe { (slice::from_raw_parts(a, n), slice::from_raw_parts(b, n)) };
             for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
                 out.write(B::call(*a, *b));
             }
         }
         1 => {
-            // SAFETY: the caller's promise.
+            // SAFETY: operand 0 is a single element, and operand 1 is readable for `n`.
             let (a, b) = unsafe { (*a, slice::from_raw_parts(b, n)) };
             for (out, b) in out.iter_mut().zip(b) {
                 out.write(B::call(a, *b));
             }
         }
         2 => {
-            // SAFETY: the caller's promise.
+            // SAFETY: operand 0 is readable for `n` elements, and operand 1 is a single one.
             let (a, b) = unsafe { (slice::from_raw_parts(a, n), *b) };
             for (out, a) in out.iter_mut().zip(a) {
                 out.write(B::call(*a, b));
             }
         }
         _ => {
-            // SAFETY: the caller's promise.
+            // SAFETY: both operands are single elements.
             let result = unsafe { B::call(*a, *b) };
             out.fill(MaybeUninit::new(result));
         }
@@ -261,10 +263,10 @@ unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const
 }
 
 /// # Safety
-/// As [`Kernel`], for operands of types `A` and `C` and a result of type `O`.
+/// Same as for [`Kernel`], with operands of types `A` and `C` and a result of type `O`.
 #[inline(always)]
 unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types.
     let (out, a, b, c) = unsafe {
         (
             slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n),
@@ -278,15 +280,15 @@ unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [
     }
 }
 
-/// Ops of functions whose vector form ends at [`Real::PERIODIC_MAX`].
+/// Ops whose vectorised form is accurate up to [`Real::PERIODIC_MAX`] only.
 const PERIODIC: [Op; 3] = [Op::Sin, Op::Cos, Op::Tan];
-/// Ops of functions whose vector form ends at [`Real::QUOTIENT_MAX`].
+/// Ops whose vectorised form is accurate up to [`Real::QUOTIENT_MAX`] only.
 const QUOTIENT: [Op; 3] = [Op::FloorDivide, Op::Remainder, Op::Fmod];
-/// Elements that share one look at whether any is past the end of the vector form. Those that are get the platform's
-/// function, the others do not: what an element becomes is no matter of its neighbours.
+/// Elements that are checked together for being beyond the vectorised form's range. Only those beyond it are computed
+/// again by the standard library's function, so that no result depends on its neighbours.
 const CAREFUL_BLOCK: usize = 1024;
 
-/// A type that casts start from or end at.
+/// A type that can be cast from and to.
 trait CastElement: Copy {
     fn cast<T: CastElement>(self) -> T;
     fn from_int(x: i64) -> Self;
@@ -305,7 +307,7 @@ macro_rules! int_element {
             fn from_int(x: i64) -> Self {
                 x as $t
             }
-            // What does not fit wraps after truncation to `$via`, which itself saturates, NaN becoming 0.
+            // The value is truncated to `$via`, which saturates and turns NaN into 0, and then wraps to `$t`.
             #[inline(always)]
             fn from_f32(x: f32) -> Self {
                 x as $via as $t
@@ -381,7 +383,7 @@ fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// To nearest, halves to even; NaN stays NaN.
+/// Rounds to nearest, ties to even; NaN stays NaN.
 #[inline(always)]
 fn f32_to_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -389,24 +391,24 @@ fn f32_to_bf16(x: f32) -> u16 {
     (if x.is_nan() { bits | 0x0040_0000 } else { rounded } >> 16) as u16
 }
 
-/// Exact. After Giesen, "half to float, fast" (2012).
+/// Converts exactly, after Giesen, "half to float, fast" (2012).
 #[inline(always)]
 fn f16_to_f32(bits: u16) -> f32 {
     let magnitude = (bits as u32 & 0x7fff) << 13;
-    // The product moves the exponent's bias, and normalises what is subnormal in half precision.
+    // The product moves the exponent's bias, and normalises numbers that are subnormal in half precision.
     let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
     let special = 0x7f80_0000 | magnitude;
     let magnitude = if magnitude >= 0x7c00 << 13 { special } else { finite };
     f32::from_bits(magnitude | (bits as u32 & 0x8000) << 16)
 }
 
-/// To nearest, halves to even. After Giesen, "float to half, fast 3, rtne" (2012).
+/// Rounds to nearest, ties to even, after Giesen, "float to half, fast 3, rtne" (2012).
 #[inline(always)]
 fn f32_to_f16(x: f32) -> u16 {
     const SUBNORMAL: u32 = (127 - 15 + (23 - 10) + 1) << 23;
     let bits = x.to_bits();
     let magnitude = bits & 0x7fff_ffff;
-    // The sum rounds at the place where a subnormal half ends.
+    // The sum rounds at the last bit of a subnormal half.
     let subnormal = (f32::from_bits(magnitude) + f32::from_bits(SUBNORMAL)).to_bits().wrapping_sub(SUBNORMAL);
     let odd = magnitude >> 13 & 1;
     let normal = magnitude.wrapping_sub((127 - 15) << 23).wrapping_add(0xfff + odd) >> 13;
@@ -424,7 +426,8 @@ macro_rules! level {
 
             $(#[$enable])*
             unsafe fn real1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: the caller's promise, as everywhere in this module.
+                // SAFETY: the CPU has this level's instructions: `SimdLevel::runs_here` checked them. The contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<OnReals<K>, R, R>(out, operands, n) }
             }
             $(#[$enable])*
@@ -435,7 +438,8 @@ macro_rules! level {
                 let (mut at, size) = (0, size_of::<R>());
                 while at < n {
                     let len = CAREFUL_BLOCK.min(n - at);
-                    // SAFETY: as above, for this block.
+                    // SAFETY: `at + len <= n`, and by `Kernel`'s contract `out` and the operand are valid for `n`
+                    // elements.
                     unsafe {
                         let (out, from) = (out.add(at * size), operands[0].add(at * size));
                         let block = slice::from_raw_parts(from.cast::<R>(), len);
@@ -452,7 +456,8 @@ macro_rules! level {
             }
             $(#[$enable])*
             unsafe fn real2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map2::<OnReals<K>, R, R>(out, operands, splat, n) }
             }
             $(#[$enable])*
@@ -463,7 +468,8 @@ macro_rules! level {
                 let (mut at, size) = (0, size_of::<R>());
                 while at < n {
                     let len = CAREFUL_BLOCK.min(n - at);
-                    // SAFETY: as above, for this block.
+                    // SAFETY: `at + len <= n`, and by `Kernel`'s contract `out` and each operand that is not splat
+                    // are valid for `n` elements.
                     unsafe {
                         let [a, b] = [0, 1].map(|i| operands[i].add(if splat >> i & 1 == 1 { 0 } else { at * size }));
                         let [step_a, step_b] = [0, 1].map(|i| (splat >> i & 1 == 0) as usize);
@@ -483,73 +489,87 @@ macro_rules! level {
             }
             $(#[$enable])*
             unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map3::<OnReals<K>, R, R, R>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int1<K: IntKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<OnInts<K>, I, I>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int2<K: IntKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map2::<OnInts<K>, I, I>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map3::<OnInts<K>, I, I, I>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn real_test1<K: TestKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<TestReals<K>, R, u8>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn real_test2<K: TestKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map2::<TestReals<K>, R, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int_test1<K: TestKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<TestInts<K>, I, u8>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int_test2<K: TestKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map2::<TestInts<K>, I, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map3::<Choose, u8, T, T>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn cast<A: CastElement, O: CastElement>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<Convert, A, O>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn widen_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<WidenBf16, u16, f32>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn narrow_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<NarrowBf16, f32, u16>(out, operands, n) }
             }
 
             $(#[$enable])*
             unsafe fn widen_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<WidenF16, u16, f32>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn narrow_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
-                // SAFETY: as above.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
                 unsafe { super::map1::<NarrowF16, f32, u16>(out, operands, n) }
             }
 
@@ -677,7 +697,7 @@ mod tests {
             assert!(f16_to_f32(bits).to_bits() == f16.to_f32().to_bits() || f16.is_nan(), "{bits:#x}");
             assert!(bf16_to_f32(bits).to_bits() == bf16.to_f32().to_bits() || bf16.is_nan(), "{bits:#x}");
             assert_eq!(f16.is_nan(), f16_to_f32(bits).is_nan());
-            // Around each half, and halfway to the next.
+            // Values around each half-precision number, and halfway to its neighbour.
             for x in [f16.to_f32(), bf16.to_f32(), (f16.to_f32() + half::f16::from_bits(bits ^ 1).to_f32()) / 2.0] {
                 for bits in [x.to_bits(), x.to_bits().wrapping_add(1), x.to_bits().wrapping_sub(1)] {
                     let x = f32::from_bits(bits);

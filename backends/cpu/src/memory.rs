@@ -1,14 +1,14 @@
-//! Memory of tensors: a caching allocator with a byte limit.
+//! The memory of tensors: a caching allocator with size classes and a byte limit.
 //!
-//! Sizes are rounded up to classes, eight to a doubling, and a freed block waits in its class's list for the next
-//! tensor of that size: a training step then asks the system for nothing. Blocks of [`MAP_BYTES_MIN`] and more are
-//! mappings of their own, on huge pages, since page faults otherwise cost several times what a kernel does.
+//! Sizes are rounded up to classes, eight per power of two. A freed block waits in its class's free list for the next
+//! tensor of that size, so that a training step asks the system for no memory. Blocks of [`MAP_BYTES_MIN`] and more are
+//! mappings of their own, on huge pages, since page faults would otherwise cost several times what a kernel does.
 //!
-//! Each block is held in the name of an account, which has a limit of its own. A freed block remembers whose it was:
-//! who held it before is given it first, and for anybody else it is cleared.
+//! Each block is charged to a [`MemoryUsage`], a session's, which has its own limit. A freed block keeps its data and
+//! its owner: an allocation of the same owner gets such a block first and uncleared; for any other owner it is cleared.
 //!
-//! Where other processes are to reach tensors, blocks of [`SHARED_BYTES_MIN`] and more lie in a segment that those have
-//! mapped, as far as there is room.
+//! If the backend has a shared segment, blocks of [`SHARED_BYTES_MIN`] and more lie in it while it has room, so that
+//! other processes can read tensors in place.
 
 use crate::space::SharedSpace;
 use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};
@@ -20,48 +20,48 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Every block starts at a multiple of this: a cache line, and the widest vector.
+/// The alignment of every block: a cache line, and the widest vector register.
 pub const ALIGN_BYTES: usize = 64;
-/// Blocks from here on are mapped by themselves, on huge pages.
+/// Blocks of this size and more have a mapping of their own, on huge pages.
 pub const MAP_BYTES_MIN: usize = 2 << 20;
-/// Blocks from here on others reach, where they are to reach any: sizes of classes are whole pages from here on.
+/// Blocks of this size and more lie in the shared segment, if there is one. Class sizes are whole pages from here on.
 pub const SHARED_BYTES_MIN: usize = 32 << 10;
-/// Whether pages can be moved from one mapping to another.
+/// Whether the system can move pages between mappings (`mremap`).
 const MOVES_PAGES: bool = cfg!(all(target_os = "linux", not(miri)));
-/// Past this nothing is moved: each huge page that was moved may be a mapping, of which a process may have 65,530.
+/// No pages are moved beyond this footprint: each moved huge page may be a mapping, of which Linux allows 65,530.
 const MOVING_FOOTPRINT_BYTES_MAX: usize = 32 << 30;
-/// Free blocks together hold at most the limit divided by this.
+/// All free blocks together hold at most the limit divided by this.
 const CACHE_SHARE_OF_LIMIT: usize = 4;
-/// So many free blocks of a class are looked at for one that the account held before.
+/// The number of free blocks of a class that are searched for one with the same owner.
 const OWN_BLOCKS_TRIED: usize = 8;
-/// Classes up to blocks of 2^51 bytes: more than a shape can name.
+/// The number of size classes, up to blocks of 2^51 bytes: more than any shape needs.
 const CLASSES: usize = 360;
 
-/// Where the data of a block lie.
+/// Where a block's data lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlockStorage {
     /// Right after the header, in one heap allocation.
     AfterHeader,
-    /// In a mapping of their own.
+    /// In a mapping of the block's own.
     Mapped,
     /// In the heap's [`SharedSpace`].
     Shared,
 }
 
-/// One piece of memory and who holds it.
+/// The header of one block of memory.
 #[repr(C, align(64))]
 struct HeapBlock {
-    /// How many [`Buffer`]s name the block.
+    /// The number of [`Buffer`]s that refer to the block.
     refs: AtomicUsize,
-    /// Valid as long as the block is: the heap outlives its live blocks.
+    /// The heap that the block belongs to, which outlives its live blocks.
     heap: *const Mutex<Heap>,
     data: *mut u8,
-    place: BlockStorage,
+    storage: BlockStorage,
     capacity_bytes: usize,
     class: usize,
-    /// The place of the account in whose name it is held.
-    holder: usize,
-    /// The number of the account whose data it has.
+    /// The index in [`Heap::usages`] of the usage that is charged for the block.
+    usage_slot: usize,
+    /// The id of the [`MemoryUsage`] whose data the block contains.
     owner: u64,
     /// The next free block of the class; only used under the heap's lock.
     next_free: *mut HeapBlock,
@@ -70,40 +70,40 @@ struct HeapBlock {
 struct Heap {
     /// The first free block of each class.
     free: [*mut HeapBlock; CLASSES],
-    /// When each class was last asked for.
-    asked: [u64; CLASSES],
+    /// The time of the last request of each class, by `clock`.
+    last_request: [u64; CLASSES],
     clock: u64,
     live_blocks: usize,
-    /// Accounts that hold blocks, and the current one.
-    holders: Vec<Option<Held>>,
-    holder_of: HashMap<u64, usize>,
+    /// The usages that hold blocks, and the current one.
+    usages: Vec<Option<UsageEntry>>,
+    slot_of_usage: HashMap<u64, usize>,
     current: usize,
     stats: MemoryStats,
     cached_bytes_max: usize,
-    /// What others reach.
+    /// The shared segment, from which blocks are taken that other processes read.
     space: Option<SharedSpace>,
-    /// The allocator is gone: the last block to be freed takes the heap with it.
-    orphan: bool,
+    /// Whether the allocator was dropped: freeing the last live block then frees the heap.
+    allocator_dropped: bool,
 }
 
-/// What is held in an account's name.
-struct Held {
-    account: Arc<MemoryUsage>,
+/// A usage with the memory that it holds in this heap.
+struct UsageEntry {
+    usage: Arc<MemoryUsage>,
     bytes: usize,
     blocks: usize,
 }
 
-// SAFETY: the free lists own their blocks; nobody else has pointers to them.
+// SAFETY: the raw pointers are the free lists, whose blocks no `Buffer` refers to, so they move with the heap.
 unsafe impl Send for Heap {}
 
 /// Hands out [`Buffer`]s.
 pub struct CachingAllocator {
     heap: NonNull<Mutex<Heap>>,
-    /// The current account, which the heap keeps.
+    /// The usage that allocations are charged to; the heap keeps it alive.
     current: Cell<*const MemoryUsage>,
 }
 
-// SAFETY: the account is only compared with, and the heap is behind a mutex.
+// SAFETY: `current` is only compared with other addresses, and the heap is behind a mutex.
 unsafe impl Send for CachingAllocator {}
 
 /// Shared ownership of a block. Its bytes are reached through raw pointers only.
@@ -111,12 +111,12 @@ pub struct Buffer {
     block: NonNull<HeapBlock>,
 }
 
-// SAFETY: the count is atomic, and the bytes are only reached through raw pointers by code that answers for it.
+// SAFETY: the reference count is atomic, and the bytes are reached through raw pointers only, whose users are unsafe code.
 unsafe impl Send for Buffer {}
 
 fn class_of(bytes: usize) -> usize {
     let units = bytes.div_ceil(ALIGN_BYTES).max(1);
-    // The top four bits of `units - 1` stay: eight classes to a doubling.
+    // The top four bits of `units - 1` are kept: eight classes per power of two.
     let shift = (usize::BITS - (units - 1).leading_zeros()).saturating_sub(4) as usize;
     shift * 8 + ((units - 1) >> shift)
 }
@@ -126,34 +126,34 @@ fn capacity_of(class: usize) -> usize {
     ((class - shift * 8 + 1) << shift) * ALIGN_BYTES
 }
 
-/// The class of the largest blocks that `bytes` hold.
+/// The largest class whose blocks fit in `bytes`.
 fn class_within(bytes: usize) -> usize {
     let class = class_of(bytes);
     if capacity_of(class) > bytes { class - 1 } else { class }
 }
 
 fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
-    // The heap is consistent between any two statements that could panic.
+    // A poisoned lock is no danger: the heap is consistent at every statement that could panic.
     heap.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CachingAllocator {
-    /// An allocator whose blocks together hold at most `limit_bytes`; in `shared`, if others are to reach them.
+    /// An allocator with a limit of `limit_bytes`, which takes blocks from the segment `shared` if there is one.
     pub fn new(limit_bytes: usize, shared: Option<Arc<Segment>>) -> CachingAllocator {
-        let account = Arc::new(MemoryUsage::new(0));
-        let current = Cell::new(Arc::as_ptr(&account));
+        let usage = Arc::new(MemoryUsage::new(0));
+        let current = Cell::new(Arc::as_ptr(&usage));
         let heap = Box::new(Mutex::new(Heap {
             free: [ptr::null_mut(); CLASSES],
-            asked: [0; CLASSES],
+            last_request: [0; CLASSES],
             clock: 0,
             live_blocks: 0,
-            holder_of: HashMap::from([(account.id(), 0)]),
-            holders: vec![Some(Held { account, bytes: 0, blocks: 0 })],
+            slot_of_usage: HashMap::from([(usage.id(), 0)]),
+            usages: vec![Some(UsageEntry { usage, bytes: 0, blocks: 0 })],
             current: 0,
             stats: MemoryStats { limit_bytes, ..MemoryStats::default() },
             cached_bytes_max: limit_bytes / CACHE_SHARE_OF_LIMIT,
             space: shared.map(SharedSpace::new),
-            orphan: false,
+            allocator_dropped: false,
         }));
         CachingAllocator { heap: NonNull::from(Box::leak(heap)), current }
     }
@@ -163,53 +163,53 @@ impl CachingAllocator {
         lock(unsafe { self.heap.as_ref() })
     }
 
-    /// Blocks are held in the name of `account` from now on.
+    /// Charges all later allocations to `usage`.
     #[inline]
-    pub fn charge(&self, account: &Arc<MemoryUsage>) {
-        let current = Arc::as_ptr(account);
+    pub fn charge(&self, usage: &Arc<MemoryUsage>) {
+        let current = Arc::as_ptr(usage);
         if self.current.replace(current) != current {
-            self.heap().charge(account);
+            self.heap().charge(usage);
         }
     }
 
-    /// Bytes of blocks that are held in the name of `account`.
-    pub fn held(&self, account: &MemoryUsage) -> usize {
+    /// The bytes that this allocator's blocks charge to `usage`.
+    pub fn held(&self, usage: &MemoryUsage) -> usize {
         let heap = self.heap();
-        heap.holder_of.get(&account.id()).and_then(|place| heap.holders[*place].as_ref()).map_or(0, |held| held.bytes)
+        heap.slot_of_usage.get(&usage.id()).and_then(|slot| heap.usages[*slot].as_ref()).map_or(0, |held| held.bytes)
     }
 
-    /// At least `bytes` bytes, which are initialized: zeros, or what the current account left there.
+    /// A block of at least `bytes` bytes, which are initialised: zeros, or earlier data of the current usage.
     ///
     /// # Errors
-    /// [`ExecError::OutOfMemory`] past the limit or the account's, or when the system has no more.
+    /// [`ExecError::OutOfMemory`] beyond the allocator's limit or the usage's, or when the system has no more memory.
     #[inline]
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
         let class = class_of(bytes);
         let mut heap = self.heap();
         heap.clock += 1;
-        heap.asked[class] = heap.clock;
+        heap.last_request[class] = heap.clock;
         let capacity_bytes = capacity_of(class);
-        let (place, owner) = heap.pay(capacity_bytes, bytes)?;
+        let (slot, owner) = heap.charge_current(capacity_bytes, bytes)?;
         if heap.free[class].is_null() {
-            return heap.grow(self.heap, bytes, class).inspect_err(|_| heap.refund(place, capacity_bytes));
+            return heap.grow(self.heap, bytes, class).inspect_err(|_| heap.refund(slot, capacity_bytes));
         }
         let block = heap.free_block(class, owner);
-        // SAFETY: the block was free and is the heap's, which is locked; what it has of others is cleared.
+        // SAFETY: the block was on a free list, so no `Buffer` refers to it, and the heap's lock is held.
         unsafe {
             (*block).refs = AtomicUsize::new(1);
-            (*block).holder = place;
+            (*block).usage_slot = slot;
             if (*block).owner != owner {
                 (*block).owner = owner;
                 ptr::write_bytes((*block).data, 0, capacity_bytes);
             }
         }
         heap.stats.cached_bytes -= capacity_bytes;
-        heap.took(capacity_bytes);
-        // SAFETY: not null.
+        heap.count_live(capacity_bytes);
+        // SAFETY: `free_block` returns a block of a list that is not empty, as was checked above.
         Ok(Buffer { block: unsafe { NonNull::new_unchecked(block) } })
     }
 
-    /// What is held and cached.
+    /// The bytes in use and cached, with their limit.
     pub fn stats(&self) -> MemoryStats {
         self.heap().stats
     }
@@ -224,73 +224,73 @@ impl Drop for CachingAllocator {
     fn drop(&mut self) {
         let mut heap = self.heap();
         heap.shrink_cache_to(0);
-        heap.orphan = true;
+        heap.allocator_dropped = true;
         let last = heap.live_blocks == 0;
         drop(heap);
         if last {
-            // SAFETY: no block is left, so nobody else has a pointer to the heap, which came from a Box.
+            // SAFETY: no live block is left, so nothing else points to the heap, which came from `Box::leak`.
             drop(unsafe { Box::from_raw(self.heap.as_ptr()) });
         }
     }
 }
 
 impl Heap {
-    /// Blocks are held in the name of `account` from now on.
-    fn charge(&mut self, account: &Arc<MemoryUsage>) {
+    /// Makes `usage` the current one.
+    fn charge(&mut self, usage: &Arc<MemoryUsage>) {
         let before = self.current;
-        self.current = match self.holder_of.get(&account.id()) {
-            Some(place) => *place,
+        self.current = match self.slot_of_usage.get(&usage.id()) {
+            Some(slot) => *slot,
             None => {
-                let held = Some(Held { account: account.clone(), bytes: 0, blocks: 0 });
-                let place = self.holders.iter().position(Option::is_none).unwrap_or(self.holders.len());
-                if place == self.holders.len() {
-                    self.holders.push(held);
+                let held = Some(UsageEntry { usage: usage.clone(), bytes: 0, blocks: 0 });
+                let slot = self.usages.iter().position(Option::is_none).unwrap_or(self.usages.len());
+                if slot == self.usages.len() {
+                    self.usages.push(held);
                 } else {
-                    self.holders[place] = held;
+                    self.usages[slot] = held;
                 }
-                self.holder_of.insert(account.id(), place);
-                place
+                self.slot_of_usage.insert(usage.id(), slot);
+                slot
             }
         };
         self.forget(before);
     }
 
-    /// Forgets an account that holds nothing, unless it is the current one.
-    fn forget(&mut self, place: usize) {
-        if place != self.current
-            && let Some(held) = self.holders[place].take_if(|held| held.blocks == 0)
+    /// Removes a usage that holds nothing, unless it is the current one.
+    fn forget(&mut self, slot: usize) {
+        if slot != self.current
+            && let Some(held) = self.usages[slot].take_if(|held| held.blocks == 0)
         {
-            self.holder_of.remove(&held.account.id());
+            self.slot_of_usage.remove(&held.usage.id());
         }
     }
 
-    /// Charges the current account for a block. Its place and its number.
+    /// Charges the current usage for a block, and returns its index and id.
     #[inline]
-    fn pay(&mut self, capacity_bytes: usize, requested: usize) -> Result<(usize, u64), ExecError> {
-        let place = self.current;
-        let Some(held) = &mut self.holders[place] else { return Err(ExecError::internal("memory in nobody's name")) };
-        held.account.take(capacity_bytes, requested)?;
+    fn charge_current(&mut self, capacity_bytes: usize, requested: usize) -> Result<(usize, u64), ExecError> {
+        let slot = self.current;
+        let Some(held) = &mut self.usages[slot] else { return Err(ExecError::internal("memory in nobody's name")) };
+        held.usage.take(capacity_bytes, requested)?;
         held.bytes += capacity_bytes;
         held.blocks += 1;
-        Ok((place, held.account.id()))
+        Ok((slot, held.usage.id()))
     }
 
     #[inline]
-    fn refund(&mut self, place: usize, capacity_bytes: usize) {
-        let Some(held) = &mut self.holders[place] else { return };
-        held.account.give(capacity_bytes);
+    fn refund(&mut self, slot: usize, capacity_bytes: usize) {
+        let Some(held) = &mut self.usages[slot] else { return };
+        held.usage.give(capacity_bytes);
         held.bytes -= capacity_bytes;
         held.blocks -= 1;
         if held.blocks == 0 {
-            self.forget(place);
+            self.forget(slot);
         }
     }
 
-    /// Takes a free block of a class that has some from its list: one that `owner` held before, if there is one near.
+    /// Removes a block from a free list that is not empty: one that `owner` held before, if one is near its head.
     fn free_block(&mut self, class: usize, owner: u64) -> *mut HeapBlock {
         let first = self.free[class];
         let mut link: *mut *mut HeapBlock = &raw mut self.free[class];
-        // SAFETY: free blocks belong to the heap, which is locked, and so do the links between them.
+        // SAFETY: the blocks of a free list and their links belong to the heap, which `&mut self` borrows alone.
         unsafe {
             for _ in 0..OWN_BLOCKS_TRIED {
                 let block = *link;
@@ -308,7 +308,7 @@ impl Heap {
         first
     }
 
-    fn took(&mut self, capacity_bytes: usize) {
+    fn count_live(&mut self, capacity_bytes: usize) {
         self.live_blocks += 1;
         self.stats.used_bytes += capacity_bytes;
         self.stats.used_bytes_peak = self.stats.used_bytes_peak.max(self.stats.used_bytes);
@@ -330,58 +330,58 @@ impl Heap {
             return Err(refused);
         };
         self.shrink_cache_to(cached_bytes_max);
-        let Some((block, data, place)) = self.fresh(capacity_bytes).or_else(|| {
+        let Some((block, data, storage)) = self.new_block(capacity_bytes).or_else(|| {
             self.shrink_cache_to(0);
-            self.fresh(capacity_bytes)
+            self.new_block(capacity_bytes)
         }) else {
             return Err(refused);
         };
-        let holder = self.current;
-        let owner = self.holders[holder].as_ref().map_or(0, |held| held.account.id());
+        let usage_slot = self.current;
+        let owner = self.usages[usage_slot].as_ref().map_or(0, |held| held.usage.id());
         let header = HeapBlock {
             refs: AtomicUsize::new(1),
             heap: heap.as_ptr(),
             data,
-            place,
+            storage,
             capacity_bytes,
             class,
-            holder,
+            usage_slot,
             owner,
             next_free: ptr::null_mut(),
         };
-        // SAFETY: `fresh` gave room for a header there, that nobody else knows.
+        // SAFETY: `new_block` allocated a header there, and nothing else points to it yet.
         unsafe { block.as_ptr().write(header) };
         let footprint_bytes = self.stats.used_bytes + self.stats.cached_bytes;
-        let moves = MOVES_PAGES && place == BlockStorage::Mapped && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
-        if moves && !self.furnish(data, capacity_bytes, owner) {
-            // SAFETY: nobody else knows the block.
+        let moves = MOVES_PAGES && storage == BlockStorage::Mapped && footprint_bytes <= MOVING_FOOTPRINT_BYTES_MAX;
+        if moves && !self.take_cached_pages(data, capacity_bytes, owner) {
+            // SAFETY: the block came from `new_block`, and nothing else points to it yet.
             unsafe { self.release(block.as_ptr()) };
             return Err(refused);
         }
-        self.took(capacity_bytes);
+        self.count_live(capacity_bytes);
         Ok(Buffer { block })
     }
 
-    /// Moves pages of free blocks into a new mapping of `room` bytes, those of the class asked for longest ago first.
+    /// Moves pages of free blocks into a new mapping of `room` bytes, starting with the least recently requested class.
     ///
-    /// Those that others than `owner` held are cleared. Otherwise the free blocks of all classes together would come
-    /// to much more than what is ever held at one time; and pages that are there need not be cleared by the system.
-    /// False if the new mapping is in ruins.
+    /// Without this the free blocks of all classes together would grow far beyond what is ever in use at one time, and
+    /// the system would have to clear new pages. Pages of owners other than `owner` are cleared. Returns false if part of
+    /// the new mapping was lost.
     #[must_use]
-    fn furnish(&mut self, data: *mut u8, room: usize, owner: u64) -> bool {
+    fn take_cached_pages(&mut self, data: *mut u8, room: usize, owner: u64) -> bool {
         let mut at = 0;
         while at + MAP_BYTES_MIN <= room {
             let stale = (class_of(MAP_BYTES_MIN)..CLASSES)
-                // SAFETY: a block on a list is the heap's.
                 .filter(|class| {
-                    unsafe { self.free[*class].as_ref() }.is_some_and(|block| block.place == BlockStorage::Mapped)
+                    // SAFETY: the blocks of a free list belong to the heap and stay allocated while they are on it.
+                    unsafe { self.free[*class].as_ref() }.is_some_and(|block| block.storage == BlockStorage::Mapped)
                 })
-                .min_by_key(|class| self.asked[*class]);
+                .min_by_key(|class| self.last_request[*class]);
             let Some(class) = stale else { return true };
             let block = self.free[class];
             let wanted = (room - at) / MAP_BYTES_MIN * MAP_BYTES_MIN;
-            // SAFETY: a free block belongs to the heap; it leaves the list before its pages do. The new mapping has
-            // room for what is wanted from `at` on.
+            // SAFETY: a free block belongs to the heap, and leaves its list before its pages are moved. The new mapping
+            // has `room >= at + wanted` bytes.
             unsafe {
                 self.free[class] = (*block).next_free;
                 let held = (*block).capacity_bytes;
@@ -401,7 +401,7 @@ impl Heap {
                     dealloc(block.cast(), header_layout(held, BlockStorage::Mapped));
                     continue;
                 }
-                // The rest of the block is a smaller block.
+                // The remaining pages become a block of a smaller class.
                 let class = class_within(left);
                 let kept = capacity_of(class);
                 (*block).data = (*block).data.add(bytes);
@@ -419,15 +419,15 @@ impl Heap {
         true
     }
 
-    /// Returns the blocks of the classes asked for longest ago until at most this much is cached.
+    /// Frees blocks, those of the least recently requested classes first, until at most this many bytes are cached.
     fn shrink_cache_to(&mut self, cached_bytes_max: usize) {
         while self.stats.cached_bytes > cached_bytes_max {
             let stale =
-                (0..CLASSES).filter(|class| !self.free[*class].is_null()).min_by_key(|class| self.asked[*class]);
+                (0..CLASSES).filter(|class| !self.free[*class].is_null()).min_by_key(|class| self.last_request[*class]);
             let Some(class) = stale else { return };
             while !self.free[class].is_null() && self.stats.cached_bytes > cached_bytes_max {
                 let block = self.free[class];
-                // SAFETY: a free block belongs to the heap; it leaves the list before it is released.
+                // SAFETY: a free block belongs to the heap, and leaves its list before it is released.
                 unsafe {
                     self.free[class] = (*block).next_free;
                     self.stats.cached_bytes -= (*block).capacity_bytes;
@@ -437,28 +437,29 @@ impl Heap {
         }
     }
 
-    /// Room for a header and `capacity_bytes` of data, all zeros; small data follow their header.
-    fn fresh(&mut self, capacity_bytes: usize) -> Option<(NonNull<HeapBlock>, *mut u8, BlockStorage)> {
+    /// Allocates a header and `capacity_bytes` of zeroed data; small data follow their header.
+    fn new_block(&mut self, capacity_bytes: usize) -> Option<(NonNull<HeapBlock>, *mut u8, BlockStorage)> {
         let align = if capacity_bytes < MAP_BYTES_MIN { SHARED_BYTES_MIN } else { MAP_BYTES_MIN };
         let space = self.space.as_mut().filter(|_| capacity_bytes >= SHARED_BYTES_MIN);
-        let (data, place) = match space.and_then(|space| space.take(capacity_bytes, align)) {
+        let (data, storage) = match space.and_then(|space| space.take(capacity_bytes, align)) {
             Some(data) => (data, BlockStorage::Shared),
             None if capacity_bytes >= MAP_BYTES_MIN => (map(capacity_bytes)?, BlockStorage::Mapped),
             None => (ptr::null_mut(), BlockStorage::AfterHeader),
         };
-        // SAFETY: the layout is not of size 0.
-        let block = unsafe { alloc_zeroed(header_layout(capacity_bytes, place)) };
+        // SAFETY: the layout includes a header, so its size is not 0.
+        let block = unsafe { alloc_zeroed(header_layout(capacity_bytes, storage)) };
         let Some(header) = NonNull::new(block.cast::<HeapBlock>()) else {
-            self.release_data(data, capacity_bytes, place);
+            self.release_data(data, capacity_bytes, storage);
             return None;
         };
-        // SAFETY: the layout has `capacity_bytes` after the header of a block without data elsewhere.
-        let data = if place == BlockStorage::AfterHeader { unsafe { block.add(size_of::<HeapBlock>()) } } else { data };
-        Some((header, data, place))
+        // SAFETY: `header_layout` has `capacity_bytes` after the header when the storage is `AfterHeader`.
+        let data =
+            if storage == BlockStorage::AfterHeader { unsafe { block.add(size_of::<HeapBlock>()) } } else { data };
+        Some((header, data, storage))
     }
 
-    fn release_data(&mut self, data: *mut u8, capacity_bytes: usize, place: BlockStorage) {
-        match (place, &mut self.space) {
+    fn release_data(&mut self, data: *mut u8, capacity_bytes: usize, storage: BlockStorage) {
+        match (storage, &mut self.space) {
             (BlockStorage::Mapped, _) => unmap(data, capacity_bytes),
             (BlockStorage::Shared, Some(space)) => space.give(data, capacity_bytes),
             _ => (),
@@ -466,29 +467,30 @@ impl Heap {
     }
 
     /// # Safety
-    /// The block came from [`Heap::fresh`] and is not used again.
+    /// The block came from [`Heap::new_block`] and is not used again.
     unsafe fn release(&mut self, block: *mut HeapBlock) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the block came from `new_block`, which recorded where its data lie, and nobody uses it again, by
+        // this function's contract.
         unsafe {
-            let HeapBlock { data, capacity_bytes, place, .. } = *block;
-            self.release_data(data, capacity_bytes, place);
-            dealloc(block.cast(), header_layout(capacity_bytes, place));
+            let HeapBlock { data, capacity_bytes, storage, .. } = *block;
+            self.release_data(data, capacity_bytes, storage);
+            dealloc(block.cast(), header_layout(capacity_bytes, storage));
         }
     }
 }
 
-fn header_layout(capacity_bytes: usize, place: BlockStorage) -> Layout {
-    let data = if place == BlockStorage::AfterHeader { capacity_bytes } else { 0 };
-    // SAFETY: the alignment is a power of two and the size is far from overflow.
+fn header_layout(capacity_bytes: usize, storage: BlockStorage) -> Layout {
+    let data = if storage == BlockStorage::AfterHeader { capacity_bytes } else { 0 };
+    // SAFETY: the alignment is a power of two, and `data` is below `MAP_BYTES_MIN`, far from overflow.
     unsafe { Layout::from_size_align_unchecked(size_of::<HeapBlock>() + data, ALIGN_BYTES) }
 }
 
-/// A mapping of `bytes` (a multiple of 64) at a multiple of 2 MiB, on huge pages where the system has them.
+/// A new mapping of `bytes` (a multiple of 64), aligned to 2 MiB, on huge pages where the system has them.
 #[cfg(all(unix, not(miri)))]
 fn map(bytes: usize) -> Option<*mut u8> {
     const HUGE: usize = MAP_BYTES_MIN;
     let wide = bytes.checked_add(HUGE)?;
-    // SAFETY: a new private mapping touches no memory of ours.
+    // SAFETY: a new private mapping at an address of the kernel's choice overlaps no other memory.
     let start = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -506,8 +508,8 @@ fn map(bytes: usize) -> Option<*mut u8> {
     let before = start.align_offset(HUGE);
     let kept = bytes.next_multiple_of(PAGE_BYTES);
     let after = wide - before - kept;
-    // SAFETY: both trimmed ends lie in the new mapping, outside what is kept; `before` and `kept` are whole pages. The
-    // advice changes no content, and it does not matter whether it is taken.
+    // SAFETY: `before + kept + after == wide`, so both trimmed ends lie in the new mapping and outside of what is kept;
+    // `before` and `kept` are whole pages. `MADV_HUGEPAGE` changes no content, and may fail.
     unsafe {
         let data = start.add(before);
         if before > 0 {
@@ -522,17 +524,18 @@ fn map(bytes: usize) -> Option<*mut u8> {
     }
 }
 
-/// Moves the pages at `from` to a mapping at `to`; both start at multiples of [`MAP_BYTES_MIN`]. Returns how many
-/// bytes, from the first on, are no longer mapped at `from`; an error if some are not mapped at `to` either.
+/// Moves pages from the mapping at `from` to that at `to`; both are aligned to [`MAP_BYTES_MIN`]. Returns how many
+/// leading bytes are no longer mapped at `from`, or an error if some of them are not mapped at `to` either.
 ///
 /// # Safety
-/// Both are mapped for `bytes`, and nobody uses them.
+/// Both are mapped for `bytes`, and nothing else accesses them.
 #[cfg(all(target_os = "linux", not(miri)))]
 unsafe fn move_pages(from: *mut u8, to: *mut u8, bytes: usize) -> Result<usize, ()> {
     let mut moved = 0;
-    // One huge page after the other: a block whose pages came from several mappings cannot be moved at once.
+    // Huge pages are moved one by one, since `mremap` refuses a range that spans several mappings.
     while moved + MAP_BYTES_MIN <= bytes {
-        // SAFETY: the caller's promise. A move that fails may have unmapped its destination, which is then mapped anew.
+        // SAFETY: both are mapped for `bytes`, `moved + MAP_BYTES_MIN <= bytes`, and nobody uses them. A move that
+        // fails may have unmapped its destination, which is then mapped anew.
         unsafe {
             let (from, to) = (from.add(moved).cast::<libc::c_void>(), to.add(moved).cast::<libc::c_void>());
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -558,14 +561,14 @@ const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4
 
 #[cfg(all(unix, not(miri)))]
 fn unmap(data: *mut u8, bytes: usize) {
-    // SAFETY: exactly the range that `map` kept, and no longer in use.
+    // SAFETY: callers pass data of a mapping of `map` that no live block uses; `munmap` takes whole pages, as `map` made.
     unsafe { libc::munmap(data.cast(), bytes.next_multiple_of(PAGE_BYTES)) };
 }
 
 #[cfg(any(not(unix), miri))]
 fn map(bytes: usize) -> Option<*mut u8> {
     let layout = Layout::from_size_align(bytes, ALIGN_BYTES).ok()?;
-    // SAFETY: not of size 0.
+    // SAFETY: the size is that of a class from `MAP_BYTES_MIN` on, so not 0.
     let data = unsafe { alloc_zeroed(layout) };
     (!data.is_null()).then_some(data)
 }
@@ -573,7 +576,7 @@ fn map(bytes: usize) -> Option<*mut u8> {
 #[cfg(any(not(unix), miri))]
 fn unmap(data: *mut u8, bytes: usize) {
     if let Ok(layout) = Layout::from_size_align(bytes, ALIGN_BYTES) {
-        // SAFETY: the layout that `map` used.
+        // SAFETY: `map` allocated `data` with this layout.
         unsafe { dealloc(data, layout) };
     }
 }
@@ -582,13 +585,13 @@ impl Buffer {
     /// The first byte; valid for [`Buffer::capacity_bytes`] while a handle lives.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
-        // SAFETY: a handle keeps its block alive, and `data` never changes while it does.
+        // SAFETY: a handle keeps its block alive, and a live block's `data` never changes.
         unsafe { (*self.block.as_ptr()).data }
     }
     /// The size of the block.
     #[inline]
     pub fn capacity_bytes(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: a handle keeps its block alive, and a live block's capacity never changes.
         unsafe { (*self.block.as_ptr()).capacity_bytes }
     }
     /// Whether this is the only handle.
@@ -598,7 +601,7 @@ impl Buffer {
     }
     #[inline]
     fn refs(&self) -> &AtomicUsize {
-        // SAFETY: a handle keeps its block alive.
+        // SAFETY: a handle keeps its block, and so the counter, alive.
         unsafe { &(*self.block.as_ptr()).refs }
     }
 }
@@ -606,7 +609,7 @@ impl Buffer {
 impl Clone for Buffer {
     #[inline]
     fn clone(&self) -> Buffer {
-        // As in `Arc`: the new handle is made from one that keeps the block alive.
+        // Relaxed suffices, as in `Arc`: `self` keeps the block alive meanwhile.
         self.refs().fetch_add(1, Ordering::Relaxed);
         Buffer { block: self.block }
     }
@@ -618,29 +621,29 @@ impl Drop for Buffer {
         if self.refs().fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // As in `Arc`: what other handles did comes before the block is used again.
+        // As in `Arc`, this orders the accesses through other handles before the block is used again.
         fence(Ordering::Acquire);
         let block = self.block.as_ptr();
-        // SAFETY: this was the last handle, so the block is ours until it is on a list; a live block keeps its heap.
-        let (heap, capacity_bytes, class, holder) =
-            unsafe { ((*block).heap, (*block).capacity_bytes, (*block).class, (*block).holder) };
-        // SAFETY: as above.
+        // SAFETY: this was the last handle, so nothing else accesses the block until it is on a free list.
+        let (heap, capacity_bytes, class, usage_slot) =
+            unsafe { ((*block).heap, (*block).capacity_bytes, (*block).class, (*block).usage_slot) };
+        // SAFETY: a block in use keeps the heap alive: the heap is freed only when the last live block is.
         let mut locked = lock(unsafe { &*heap });
         locked.live_blocks -= 1;
         locked.stats.used_bytes -= capacity_bytes;
-        locked.refund(holder, capacity_bytes);
-        if locked.orphan {
+        locked.refund(usage_slot, capacity_bytes);
+        if locked.allocator_dropped {
             let last = locked.live_blocks == 0;
-            // SAFETY: the block is on no list.
+            // SAFETY: this was the last handle, and the block is on no free list.
             unsafe { locked.release(block) };
             drop(locked);
             if last {
-                // SAFETY: the last block takes the heap, which its allocator left to it.
+                // SAFETY: the allocator was dropped and no live block is left, so nothing else points to the heap.
                 drop(unsafe { Box::from_raw(heap.cast_mut()) });
             }
             return;
         }
-        // SAFETY: the block is ours.
+        // SAFETY: this was the last handle, so nothing else accesses the block, and the heap's lock is held.
         unsafe { (*block).next_free = locked.free[class] };
         locked.free[class] = block;
         locked.stats.cached_bytes += capacity_bytes;
@@ -711,20 +714,20 @@ mod tests {
 
     /// All bytes of a block.
     fn bytes(block: &Buffer) -> &[u8] {
-        // SAFETY: initialized, and nobody writes while the test looks.
+        // SAFETY: the allocator's memory is initialised, and the test does not write while it reads.
         unsafe { std::slice::from_raw_parts(block.as_ptr(), block.capacity_bytes()) }
     }
 
     fn fill(block: &Buffer) {
-        // SAFETY: within the block, which is ours.
+        // SAFETY: the range is the whole block, and the test holds its only handle.
         unsafe { block.as_ptr().write_bytes(7, block.capacity_bytes()) };
     }
 
     #[test]
-    fn memory_is_cleared_before_another_account_has_it() {
+    fn memory_is_cleared_before_another_usage_gets_it() {
         let allocator = CachingAllocator::new(256 << 20, None);
         let [one, two] = [1, 2].map(|id| Arc::new(MemoryUsage::new(id)));
-        // Small blocks, mapped ones, and one whose pages come from others.
+        // Small blocks, mapped blocks, and one whose pages come from free blocks.
         for (left, taken) in
             [(100, 100), (5 << 10, 5 << 10), (3 << 20, 3 << 20), (8 << 20, 40 << 20), (40 << 20, 6 << 20)]
         {
@@ -741,12 +744,12 @@ mod tests {
     }
 
     #[test]
-    fn who_held_a_block_gets_it_back_as_it_was() {
+    fn an_owner_gets_its_freed_block_back_uncleared() {
         let allocator = CachingAllocator::new(1 << 20, None);
         let [one, two] = [1, 2].map(|id| Arc::new(MemoryUsage::new(id)));
         let mut blocks = Vec::new();
-        for account in [&one, &two] {
-            allocator.charge(account);
+        for usage in [&one, &two] {
+            allocator.charge(usage);
             blocks.push(allocator.allocate(1000).unwrap());
             blocks.iter().for_each(fill);
         }
@@ -758,25 +761,25 @@ mod tests {
     }
 
     #[test]
-    fn an_account_pays_for_its_blocks_wherever_they_are_freed() {
+    fn a_usage_is_charged_for_its_blocks_until_they_are_freed() {
         let allocator = CachingAllocator::new(1 << 20, None);
-        let account = Arc::new(MemoryUsage::new(1));
-        account.set_limit(3000);
-        allocator.charge(&account);
+        let usage = Arc::new(MemoryUsage::new(1));
+        usage.set_limit(3000);
+        allocator.charge(&usage);
         let first = allocator.allocate(2000).unwrap();
-        assert_eq!((account.held(), allocator.held(&account)), (first.capacity_bytes(), first.capacity_bytes()));
+        assert_eq!((usage.held(), allocator.held(&usage)), (first.capacity_bytes(), first.capacity_bytes()));
         let (held, limit, scope) = (first.capacity_bytes(), 3000, LimitScope::Usage);
         let refused = allocator.allocate(1500).err().unwrap();
         assert_eq!(refused, ExecError::OutOfMemory { requested: 1500, held, limit, scope });
         allocator.charge(&Arc::new(MemoryUsage::new(2)));
         assert!(allocator.allocate(10_000).is_ok());
         drop(first);
-        assert_eq!((account.held(), allocator.held(&account)), (0, 0));
-        // The device has no room: the account does not pay.
-        account.set_limit(0);
-        allocator.charge(&account);
+        assert_eq!((usage.held(), allocator.held(&usage)), (0, 0));
+        // If the device has no memory left, the usage is not charged.
+        usage.set_limit(0);
+        allocator.charge(&usage);
         assert!(allocator.allocate(2 << 20).is_err());
-        assert_eq!(account.held(), 0);
+        assert_eq!(usage.held(), 0);
     }
 
     #[test]
@@ -784,7 +787,7 @@ mod tests {
         let allocator = CachingAllocator::new(32 << 20, None);
         let blocks: Vec<Buffer> = (1..4).map(|i| allocator.allocate(i * MAP_BYTES_MIN + 5).unwrap()).collect();
         for block in &blocks {
-            // SAFETY: within the block, which is ours.
+            // SAFETY: the last byte of the block, of which the test holds the only handle.
             unsafe { block.as_ptr().add(block.capacity_bytes() - 1).write(1) };
         }
         drop(blocks);
@@ -800,13 +803,13 @@ mod tests {
             let blocks: Vec<Buffer> = (0..2).map(|_| allocator.allocate(megabytes << 20).unwrap()).collect();
             for block in &blocks {
                 for at in (0..block.capacity_bytes()).step_by(64 << 10) {
-                    // SAFETY: within the block, which is ours.
+                    // SAFETY: capacities of mapped blocks are multiples of 64 KiB, so the range is within the block.
                     unsafe { block.as_ptr().add(at).write_bytes(7, 64 << 10) };
                 }
             }
             let stats = allocator.stats();
             most = most.max(stats.used_bytes);
-            // What does not fill a huge page stays behind, or is given back.
+            // Pages that do not fill a huge page stay in their block or are unmapped.
             assert!(stats.used_bytes + stats.cached_bytes <= most + (4 << 20), "{megabytes}: {stats:?}, {most}");
         }
         allocator.trim();
@@ -824,7 +827,7 @@ mod tests {
             [100, SHARED_BYTES_MIN, 5 << 20, 5 << 20].map(|bytes| allocator.allocate(bytes).unwrap()).into();
         assert_eq!(blocks.iter().map(shared).collect::<Vec<_>>(), [false, true, true, false]);
         for block in &blocks {
-            // SAFETY: within the block, which is ours.
+            // SAFETY: the range is the whole block, and the test holds its only handle.
             unsafe { block.as_ptr().write_bytes(1, block.capacity_bytes()) };
         }
         let mapped = blocks[3].as_ptr();
@@ -847,7 +850,7 @@ mod tests {
         assert!(!one.is_unique() && two.is_unique());
         drop(allocator);
         std::thread::spawn(move || drop((one, two))).join().unwrap();
-        // SAFETY: within the block, which is ours.
+        // SAFETY: the first byte of a block that `also_one` keeps alive.
         unsafe { also_one.as_ptr().write(7) };
     }
 }

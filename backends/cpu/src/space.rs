@@ -1,26 +1,26 @@
-//! Stretches of a segment that other processes have mapped too: blocks in it can be reached from there.
+//! An allocator over a shared segment: other processes map the segment too, and read blocks in it in place.
 
 use gt_shm::Segment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A segment, cut into stretches that are taken and given back.
+/// A segment with its free ranges: first fit by address, and freed ranges are merged with their neighbours.
 ///
-/// It may be far longer than the memory there is: what is not taken has none.
+/// The segment may be far longer than the machine's memory, since its free ranges have no pages.
 pub struct SharedSpace {
     segment: Arc<Segment>,
-    /// Stretches that nobody has taken, by their start; no two of them touch.
+    /// The length of each free range by its start; no two of them are adjacent.
     free: BTreeMap<usize, usize>,
 }
 
 impl SharedSpace {
-    /// All of a segment, which nobody else takes stretches of.
+    /// A whole segment as one free range; nothing else may allocate from it.
     pub fn new(segment: Arc<Segment>) -> SharedSpace {
         let free = BTreeMap::from([(0, segment.len())]);
         SharedSpace { segment, free }
     }
 
-    /// The first free stretch of `bytes` bytes that begins at a multiple of `align`. Its bytes are zero.
+    /// Takes the first free range of `bytes` bytes at a multiple of `align`; its bytes are zero.
     pub fn take(&mut self, bytes: usize, align: usize) -> Option<*mut u8> {
         let (start, at, len) = self.free.iter().find_map(|(&start, &len)| {
             let at = start.next_multiple_of(align);
@@ -35,13 +35,13 @@ impl SharedSpace {
         Some(self.segment.as_ptr().wrapping_add(at))
     }
 
-    /// Gives a stretch back that was taken, and its memory to the system.
+    /// Frees a range that was taken, and returns its pages to the system.
     pub fn give(&mut self, data: *mut u8, bytes: usize) {
         let mut start = data.addr() - self.segment.as_ptr().addr();
         let mut end = start + bytes;
         if self.segment.punch(start as u64, bytes as u64).is_err() {
-            // The memory stays, for whoever takes the stretch next, who must not see what was there.
-            // SAFETY: the stretch lies in the segment, and whoever had it gives it back.
+            // The pages stay, so they are cleared here: the next user of the range must not see the data.
+            // SAFETY: `take` returned this range of the segment, and its user just freed it.
             unsafe { data.write_bytes(0, bytes) };
         }
         if let Some((&before, &len)) = self.free.range(..start).next_back()
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_given_back_in_any_order_are_one_again() {
+    fn ranges_freed_in_any_order_merge_into_one() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [1, 3, 0, 2]] {
             let mut space = space(4);
             let taken: Vec<_> = (0..4).map(|_| space.take(PAGE, 1).unwrap()).collect();
@@ -81,24 +81,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_takes_no_memory_and_is_zero_again() {
+    fn a_freed_range_has_no_pages_and_is_zero_again() {
         let mut space = space(1 << 20);
         let data = space.take(8 * PAGE, PAGE).unwrap();
-        // SAFETY: within the stretch, which is ours.
+        // SAFETY: `take` returned these 8 pages, which only this test uses.
         unsafe { data.write_bytes(7, 8 * PAGE) };
         assert_eq!(space.segment.resident_bytes(), 8 * PAGE as u64);
         space.give(data, 8 * PAGE);
         assert_eq!(space.segment.resident_bytes(), 0);
-        // SAFETY: as above; the same stretch again.
+        // SAFETY: `take` returned a stretch of 8 pages, which is in the mapped segment.
         assert_eq!(unsafe { space.take(8 * PAGE, PAGE).unwrap().read() }, 0);
     }
 
     #[test]
-    fn a_stretch_begins_where_it_is_asked_to() {
+    fn a_range_has_the_alignment_that_was_asked_for() {
         let mut space = space(16);
         let first = space.take(PAGE, PAGE).unwrap();
         let aligned = space.take(PAGE, 4 * PAGE).unwrap();
         assert_eq!(aligned.addr() - first.addr(), 4 * PAGE);
-        assert_eq!(space.take(3 * PAGE, PAGE).unwrap().addr() - first.addr(), PAGE, "what lay between is not lost");
+        assert_eq!(
+            space.take(3 * PAGE, PAGE).unwrap().addr() - first.addr(),
+            PAGE,
+            "the gap before an aligned range stays free"
+        );
     }
 }

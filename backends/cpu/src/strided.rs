@@ -1,4 +1,4 @@
-//! Copies between strided places.
+//! Copies between memory of different strides, transposes, and non-temporal copies.
 
 use crate::thread_pool::ThreadPool;
 use crate::tile::TILE;
@@ -6,25 +6,26 @@ use gt_backend::ExecError;
 use gt_backend::Loops;
 use gt_ops::{RANK_MAX, Shape};
 
-/// Bytes that one thread reads or writes in a nanosecond, roughly.
+/// The rate at which one thread copies, in bytes per nanosecond, roughly.
 const BYTES_PER_NS: usize = 60;
-/// What one chunk of a parallel copy takes.
+/// The size of a chunk of a parallel copy.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Rows and columns of the blocks in which matrices are turned: two of them stay in L1.
+/// The rows and columns of a block of a transposing copy: two such blocks stay in L1.
 const BLOCK: usize = 32;
 
 /// A pointer that chunks of one parallel region share.
 #[derive(Clone, Copy)]
 pub struct SharedPtr<T>(*mut T);
 
-// SAFETY: whoever dereferences it answers for the accesses not overlapping.
+// SAFETY: the type only carries the address; every dereference of `get()` is unsafe and states why threads do not overlap.
 unsafe impl<T> Sync for SharedPtr<T> {}
-// SAFETY: as above.
+// SAFETY: the same holds when the pointer is sent to another thread: each use through `get` is checked where it
+// happens.
 unsafe impl<T> Send for SharedPtr<T> {}
 
 impl<T> SharedPtr<T> {
-    /// `ptr`, to be used from several threads.
+    /// A pointer for use from several threads.
     pub fn new(ptr: *mut T) -> SharedPtr<T> {
         SharedPtr(ptr)
     }
@@ -35,7 +36,7 @@ impl<T> SharedPtr<T> {
     }
 }
 
-/// Copies `n` elements of `size` bytes from places `from_step` bytes apart to places `to_step` bytes apart.
+/// Copies `n` elements of `size` bytes between two strided ranges; steps are in bytes.
 ///
 /// # Safety
 /// Source and destination are valid for these elements, aligned to `size`, and do not overlap.
@@ -46,7 +47,8 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
         let (to, from) = (to.cast::<T>(), from.cast::<T>());
         let size = size_of::<T>() as isize;
         let (to_step, from_step) = (to_step / size, from_step / size);
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `copy_run` both ranges are valid for `n` elements, aligned to `size` and
+        // disjoint.
         unsafe {
             if to_step == 1 && from_step == 0 {
                 let value = from.read();
@@ -65,7 +67,8 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
         }
     }
     let dense = size as isize;
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract both ranges are valid for `n` elements of `size` bytes, aligned, and
+    // disjoint.
     unsafe {
         if to_step == dense && from_step == dense {
             to.copy_from_nonoverlapping(from, n * size);
@@ -80,13 +83,13 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
     }
 }
 
-/// Copies the elements of `shape` from one strided place to another.
+/// Copies the elements of `shape` from one strided layout to another, transposing in blocks where that is faster.
 ///
 /// # Errors
 /// A panic in a chunk.
 ///
 /// # Safety
-/// Both are valid for all elements, do not overlap, and no two elements of `to` are one.
+/// Both layouts are valid for all elements and do not overlap, and all elements of `to` are distinct.
 pub unsafe fn copy(
     pool: &mut ThreadPool,
     shape: &Shape,
@@ -103,7 +106,7 @@ pub unsafe fn copy(
     let (to, from) = (SharedPtr::new(to.0), SharedPtr::new(from.0.cast_mut()));
     let dense = size as isize;
     let rank = loops.sizes().len();
-    // The axis along which the source's elements follow each other, if it is not the innermost.
+    // The axis along which the source is contiguous, if it is not the innermost one.
     let turned = (0..rank - 1).find(|axis| loops.strides()[*axis][1] == dense && loops.sizes()[*axis] >= BLOCK / 4);
     if let Some(axis) = turned
         && to_step == dense
@@ -122,7 +125,8 @@ pub unsafe fn copy(
                     let m = BLOCK.min(deep - depth);
                     let to = to.wrapping_offset(depth as isize * dense);
                     let from = from.wrapping_offset(depth as isize * from_step);
-                    // SAFETY: the block lies within both places; blocks are disjoint.
+                    // SAFETY: `first + n <= across` and `depth + m <= deep`, so the block lies within both layouts, and
+                    // each chunk writes its own block.
                     unsafe { transpose_block(to, to_row, from, from_step, n, m, size) };
                 }
             });
@@ -130,7 +134,7 @@ pub unsafe fn copy(
     }
     let range = |first: usize, last: usize| {
         loops.for_runs(first, last, |run| {
-            // SAFETY: runs lie within both places; chunks are disjoint.
+            // SAFETY: `loops` yields only runs within both layouts, and each chunk writes its own range.
             unsafe {
                 let to = to.get().offset(run.offsets[0]);
                 copy_run(to, to_step, from.get().offset(run.offsets[1]), from_step, run.len, size);
@@ -140,7 +144,7 @@ pub unsafe fn copy(
     in_chunks(pool, elements, size, range)
 }
 
-/// Copies a block of `n` by `m` elements whose columns are contiguous at the source to one whose rows are.
+/// Transposes a block: copies `n` by `m` elements from a source with contiguous columns to rows that are contiguous.
 ///
 /// # Safety
 /// Both are valid for the block, aligned to `size`, and do not overlap.
@@ -154,12 +158,13 @@ unsafe fn transpose_block(
     size: usize,
 ) {
     /// # Safety
-    /// As [`transpose_block`].
+    /// Same as for [`transpose_block`].
     #[inline(always)]
     unsafe fn typed<T: Copy>(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, n: usize, m: usize) {
-        // Four rows at a time: each line of the source is then read by four loads that follow each other.
+        // Four rows at a time, so that four consecutive loads read each cache line of the source.
         let mut i = 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `transpose_block` both blocks are valid for `n` by `m` elements and aligned to
+        // `size`.
         unsafe {
             while i + 4 <= n {
                 let rows: [*mut T; 4] =
@@ -188,13 +193,14 @@ unsafe fn transpose_block(
             for j in (0..m as isize).step_by(8) {
                 let to = to.wrapping_offset(i * to_row + j * size as isize);
                 let from = from.wrapping_offset(j * from_column + i * size as isize);
-                // SAFETY: the caller's promise, for this part; the machine has the instructions.
+                // SAFETY: this 8 by 8 block lies within the `n` by `m` block of this function's contract, and the CPU
+                // has AVX, as the condition above checked.
                 unsafe { transpose_8x8(to, to_row, from, from_column) };
             }
         }
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes.
     unsafe {
         match size {
             1 => typed::<u8>(to, to_row, from, from_column, n, m),
@@ -205,10 +211,10 @@ unsafe fn transpose_block(
     }
 }
 
-/// [`transpose_block`] of eight by eight elements of four bytes, in registers.
+/// [`transpose_block`] of 8 by 8 elements of four bytes, by shuffles between registers.
 ///
 /// # Safety
-/// As [`transpose_block`]; the machine has AVX.
+/// Same as for [`transpose_block`]; the machine has AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 unsafe fn transpose_8x8(to: *mut u8, to_row: isize, from: *const u8, from_column: isize) {
@@ -216,9 +222,9 @@ unsafe fn transpose_8x8(to: *mut u8, to_row: isize, from: *const u8, from_column
         _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
         _mm256_unpacklo_ps,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: each of the eight columns has eight elements of 4 bytes; the load needs no alignment.
     let c: [_; 8] = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(from.offset(i as isize * from_column).cast()) });
-    // Pairs, then fours within each half, then the halves.
+    // Interleave pairs, then groups of four within each 128-bit half, then exchange the halves.
     let (a0, a1) = (_mm256_unpacklo_ps(c[0], c[1]), _mm256_unpackhi_ps(c[0], c[1]));
     let (a2, a3) = (_mm256_unpacklo_ps(c[2], c[3]), _mm256_unpackhi_ps(c[2], c[3]));
     let (a4, a5) = (_mm256_unpacklo_ps(c[4], c[5]), _mm256_unpackhi_ps(c[4], c[5]));
@@ -238,12 +244,12 @@ unsafe fn transpose_8x8(to: *mut u8, to_row: isize, from: *const u8, from_column
         _mm256_permute2f128_ps::<0x31>(b3, b7),
     ];
     for (i, row) in rows.into_iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: each of the eight rows has room for eight elements of 4 bytes; the store needs no alignment.
         unsafe { _mm256_storeu_ps(to.offset(i as isize * to_row).cast(), row) };
     }
 }
 
-/// Copies bytes, by several threads when they are many.
+/// Copies bytes, on several threads when that pays.
 ///
 /// # Errors
 /// A panic in a chunk.
@@ -253,37 +259,40 @@ unsafe fn transpose_8x8(to: *mut u8, to_row: isize, from: *const u8, from_column
 pub unsafe fn copy_bytes(pool: &mut ThreadPool, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), ExecError> {
     let (to, from) = (SharedPtr::new(to), SharedPtr::new(from.cast_mut()));
     in_chunks(pool, bytes, 1, |first, last| {
-        // SAFETY: the caller's promise; chunks are disjoint.
+        // SAFETY: `first..last` lies within `bytes`, for which both ranges are valid and disjoint; each chunk writes
+        // its own range.
         unsafe { to.get().add(first).copy_from_nonoverlapping(from.get().add(first), last - first) }
     })
 }
 
-/// As [`copy_bytes`], past the caches.
+/// Like [`copy_bytes`], with non-temporal stores that bypass the caches.
 ///
 /// # Errors
 /// A panic in a chunk.
 ///
 /// # Safety
-/// As [`copy_bytes`].
+/// Same as for [`copy_bytes`].
 pub unsafe fn stream_bytes(pool: &mut ThreadPool, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), ExecError> {
     let (to, from) = (SharedPtr::new(to), SharedPtr::new(from.cast_mut()));
     in_chunks(pool, bytes, 1, |first, last| {
-        // SAFETY: the caller's promise; chunks are disjoint.
+        // SAFETY: `first..last` lies within `bytes`, for which both ranges are valid and disjoint; each chunk writes
+        // its own range.
         unsafe { stream(to.get().add(first), from.get().add(first), last - first) };
         stream_end();
     })
 }
 
-/// Copies bytes without reading the destination into the caches; [`stream_end`] makes them visible to other threads.
+/// Copies bytes by non-temporal stores, which bypass the caches; [`stream_end`] makes them visible to other threads.
 ///
 /// # Safety
-/// As `copy_from_nonoverlapping`.
+/// Same as for [`std::ptr::copy_nonoverlapping`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     const STEP: usize = size_of::<__m128i>();
-    // SAFETY: the caller's promise; stores are aligned, or nothing is streamed.
+    // SAFETY: `i * STEP < bytes`, for which both ranges are valid and disjoint; `to` is aligned to `STEP`, or
+    // `streamed` is 0.
     unsafe {
         let streamed = if to.align_offset(STEP) == 0 { bytes / STEP } else { 0 };
         for i in 0..streamed {
@@ -297,21 +306,21 @@ pub unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
 pub unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function has the contract of `copy_nonoverlapping`.
     unsafe { to.copy_from_nonoverlapping(from, bytes) }
 }
 
-/// Orders what [`stream`] stored before whatever this thread does next.
+/// Orders the stores of [`stream`] before everything this thread does afterwards.
 #[inline]
 pub fn stream_end() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every x86-64 machine has the instruction.
+    // SAFETY: `sfence` is part of SSE, which every x86-64 CPU has.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
 }
 
-/// Calls `range` with parts of `0..elements`, by several threads when they are many.
+/// Calls `range(first, last)` on parts of `0..elements`, on several threads when that pays. Elements have `size` bytes.
 ///
 /// # Errors
 /// A panic in a call.
@@ -329,7 +338,7 @@ pub fn in_chunks(
     pool.run(elements.div_ceil(chunk), &|i| range(i * chunk, ((i + 1) * chunk).min(elements)))
 }
 
-/// Calls `chunk` with each of `0..chunks`, by several threads when they work on many bytes.
+/// Calls `chunk` with each of `0..chunks`, on several threads when all of them together touch enough bytes.
 ///
 /// # Errors
 /// A panic in a call.

@@ -1,11 +1,11 @@
-//! A tensor: a view of a buffer.
+//! Tensors: strided views of buffers.
 
 use crate::memory::Buffer;
 use gt_backend::Layout;
 use gt_ops::{Meta, RANK_MAX, Shape};
 use std::ops::Deref;
 
-/// A handle of a tensor in host memory: a buffer, and where in it each element is.
+/// A tensor in host memory: a shared buffer, and the layout of the elements in it.
 #[derive(Clone)]
 pub struct CpuTensor {
     pub(crate) buffer: Buffer,
@@ -22,30 +22,30 @@ impl Deref for CpuTensor {
 }
 
 impl CpuTensor {
-    /// A tensor that fills `buffer` in row-major order.
+    /// A tensor in row-major order from the start of `buffer`.
     #[inline]
     pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> CpuTensor {
         CpuTensor { buffer, layout: Layout::contiguous(meta) }
     }
 
-    /// The first element of a non-empty tensor.
+    /// The address of the first element, if there is one.
     #[inline]
     pub(crate) fn ptr(&self) -> *mut u8 {
-        // Inside the buffer, by the invariant of `strides`; wrapping, as an empty tensor has no first element.
+        // The layout keeps every element inside the buffer. An empty tensor has none, so the addition may wrap.
         self.buffer.as_ptr().wrapping_add(self.offset_bytes)
     }
 
-    /// The same buffer seen as `shape` with other strides.
+    /// A view of the same buffer with another shape, offset and strides.
     pub(crate) fn view(&self, shape: Shape, offset_bytes: usize, strides: [isize; RANK_MAX]) -> CpuTensor {
         self.seen(self.layout.view(shape, offset_bytes, strides))
     }
 
-    /// The same buffer in another layout.
+    /// A view of the same buffer in another layout.
     pub(crate) fn seen(&self, layout: Layout) -> CpuTensor {
         CpuTensor { buffer: self.buffer.clone(), layout }
     }
 
-    /// The memory of this tensor, of the same shape, for elements of a dtype of the same size.
+    /// A tensor in the same memory with another dtype of the same size, for a result that takes over an operand's memory.
     pub(crate) fn reused(&self, meta: Meta) -> CpuTensor {
         self.seen(Layout { meta, ..self.layout })
     }

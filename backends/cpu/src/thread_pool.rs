@@ -1,8 +1,8 @@
-//! A pool of threads whose caller never waits for a thread that has not started.
+//! A fork-join thread pool whose caller never waits for a helper that has not started.
 //!
-//! The caller of [`ThreadPool::run`] publishes a job and works on it at once; helpers join when they notice, and claim chunks
-//! from the same counter. When the chunks are all claimed the caller closes the job and waits only for helpers still
-//! inside a chunk. A helper that comes late finds the job closed and never touches it.
+//! The caller of [`ThreadPool::run`] publishes a job and works on it at once. Helpers join when they notice the job and
+//! claim chunks from the same counter. When all chunks are claimed, the caller closes the job and waits only for helpers
+//! that are still inside a chunk. A late helper finds the job closed and never touches it.
 
 use gt_backend::ExecError;
 use std::cell::UnsafeCell;
@@ -12,35 +12,35 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering,
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a helper looks for more work before it sleeps: longer than the gap between two kernels of one program.
+/// How long a helper spins for more work before it sleeps: longer than the gap between two kernels of one program.
 const SPIN_US_MAX: u64 = 50;
-/// After losing its core while spinning, a helper sleeps at once this many times.
+/// After being preempted while it spun, a helper sleeps without spinning this many times.
 const SPINLESS_SLEEPS: u32 = 4;
-/// Rounds in which the caller waits for the last chunks before it offers its core to others.
+/// How often the caller checks for the end of the last chunks before it yields its core.
 const CALLER_SPINS: u32 = 4_000;
 
-/// How many helpers are inside the job.
+/// The bits of the state that count the helpers inside the job.
 const INSIDE: u64 = 0xffff;
-/// Helpers may join the job.
+/// The bit of the state that says whether helpers may join the job.
 const OPEN: u64 = 1 << 16;
-/// Adding this names the next job.
+/// Adding this to the state gives the next job's number.
 const NEXT_JOB: u64 = 1 << 17;
 
-/// Work shorter than this is not worth sharing with helpers that are awake: it is done when they notice.
+/// Shorter work is not shared with helpers that are awake: it would be done when they notice it.
 const SHARED_NS_MIN: usize = 5_000;
-/// As [`SHARED_NS_MIN`], for helpers that have to be woken.
+/// Like [`SHARED_NS_MIN`], for helpers that have to be woken first.
 const WAKING_NS_MIN: usize = 15_000;
-/// What a chunk should take, so that claiming it costs nothing beside it.
+/// The time that a chunk should take, so that claiming it costs little beside it.
 const CHUNK_NS: usize = 4_000;
-/// Chunks a thread: enough that a late helper still finds some.
+/// Chunks per thread: enough that a late helper still finds some.
 const CHUNKS_PER_THREAD: usize = 4;
 
 type Work = dyn Fn(usize) + Sync;
 
 struct PoolState {
-    /// Which job, whether it is open, and how many helpers are inside it.
+    /// The job's number, whether it is open, and how many helpers are inside it.
     state: AtomicU64,
-    /// The current job's work. Written by the caller while the job is closed and nobody is inside.
+    /// The current job's work, which the caller writes while the job is closed and no helper is inside.
     work: UnsafeCell<Option<*const Work>>,
     chunks: AtomicUsize,
     next_chunk: AtomicUsize,
@@ -48,13 +48,14 @@ struct PoolState {
     stop: AtomicBool,
     spins: bool,
     asleep: Vec<AtomicBool>,
-    /// The helpers' threads, as the system names them; 0 before they run.
+    /// The helpers' system thread ids; 0 before they run.
     tids: Vec<AtomicI32>,
 }
 
-// SAFETY: `work` is written and read as its comment and `join` say; the work itself is `Sync`.
+// SAFETY: `work` is written only while the job is closed and no helper is inside, and read only by helpers inside an
+// open job; the work itself is `Sync`.
 unsafe impl Sync for PoolState {}
-// SAFETY: as above.
+// SAFETY: the same holds for sending the state: the work pointer is used only as `join` says, and the work is `Sync`.
 unsafe impl Send for PoolState {}
 
 /// Threads that share the work of one caller.
@@ -65,7 +66,7 @@ pub struct ThreadPool {
 }
 
 impl ThreadPool {
-    /// A pool in which `threads` threads work, the caller among them.
+    /// A pool of `threads` threads, including the caller.
     pub fn new(threads: usize) -> ThreadPool {
         let helpers = threads.max(1) - 1;
         let cores = thread::available_parallelism().map_or(1, |n| n.get());
@@ -84,7 +85,7 @@ impl ThreadPool {
         let helpers = (0..helpers)
             .filter_map(|i| {
                 let shared = Arc::clone(&shared);
-                // Fewer helpers only make it slower.
+                // A helper that cannot be started is left out: the pool is only slower.
                 let handle = thread::Builder::new().name(format!("gt-cpu-{i}")).spawn(move || shared.help(i)).ok()?;
                 Some((handle.thread().clone(), handle))
             })
@@ -92,13 +93,13 @@ impl ThreadPool {
         ThreadPool { shared, helpers, places }
     }
 
-    /// How many threads work, the caller among them.
+    /// The number of threads, including the caller.
     #[inline]
     pub fn threads(&self) -> usize {
         self.helpers.len() + 1
     }
 
-    /// Whether work that one thread does in so many nanoseconds is done sooner by several.
+    /// Whether several threads finish sooner than one does alone in `work_ns` nanoseconds.
     #[inline]
     pub fn pays(&self, work_ns: usize) -> bool {
         if work_ns < SHARED_NS_MIN || self.helpers.is_empty() {
@@ -107,15 +108,15 @@ impl ThreadPool {
         work_ns >= WAKING_NS_MIN || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
     }
 
-    /// In how many chunks to share such work.
+    /// The number of chunks to divide such work into.
     pub fn chunks(&self, work_ns: usize) -> usize {
         (work_ns / CHUNK_NS).clamp(1, self.threads() * CHUNKS_PER_THREAD)
     }
 
-    /// Calls `work` once with each of `0..chunks`, on any of the threads.
+    /// Calls `work` once with each of `0..chunks`, on all threads of the pool.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] when a call panicked; some others may then not have been made.
+    /// [`ExecError::Internal`] if a call panicked; some of the other calls may then not have been made.
     pub fn run(&mut self, chunks: usize, work: &(dyn Fn(usize) + Sync)) -> Result<(), ExecError> {
         if chunks <= 1 || self.helpers.is_empty() {
             let all = catch_unwind(AssertUnwindSafe(|| (0..chunks).for_each(work)));
@@ -123,16 +124,16 @@ impl ThreadPool {
         }
         let shared = &*self.shared;
         debug_assert_eq!(shared.state.load(Ordering::Relaxed) & (OPEN | INSIDE), 0);
-        // SAFETY: only the lifetime changes. The job is closed and left by all before this function returns.
+        // SAFETY: only the lifetime changes, and the job is closed and left by all helpers before this function returns.
         let work: &'static Work = unsafe { std::mem::transmute(work) };
-        // SAFETY: the job is closed and nobody is inside; `&mut self` keeps other callers out.
+        // SAFETY: the job is closed and no helper is inside (asserted above); `&mut self` excludes other callers.
         unsafe { *shared.work.get() = Some(work) };
         shared.chunks.store(chunks, Ordering::Relaxed);
         shared.next_chunk.store(0, Ordering::Relaxed);
         shared.panicked.store(false, Ordering::Relaxed);
         let job = shared.state.load(Ordering::Relaxed) + NEXT_JOB;
         shared.state.store(job | OPEN, Ordering::Release);
-        // Either a helper going to sleep sees the job, or this sees it asleep.
+        // With the helper's fence this orders the two flags: a helper that goes to sleep sees the job, or is seen asleep.
         fence(Ordering::SeqCst);
         for (i, (helper, asleep)) in self.helpers.iter().zip(&shared.asleep).take(chunks - 1).enumerate() {
             if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
@@ -160,7 +161,7 @@ impl Drop for ThreadPool {
         self.shared.stop.store(true, Ordering::Release);
         for (thread, handle) in self.helpers.drain(..) {
             thread.unpark();
-            // A helper catches the panics of its chunks.
+            // A join error is impossible: a helper catches the panics of its chunks.
             let _ = handle.join();
         }
     }
@@ -185,7 +186,7 @@ impl PoolState {
         }
     }
 
-    /// Works on the job other than `done` if one is open; says which.
+    /// Works on the current job if it is open and not `done`, and returns its number.
     fn join(&self, done: u64) -> Option<u64> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -195,13 +196,14 @@ impl PoolState {
             }
             match self.state.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    // SAFETY: we are inside an open job: the caller wrote the work before it opened it, and waits for
-                    // us before it takes it away.
+                    // SAFETY: the exchange above put this helper inside an open job: the caller wrote the work before it
+                    // opened the job, and does not write it again until no helper is inside.
                     if let Some(work) = unsafe { *self.work.get() } {
-                        // SAFETY: as above.
+                        // SAFETY: the caller of `run` keeps the work alive until no helper is inside the job, and
+                        // this helper is inside.
                         self.claim(unsafe { &*work });
                     }
-                    // What the chunks wrote comes before the caller's return.
+                    // The release orders the chunks' writes before the caller's return.
                     self.state.fetch_sub(1, Ordering::Release);
                     return Some(job);
                 }
@@ -224,7 +226,7 @@ impl PoolState {
                 if self.spin(done) {
                     continue;
                 }
-                // Losing the core while spinning says that somebody else has better use for it.
+                // Preemption while spinning shows that another thread needs the core.
                 let now = preemptions();
                 if now != preempted {
                     preempted = now;
@@ -246,7 +248,7 @@ impl PoolState {
         }
     }
 
-    /// Looks for a job for a while; says whether there is one.
+    /// Spins until there is a job other than `done`; returns false after [`SPIN_US_MAX`].
     fn spin(&self, done: u64) -> bool {
         let start = Instant::now();
         loop {
@@ -330,10 +332,10 @@ fn tid() -> i32 {
     0
 }
 
-/// How often the calling thread had to give up its core.
+/// The number of involuntary context switches of the calling thread.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn preemptions() -> i64 {
-    // SAFETY: all-zero is a valid `rusage`, which the call overwrites.
+    // SAFETY: all-zero is a valid `rusage`, and `getrusage` writes one.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &mut usage);

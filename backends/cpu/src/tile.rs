@@ -3,20 +3,20 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
-/// Elements of a tile: a few tiles of 8-byte elements fit in L1 together.
+/// The number of elements in a tile: a few tiles of 8-byte elements fit in L1 together.
 pub const TILE: usize = 512;
 
-/// Room for [`TILE`] elements of any dtype. Its pointer stays valid while others are taken.
+/// Scratch memory for [`TILE`] elements of any dtype. Several pointers to it may be alive at once.
 #[repr(C, align(64))]
 pub struct Tile(UnsafeCell<[MaybeUninit<u64>; TILE]>);
 
 impl Tile {
-    /// Uninitialised room.
+    /// An uninitialised tile.
     #[inline(always)]
     pub const fn new() -> Tile {
         Tile(UnsafeCell::new([MaybeUninit::uninit(); TILE]))
     }
-    /// Its start.
+    /// The address of the first element.
     #[inline(always)]
     pub fn start(&self) -> *mut u8 {
         self.0.get().cast()

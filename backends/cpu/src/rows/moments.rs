@@ -1,16 +1,16 @@
-//! The means and scales of a norm's rows, kept from one gradient to the next.
+//! The means and scales of a norm's rows, cached between the two gradients that need them.
 
 use gt_ops::Meta;
 
-/// The moments of the rows of an operand whose gradient was computed last, for that of the weights, which comes next.
-/// Valid for one step: memory may then have been written again.
+/// The mean and scale of each row of a norm's operand, cached by the gradient of the input for the gradient of the
+/// weights, which usually follows. They are valid for one step, since later steps may overwrite the operand's memory.
 pub struct RowMoments {
     pub(crate) step: u64,
     pub(crate) from: *const u8,
     pub(crate) meta: Meta,
     pub(crate) eps: f64,
-    /// In f64 and back they are what they were.
+    /// Mean and scale in f64, which holds any value of the compute type exactly.
     pub(crate) rows: Vec<(f64, f64)>,
 }
-// SAFETY: the pointer is only compared.
+// SAFETY: `from` is compared with other addresses and never dereferenced.
 unsafe impl Send for RowMoments {}
