@@ -1,17 +1,17 @@
-"""What `gt.name(x, …)` has beyond `x.name(…)`: its first argument is checked, and it may write to `out=`."""
+"""Functions of methods: `gt.name(x, …)` checks its first argument, and may write its result to `out=`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gt._gt import Tensor, as_tensor, is_grad_enabled
 
 Function = Callable[..., Any]
 
-# The functions that PyTorch gives an `out=`.
+# The functions that take `out=`, as PyTorch's do.
 OUT = frozenset(
     """
     abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr alias_copy all amax amin aminmax angle any
@@ -31,7 +31,7 @@ OUT = frozenset(
     take take_along_dim tan tanh tensordot topk triangular_solve tril triu true_divide trunc var vdot vstack where xlogy
     """.split()
 )
-# Those whose `out` has the dtype of the result.
+# The functions whose `out` must have the dtype of the result.
 _SAME_DTYPE = frozenset({"amax", "amin", "aminmax", "gather", "multinomial"})
 # In-place methods that are functions too.
 IN_PLACE = """
@@ -41,14 +41,14 @@ IN_PLACE = """
     rad2deg_ reciprocal_ relu_ resize_as_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_
     zero_
 """.split()
-# Those whose first argument may be a number instead.
+# The functions whose first argument may be a number.
 _NUMBER_FIRST = frozenset(
     """
     add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power floor_divide
     mul multiply polygamma pow remainder sub subtract true_divide where xlogy
     """.split()
 )
-# Those of two tensors; the others take a number for the second.
+# The functions whose second argument must be a tensor too; the others take a number for it.
 TENSORS_ONLY = frozenset(
     """
     atan2 fmax fmin gammainc gammaincc gcd heaviside hypot igamma igammac lcm ldexp logaddexp logaddexp2 logical_and
@@ -63,14 +63,14 @@ def is_foreign(value: object) -> bool:
 
 
 def check_tensor(name: str, word: str, position: int, value: object) -> None:
-    """Refuses what is no tensor, GT's or another library's, in PyTorch's words."""
+    """Raises PyTorch's TypeError unless `value` is a tensor of GT's or of another library's."""
     if not isinstance(value, Tensor) and not is_foreign(value):
         kind = type(value).__name__
         raise TypeError(f"{name}(): argument '{word}' (position {position}) must be Tensor, not {kind}")
 
 
 def write(name: str, out: Any, result: Any) -> Any:
-    """Writes a result to `out`, or several to as many; an `out` of another size takes the result's."""
+    """Writes a result to `out`, or a tuple of results to a tuple; `out` is resized to the result's shape."""
     if not isinstance(result, Tensor):
         if not isinstance(out, Sequence) or len(out) != len(result):
             raise TypeError(f"{name}(): argument 'out' must be tuple of Tensors, not {type(out).__name__}")
@@ -95,6 +95,48 @@ def write(name: str, out: Any, result: Any) -> Any:
     return out._rebind(result)
 
 
+class LazySignature(inspect.Signature):
+    """A signature that is worked out when it is first looked at: `import gt` has hundreds of them."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], inspect.Signature]) -> None:
+        self._make = make
+        self._made: inspect.Signature | None = None
+
+    def _signature(self) -> inspect.Signature:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        return self._signature().parameters
+
+    @property
+    def return_annotation(self) -> Any:
+        return self._signature().return_annotation
+
+    def replace(self, **changes: Any) -> inspect.Signature:
+        return self._signature().replace(**changes)
+
+
+def method_signature(method: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a method as a function's: `input` for `self`."""
+    signature = inspect.signature(method)
+    _, *others = signature.parameters.values()
+    first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return signature.replace(parameters=[first, *others])
+
+
+def _signature_with_out(function: Function) -> inspect.Signature:
+    signature = inspect.signature(function)
+    parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+    parameters = list(signature.parameters.values())
+    place = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    return signature.replace(parameters=[*parameters[:place], parameter, *parameters[place:]])
+
+
 def function_form(name: str, function: Function) -> Function:
     """The function `gt.name` with an `out`; where it is a method too, its first argument is a tensor."""
     of_tensor = hasattr(Tensor, name) and name not in _NUMBER_FIRST
@@ -112,9 +154,5 @@ def function_form(name: str, function: Function) -> Function:
         result = function(*args, **kwargs)
         return result if out is None else write(name, out, result)
 
-    signature = inspect.signature(function)
-    parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
-    parameters = list(signature.parameters.values())
-    place = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
-    form.__signature__ = signature.replace(parameters=[*parameters[:place], parameter, *parameters[place:]])
+    form.__signature__ = LazySignature(functools.partial(_signature_with_out, function))
     return form

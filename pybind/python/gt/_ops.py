@@ -1,20 +1,22 @@
-"""The methods and functions that the op table gives: one of each, and an in-place form, for every elementwise row.
+"""The functions of the package and the methods of `Tensor`, made from the op table and the composites' lists.
 
-A row's method `x.exp()` issues one instruction; `gt.exp(x)` is the same, and `x.exp_()` binds `x` to the result.
+An elementwise row gives a method, a function and an in-place method: `x.exp()` and `gt.exp(x)` issue one instruction,
+and `x.exp_()` binds `x` to the result. Start at `install`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from gt import _autocast, _forms, _gt, _placement, _settings
+from gt import _autocast, _forms, _gt, _placement, _row_docs, _settings
 from gt._composites import catalogue
 from gt._composites.special import next_half
 from gt._gt import Tensor
 from gt._rows import ROWS, Function
 
-# What NumPy, or PyTorch besides its first name, calls an op.
+# Other names of functions: NumPy's, and those that PyTorch has besides its first one.
 ALIASES = {
     "absolute": "abs",
     "negative": "neg",
@@ -62,6 +64,10 @@ def _in_place(function: Function) -> Function:
     return method
 
 
+def _in_place_doc(name: str) -> str:
+    return f"`{name}`, written to the tensor itself, which is returned."
+
+
 def _name(function: Function, name: str, doc: str) -> Function:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -75,6 +81,7 @@ def _of_method(name: str) -> Function:
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         return method(_gt.as_tensor(input) if _forms.is_foreign(input) else input, *args, **kwargs)
 
+    function.__signature__ = _forms.LazySignature(partial(_forms.method_signature, method))
     return _name(function, name, method.__doc__ or "")
 
 
@@ -216,7 +223,11 @@ def contains(self: Tensor, element: object) -> bool:
 # Gradients and steps of optimizers have rows of their own where one pass is far faster than several; nobody calls
 # them by name.
 _UNNAMED = ("_backward", "_step")
-_docs = {row["name"]: row["doc"] for row in _gt.op_table()}
+_docs = {
+    row["name"]: _row_docs.document(row, row["name"] in _forms.TENSORS_ONLY)
+    for row in _gt.op_table()
+    if row["class"] == "elementwise"
+}
 _wrapped = {
     "add": _scaled(ROWS["add"], 1),
     "sub": _scaled(ROWS["sub"], -1),
@@ -238,8 +249,8 @@ def install(namespace: dict[str, Any]) -> list[str]:
             functions[name] = _name(_wrapped.get(name, function), name, _docs[name])
     for name, function in functions.items():
         setattr(Tensor, name, function)
-        setattr(Tensor, name + "_", _name(_in_place(function), name + "_", f"`{name}`, in place."))
-    Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", "`clamp`, in place.")
+        setattr(Tensor, name + "_", _name(_in_place(function), name + "_", _in_place_doc(name)))
+    Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", _in_place_doc("clamp"))
     for name in METHODS:
         functions[name] = _of_method(name)
     for function in (*catalogue.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS, *_autocast.FUNCTIONS):
@@ -248,7 +259,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
         setattr(Tensor, function.__name__, function)
     for function in catalogue.IN_PLACE:
         name = function.__name__ + "_"
-        setattr(Tensor, name, _name(_in_place(function), name, f"`{function.__name__}`, in place."))
+        setattr(Tensor, name, _name(_in_place(function), name, _in_place_doc(function.__name__)))
     Tensor.ndimension = Tensor.dim
     for function in (flip, isclose, allclose, equal, *catalogue.METHODS, *_placement.METHODS):
         functions[function.__name__] = function
