@@ -1,9 +1,9 @@
-# Every target works by itself from a clean clone, and does again only what its inputs changed.
+# Every target works by itself from a clean clone, and rebuilds only what its inputs changed.
 
 PYTHON ?= python3
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
-# The peer of `make bench`; see benches/requirements.txt.
+# The PyTorch that `make bench` measures beside GT; see benches/requirements.txt.
 TORCH ?= --no-deps --requirement benches/requirements-torch.txt
 # More arguments for pytest, the benchmarks and the parity run: make test-python PYTEST='-k matmul',
 # make bench BENCH=--quick, make parity PARITY='--only sum --verbose'
@@ -12,11 +12,11 @@ BENCH ?=
 PARITY ?=
 STRESS ?=
 GPU_TEST ?=
-# The decoders that `make fuzz` tries, and for how long each.
+# The decoders that `make fuzz` runs, and the seconds for each.
 FUZZ ?= slots stream messages handshake config frames
 FUZZ_SECONDS ?= 60
 
-# The tests of operations run once more with everything divided among several workers, threads and processes.
+# The tests of operations run a second and third time with every tensor sharded over several threads and processes.
 SEVERAL := cpu:4 proc-cpu:2
 DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autograd_api composites composites_torch creation \
 	ctc distributions distributions_more foreign func indexing init linalg \
@@ -30,23 +30,23 @@ CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 LOOM_TARGET := $(CARGO_TARGET)/loom
 # Pages that are built rather than kept in git.
 REPORTS := $(CARGO_TARGET)/reports
-# NVIDIA's compiler, for the kernels' tests; a person who has one elsewhere sets GT_CUDA_LIBRARIES to its folder.
+# NVIDIA's compiler for the kernels' tests; set GT_CUDA_LIBRARIES to use one from another folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
-# Built with coverage and the address sanitizer; what was found so far is kept there, too.
+# The fuzz targets, built with coverage and the address sanitizer, and the inputs found so far.
 FUZZ_TARGET := $(CARGO_TARGET)/fuzz
 EMULATED := $(CARGO_TARGET)/emulated/gtd
 GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
 CRATES := ops shm protocol config backends nvidia collectives bridge client daemon ctl pybind/src
-# What an installed copy is made from. The Python files are not here: the install is editable.
+# The sources of an installed copy. Python files are not among them, since the install is editable.
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
 	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cuh' -o -type d -name src)
 
-# Where `make install` and `make install-libgt` put things: below DESTDIR, if that is set.
+# The folders into which `make install` and `make install-libgt` install, below DESTDIR if that is set.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 RELEASE := $(CARGO_TARGET)/release
-# libgt: where it is built, and where it goes.
+# libgt: its install folders and the file that is built.
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -55,7 +55,7 @@ LIBGT_SONAME := libgt.so.$(firstword $(subst ., ,$(VERSION)))
 LIBGT_INPUTS := Cargo.toml Cargo.lock capi/libgt.map \
 	$(shell find ops shm protocol client capi/src -name '*.rs' -o -name Cargo.toml -o -type d -name src)
 
-# What packages are made of, and where Debian has libraries.
+# The staging folder of the Debian packages, and Debian's library folder.
 DEB := $(CARGO_TARGET)/debian
 DEB_LIBDIR = /usr/lib/$(shell dpkg-architecture -q DEB_HOST_MULTIARCH)
 
@@ -192,7 +192,7 @@ bench: $(BENCH_VENV)/.stamp-bench ## measure against NumPy and PyTorch, in .venv
 gpu-test: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity $(BENCH_VENV)/.stamp-gpu ## what only a machine with an NVIDIA GPU can show: tests and speed
 	PATH=$(abspath $(BENCH_VENV))/bin:$$PATH scripts/gpu-test --python $(BENCH_VENV)/bin/python $(GPU_TEST)
 
-# A daemon whose CUDA devices the processor stands for. It shares what the Rust tests have built.
+# A daemon with emulated CUDA devices. It shares the Rust tests' build.
 $(EMULATED): $(INSTALL_INPUTS) | tools
 	cargo build --package gtd --features emulated
 	install -D $(CARGO_TARGET)/debug/gtd $@
@@ -244,12 +244,12 @@ lint-tools: tools
 	$(PYTHON) -m venv $*
 	$@ -m pip install --quiet 'pip>=25.1'
 
-# The linters need nothing of the package itself.
+# The linters do not need the package installed.
 $(VENV)/.stamp-lint: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --group lint
 	@touch $@
 
-# The programs are built first, outside pip, so that a person sees cargo's progress; pip then finds them built.
+# The programs are built first, outside pip, so that cargo's progress is shown; pip then finds them built.
 $(VENV)/.stamp-examples $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(INSTALL_INPUTS) | $(VENV)/bin/python
 	$(VENV)/bin/python build_backend/gt_build.py
 	$(VENV)/bin/python -m pip install --quiet --editable . --group $*
