@@ -8,10 +8,11 @@ use crate::modifiers::signals::Signals;
 use crate::modifiers::{MODIFIER_IDS, Pipeline, Present};
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
+use crate::worker::fusion_window::{FusionWindow, is_fusible, is_large};
 use crate::worker::groups::Groups;
-use crate::worker::{
-    AHEAD_BYTES_MIN, Outcome, Report, STAGES_MAX, Step, Stream, WorkerLink, completes, subject, traffic,
-};
+use crate::worker::reshard::traffic;
+use crate::worker::step::{Report, SessionSlot, Step, Submission, completes, subject};
+use crate::worker::worker_link::WorkerLink;
 use gt_backend::MemoryUsage;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
@@ -168,7 +169,7 @@ impl Pending {
 
 /// One client's session.
 pub struct Session {
-    stream: Stream,
+    slot: SessionSlot,
     /// Those that it computes on, since it began; some may have left.
     workers: Workers,
     /// Where its tensors are unless something says otherwise.
@@ -209,8 +210,10 @@ pub struct Session {
     pub spent: bool,
     /// Room for what modifiers make of a step.
     rewritten: Vec<Step>,
-    /// Steps that go to the worker together, before this visit ends.
+    /// Steps that are handed to the worker together, before this visit ends.
     group: Vec<Step>,
+    /// The instructions among them, if they can be fused.
+    window: FusionWindow,
     instructions: u64,
     queued: u64,
     since: SystemTime,
@@ -220,7 +223,7 @@ impl Session {
     /// A session on `workers`, which are behind `links`, at home at one of them.
     #[expect(clippy::too_many_arguments, reason = "all that the dispatcher knows of a session when it begins")]
     pub fn new(
-        stream: Stream,
+        slot: SessionSlot,
         workers: Workers,
         worker: u16,
         port: DaemonPort,
@@ -230,10 +233,10 @@ impl Session {
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
         for worker in workers.iter() {
-            links[worker].open(stream, &usage);
+            links[worker].open(slot, &usage);
         }
         Session {
-            stream,
+            slot,
             workers,
             worker,
             port,
@@ -259,15 +262,16 @@ impl Session {
             spent: false,
             rewritten: Vec::new(),
             group: Vec::new(),
+            window: FusionWindow::default(),
             instructions: 0,
             queued: 0,
             since: SystemTime::now(),
         }
     }
 
-    /// Its stream at the worker.
-    pub fn stream(&self) -> Stream {
-        self.stream
+    /// The session, as its workers know it.
+    pub fn slot(&self) -> SessionSlot {
+        self.slot
     }
 
     /// Those that it computes on, since it began; some may have left.
@@ -378,7 +382,7 @@ impl Session {
     }
 
     fn take_in(&mut self, command: Command, slots: usize, cx: &mut Context<'_>) -> Result<(), Violation> {
-        tracing::debug!(target: "gtd::dispatcher", session = self.stream.session, ?command, "received");
+        tracing::debug!(target: "gtd::dispatcher", session = self.slot.session, ?command, "received");
         self.instructions += 1;
         self.budget_ns -= COMMAND_NS;
         self.bill.commands += 1;
@@ -506,7 +510,7 @@ impl Session {
         }
         let dtype = cx.metas.iter().find_map(|input| input.tensor().map(|meta| meta.dtype));
         let arithmetic = || Cost { bytes: 0, ..cost }.nanoseconds(gflops, gbytes_per_s, STEP_NS);
-        let fused_ns = dtype.filter(|dtype| op.row().fuses(*dtype)).map(|_| arithmetic());
+        let fused_ns = dtype.filter(|dtype| is_fusible(&instruction, *dtype)).map(|_| arithmetic());
         let last = self.names_of(&instruction, used_up);
         let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
         let requested = self.signals.requested();
@@ -590,7 +594,7 @@ impl Session {
     fn step(&self, origin: TensorId, command: Command, cost_ns: u64, bytes: u64) -> Step {
         let cost_ns = cost_ns.min(STEP_NS_MAX);
         Step {
-            stream: self.stream,
+            owner: self.slot,
             workers: Workers::one(self.worker as usize),
             divided: false,
             requested: None,
@@ -630,44 +634,40 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a step to the worker, or keeps it until the next that does not go with it, or until the visit ends.
+    /// Sends a step to the worker, or adds it to the group, which is sent before the first step that does not join it,
+    /// or at the end of the visit.
     #[inline]
     fn submit(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         if !self.group.is_empty() {
-            if self.goes_with_group(step) {
+            if self.joins_group(step) {
                 let cost_ns = step.fused_ns.unwrap_or(step.cost_ns);
                 self.group.push(Step { cost_ns, ..step.clone() });
                 return Ok(());
             }
             self.submit_group(cx)?;
         }
-        if step.out.is_some_and(|out| out.bytes() >= AHEAD_BYTES_MIN) && matches!(step.command, Command::Op(_)) {
+        if let (Command::Op(instruction), Some(out)) = (&step.command, step.out.filter(is_large)) {
+            self.window.clear();
+            if step.fused_ns.is_some() {
+                self.window.push(instruction, out);
+            }
             self.group.push(step.clone());
             return Ok(());
         }
         self.submit_alone(step, cx)
     }
 
-    /// Frees do: they say what need not be kept. So does an instruction that shares a tensor with those of the group,
-    /// if they can be done together.
-    fn goes_with_group(&self, step: &Step) -> bool {
-        let Command::Op(instruction) = &step.command else {
-            return matches!(step.command, Command::Free { .. })
-                && self.group.first().is_some_and(|first| first.workers == step.workers);
-        };
-        let shape = |step: &Step| step.out.map(|out| out.shape);
-        let shares = |other: &Step| match &other.command {
-            Command::Op(earlier) => instruction.inputs.as_slice().iter().any(|operand| {
-                operand.tensor().is_some()
-                    && (*operand == Operand::Tensor(earlier.out) || earlier.inputs.as_slice().contains(operand))
-            }),
+    /// Whether a step is handed over with the group: a free, which tells that a result need not be kept, or an
+    /// instruction that can be fused with those of the group.
+    fn joins_group(&mut self, step: &Step) -> bool {
+        let Some(first) = self.group.first().filter(|first| first.workers == step.workers) else { return false };
+        match (&step.command, step.out, step.fused_ns) {
+            (Command::Free { .. }, ..) => true,
+            (Command::Op(instruction), Some(out), Some(_)) => {
+                first.divided == step.divided && !self.window.is_empty() && self.window.push(instruction, out)
+            }
             _ => false,
-        };
-        step.fused_ns.is_some()
-            && self.group.first().is_some_and(|first| (first.workers, first.divided) == (step.workers, step.divided))
-            && self.group.first().is_some_and(|first| first.fused_ns.is_some() && shape(first) == shape(step))
-            && self.group.len() < STAGES_MAX
-            && self.group.iter().any(shares)
+        }
     }
 
     #[inline]
@@ -687,8 +687,8 @@ impl Session {
         for worker in step.workers.iter() {
             let Some(link) = cx.links.get_mut(worker) else { continue };
             match link.submit(step) {
-                Outcome::Queued => self.was_queued(step, cx.workers),
-                Outcome::Done(result) => {
+                Submission::Queued => self.was_queued(step, cx.workers),
+                Submission::Done(result) => {
                     self.bill.done_ns += step.cost_ns;
                     if step.cost_ns >= TICK_COST_NS {
                         cx.tape.tick();
@@ -787,7 +787,7 @@ impl Session {
         if subject == Subject::Free {
             return Ok(());
         }
-        let session = self.stream.session;
+        let session = self.slot.session;
         let event = |kind, worker| Event {
             time_ns: 0,
             kind,
@@ -858,7 +858,7 @@ impl Session {
         bytes: u64,
         [result, left, right]: [TensorId; 3],
     ) {
-        let session = self.stream.session;
+        let session = self.slot.session;
         cx.tape.write(Event { time_ns: 0, kind, subject, worker, session, bytes, result, left, right });
     }
 
@@ -928,7 +928,7 @@ impl Session {
         self.arena_bytes_total += len;
         let fd = Arc::new(fd);
         for link in links {
-            link.add_arena(self.stream, arena.clone(), &fd);
+            link.add_arena(self.slot, arena.clone(), &fd);
         }
         Ok((segment, len, fd))
     }
@@ -941,7 +941,7 @@ impl Session {
             user.set_limit(allowed.memory_bytes);
         }
         for link in links {
-            link.limit(self.stream, &self.usage);
+            link.limit(self.slot, &self.usage);
         }
     }
 
@@ -997,7 +997,7 @@ impl Session {
     pub fn status(&self) -> SessionStatus {
         let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         SessionStatus {
-            id: self.stream.session,
+            id: self.slot.session,
             tensors: self.tensors.len() as u64,
             tensor_bytes: self.tensors.bytes(),
             arena_bytes: self.arena_bytes_total,

@@ -11,10 +11,13 @@ use crate::modifiers;
 use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
-use crate::worker::process::registering::{self, Offer};
-use crate::worker::process::{self, Able, Engine, ProcessLink};
+use crate::worker::process::child;
+use crate::worker::process::engine::{Capabilities, Engine};
+use crate::worker::process::link::ProcessLink;
+use crate::worker::process::registering::{self, Registration};
+use crate::worker::reachable_memory::reachable_memory;
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
-use crate::worker::{WorkerLink, reachable_memory};
+use crate::worker::worker_link::WorkerLink;
 use clap::{CommandFactory, Parser};
 use gt_config::{Settings, WorkerKind};
 use gt_cpu::{CpuBackend, CpuOptions};
@@ -59,7 +62,7 @@ pub fn main() -> ExitCode {
         }
         Some(Role::Worker { connect, device, threads, memory, name, .. }) => {
             let memory_bytes_limit = memory.map(|bytes| bytes.0);
-            let offer = Offer { name: name.clone(), device: *device, threads: *threads, memory_bytes_limit };
+            let offer = Registration { name: name.clone(), device: *device, threads: *threads, memory_bytes_limit };
             ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
         }
         Some(Role::Probe) => ("gtd".into(), devices::describe().map_err(Into::into)),
@@ -257,7 +260,7 @@ fn describe(role: &Role) -> std::io::Result<()> {
 
 fn work(fd: RawFd) -> Result<(), Box<dyn Error>> {
     // Before anything else is opened.
-    process::child::run(take_socket(fd)?)
+    child::run(take_socket(fd)?)
 }
 
 /// SIGTERM and SIGINT as a descriptor, and SIGHUP, which to a private daemon means nothing of its own. Before any
@@ -315,7 +318,7 @@ fn start_workers(config: &Config, kinds: &[WorkerKind]) -> std::io::Result<Vec<B
     let threads = (config.threads.map_or(defaults.threads, |threads| threads as usize) / kinds.len()).max(1);
     let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / kinds.len();
     let inline_ns_max = if kinds.len() == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
-    let rates = Able::of_cpu(threads as u32, memory as u64).rates();
+    let rates = Capabilities::of_cpu(threads as u32, memory as u64).rates();
     let among_processes = kinds.iter().any(|kind| *kind != WorkerKind::Cpu);
     let mut links: Vec<Box<dyn WorkerLink>> = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {

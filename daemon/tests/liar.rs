@@ -11,8 +11,11 @@ use gt_ops::wire::{Command, Completion, Slot};
 use gt_protocol::{WorkerInfo, WorkerState};
 use gt_shm::port::{segment_c_bytes, segment_d_bytes};
 use gt_shm::{Access, ClientPort, PortFds, Segment, Socket};
-use gtd::worker::process::{Able, Engine, Message, ProcessLink, Ready};
-use gtd::worker::{Outcome, Report, Step, Stream, WorkerLink};
+use gtd::worker::process::engine::{Capabilities, Engine};
+use gtd::worker::process::link::ProcessLink;
+use gtd::worker::process::message::{Message, Ready};
+use gtd::worker::step::{Report, SessionSlot, Step, Submission};
+use gtd::worker::worker_link::WorkerLink;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -50,11 +53,11 @@ fn start(lie: &str) -> ProcessLink {
     ProcessLink::start(std::env::current_exe().unwrap(), 0, Engine::Cpu, info).unwrap()
 }
 
-const STREAM: Stream = Stream { session: 7, place: 0 };
+const OWNER: SessionSlot = SessionSlot { session: 7, slot: 0 };
 
 fn sync(token: u64) -> Step {
     Step {
-        stream: STREAM,
+        owner: OWNER,
         workers: Workers::first_of(1),
         divided: false,
         requested: None,
@@ -92,12 +95,12 @@ fn drive(link: &mut ProcessLink, mut enough: impl FnMut(&mut ProcessLink, Option
 
 fn every_step_ends(lie: &str, end: WorkerEnd) {
     let mut link = start(lie);
-    link.open(STREAM, &std::sync::Arc::new(gt_backend::MemoryUsage::new(STREAM.session)));
+    link.open(OWNER, &std::sync::Arc::new(gt_backend::MemoryUsage::new(OWNER.session)));
     if end != WorkerEnd::NotStarted {
         drive(&mut link, |link, _| link.info().state == WorkerState::Running);
     }
     for token in 1..=STEPS {
-        assert_eq!(link.submit(&sync(token)), Outcome::Queued);
+        assert_eq!(link.submit(&sync(token)), Submission::Queued);
     }
     link.flush();
     let mut next = 1;
@@ -125,7 +128,7 @@ fn every_step_ends(lie: &str, end: WorkerEnd) {
 /// A report whose words are nonsense, but whose turn it is, is a failure like another.
 fn odd_results_are_results() {
     let mut link = start("odd");
-    link.open(STREAM, &std::sync::Arc::new(gt_backend::MemoryUsage::new(STREAM.session)));
+    link.open(OWNER, &std::sync::Arc::new(gt_backend::MemoryUsage::new(OWNER.session)));
     drive(&mut link, |link, _| link.info().state == WorkerState::Running);
     for token in 1..=STEPS {
         link.submit(&sync(token));
@@ -158,15 +161,15 @@ fn lie() {
     assert!(Segment::map_peer(d.try_clone().unwrap(), segment_d_bytes(work_slots), Access::ReadWrite).is_err());
     let words = Segment::map_peer(c.try_clone().unwrap(), segment_c_bytes(report_slots), Access::ReadWrite).unwrap();
     let mut port = ClientPort::connect(PortFds::from_array([c, d, bell]), report_slots, work_slots).unwrap();
-    let able = match info.name.as_str() {
+    let capabilities = match info.name.as_str() {
         "unable" => Err("there is no such device".into()),
-        "of-no-speed" => Ok(Able { gflops: 0.0, ..Able::of_cpu(1, 1 << 20) }),
-        _ => Ok(Able::of_cpu(1, 1 << 20)),
+        "of-no-speed" => Ok(Capabilities { gflops: 0.0, ..Capabilities::of_cpu(1, 1 << 20) }),
+        _ => Ok(Capabilities::of_cpu(1, 1 << 20)),
     };
     let (lifeline, _kept) = Socket::pair().unwrap();
     gt_protocol::link::send(
         &socket,
-        &Ready { version: version.into(), able, device: None },
+        &Ready { version: version.into(), capabilities, device: None },
         &[lifeline.as_fd()],
         DEADLINE,
     )

@@ -4,7 +4,7 @@ use super::Dispatcher;
 use crate::connection::Connection;
 use crate::quota::QuotaConfig;
 use crate::reload::Outcome;
-use crate::worker::Stream;
+use crate::worker::step::SessionSlot;
 use gt_backend::MemoryUsage;
 use gt_ops::Placement;
 use gt_protocol::{
@@ -47,11 +47,11 @@ impl Dispatcher {
     pub(super) fn session_status(&mut self, place: usize) -> Option<SessionStatus> {
         let connection = self.connections.get(place)?.as_ref()?;
         let status = connection.status()?;
-        let stream = connection.session.as_ref()?.stream();
+        let slot = connection.session.as_ref()?.slot();
         let allowed = self.rules.allowed(connection.peer.uid);
         let usage_s = self.shares.usage_s(connection.peer.uid);
         Some(SessionStatus {
-            memory_bytes: self.held(stream),
+            memory_bytes: self.held(slot),
             memory_bytes_limit: allowed.session_memory_bytes,
             arena_bytes_limit: allowed.arena_bytes,
             queued_limit: allowed.queued.into(),
@@ -82,19 +82,19 @@ impl Dispatcher {
     }
 
     /// Bytes that a session's tensors take on all workers.
-    fn held(&mut self, stream: Stream) -> u64 {
-        self.links.iter_mut().map(|link| link.held(stream)).sum()
+    fn held(&mut self, slot: SessionSlot) -> u64 {
+        self.links.iter_mut().map(|link| link.held(slot)).sum()
     }
 
     fn user_status(&mut self, uid: u32) -> UserStatus {
         let own = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
-        let streams: Vec<Stream> = own.filter_map(|c| Some(c.session.as_ref()?.stream())).collect();
+        let slots: Vec<SessionSlot> = own.filter_map(|c| Some(c.session.as_ref()?.slot())).collect();
         UserStatus {
             uid,
             own: self.rules.own(uid),
             allowed: self.rules.allowed(uid),
-            sessions: streams.len() as u32,
-            memory_bytes: streams.iter().map(|stream| self.held(*stream)).sum(),
+            sessions: slots.len() as u32,
+            memory_bytes: slots.iter().map(|slot| self.held(*slot)).sum(),
             usage_s: self.shares.usage_s(uid),
         }
     }
@@ -119,12 +119,12 @@ impl Dispatcher {
         let Some(session) = self.session_status(place) else { return Err(Self::no_such(id)) };
         let user = self.user_status(session.uid);
         let Some(own) = self.session_at(id)?.session.as_ref() else { return Err(Self::no_such(id)) };
-        let (stream, out_of_memory) = (own.stream(), own.out_of_memory());
+        let (slot, out_of_memory) = (own.slot(), own.out_of_memory());
         let idle_s = now_ns.saturating_sub(own.last_work_ns) as f64 / 1e9;
         let divided_tensors = own.count(|placement| !matches!(placement, Placement::Replicated { .. }));
         let tensors: Vec<_> =
             (0..names.len()).map(|worker| own.count(|placement| placement.workers().contains(worker))).collect();
-        let held = self.links.iter_mut().map(|link| (link.held(stream), link.peak(stream))).zip(tensors);
+        let held = self.links.iter_mut().map(|link| (link.held(slot), link.peak(slot))).zip(tensors);
         let memory = |(name, ((memory_bytes, memory_bytes_peak), tensors))| WorkerMemory {
             name,
             memory_bytes,

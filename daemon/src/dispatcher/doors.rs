@@ -3,7 +3,8 @@
 use super::{Dispatcher, HURRY_AFTER, Source};
 use crate::connection::{Asks, Connection};
 use crate::session::{Session, Violation};
-use crate::worker::{Stream, WorkerLink};
+use crate::worker::step::SessionSlot;
+use crate::worker::worker_link::WorkerLink;
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_protocol::limits::{CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SQ_SLOTS, TAPE_RECORDS};
 use gt_protocol::{
@@ -184,10 +185,10 @@ impl Dispatcher {
             arena_bytes_max: allowed.arena_bytes,
         });
         let worker = self.least_used_worker();
-        let stream = Stream { session: serial, place: place as u32 };
+        let slot = SessionSlot { session: serial, slot: place as u32 };
         let standing = self.shares.open(uid, allowed.weight);
         let usage = self.usage(serial, uid, &allowed);
-        let mut session = Session::new(stream, self.present, worker, port, allowed, usage, standing, &mut self.links);
+        let mut session = Session::new(slot, self.present, worker, port, allowed, usage, standing, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[place] {
             let (uid, pid) = (connection.peer.uid, connection.peer.pid);
@@ -328,14 +329,14 @@ impl Dispatcher {
             ClientMessage::ResetPeak { worker } => {
                 let answer = match &connection.session {
                     Some(session) => {
-                        let stream = session.stream();
+                        let slot = session.slot();
                         let names = names(&mut self.links);
                         for (link, name) in self.links.iter_mut().zip(names) {
                             if worker.as_ref().is_none_or(|worker| *worker == name) {
-                                link.reset_peak(stream);
+                                link.reset_peak(slot);
                             }
                         }
-                        self.session_detail(stream.session)
+                        self.session_detail(slot.session)
                     }
                     None => Err(no_session()),
                 };
@@ -412,7 +413,7 @@ impl Dispatcher {
             self.shares.close(&mut session.standing);
             self.hot.retain(|hot| *hot != place);
             for link in &mut self.links {
-                link.close(session.stream());
+                link.close(session.slot());
             }
             self.tape_connection(serial, EventKind::Disconnect);
             // A table of a million tensors takes its time to go.

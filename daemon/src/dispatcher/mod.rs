@@ -23,8 +23,9 @@ use crate::session::Session;
 use crate::systemd::Notifier;
 use crate::tape::Tape;
 use crate::worker::groups::Groups;
-use crate::worker::process::life::LOOK_EVERY;
-use crate::worker::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX, WorkerLink};
+use crate::worker::process::life::CHECK_EVERY;
+use crate::worker::queue::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX};
+use crate::worker::worker_link::WorkerLink;
 use gt_ops::Workers;
 use gt_ops::infer::InputMeta;
 use gt_shm::{SessionState, Socket, Spin};
@@ -355,7 +356,7 @@ impl Dispatcher {
         let now = Instant::now();
         let greetings = self.connections.iter().flatten().filter_map(Connection::deadline);
         let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
-        let look = self.links.iter().any(|link| link.is_busy()).then(|| now + LOOK_EVERY);
+        let look = self.links.iter().any(|link| link.is_busy()).then(|| now + CHECK_EVERY);
         let crowded = self.listening_paused.then(|| now + HURRY_AFTER);
         let unwritten = self.ledger.as_ref().filter(|_| self.unwritten).map(Ledger::due);
         // What is due is looked at every so often, so there is no use in waking earlier.
@@ -445,10 +446,10 @@ impl Dispatcher {
         if now_ns - self.shares_ns >= SHARES_EVERY_NS {
             self.add_up(now_ns);
         }
-        if now_ns - self.looked_ns >= LOOK_EVERY.as_nanos() as u64 {
+        if now_ns - self.looked_ns >= CHECK_EVERY.as_nanos() as u64 {
             self.looked_ns = now_ns;
             for link in &mut self.links {
-                link.look();
+                link.check_life();
             }
         }
         if let Some(ledger) = self.ledger.as_mut().filter(|ledger| self.unwritten && ledger.due() <= now) {

@@ -3,7 +3,7 @@
 use super::Dispatcher;
 use crate::connection::Connection;
 use crate::session::Context;
-use crate::worker::WorkerLink;
+use crate::worker::worker_link::WorkerLink;
 
 /// A session without work for so long goes cold even while others are busy, nanoseconds.
 const HOT_NS_MAX: u64 = 2_000_000;
@@ -22,9 +22,9 @@ impl Dispatcher {
             }
             while let Some(report) = self.links[index].next_report() {
                 any = true;
-                let place = report.stream.place as usize;
+                let place = report.owner.slot as usize;
                 let Some(Some(connection)) = self.connections.get_mut(place) else { continue };
-                if connection.serial != report.stream.session {
+                if connection.serial != report.owner.session {
                     continue;
                 }
                 let Some(session) = &mut connection.session else { continue };

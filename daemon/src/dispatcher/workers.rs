@@ -4,8 +4,9 @@
 //! that leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
 
 use super::{Dispatcher, Source};
-use crate::worker::process::{Engine, ProcessLink};
-use crate::worker::{Presence, WorkerLink};
+use crate::worker::process::engine::Engine;
+use crate::worker::process::link::ProcessLink;
+use crate::worker::worker_link::{Presence, WorkerLink};
 use gt_config::WorkerKind;
 use gt_ops::Workers;
 use gt_ops::failure::WORKER_NAME_CHARACTERS_MAX;

@@ -2,7 +2,7 @@
 
 use super::Output;
 use crate::table::{Tensor, TensorTable, WorkerTensor};
-use crate::worker::Step;
+use crate::worker::step::Step;
 use gt_ops::instruction::slice_along;
 use gt_ops::placement::ReduceOp;
 use gt_ops::wire::{Command, Reshard};

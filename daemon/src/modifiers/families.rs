@@ -12,7 +12,7 @@ use super::collectives::{bring, settle};
 use super::sharding::{Given, Plan};
 use super::{Output, Sharding};
 use crate::table::{Tensor, TensorTable, WorkerTensor};
-use crate::worker::Step;
+use crate::worker::step::Step;
 use gt_ops::{Class, Instruction, Meta, Placement, Workers};
 
 /// A family has computed for so many times the time that its tensors take on their way, before it moves.

@@ -5,9 +5,8 @@ use super::collectives::{bring, free, instruction};
 use super::sharding::Given;
 use super::{Output, Sharding};
 use crate::table::WorkerTensor;
-use crate::worker::Step;
-use gt_ops::instruction::slice_along;
-use gt_ops::instruction::{LossReduction, LossSpec};
+use crate::worker::step::Step;
+use gt_ops::instruction::{LossReduction, LossSpec, slice_along};
 use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, TensorId};
 
 impl Sharding {

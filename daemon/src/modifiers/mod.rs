@@ -12,7 +12,7 @@ pub mod signals;
 mod transfers;
 
 use crate::table::{Content, TensorTable, WorkerTensor};
-use crate::worker::Step;
+use crate::worker::step::Step;
 use gt_ops::{Meta, TensorId, Workers};
 pub use sharding::{Costs, Sharding, machine_bytes_per_ns};
 

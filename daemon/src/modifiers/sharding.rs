@@ -10,7 +10,7 @@ use super::families::{Kin, Loads};
 use super::transfers::{fetch, write};
 use super::{ModifierStats, Output, StreamModifier};
 use crate::table::{Tensor, TensorTable, WorkerTensor};
-use crate::worker::Step;
+use crate::worker::step::Step;
 use gt_ops::infer::InputMeta;
 use gt_ops::placement::{ReduceOp, stretch};
 use gt_ops::propagate::{Need, Produces, Split, localize, share, splits};

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
     use crate::modifiers::{Costs, Pipeline, Sharding};
     use crate::table::{Content, TensorTable};
-    use crate::worker::{Step, Stream};
+    use crate::worker::step::{SessionSlot, Step};
     use gt_ops::placement::{Placement, RequestedLayout, Workers};
     use gt_ops::wire::Command;
     use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId};
@@ -84,7 +84,7 @@ mod tests {
             let operands: Vec<Operand> = tensors.chain(number).collect();
             let inputs = Inputs::from_slice(&operands);
             let step = Step {
-                stream: Stream { session: 1, place: 0 },
+                owner: SessionSlot { session: 1, slot: 0 },
                 workers: Workers::one(0),
                 divided: false,
                 requested,

@@ -5,7 +5,7 @@ use super::collectives::bring;
 use super::families::Kin;
 use super::{Output, Sharding};
 use crate::table::{Content, Tensor, WorkerTensor};
-use crate::worker::Step;
+use crate::worker::step::Step;
 use gt_ops::wire::{ArenaRange, Command};
 use gt_ops::{Placement, Workers};
 

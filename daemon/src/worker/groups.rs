@@ -1,26 +1,24 @@
 //! Groups of workers that move tensors among themselves.
 
-use super::{Place, Presence, WorkerLink};
+use super::rank_assignment::{GROUP_PATIENCE, RankAssignment};
+use super::worker_link::{Presence, WorkerLink};
 use gt_collectives::CollectiveError;
 use gt_collectives::local::{LocalGroup, LocalOptions};
 use gt_ops::Workers;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Groups that are there at one time; the oldest is given up for one more.
 const GROUPS_MAX: usize = 64;
-/// A worker waits so long for another, which may first have much to compute.
-pub const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// The groups of a daemon's workers. One is formed when it is first needed.
 #[derive(Default)]
 pub struct Groups {
-    formed: Vec<Formed>,
+    formed: Vec<FormedGroup>,
     /// How often each worker was lost when that was last looked at.
     losses: Vec<u64>,
 }
 
-struct Formed {
+struct FormedGroup {
     workers: Workers,
     /// To end it from outside, where its ranks are in several processes.
     shared: Option<LocalGroup>,
@@ -43,12 +41,12 @@ impl Groups {
             let oldest = self.formed.remove(0).workers;
             oldest.iter().for_each(|worker| links[worker].leave(oldest, Workers::NONE));
         }
-        match places(workers, links) {
-            Ok((places, shared)) => {
-                for (worker, place) in workers.iter().zip(places) {
-                    links[worker].join(workers, place);
+        match assignments(workers, links) {
+            Ok((assignments, shared)) => {
+                for (worker, assignment) in workers.iter().zip(assignments) {
+                    links[worker].join(workers, assignment);
                 }
-                self.formed.push(Formed { workers, shared });
+                self.formed.push(FormedGroup { workers, shared });
             }
             // Its members say that they are no group: what was to be moved is poisoned.
             Err(error) => tracing::error!(target: "gtd::dispatcher", %workers, %error, "no group was formed"),
@@ -83,15 +81,15 @@ impl Groups {
     }
 }
 
-/// A place for each of `workers`.
-fn places(
+/// A assignment for each of `workers`.
+fn assignments(
     workers: Workers,
     links: &[Box<dyn WorkerLink>],
-) -> Result<(Vec<Place>, Option<LocalGroup>), CollectiveError> {
-    let options = LocalOptions { patience: PATIENCE, ..LocalOptions::default() };
+) -> Result<(Vec<RankAssignment>, Option<LocalGroup>), CollectiveError> {
+    let options = LocalOptions { patience: GROUP_PATIENCE, ..LocalOptions::default() };
     if workers.iter().all(|worker| links[worker].is_thread()) {
         let ranks = LocalGroup::threads_with(workers.len(), options)?;
-        return Ok((ranks.into_iter().map(|rank| Place::Thread(Box::new(rank))).collect(), None));
+        return Ok((ranks.into_iter().map(|rank| RankAssignment::Thread(Box::new(rank))).collect(), None));
     }
     let shared = LocalGroup::processes(workers.len(), options)?;
     let group = shared.fd().try_clone_to_owned().map_err(|error| CollectiveError::Setup {
@@ -101,7 +99,7 @@ fn places(
     let group = Arc::new(group);
     let memories: Option<Vec<_>> = workers.iter().map(|worker| links[worker].memory()).collect();
     let memories = memories.unwrap_or_default();
-    let place = |rank| Place::Shared { group: group.clone(), rank, memories: memories.clone() };
-    let places = (0..workers.len()).map(place).collect();
-    Ok((places, Some(shared)))
+    let assignment = |rank| RankAssignment::Shared { group: group.clone(), rank, memories: memories.clone() };
+    let assignments = (0..workers.len()).map(assignment).collect();
+    Ok((assignments, Some(shared)))
 }

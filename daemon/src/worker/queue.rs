@@ -4,7 +4,7 @@
 //! Steps travel as the slots of their command behind a head; a head alone says what only the link knows of. One report
 //! comes for each head, in order.
 
-use super::{Report, Step, Stream, subject};
+use super::step::{Report, SessionSlot, Step, subject};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::text::Subject;
 use gt_ops::wire::{Completion, Encoder, SLOTS_MAX, Slot};
@@ -85,7 +85,7 @@ pub struct Queue<W> {
     /// Slots that found no room.
     backlog: VecDeque<Slot>,
     /// What is queued or running, oldest first: as the reports will come.
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<SentStep>,
     queued_ns: u64,
     /// As last asked about.
     queued_ns_max: u64,
@@ -96,8 +96,8 @@ pub struct Queue<W> {
     encoder: Option<Box<Encoder>>,
 }
 
-struct InFlight {
-    stream: Stream,
+struct SentStep {
+    owner: SessionSlot,
     /// None for what only the link knows of.
     subject: Option<Subject>,
     origin: u64,
@@ -107,11 +107,11 @@ struct InFlight {
     expected_ns: u64,
 }
 
-impl InFlight {
+impl SentStep {
     fn report(self, took_ns: u64, result: Result<(), Failure>) -> Option<Report> {
-        let InFlight { stream, subject, origin, token, bytes, cost_ns, expected_ns } = self;
+        let SentStep { owner, subject, origin, token, bytes, cost_ns, expected_ns } = self;
         let subject = subject?;
-        Some(Report { stream, subject, origin, token, bytes, cost_ns, expected_ns, took_ns, result })
+        Some(Report { owner, subject, origin, token, bytes, cost_ns, expected_ns, took_ns, result })
     }
 }
 
@@ -163,7 +163,7 @@ impl<W: Wire> Queue<W> {
         self.held
     }
 
-    fn push(&mut self, head: Slot, rest: &[Slot], in_flight: InFlight) {
+    fn push(&mut self, head: Slot, rest: &[Slot], in_flight: SentStep) {
         self.queued_ns += in_flight.expected_ns;
         self.in_flight.push_back(in_flight);
         if self.backlog.is_empty() && self.wire.free_slots() as usize > rest.len() {
@@ -176,11 +176,11 @@ impl<W: Wire> Queue<W> {
     }
 
     /// Queues what only the link knows of: a [`kind`] without a command. The worker sees it at once.
-    pub fn control(&mut self, what: u64, stream: Stream, detail: [u64; 3]) {
+    pub fn control(&mut self, what: u64, owner: SessionSlot, detail: [u64; 3]) {
         let [a, b, c] = detail;
-        let head = [what, stream.place as u64, stream.session, 0, 0, a, b, c];
+        let head = [what, owner.slot as u64, owner.session, 0, 0, a, b, c];
         let (subject, origin, token, bytes) = (None, 0, 0, 0);
-        self.push(head, &[], InFlight { stream, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0 });
+        self.push(head, &[], SentStep { owner, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0 });
         self.flush();
     }
 
@@ -189,13 +189,13 @@ impl<W: Wire> Queue<W> {
     pub fn step(&mut self, step: &Step) {
         let mut encoder = self.encoder.take().unwrap_or_default();
         let slots = encoder.encode(&step.command);
-        let Stream { place, session } = step.stream;
+        let SessionSlot { slot, session } = step.owner;
         let what = kind::RUN | (slots.len() as u64) << 32;
         // The worker reports after a part of what is queued, lest it be idle until more comes.
         let held_ns_max = self.queued_ns_max / REPORTS_HELD_SHARE;
-        let head = [what, place as u64, session, step.origin, step.expected_ns, held_ns_max, 0, 0];
-        let in_flight = InFlight {
-            stream: step.stream,
+        let head = [what, slot as u64, session, step.origin, step.expected_ns, held_ns_max, 0, 0];
+        let in_flight = SentStep {
+            owner: step.owner,
             subject: Some(subject(&step.command)),
             origin: step.origin,
             token: step.token,
@@ -245,7 +245,7 @@ impl<W: Wire> Queue<W> {
             self.queued_ns -= ended.expected_ns;
             if ended.subject.is_some() {
                 let peak = result.is_ok().then_some(slot[REPORT_PEAK_WORD]);
-                self.held = Some((ended.stream.session, held, peak));
+                self.held = Some((ended.owner.session, held, peak));
             }
             if let Some(report) = ended.report(took_ns, result) {
                 return Ok(Some(report));

@@ -1,9 +1,13 @@
 //! What a worker does with its queue: takes steps, does them in order and reports, whoever carries them.
 
-use super::core::{Core, StreamShared, failure, lost_device};
-use super::late::{Late, LateStep};
+use super::core::Core;
+use super::exec_failure::{failure, lost_device};
+use super::fused_steps::Job;
+use super::fusion_window::STAGES_MAX;
+use super::in_flight::{InFlightStep, InFlightSteps};
 use super::queue::{REPORT_HELD_WORD, REPORT_MEMORY_WORD, REPORT_PEAK_WORD, REPORT_SHIFT, REPORT_TOOK_WORD, kind};
-use super::{Job, STAGES_MAX, completes, subject};
+use super::session_tensors::SessionShared;
+use super::step::{completes, subject};
 use gt_backend::Backend;
 use gt_collectives::Communicator;
 use gt_ops::Workers;
@@ -16,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Reports are published after so many at most, and after as much expected time as a step's head says.
 const REPORTS_HELD_MAX: u32 = 64;
 /// Slots that the worker looks at together: so many instructions with a free and an extension each, or any one step.
-const AHEAD_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
+const WINDOW_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
 /// How long to wait for the dispatcher to read reports that find no room.
 const REPORTS_FULL_NAP: Duration = Duration::from_micros(50);
 
@@ -54,7 +58,7 @@ pub trait Transport {
     fn publish(&mut self);
 
     /// What is shared of a session that begins, by the head of the step that says so.
-    fn open(&mut self, head: &Slot) -> Arc<StreamShared>;
+    fn open(&mut self, head: &Slot) -> Arc<SessionShared>;
 
     /// Other limits are in force for a session, by the head of the step that says so.
     fn limit(&mut self, head: &Slot);
@@ -71,8 +75,8 @@ pub trait Transport {
     /// Sessions that begin compute on this worker, which has registered itself.
     fn registered(&mut self) {}
 
-    /// The next place in a group that was offered; may wait for the others of the group.
-    fn place(&mut self) -> Option<Box<dyn Communicator>>;
+    /// Joins a group as the next rank that the dispatcher assigned; may wait for the other ranks.
+    fn communicator(&mut self) -> Option<Box<dyn Communicator>>;
 }
 
 /// How many slots the first step of `slots` takes, if it is all there.
@@ -87,7 +91,7 @@ pub struct Worker<B: Backend, T: Transport> {
     transport: T,
     /// Expected time of the steps whose reports are held back.
     held_ns: u64,
-    late: Late,
+    in_flight: InFlightSteps,
     is_asynchronous: bool,
     /// Steps since it was last asked how far the device is.
     unlooked: u32,
@@ -99,13 +103,21 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     /// A worker that has not begun.
     pub fn new(core: Arc<Mutex<Core<B>>>, transport: T) -> Worker<B, T> {
         let is_asynchronous = core.lock().unwrap_or_else(PoisonError::into_inner).backend().is_asynchronous();
-        Worker { core, transport, held_ns: 0, late: Late::default(), is_asynchronous, unlooked: 0, waits: None }
+        Worker {
+            core,
+            transport,
+            held_ns: 0,
+            in_flight: InFlightSteps::default(),
+            is_asynchronous,
+            unlooked: 0,
+            waits: None,
+        }
     }
 
     /// Works until it is told to end, or until its device is lost: then it says why, and what it has not reported did
     /// not happen.
     pub fn run(mut self) -> Option<Box<str>> {
-        let mut slots: Vec<Slot> = vec![[0; 8]; AHEAD_SLOTS];
+        let mut slots: Vec<Slot> = vec![[0; 8]; WINDOW_SLOTS];
         let (mut start, mut end) = (0, 0);
         loop {
             while let Some(len) = whole_step(&slots[start..end]) {
@@ -114,7 +126,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 if let Some(taken) = taken {
                     start += taken;
                     self.unlooked += 1;
-                    if self.late.is_awaited() || self.unlooked >= UNLOOKED_MAX {
+                    if self.in_flight.is_awaited() || self.unlooked >= UNLOOKED_MAX {
                         self.look(false);
                     }
                 }
@@ -142,7 +154,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
 
     /// Waits for more to do, or for the device. False if nothing will come any more.
     fn wait(&mut self) -> bool {
-        if self.late.is_unfenced() {
+        if self.in_flight.is_unfenced() {
             self.fence();
         }
         if self.look(false) {
@@ -154,13 +166,13 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         }
         // The system says when steps come, but of the device one has to ask.
         let waited = self.waits.get_or_insert_with(Instant::now).elapsed();
-        if self.late.is_empty() || waited >= HOLD {
+        if self.in_flight.is_empty() || waited >= HOLD {
             let begun = self.core.lock().unwrap_or_else(PoisonError::into_inner).flush();
             if let Err(error) = begun {
                 tracing::error!(target: "gtd::worker", %error, "what was put off could not begin");
             }
         }
-        if self.late.is_empty() {
+        if self.in_flight.is_empty() {
             return self.transport.wait(NAP);
         }
         if waited < LOOK {
@@ -174,10 +186,10 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     fn fence(&mut self) {
         let fence = self.core.lock().unwrap_or_else(PoisonError::into_inner).fence();
         match fence {
-            Ok(Some(fence)) => self.late.fenced(fence),
+            Ok(Some(fence)) => self.in_flight.fenced(fence),
             Ok(None) => {
-                let done: Vec<_> = self.late.drain().collect();
-                done.into_iter().for_each(|step| self.late_report(step, 0));
+                let done: Vec<_> = self.in_flight.drain().collect();
+                done.into_iter().for_each(|step| self.report_in_flight(step, 0));
             }
             Err(error) => tracing::error!(target: "gtd::worker", %error, "the device could not be fenced"),
         }
@@ -185,27 +197,27 @@ impl<B: Backend, T: Transport> Worker<B, T> {
 
     /// Reports what the device has done meanwhile. Waits until that is everything if `wait`. True if it was anything.
     fn look(&mut self, wait: bool) -> bool {
-        if wait && self.late.is_unfenced() {
+        if wait && self.in_flight.is_unfenced() {
             self.fence();
         }
         let mut any = false;
         self.unlooked = 0;
-        while !self.late.is_empty() {
+        while !self.in_flight.is_empty() {
             let reached = self.core.lock().unwrap_or_else(PoisonError::into_inner).poll_fence(wait);
             let Ok(Some(reached)) = reached else { break };
             any = true;
-            for (step, took_ns) in self.late.done(&reached) {
-                let is_its = step.under_way.as_ref().is_some_and(|under_way| under_way.fence == reached.fence);
+            for (step, took_ns) in self.in_flight.done(&reached) {
+                let is_its = step.transfer.as_ref().is_some_and(|transfer| transfer.fence == reached.fence);
                 let found = if is_its { reached.result.clone() } else { Ok(()) };
                 let result = step.result.and(found.map_err(|error| failure(error, step.head[3], None)));
-                self.late_report(LateStep { result, ..step }, took_ns);
+                self.report_in_flight(InFlightStep { result, ..step }, took_ns);
             }
         }
         any
     }
 
-    fn late_report(&mut self, step: LateStep, took_ns: u64) {
-        let LateStep { head, result, awaited, .. } = step;
+    fn report_in_flight(&mut self, step: InFlightStep, took_ns: u64) {
+        let InFlightStep { head, result, awaited, .. } = step;
         let used = self.core.lock().unwrap_or_else(PoisonError::into_inner).used(head[1] as u32);
         self.report(&head, result, used, Duration::from_nanos(took_ns), awaited);
     }
@@ -230,34 +242,34 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     /// nothing at the end, or when the device is lost.
     fn step(&mut self, slots: &mut [Slot], start: usize, end: &mut usize, len: usize) -> Option<usize> {
         let head = slots[start];
-        let [what, place, session, ..] = head;
+        let [what, slot, session, ..] = head;
         let origin = head[3];
-        let place = place as u32;
+        let slot = slot as u32;
         let what = what & 0xffff_ffff;
         let command = if what == kind::RUN { Some(decode(&slots[start + 1..start + len])) } else { None };
         let moves = matches!(command, Some(Ok(Command::Reshard(_))));
         // Others may keep this one waiting: nobody waits for them meanwhile who need not.
-        if self.late.is_awaited() && (moves || what == kind::JOIN) {
+        if self.in_flight.is_awaited() && (moves || what == kind::JOIN) {
             self.look(true);
         }
-        if self.late.is_unfenced() && (moves || self.late.wants_fence_before(session)) {
+        if self.in_flight.is_unfenced() && (moves || self.in_flight.wants_fence_before(session)) {
             self.fence();
         }
         let shared_core = self.core.clone();
         let mut core = shared_core.lock().unwrap_or_else(PoisonError::into_inner);
         let mut awaited = false;
-        let mut under_way = None;
+        let mut transfer = None;
         let begun = Instant::now();
         let result = match what {
             kind::RUN => match command.transpose() {
                 Ok(None) => return None,
                 Ok(Some(command)) => {
-                    if core.looks_ahead(place, &command) {
+                    if core.opens_window(slot, &command) {
                         self.refill(slots, start, end);
-                        return self.steps(core, Job { place, origin, command }, &slots[start..*end], len);
+                        return self.steps(core, Job { slot, origin, command }, &slots[start..*end], len);
                     }
                     awaited = completes(subject(&command));
-                    core.start(place, origin, &command, None).map(|begun| under_way = begun)
+                    core.start(slot, origin, &command, None).map(|begun| transfer = begun)
                 }
                 Err(error) => {
                     tracing::error!(target: "gtd::worker", %error, "a step that makes no sense");
@@ -265,12 +277,12 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 }
             },
             kind::OPEN => {
-                core.open(place, self.transport.open(&slots[start]));
+                core.open(slot, self.transport.open(&slots[start]));
                 Ok(())
             }
             kind::CLOSE => {
                 self.transport.close(session);
-                core.close(place);
+                core.close(slot);
                 Ok(())
             }
             kind::LIMIT => {
@@ -278,7 +290,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 Ok(())
             }
             kind::RESET_PEAK => {
-                core.reset_peak(place);
+                core.reset_peak(slot);
                 Ok(())
             }
             kind::TRIM => {
@@ -289,12 +301,12 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 if !self.transport.message() {
                     return None;
                 }
-                core.see_arenas(place);
+                core.see_arenas(slot);
                 Ok(())
             }
             kind::JOIN => {
-                let place = self.transport.place();
-                core.join(Workers::from_bits(slots[start][5]), place);
+                let communicator = self.transport.communicator();
+                core.join(Workers::from_bits(slots[start][5]), communicator);
                 Ok(())
             }
             kind::LEAVE => {
@@ -312,21 +324,21 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             return None;
         }
         if !self.is_asynchronous {
-            let used = core.used(place);
+            let used = core.used(slot);
             drop(core);
             self.report(&head, result, used, begun.elapsed(), awaited);
             return Some(len);
         }
         drop(core);
-        self.issued(LateStep { head, result, under_way, awaited }, moves);
+        self.issued(InFlightStep { head, result, transfer, awaited }, moves);
         Some(len)
     }
 
     /// The device has been asked for a step. A fence is behind it at once where somebody waits or `apart`, or soon.
-    fn issued(&mut self, step: LateStep, apart: bool) {
+    fn issued(&mut self, step: InFlightStep, apart: bool) {
         let apart = apart || step.awaited;
-        self.late.push(step);
-        if self.late.wants_fence() || apart && self.late.is_unfenced() {
+        self.in_flight.push(step);
+        if self.in_flight.wants_fence() || apart && self.in_flight.is_unfenced() {
             self.fence();
         }
     }
@@ -338,27 +350,27 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let mut ends = vec![len];
         let mut at = len;
         while let Some(len) = whole_step(&slots[at..]) {
-            let [what, place, _, origin, ..] = slots[at];
+            let [what, slot, _, origin, ..] = slots[at];
             let command = if what & 0xffff_ffff == kind::RUN { decode(&slots[at + 1..at + len]).ok() } else { None };
             let Some(command @ (Command::Op(_) | Command::Free { .. })) = command else { break };
-            jobs.push(Job { place: place as u32, origin, command });
+            jobs.push(Job { slot: slot as u32, origin, command });
             at += len;
             ends.push(at);
         }
         let mut results = Vec::with_capacity(jobs.len());
         let begun = Instant::now();
-        let count = core.run_ahead(&jobs, |result| results.push(result));
+        let count = core.run_window(&jobs, |result| results.push(result));
         if lost_device().is_some() {
             return None;
         }
-        let used = core.used(jobs[0].place);
+        let used = core.used(jobs[0].slot);
         drop(core);
         // What was done together took its time together.
         let mut took = begun.elapsed();
         let mut head = 0;
         for (end, result) in ends.iter().zip(results) {
             if self.is_asynchronous {
-                self.issued(LateStep { head: slots[head], result, under_way: None, awaited: false }, false);
+                self.issued(InFlightStep { head: slots[head], result, transfer: None, awaited: false }, false);
             } else {
                 self.report(&slots[head], result, used, std::mem::take(&mut took), false);
             }
@@ -515,8 +527,8 @@ mod tests {
             0
         }
         fn publish(&mut self) {}
-        fn open(&mut self, _: &Slot) -> Arc<StreamShared> {
-            let shared = Arc::new(StreamShared::new(Arc::new(MemoryUsage::new(1)), None));
+        fn open(&mut self, _: &Slot) -> Arc<SessionShared> {
+            let shared = Arc::new(SessionShared::new(Arc::new(MemoryUsage::new(1)), None));
             shared.add_arena(Arena::create(64).unwrap().0);
             shared
         }
@@ -525,35 +537,35 @@ mod tests {
         fn message(&mut self) -> bool {
             true
         }
-        fn place(&mut self) -> Option<Box<dyn Communicator>> {
+        fn communicator(&mut self) -> Option<Box<dyn Communicator>> {
             None
         }
     }
 
-    fn step(place: u64, origin: u64, command: &Command) -> Vec<Slot> {
+    fn step(slot: u64, origin: u64, command: &Command) -> Vec<Slot> {
         let mut encoder = Encoder::default();
         let slots = encoder.encode(command);
-        let head = [kind::RUN | (slots.len() as u64) << 32, place, place + 1, origin, 1000, 500_000, 0, 0];
+        let head = [kind::RUN | (slots.len() as u64) << 32, slot, slot + 1, origin, 1000, 500_000, 0, 0];
         std::iter::once(head).chain(slots.iter().copied()).collect()
     }
 
-    fn full(place: u64, origin: u64) -> Vec<Slot> {
+    fn full(slot: u64, origin: u64) -> Vec<Slot> {
         let attrs = Attrs::Create { shape: Shape::new(&[16]).unwrap(), dtype: DType::F32 };
         let out = WorkerTensor::new(origin as u32, 1).id();
         let inputs = Inputs::from_slice(&[gt_ops::Operand::Scalar(gt_ops::Scalar::Float(1.0))]);
-        step(place, origin, &Command::Op(Instruction { op: Op::Full, out, inputs, last_use: 0, attrs, tf32: false }))
+        step(slot, origin, &Command::Op(Instruction { op: Op::Full, out, inputs, last_use: 0, attrs, tf32: false }))
     }
 
-    fn fetch(place: u64, of: u64, origin: u64) -> Vec<Slot> {
+    fn fetch(slot: u64, of: u64, origin: u64) -> Vec<Slot> {
         let id = WorkerTensor::new(of as u32, 1).id();
         let to = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: 64 };
-        step(place, origin, &Command::Fetch { token: 0, id, offset_bytes: 0, to })
+        step(slot, origin, &Command::Fetch { token: 0, id, offset_bytes: 0, to })
     }
 
     /// What a worker reports of two sessions that each compute and fetch, how it ends, and in which order its device
     /// had to do with it.
     fn work(found: Result<(), ExecError>) -> (Vec<Completion>, Option<Box<str>>, Vec<String>) {
-        let open = |place: u64| vec![[kind::OPEN, place, place + 1, 0, 0, 0, 0, 0]];
+        let open = |slot: u64| vec![[kind::OPEN, slot, slot + 1, 0, 0, 0, 0, 0]];
         let stop = vec![[kind::STOP, 0, 0, 0, 0, 0, 0, 0]];
         let steps = [open(0), open(1), full(0, 1), fetch(0, 1, 2), full(1, 3), fetch(1, 3, 4), stop];
         let (diary, reports) = (Diary::default(), Arc::default());

@@ -4,10 +4,14 @@
 //! estimated to be short is done on the caller's thread, if the worker has nothing else to do: nothing queued means
 //! that nothing runs, and that order is kept.
 
-use super::core::{Core, StreamShared};
+use super::core::Core;
+use super::fused_steps::Job;
 use super::queue::{Nonsense, Queue, STEPS_MAX, WORK_SLOTS, Wire, kind};
+use super::rank_assignment::RankAssignment;
 use super::serve::{Transport, Worker};
-use super::{Job, Outcome, Place, Presence, Report, Step, Stream, WorkerLink};
+use super::session_tensors::SessionShared;
+use super::step::{Report, SessionSlot, Step, Submission};
+use super::worker_link::{Presence, WorkerLink};
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_collectives::local::Memory;
@@ -34,10 +38,10 @@ pub const INLINE_SOLE_NS_MAX: u64 = 200_000;
 const STOP_NAP: Duration = Duration::from_micros(50);
 
 /// Sessions whose worker has not opened them yet.
-type Opening = Arc<Mutex<HashMap<u64, Arc<StreamShared>>>>;
+type Opening = Arc<Mutex<HashMap<u64, Arc<SessionShared>>>>;
 
 /// Places in groups that a worker has not taken yet, in order.
-type Joining = Arc<Mutex<VecDeque<Place>>>;
+type Joining = Arc<Mutex<VecDeque<RankAssignment>>>;
 
 /// The link to a worker thread.
 pub struct ThreadLink<B: Backend> {
@@ -49,7 +53,7 @@ pub struct ThreadLink<B: Backend> {
     bell: Arc<Doorbell>,
     opening: Opening,
     joining: Joining,
-    shared: HashMap<u64, Arc<StreamShared>>,
+    shared: HashMap<u64, Arc<SessionShared>>,
     memory: Option<Arc<Memory>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -155,52 +159,52 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.rates
     }
 
-    fn limit(&mut self, _: Stream, _: &MemoryUsage) {
-        // The worker shares the usage itself.
+    fn limit(&mut self, _: SessionSlot, _: &MemoryUsage) {
+        // The worker has the usage itself.
     }
 
-    fn held(&mut self, stream: Stream) -> u64 {
-        let Some(shared) = self.shared.get(&stream.session) else { return 0 };
+    fn held(&mut self, owner: SessionSlot) -> u64 {
+        let Some(shared) = self.shared.get(&owner.session) else { return 0 };
         // While the worker is busy: as of its last report.
         let held = match self.core.try_lock() {
-            Ok(core) => core.held(stream.place),
+            Ok(core) => core.held(owner.slot),
             Err(_) => shared.held_bytes.load(Relaxed),
         };
         held as u64
     }
 
-    fn peak(&mut self, stream: Stream) -> u64 {
-        self.shared.get(&stream.session).map_or(0, |shared| shared.usage.peak() as u64)
+    fn peak(&mut self, owner: SessionSlot) -> u64 {
+        self.shared.get(&owner.session).map_or(0, |shared| shared.usage.peak() as u64)
     }
 
-    fn reset_peak(&mut self, stream: Stream) {
-        if let Some(shared) = self.shared.get(&stream.session) {
+    fn reset_peak(&mut self, owner: SessionSlot) {
+        if let Some(shared) = self.shared.get(&owner.session) {
             shared.usage.reset_peak();
         }
     }
 
-    fn open(&mut self, stream: Stream, usage: &Arc<MemoryUsage>) {
-        let shared = Arc::new(StreamShared::new(usage.clone(), None));
-        self.shared.insert(stream.session, shared.clone());
+    fn open(&mut self, owner: SessionSlot, usage: &Arc<MemoryUsage>) {
+        let shared = Arc::new(SessionShared::new(usage.clone(), None));
+        self.shared.insert(owner.session, shared.clone());
         if let Some(mut core) = self.idle_core() {
-            return core.open(stream.place, shared);
+            return core.open(owner.slot, shared);
         }
-        self.opening.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.session, shared);
-        self.queue.control(kind::OPEN, stream, [0; 3]);
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.session, shared);
+        self.queue.control(kind::OPEN, owner, [0; 3]);
     }
 
-    fn add_arena(&mut self, stream: Stream, arena: Arena, _: &Arc<OwnedFd>) {
-        if let Some(shared) = self.shared.get(&stream.session) {
+    fn add_arena(&mut self, owner: SessionSlot, arena: Arena, _: &Arc<OwnedFd>) {
+        if let Some(shared) = self.shared.get(&owner.session) {
             shared.add_arena(arena);
         }
     }
 
-    fn close(&mut self, stream: Stream) {
-        if let Some(shared) = self.shared.remove(&stream.session) {
+    fn close(&mut self, owner: SessionSlot) {
+        if let Some(shared) = self.shared.remove(&owner.session) {
             shared.cancelled.store(true, Relaxed);
         }
         // Freeing much memory takes long: never on the caller's thread.
-        self.queue.control(kind::CLOSE, stream, [0; 3]);
+        self.queue.control(kind::CLOSE, owner, [0; 3]);
     }
 
     fn is_thread(&self) -> bool {
@@ -219,13 +223,13 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         Presence::Here
     }
 
-    fn join(&mut self, workers: Workers, place: Place) {
-        self.joining.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
-        self.queue.control(kind::JOIN, Stream { session: 0, place: 0 }, [workers.bits(), 0, 0]);
+    fn join(&mut self, workers: Workers, assignment: RankAssignment) {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).push_back(assignment);
+        self.queue.control(kind::JOIN, SessionSlot::default(), [workers.bits(), 0, 0]);
     }
 
     fn leave(&mut self, workers: Workers, gone: Workers) {
-        self.queue.control(kind::LEAVE, Stream { session: 0, place: 0 }, [workers.bits(), gone.bits(), 0]);
+        self.queue.control(kind::LEAVE, SessionSlot::default(), [workers.bits(), gone.bits(), 0]);
     }
 
     #[inline]
@@ -234,21 +238,21 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     #[inline]
-    fn submit(&mut self, step: &Step) -> Outcome {
+    fn submit(&mut self, step: &Step) -> Submission {
         // What waits for other workers never runs on the thread that drives them.
         if step.cost_ns <= self.inline_ns_max
             && !matches!(step.command, Command::Reshard(_))
             && let Some(mut core) = self.idle_core()
         {
             let out = step.out.as_ref().filter(|_| !step.divided);
-            return Outcome::Done(core.run(step.stream.place, step.origin, &step.command, out));
+            return Submission::Done(core.run(step.owner.slot, step.origin, &step.command, out));
         }
         let idle = self.queue.is_empty();
         self.queue.step(step);
         if idle {
             self.queue.flush();
         }
-        Outcome::Queued
+        Submission::Queued
     }
 
     fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool {
@@ -256,8 +260,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         if cost_ns <= self.inline_ns_max
             && let Some(mut core) = self.idle_core()
         {
-            let job =
-                |step: &Step| Job { place: step.stream.place, origin: step.origin, command: step.command.clone() };
+            let job = |step: &Step| Job { slot: step.owner.slot, origin: step.origin, command: step.command.clone() };
             let jobs: Vec<Job> = steps.iter().map(job).collect();
             let mut steps = steps.iter();
             core.run_all(&jobs, |result| {
@@ -305,11 +308,11 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     fn trim(&mut self) {
-        self.queue.control(kind::TRIM, Stream { session: 0, place: 0 }, [0; 3]);
+        self.queue.control(kind::TRIM, SessionSlot::default(), [0; 3]);
     }
 
     fn stop(&mut self, patience: Duration) {
-        self.queue.control(kind::STOP, Stream { session: 0, place: 0 }, [0; 3]);
+        self.queue.control(kind::STOP, SessionSlot::default(), [0; 3]);
         let Some(thread) = self.thread.take() else { return };
         let deadline = Instant::now() + patience;
         while !thread.is_finished() {
@@ -355,9 +358,9 @@ impl Transport for HeapTransport {
             self.bell.ring();
         }
     }
-    fn open(&mut self, head: &Slot) -> Arc<StreamShared> {
+    fn open(&mut self, head: &Slot) -> Arc<SessionShared> {
         let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&head[2]);
-        opening.unwrap_or_else(|| Arc::new(StreamShared::new(Arc::new(MemoryUsage::new(head[2])), None)))
+        opening.unwrap_or_else(|| Arc::new(SessionShared::new(Arc::new(MemoryUsage::new(head[2])), None)))
     }
     fn close(&mut self, _: u64) {}
     fn limit(&mut self, _: &Slot) {}
@@ -365,9 +368,9 @@ impl Transport for HeapTransport {
         // Threads share memory: nothing comes beside the ring.
         true
     }
-    fn place(&mut self) -> Option<Box<dyn Communicator>> {
+    fn communicator(&mut self) -> Option<Box<dyn Communicator>> {
         let next = self.joining.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        match next?.take() {
+        match next?.join() {
             Ok(communicator) => Some(communicator),
             Err(error) => {
                 tracing::warn!(target: "gtd::worker", %error, "a group was not joined");

@@ -9,7 +9,7 @@ use gt_shm::Socket;
 use gtd::dispatcher::{Dispatcher, Parts};
 use gtd::modifiers::{ModifierStats, Output, Pipelines, StreamModifier};
 use gtd::tape::Tape;
-use gtd::worker::Step;
+use gtd::worker::step::Step;
 use gtd::worker::thread::ThreadLink;
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};

@@ -42,7 +42,7 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
 
 /// Between the daemon and its workers. Not a target of its own, as that would take all of the daemon.
 fn workers_messages(bytes: &[u8]) {
-    let _ = serde_json::from_slice::<gtd::worker::process::Message>(bytes);
+    let _ = serde_json::from_slice::<gtd::worker::process::message::Message>(bytes);
 }
 
 #[test]

@@ -3,13 +3,16 @@
 //! It has nothing of the daemon's but the socket it was started with, and what comes through that. It ends when it is
 //! told to, when the socket hangs up, or with the daemon.
 
-use super::engine::{open_cuda, open_emulated};
+use super::engine::{Capabilities, Engine, open_cuda, open_emulated};
 use super::life::Lifeline;
-use super::{Able, Engine, Message, Ready, loss_of};
-use crate::worker::core::StreamShared;
+use super::link::loss_of;
+use super::message::{Message, Ready};
+use crate::worker::core::Core;
 use crate::worker::queue::kind;
+use crate::worker::rank_assignment::RankAssignment;
+use crate::worker::reachable_memory::reachable_memory;
 use crate::worker::serve::{Transport, Worker};
-use crate::worker::{Core, Place, reachable_memory};
+use crate::worker::session_tensors::SessionShared;
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
@@ -72,10 +75,10 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
                 memory_bytes_limit: info.memory_bytes_limit as usize,
                 shared: memory.as_ref().map(|memory| memory.segment().clone()),
             };
-            let able = Able::of_cpu(info.threads, info.memory_bytes_limit);
+            let capabilities = Capabilities::of_cpu(info.threads, info.memory_bytes_limit);
             begin.serve(
                 &info,
-                Ok((CpuBackend::new(options), able, None)),
+                Ok((CpuBackend::new(options), capabilities, None)),
                 memory.as_ref().and_then(|memory| memory.fd()),
             )
         }
@@ -97,12 +100,12 @@ impl Begin {
     fn serve<B: Backend>(
         self,
         info: &WorkerInfo,
-        made: Result<(B, Able, Option<DeviceInfo>), String>,
+        made: Result<(B, Capabilities, Option<DeviceInfo>), String>,
         memory: Option<BorrowedFd<'_>>,
     ) -> Result<(), Box<dyn Error>> {
-        let able = made.as_ref().map(|(_, able, _)| *able).map_err(String::clone);
+        let capabilities = made.as_ref().map(|(_, capabilities, _)| *capabilities).map_err(String::clone);
         let device = made.as_ref().ok().and_then(|(_, _, device)| device.clone());
-        let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), able, device };
+        let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), capabilities, device };
         let lifeline = Lifeline::new()?;
         let fds: Vec<_> = std::iter::once(lifeline.end()).chain(memory).collect();
         gt_protocol::link::send(&self.socket, &ready, &fds, START_DEADLINE)?;
@@ -149,7 +152,7 @@ struct PortTransport {
     steps: Completions,
     reports: Submitter,
     registered: Box<dyn Fn()>,
-    sessions: HashMap<u64, Arc<StreamShared>>,
+    sessions: HashMap<u64, Arc<SessionShared>>,
     /// What the sessions of each user hold together, while there are any.
     users: HashMap<u64, Weak<MemoryUsage>>,
 }
@@ -166,7 +169,7 @@ impl PortTransport {
                 }
                 Ok(())
             }
-            Message::Start { .. } | Message::Place { .. } | Message::Memory => {
+            Message::Start { .. } | Message::Rank { .. } | Message::Memory => {
                 Err("a message that comes at another time".into())
             }
         }
@@ -179,12 +182,12 @@ impl PortTransport {
         }
     }
 
-    fn take_place(&mut self) -> Result<Box<dyn Communicator>, Box<dyn Error>> {
+    fn take_rank(&mut self) -> Result<Box<dyn Communicator>, Box<dyn Error>> {
         match gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)? {
-            (Message::Place { rank, memories }, fds) => {
+            (Message::Rank { rank, memories }, fds) => {
                 let group = fds.into_iter().next().ok_or("a place in a group without its memory")?;
                 let memories = (0..memories).map(|_| self.take_memory()).collect::<Result<_, _>>()?;
-                Ok(Place::Shared { group: Arc::new(group), rank, memories }.take()?)
+                Ok(RankAssignment::Shared { group: Arc::new(group), rank, memories }.join()?)
             }
             _ => Err("another message than the place in a group that was announced".into()),
         }
@@ -215,9 +218,9 @@ impl Transport for PortTransport {
             }
         }
     }
-    fn open(&mut self, head: &Slot) -> Arc<StreamShared> {
+    fn open(&mut self, head: &Slot) -> Arc<SessionShared> {
         let usage = Arc::new(MemoryUsage::new(head[2]));
-        let shared = Arc::new(StreamShared::new(usage, loss_of([head[5], head[6], head[7]])));
+        let shared = Arc::new(SessionShared::new(usage, loss_of([head[5], head[6], head[7]])));
         self.sessions.insert(head[2], shared.clone());
         shared
     }
@@ -250,8 +253,8 @@ impl Transport for PortTransport {
         }
         taken.is_ok()
     }
-    fn place(&mut self) -> Option<Box<dyn Communicator>> {
-        match self.take_place() {
+    fn communicator(&mut self) -> Option<Box<dyn Communicator>> {
+        match self.take_rank() {
             Ok(communicator) => Some(communicator),
             Err(error) => {
                 tracing::warn!(target: "gtd::worker", %error, "a group was not joined");

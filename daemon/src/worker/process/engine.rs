@@ -42,7 +42,7 @@ pub enum Engine {
 
 /// What a worker can do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Able {
+pub struct Capabilities {
     /// Bytes that its tensors may take.
     pub memory_bytes_limit: u64,
     /// Billions of operations a second.
@@ -68,10 +68,10 @@ impl Engine {
     }
 
     /// What the worker that `info` describes may be taken for before it says what it can do.
-    pub fn guess(self, info: &WorkerInfo) -> Able {
+    pub fn guess(self, info: &WorkerInfo) -> Capabilities {
         match self {
-            Engine::Cpu => Able::of_cpu(info.threads, info.memory_bytes_limit),
-            Engine::Cuda { .. } | Engine::EmulatedCuda => Able {
+            Engine::Cpu => Capabilities::of_cpu(info.threads, info.memory_bytes_limit),
+            Engine::Cuda { .. } | Engine::EmulatedCuda => Capabilities {
                 memory_bytes_limit: info.memory_bytes_limit,
                 gflops: DEVICE_GFLOPS,
                 gbytes_per_s: DEVICE_GBYTES_PER_S,
@@ -84,7 +84,7 @@ impl Engine {
 ///
 /// # Errors
 /// Why there is none, as a sentence.
-pub fn open_cuda(number: u32, info: &WorkerInfo) -> Result<(CudaBackend, Able, Option<DeviceInfo>), String> {
+pub fn open_cuda(number: u32, info: &WorkerInfo) -> Result<(CudaBackend, Capabilities, Option<DeviceInfo>), String> {
     let report = gt_nvidia::probe();
     let devices = report.devices.map_err(|error| error.to_string())?;
     let device = devices.iter().find(|device| device.number == number).ok_or("the device is gone")?;
@@ -92,9 +92,9 @@ pub fn open_cuda(number: u32, info: &WorkerInfo) -> Result<(CudaBackend, Able, O
     let limit = (info.memory_bytes_limit > 0).then_some(info.memory_bytes_limit as usize);
     let backend = CudaBackend::open(number, limit, kernel_store()).map_err(|error| error.to_string())?;
     let (gflops, gbytes_per_s) = device.rates();
-    let able = Able { memory_bytes_limit: backend.memory().limit_bytes as u64, gflops, gbytes_per_s };
+    let capabilities = Capabilities { memory_bytes_limit: backend.memory().limit_bytes as u64, gflops, gbytes_per_s };
     let device = device_info(&backend);
-    Ok((backend, able, Some(device)))
+    Ok((backend, capabilities, Some(device)))
 }
 
 fn device_info(backend: &CudaBackend) -> DeviceInfo {
@@ -120,7 +120,7 @@ fn kernel_store() -> Store {
 /// # Errors
 /// If this program was built without it.
 #[cfg(feature = "emulated")]
-pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able, Option<DeviceInfo>), String> {
+pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Capabilities, Option<DeviceInfo>), String> {
     use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
     let limit = if info.memory_bytes_limit == 0 { EMULATED_BYTES } else { info.memory_bytes_limit };
     // The device has room beside the tensors, as others have.
@@ -133,10 +133,10 @@ pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able, Option<Dev
     }
     let driver = std::sync::Arc::new(driver);
     let backend = CudaBackend::new(driver, Box::new(Gxx), test_store(), limit as usize);
-    let able = Able { memory_bytes_limit: limit, ..Engine::EmulatedCuda.guess(info) };
+    let capabilities = Capabilities { memory_bytes_limit: limit, ..Engine::EmulatedCuda.guess(info) };
     let backend = backend.map_err(|error| error.to_string())?;
     let device = device_info(&backend);
-    Ok((backend, able, Some(device)))
+    Ok((backend, capabilities, Some(device)))
 }
 
 /// As with the feature `emulated`.
@@ -144,14 +144,18 @@ pub fn open_emulated(info: &WorkerInfo) -> Result<(CudaBackend, Able, Option<Dev
 /// # Errors
 /// Always.
 #[cfg(not(feature = "emulated"))]
-pub fn open_emulated(_: &WorkerInfo) -> Result<(CudaBackend, Able, Option<DeviceInfo>), String> {
+pub fn open_emulated(_: &WorkerInfo) -> Result<(CudaBackend, Capabilities, Option<DeviceInfo>), String> {
     Err("this gtd was built without emulated devices".into())
 }
 
-impl Able {
+impl Capabilities {
     /// What so many threads of the processor are estimated to do.
-    pub fn of_cpu(threads: u32, memory_bytes_limit: u64) -> Able {
-        Able { memory_bytes_limit, gflops: CPU_GFLOPS_PER_THREAD * f64::from(threads), gbytes_per_s: CPU_GBYTES_PER_S }
+    pub fn of_cpu(threads: u32, memory_bytes_limit: u64) -> Capabilities {
+        Capabilities {
+            memory_bytes_limit,
+            gflops: CPU_GFLOPS_PER_THREAD * f64::from(threads),
+            gbytes_per_s: CPU_GBYTES_PER_S,
+        }
     }
 
     /// For estimates: gigaflops, and gigabytes a second.
@@ -163,7 +167,7 @@ impl Able {
     ///
     /// # Errors
     /// What makes no sense.
-    pub fn checked(self) -> Result<Able, String> {
+    pub fn checked(self) -> Result<Capabilities, String> {
         let possible = |rate: f64| rate.is_finite() && rate > 0.0;
         if possible(self.gflops) && possible(self.gbytes_per_s) {
             return Ok(self);

@@ -3,7 +3,9 @@
 //! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
 //! lives as long as the link: a process asks the system to end it together with the thread that started it.
 
-use super::{Able, Engine, Message, Ready, life};
+use super::engine::{Capabilities, Engine};
+use super::life;
+use super::message::{Message, Ready};
 use crate::modifiers::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_ops::failure::WorkerEnd;
@@ -61,7 +63,7 @@ pub struct Child {
     /// What its tensors are reached by.
     pub memory: Option<Arc<OwnedFd>>,
     /// What it can do.
-    pub able: Able,
+    pub capabilities: Capabilities,
     /// What it computes on, if that is no processor.
     pub device: Option<DeviceInfo>,
     /// What it was ended for, if it was.
@@ -91,7 +93,7 @@ impl Child {
 }
 
 #[derive(Default)]
-struct Shared {
+struct KeeperState {
     /// Whether there is news that has not been read.
     news: AtomicBool,
     stopping: Mutex<bool>,
@@ -100,7 +102,7 @@ struct Shared {
 
 /// The dispatcher's end of the thread.
 pub struct Keeper {
-    shared: Arc<Shared>,
+    shared: Arc<KeeperState>,
     news: Receiver<News>,
     thread: JoinHandle<()>,
 }
@@ -117,7 +119,7 @@ impl Keeper {
         info: WorkerInfo,
         bell: Doorbell,
     ) -> std::io::Result<Keeper> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<KeeperState>::default();
         let (sender, news) = channel();
         let keeping = Keeping { number, engine, info, bell, shared: shared.clone(), news: sender };
         let thread = keeping.thread().spawn(move || keeping.run(&program))?;
@@ -136,7 +138,7 @@ impl Keeper {
         info: WorkerInfo,
         bell: Doorbell,
     ) -> std::io::Result<Keeper> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<KeeperState>::default();
         let (sender, news) = channel();
         let keeping = Keeping { number, engine, info, bell, shared: shared.clone(), news: sender };
         let thread = keeping.thread().spawn(move || keeping.look_after(socket, pid))?;
@@ -174,7 +176,7 @@ struct Keeping {
     engine: Engine,
     info: WorkerInfo,
     bell: Doorbell,
-    shared: Arc<Shared>,
+    shared: Arc<KeeperState>,
     news: Sender<News>,
 }
 
@@ -259,18 +261,18 @@ impl Keeping {
         };
         let deadline = self.engine.ready_deadline();
         gt_protocol::link::send(&socket, &message, &fds.as_array(), deadline).map_err(Error::other)?;
-        let (Ready { version, able, device }, fds) =
+        let (Ready { version, capabilities, device }, fds) =
             gt_protocol::link::recv(&socket, 2, deadline).map_err(Error::other)?;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(Error::other(format!("it is version {version}")));
         }
-        let able = able.and_then(Able::checked).map_err(Error::other)?;
+        let capabilities = capabilities.and_then(Capabilities::checked).map_err(Error::other)?;
         let mut fds = fds.into_iter();
         let lifeline = fds.next().ok_or_else(|| Error::other("it has no lifeline"))?;
         let memory = fds.next().map(Arc::new);
         // It is shown on terminals, whoever said it.
         let device = device.filter(|device| gt_protocol::check_name(Some(&device.name)).is_ok());
-        Ok((Child { pid, socket, memory, able, device, ended_for: None, pidfd, lifeline }, port))
+        Ok((Child { pid, socket, memory, capabilities, device, ended_for: None, pidfd, lifeline }, port))
     }
 
     /// Lets a process that was not started here take part until it hangs up.

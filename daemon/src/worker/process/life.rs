@@ -15,11 +15,11 @@ use std::time::Duration;
 /// How often a process shows that it runs.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
 /// How often the daemon looks whether one that has work did.
-pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// After so many looks in a row without a beat it is said in the log,
-const SILENT_LOOKS_SAID: u32 = 3;
+const SILENT_CHECKS_LOGGED: u32 = 3;
 /// and after so many the process is ended. What counts is looks: when the daemon was stopped too, it has time to go on.
-const SILENT_LOOKS_MAX: u32 = 10;
+const SILENT_CHECKS_MAX: u32 = 10;
 /// Beats that are taken in at one look; more may have come while nobody looked.
 const BEATS_MAX: usize = 1024;
 const BEAT: &[u8] = b".";
@@ -85,9 +85,9 @@ pub fn end(lifeline: &OwnedFd) {
 
 /// What a look has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum Liveness {
     /// Nothing to say.
-    Well,
+    Alive,
     /// No beat for a while.
     Silent,
     /// None for so long that it is to be ended.
@@ -96,24 +96,24 @@ pub enum Seen {
 
 /// The daemon's side.
 #[derive(Debug, Default)]
-pub struct Watch {
-    silent_looks: u32,
+pub struct LifeWatch {
+    silent_checks: u32,
 }
 
-impl Watch {
+impl LifeWatch {
     /// Looks whether the process at the other end of `socket`, which has something to do if it is `busy`, has beaten.
-    pub fn look(&mut self, socket: &Socket, busy: bool) -> Seen {
+    pub fn check(&mut self, socket: &Socket, busy: bool) -> Liveness {
         let mut word = [0; 8];
         let beats = std::iter::from_fn(|| socket.recv(&mut word, 0, Some(Duration::ZERO)).ok()).take(BEATS_MAX).count();
         if beats > 0 || !busy {
-            self.silent_looks = 0;
-            return Seen::Well;
+            self.silent_checks = 0;
+            return Liveness::Alive;
         }
-        self.silent_looks += 1;
-        match self.silent_looks {
-            SILENT_LOOKS_SAID => Seen::Silent,
-            SILENT_LOOKS_MAX => Seen::Lost,
-            _ => Seen::Well,
+        self.silent_checks += 1;
+        match self.silent_checks {
+            SILENT_CHECKS_LOGGED => Liveness::Silent,
+            SILENT_CHECKS_MAX => Liveness::Lost,
+            _ => Liveness::Alive,
         }
     }
 }
@@ -125,14 +125,14 @@ mod tests {
     #[test]
     fn only_who_has_work_and_is_silent_is_lost() {
         let (daemon, process) = Socket::pair().unwrap();
-        let mut watch = Watch::default();
-        let mut looks = |busy, count| (0..count).map(|_| watch.look(&daemon, busy)).collect::<Vec<_>>();
-        assert_eq!(looks(false, 20), [Seen::Well; 20]);
+        let mut watch = LifeWatch::default();
+        let mut looks = |busy, count| (0..count).map(|_| watch.check(&daemon, busy)).collect::<Vec<_>>();
+        assert_eq!(looks(false, 20), [Liveness::Alive; 20]);
         let silence = looks(true, 9);
-        assert_eq!(silence.iter().filter(|seen| **seen == Seen::Silent).count(), 1);
-        assert!(!silence.contains(&Seen::Lost));
+        assert_eq!(silence.iter().filter(|seen| **seen == Liveness::Silent).count(), 1);
+        assert!(!silence.contains(&Liveness::Lost));
         process.send(BEAT, &[], None).unwrap();
-        assert_eq!(looks(true, 1), [Seen::Well]);
-        assert_eq!(looks(true, 10).last(), Some(&Seen::Lost));
+        assert_eq!(looks(true, 1), [Liveness::Alive]);
+        assert_eq!(looks(true, 10).last(), Some(&Liveness::Lost));
     }
 }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// What such a worker has.
-pub struct Offer {
+pub struct Registration {
     /// What it wants to be called.
     pub name: Option<String>,
     /// What it computes on.
@@ -39,7 +39,7 @@ pub struct Offer {
 ///
 /// # Errors
 /// No daemon, or one that does not let it.
-pub fn run(address: Option<Address>, offer: &Offer) -> Result<Infallible, Box<dyn Error>> {
+pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible, Box<dyn Error>> {
     devices::resolve(Some(&[offer.device]), 1, true, || devices::probe("/proc/self/exe"))?;
     if offer.device != WorkerKind::Cpu && offer.threads.is_some() {
         return Err(

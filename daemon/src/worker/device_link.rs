@@ -6,6 +6,7 @@
 //! the devices' group through the hosts': rank 0 makes its id and hands it to the others, so that the daemon knows
 //! nothing of it, and all come to the same conclusion when one of them cannot.
 
+use super::rank_assignment::GROUP_PATIENCE;
 use gt_backend::{Backend, EnqueuedTransfer, ExecError, Link};
 use gt_collectives::nccl::device::{Account, DeviceComm};
 use gt_collectives::nccl::{self, UNIQUE_ID_BYTES, UniqueId};
@@ -26,22 +27,22 @@ const GRACE: Duration = Duration::from_secs(2);
 const SHARED_DEVICES_VARIABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
 
 /// A place in a group.
-pub struct Joined {
+pub struct GroupMember {
     group: Box<dyn Communicator>,
     devices: Option<Arc<DeviceLink>>,
 }
 
-/// The ways that a tensor may take.
-pub struct Ways<'a> {
+/// The routes that a tensor may take.
+pub struct Routes<'a> {
     /// Among the hosts.
     pub group: &'a mut dyn Communicator,
     /// Among the devices, if all are.
     pub devices: Option<&'a Arc<DeviceLink>>,
 }
 
-impl Joined {
+impl GroupMember {
     /// The place of `backend` in the group of `workers`: all ranks make theirs at one time.
-    pub fn new<B: Backend>(backend: &mut B, mut group: Box<dyn Communicator>, workers: Workers) -> Joined {
+    pub fn new<B: Backend>(backend: &mut B, mut group: Box<dyn Communicator>, workers: Workers) -> GroupMember {
         let devices = match form(backend, &mut *group, workers) {
             Ok(devices) => devices,
             Err(error) => {
@@ -50,12 +51,12 @@ impl Joined {
                 None
             }
         };
-        Joined { group, devices }
+        GroupMember { group, devices }
     }
 
     /// How tensors are moved here.
-    pub fn ways(&mut self) -> Ways<'_> {
-        Ways { group: &mut *self.group, devices: self.devices.as_ref() }
+    pub fn routes(&mut self) -> Routes<'_> {
+        Routes { group: &mut *self.group, devices: self.devices.as_ref() }
     }
 
     /// Leaves in good order: only when all devices have done what is under way is their group taken apart.
@@ -69,18 +70,18 @@ impl Joined {
     }
 }
 
-impl Ways<'_> {
+impl Routes<'_> {
     /// By the hosts alone.
     #[cfg(test)]
-    pub fn by_host(group: &mut dyn Communicator) -> Ways<'_> {
-        Ways { group, devices: None }
+    pub fn by_host(group: &mut dyn Communicator) -> Routes<'_> {
+        Routes { group, devices: None }
     }
 }
 
 /// What a rank says of itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Able {
+enum NcclSupport {
     /// It computes on no device that NCCL could reach.
     NoDevice,
     NoNccl,
@@ -105,16 +106,16 @@ fn form<B: Backend>(
     };
     let device = backend.device().unwrap_or(None);
     let able = match (device, nccl_is_here(device.is_some())) {
-        (None, _) => Able::NoDevice,
-        (Some(_), false) => Able::NoNccl,
-        (Some(_), true) => Able::Yes,
+        (None, _) => NcclSupport::NoDevice,
+        (Some(_), false) => NcclSupport::NoNccl,
+        (Some(_), true) => NcclSupport::Yes,
     };
     let mut own = vec![able as u8];
     own.extend(device.unwrap_or_default());
     let all = told(group, &own)?;
     let who = |rank: usize| workers.iter().nth(rank).unwrap_or_default();
     for (peer, of) in all.iter().enumerate() {
-        if of[0] == Able::NoDevice as u8 {
+        if of[0] == NcclSupport::NoDevice as u8 {
             // Nothing new where there is no device at all.
             return if device.is_some() || rank == 0 && all.iter().any(|of| of[0] != 0) {
                 by_host(format!("worker {} has no device that others reach", who(peer)))
@@ -123,7 +124,7 @@ fn form<B: Backend>(
             };
         }
     }
-    if let Some(peer) = all.iter().position(|of| of[0] == Able::NoNccl as u8) {
+    if let Some(peer) = all.iter().position(|of| of[0] == NcclSupport::NoNccl as u8) {
         return by_host(format!("worker {} has no NCCL that can be used", who(peer)));
     }
     let may_share = std::env::var(SHARED_DEVICES_VARIABLE).is_ok_and(|on| on == "1");
@@ -216,12 +217,12 @@ pub struct DeviceLink {
 /// What the thread looks after.
 #[derive(Default)]
 struct Watched {
-    moves: Mutex<Moves>,
+    moves: Mutex<WatchedMoves>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Moves {
+struct WatchedMoves {
     /// Those under way, oldest first, and when they began.
     open: Vec<(Instant, Arc<dyn EnqueuedTransfer>)>,
     /// There will be no more.
@@ -229,7 +230,7 @@ struct Moves {
 }
 
 impl Watched {
-    fn lock(&self) -> MutexGuard<'_, Moves> {
+    fn lock(&self) -> MutexGuard<'_, WatchedMoves> {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -309,7 +310,7 @@ impl DeviceLink {
             // It is being given something, and looks itself.
             Err(_) => Ok(()),
         });
-        let patience = super::groups::PATIENCE;
+        let patience = GROUP_PATIENCE;
         let broken = broken.and_then(|()| match begun.elapsed() < patience {
             true => Ok(()),
             false => {

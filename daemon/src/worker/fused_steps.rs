@@ -1,10 +1,10 @@
-//! What a worker sees by looking at what is queued behind a large step: instructions to do together, and memory that
-//! is about to be given up.
-//!
-//! Nothing is held back for it. A worker that has nothing queued does each step as it comes; one that is behind finds
-//! the rest of an expression waiting, and with it the frees that say which results nobody will ask for.
+//! Fused execution of queued steps: instructions of a [fusion window](super::fusion_window) as one program, and memory
+//! of operands that the next steps free as memory for results.
 
-use super::core::{Core, Tensors, caught, failure};
+use super::core::Core;
+use super::exec_failure::{caught, failure};
+use super::fusion_window::{FusionWindow, UNCONNECTED_MAX, is_fusible, is_large};
+use super::session_tensors::SessionTensors;
 use gt_backend::{Backend, ExecError, Input, Stage, StageInput};
 use gt_ops::failure::Failure;
 use gt_ops::infer::{InputMeta, infer};
@@ -12,116 +12,81 @@ use gt_ops::wire::Command;
 use gt_ops::{Instruction, Meta, Operand, TensorId};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A step on smaller tensors is done before a look ahead would be.
-pub const AHEAD_BYTES_MIN: usize = 128 << 10;
-/// How many instructions may turn out to belong to the first by way of others after them.
-const STRANGERS_MAX: usize = 4;
-/// Instructions done together: each adds operands, and with them streams from memory.
-pub const STAGES_MAX: usize = 32;
-
-/// A step as it is queued.
+/// A queued step.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Where the session's tensors are.
-    pub place: u32,
-    /// What the client calls the result.
+    /// The slot of its session.
+    pub slot: u32,
+    /// The client's id of the result.
     pub origin: TensorId,
-    /// What to do.
+    /// The command.
     pub command: Command,
 }
 
-/// An instruction that can be done together with others.
-struct Planned<'a> {
-    job: usize,
-    instruction: &'a Instruction,
-    out: Meta,
-    /// Instructions of one number share tensors, by way of others or not.
-    kin: usize,
-}
-
-/// The first of some jobs and those after it that belong to it.
-struct Plan<'a> {
-    stages: Vec<Planned<'a>>,
-    /// How many jobs that are, frees among them.
+/// The first of some jobs and those after it that are fused with it.
+struct Fusion<'a> {
+    window: FusionWindow,
+    stages: Vec<&'a Instruction>,
+    /// The number of jobs: instructions and frees.
     jobs: usize,
 }
 
-impl<'a> Plan<'a> {
-    fn new<B: Backend>(backend: &B, stream: &Tensors<B::Tensor>, jobs: &'a [Job]) -> Plan<'a> {
-        let mut plan = Plan { stages: Vec::new(), jobs: 0 };
-        for (at, job) in jobs.iter().enumerate() {
+impl<'a> Fusion<'a> {
+    fn new<B: Backend>(backend: &B, session: &SessionTensors<B::Tensor>, jobs: &'a [Job]) -> Fusion<'a> {
+        let mut fusion = Fusion { window: FusionWindow::new(UNCONNECTED_MAX), stages: Vec::new(), jobs: 0 };
+        let mut positions = Vec::new();
+        for (position, job) in jobs.iter().enumerate() {
             match &job.command {
-                _ if job.place != jobs[0].place || plan.stages.len() == STAGES_MAX => break,
-                _ if plan.stages.iter().filter(|stage| stage.kin != 0).count() > STRANGERS_MAX => break,
+                _ if job.slot != jobs[0].slot => break,
                 Command::Free { .. } => {}
-                Command::Op(instruction) => match plan.admits(backend, stream, instruction) {
-                    Some(out) => plan.push(at, instruction, out),
-                    None => break,
+                Command::Op(instruction) => match fusion.result(backend, session, instruction) {
+                    Some(out) if fusion.window.push(instruction, out) => {
+                        fusion.stages.push(instruction);
+                        positions.push(position);
+                    }
+                    _ => break,
                 },
                 _ => break,
             }
-            plan.jobs = at + 1;
+            fusion.jobs = position + 1;
         }
-        // What has nothing to do with the first is better done by itself.
-        if let Some(stranger) = plan.stages.iter().position(|stage| stage.kin != 0) {
-            plan.jobs = plan.stages[stranger].job;
-            plan.stages.truncate(stranger);
+        // An instruction that shares nothing with the first is better executed by itself.
+        if let Some(unconnected) = positions.get(fusion.window.connected()) {
+            fusion.jobs = *unconnected;
+            fusion.stages.truncate(fusion.window.connected());
         }
-        plan
+        fusion
     }
 
-    /// The result's shape and dtype, if an instruction can be done together with those so far.
-    fn admits<B: Backend>(&self, backend: &B, stream: &Tensors<B::Tensor>, instruction: &Instruction) -> Option<Meta> {
+    /// The shape and dtype of the result of an instruction, if that can be fused.
+    fn result<B: Backend>(
+        &self,
+        backend: &B,
+        session: &SessionTensors<B::Tensor>,
+        instruction: &Instruction,
+    ) -> Option<Meta> {
         let mut metas = Vec::with_capacity(3);
         let mut dtype = None;
         for operand in instruction.inputs.as_slice() {
             metas.push(match operand {
                 Operand::Scalar(number) => InputMeta::Scalar(*number),
                 Operand::Tensor(id) => {
-                    let meta = match self.stage_of(*id) {
-                        Some(earlier) => self.stages[earlier].out,
-                        None => backend.meta(stream.get(*id)?.as_ref().ok()?),
+                    let meta = match self.window.stage_of(*id) {
+                        Some(earlier) => self.window.out(earlier),
+                        None => backend.meta(session.get(*id)?.as_ref().ok()?),
                     };
                     dtype = dtype.or(Some(meta.dtype));
                     InputMeta::Tensor(meta)
                 }
             });
         }
-        if instruction.last_use != 0 || !instruction.op.row().fuses(dtype?) {
-            return None;
-        }
-        let out = infer(instruction.op, &metas, &instruction.attrs).ok()?;
-        let fits = match self.stages.first() {
-            Some(first) => first.out.shape == out.shape,
-            None => out.bytes() >= AHEAD_BYTES_MIN,
-        };
-        fits.then_some(out)
+        if is_fusible(instruction, dtype?) { infer(instruction.op, &metas, &instruction.attrs).ok() } else { None }
     }
 
-    fn stage_of(&self, id: TensorId) -> Option<usize> {
-        self.stages.iter().rposition(|stage| stage.instruction.out == id)
-    }
-
-    fn push(&mut self, job: usize, instruction: &'a Instruction, out: Meta) {
-        let kin = self.stages.len();
-        self.stages.push(Planned { job, instruction, out, kin });
-        for operand in instruction.inputs.as_slice() {
-            let Operand::Tensor(id) = operand else { continue };
-            for i in 0..kin {
-                let other = self.stages[i].instruction;
-                if other.out == *id || other.inputs.as_slice().contains(operand) {
-                    let (old, new) = (self.stages[kin].kin, self.stages[i].kin);
-                    let (old, new) = (old.max(new), old.min(new));
-                    self.stages.iter_mut().filter(|stage| stage.kin == old).for_each(|stage| stage.kin = new);
-                }
-            }
-        }
-    }
-
-    /// What a backend is asked to do. `freed` is named nowhere after the plan.
+    /// The program for the backend. No step after it names a tensor in `freed`.
     fn program<'b, B: Backend>(
         &self,
-        stream: &'b Tensors<B::Tensor>,
+        session: &'b SessionTensors<B::Tensor>,
         freed: &[TensorId],
     ) -> Option<Vec<Stage<'b, B::Tensor>>>
     where
@@ -129,30 +94,30 @@ impl<'a> Plan<'a> {
     {
         let mut program = Vec::with_capacity(self.stages.len());
         for (at, stage) in self.stages.iter().enumerate() {
-            let Instruction { op, out, inputs, attrs, .. } = stage.instruction;
-            let mut feeds = Vec::with_capacity(3);
+            let Instruction { op, out, inputs, attrs, .. } = stage;
+            let mut stage_inputs = Vec::with_capacity(3);
             let mut last_use = 0;
             for (i, operand) in inputs.as_slice().iter().enumerate() {
-                feeds.push(match operand {
+                stage_inputs.push(match operand {
                     Operand::Scalar(number) => StageInput::External(Input::Scalar(*number)),
-                    Operand::Tensor(id) => match self.stage_of(*id) {
+                    Operand::Tensor(id) => match self.window.stage_of(*id) {
                         Some(earlier) => StageInput::Stage(earlier),
                         None => {
-                            let later = &self.stages[at + 1..];
-                            let read = later.iter().any(|s| s.instruction.inputs.as_slice().contains(operand));
+                            let read = self.stages[at + 1..].iter().any(|s| s.inputs.as_slice().contains(operand));
                             last_use |= ((freed.contains(id) && !read) as u8) << i;
-                            StageInput::External(Input::Tensor(stream.get(*id)?.as_ref().ok()?))
+                            StageInput::External(Input::Tensor(session.get(*id)?.as_ref().ok()?))
                         }
                     },
                 });
             }
-            program.push(Stage { op: *op, inputs: feeds, attrs, out: stage.out, kept: !freed.contains(out), last_use });
+            let (kept, out) = (!freed.contains(out), self.window.out(at));
+            program.push(Stage { op: *op, inputs: stage_inputs, attrs, out, kept, last_use });
         }
         Some(program)
     }
 }
 
-/// What the frees among `jobs` name.
+/// The tensors that the frees among `jobs` name.
 fn freed(jobs: &[Job]) -> Vec<TensorId> {
     let ids = jobs.iter().filter_map(|job| match &job.command {
         Command::Free { ids } => Some(ids),
@@ -162,39 +127,39 @@ fn freed(jobs: &[Job]) -> Vec<TensorId> {
 }
 
 impl<B: Backend> Core<B> {
-    /// Whether what is queued behind a step may change how it is done best.
-    pub fn looks_ahead(&mut self, place: u32, command: &Command) -> bool {
+    /// Whether a step may be executed better with the steps that are queued behind it.
+    pub fn opens_window(&mut self, slot: u32, command: &Command) -> bool {
         let Command::Op(instruction) = command else { return false };
-        let Some((backend, stream)) = self.stream(place) else { return false };
-        instruction.inputs.as_slice().iter().filter_map(Operand::tensor).any(|id| match stream.get(id) {
-            Some(Ok(tensor)) => backend.meta(tensor).bytes() >= AHEAD_BYTES_MIN,
+        let Some((backend, session)) = self.session(slot) else { return false };
+        instruction.inputs.as_slice().iter().filter_map(Operand::tensor).any(|id| match session.get(id) {
+            Some(Ok(tensor)) => is_large(&backend.meta(tensor)),
             _ => false,
         })
     }
 
-    /// Does all of `jobs` and tells `done` how each ended, in order.
+    /// Executes all of `jobs` and calls `done` with the result of each, in order.
     pub fn run_all(&mut self, jobs: &[Job], mut done: impl FnMut(Result<(), Failure>)) {
         let mut rest = jobs;
         while let [first, ..] = rest {
-            let count = if self.looks_ahead(first.place, &first.command) {
-                self.run_ahead(rest, &mut done)
+            let count = if self.opens_window(first.slot, &first.command) {
+                self.run_window(rest, &mut done)
             } else {
-                done(self.run(first.place, first.origin, &first.command, None));
+                done(self.run(first.slot, first.origin, &first.command, None));
                 1
             };
             rest = &rest[count..];
         }
     }
 
-    /// Does the first of `jobs`, an instruction, and what can be done with it. Tells `done` how each ended, in order,
-    /// and returns how many that are.
-    pub fn run_ahead(&mut self, jobs: &[Job], mut done: impl FnMut(Result<(), Failure>)) -> usize {
+    /// Executes the first of `jobs`, an instruction, and those that are fused with it. Calls `done` with the result of
+    /// each, in order, and returns how many were executed.
+    pub fn run_window(&mut self, jobs: &[Job], mut done: impl FnMut(Result<(), Failure>)) -> usize {
         let [first, rest @ ..] = jobs else { return 0 };
-        if let Some(count) = self.run_together(jobs, &mut done) {
+        if let Some(count) = self.run_fused(jobs, &mut done) {
             return count;
         }
         let followed =
-            rest.iter().take_while(|job| job.place == first.place && matches!(job.command, Command::Free { .. }));
+            rest.iter().take_while(|job| job.slot == first.slot && matches!(job.command, Command::Free { .. }));
         let freed = freed(&rest[..followed.count()]);
         let mut command = first.command.clone();
         if let Command::Op(instruction) = &mut command {
@@ -204,50 +169,49 @@ impl<B: Backend> Core<B> {
                 }
             }
         }
-        done(self.run(first.place, first.origin, &command, None));
+        done(self.run(first.slot, first.origin, &command, None));
         1
     }
 
-    /// [`Core::run_ahead`] where several instructions belong together; otherwise nothing.
-    fn run_together(&mut self, jobs: &[Job], done: &mut impl FnMut(Result<(), Failure>)) -> Option<usize> {
+    /// [`Core::run_window`] if several instructions are fused; otherwise executes nothing.
+    fn run_fused(&mut self, jobs: &[Job], done: &mut impl FnMut(Result<(), Failure>)) -> Option<usize> {
         let first = jobs.first()?;
-        let (backend, stream) = self.stream(first.place).filter(|(_, s)| !s.shared.cancelled.load(Relaxed))?;
-        let plan = Plan::new(backend, stream, jobs);
-        if plan.stages.len() < 2 {
+        let (backend, session) = self.session(first.slot).filter(|(_, s)| !s.shared.cancelled.load(Relaxed))?;
+        let fusion = Fusion::new(backend, session, jobs);
+        if fusion.stages.len() < 2 {
             return None;
         }
-        let jobs = &jobs[..plan.jobs];
+        let jobs = &jobs[..fusion.jobs];
         let freed = freed(jobs);
-        // What others freed meanwhile makes room for the results.
-        let named =
-            |id: TensorId| plan.stages.iter().any(|s| s.instruction.inputs.as_slice().contains(&Operand::Tensor(id)));
-        freed.iter().filter(|id| !named(**id)).for_each(|id| stream.take(*id));
-        let program = plan.program::<B>(stream, &freed)?;
-        tracing::debug!(target: "gtd::worker", place = first.place, origin = first.origin, stages = program.len(), "does together");
+        // Tensors that no stage reads are freed first, to make room for the results.
+        let named = |id: TensorId| fusion.stages.iter().any(|s| s.inputs.as_slice().contains(&Operand::Tensor(id)));
+        freed.iter().filter(|id| !named(**id)).for_each(|id| session.take(*id));
+        let program = fusion.program::<B>(session, &freed)?;
+        tracing::debug!(target: "gtd::worker", slot = first.slot, origin = first.origin, stages = program.len(), "does together");
         backend.label(first.origin);
         let made = caught(|| backend.execute_fused(&program));
         let result = match made {
             Ok(made) => {
-                freed.iter().for_each(|id| stream.take(*id));
-                for (stage, tensor) in plan.stages.iter().zip(made) {
+                freed.iter().for_each(|id| session.take(*id));
+                for (stage, tensor) in fusion.stages.iter().zip(made) {
                     if let Some(tensor) = tensor {
-                        stream.put(stage.instruction.out, Ok(tensor));
+                        session.put(stage.out, Ok(tensor));
                     }
                 }
                 Ok(())
             }
-            // One after the other they may need less, and the one for which there is no room fails by itself.
+            // One by one they may need less memory, and only the instruction without room fails.
             Err(ExecError::OutOfMemory { .. }) => {
                 for job in jobs {
-                    done(self.run(job.place, job.origin, &job.command, None));
+                    done(self.run(job.slot, job.origin, &job.command, None));
                 }
                 return Some(jobs.len());
             }
             Err(error) => {
-                let failure = failure(error, first.origin, Some(plan.stages[0].instruction.op));
-                freed.iter().for_each(|id| stream.take(*id));
-                for stage in plan.stages.iter().filter(|stage| !freed.contains(&stage.instruction.out)) {
-                    stream.put(stage.instruction.out, Err(failure));
+                let failure = failure(error, first.origin, Some(fusion.stages[0].op));
+                freed.iter().for_each(|id| session.take(*id));
+                for stage in fusion.stages.iter().filter(|stage| !freed.contains(&stage.out)) {
+                    session.put(stage.out, Err(failure));
                 }
                 Err(failure)
             }
@@ -261,7 +225,8 @@ impl<B: Backend> Core<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::core::StreamShared;
+    use super::super::fusion_window::WINDOW_BYTES_MIN;
+    use super::super::session_tensors::SessionShared;
     use super::*;
     use crate::table::WorkerTensor;
     use gt_backend::MemoryUsage;
@@ -272,8 +237,8 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    /// Large enough that a worker looks ahead.
-    const ELEMENTS: usize = AHEAD_BYTES_MIN / size_of::<f32>();
+    /// Large enough to be fused.
+    const ELEMENTS: usize = WINDOW_BYTES_MIN / size_of::<f32>();
 
     /// Jobs on tensors that get places as the dispatcher gives them: those of freed ones again.
     #[derive(Default)]
@@ -298,7 +263,7 @@ mod tests {
         }
         fn push(&mut self, command: Command) {
             let origin = self.jobs.len() as u64 + 1;
-            self.jobs.push(Job { place: 0, origin, command });
+            self.jobs.push(Job { slot: 0, origin, command });
         }
         fn op(&mut self, op: Op, operands: &[Operand], attrs: Attrs) {
             let out = self.define();
@@ -348,7 +313,7 @@ mod tests {
             CpuBackend::new(CpuOptions { threads: 2, memory_bytes_limit: 64 << 20, ..CpuOptions::default() }),
             0,
         );
-        let shared = Arc::new(StreamShared::new(Arc::new(MemoryUsage::new(1)), None));
+        let shared = Arc::new(SessionShared::new(Arc::new(MemoryUsage::new(1)), None));
         let (arena, _fd) = Arena::create(ELEMENTS as u64 * 4).unwrap();
         shared.add_arena(arena.clone());
         core.open(0, shared);

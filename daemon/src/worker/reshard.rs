@@ -4,11 +4,11 @@
 //! has nothing to give, since what it should have is poisoned, does another thing than the rest: ranks that disagree
 //! all learn it ([`gt_collectives::Communicator`]), and then tell each other why.
 
-use super::core::{caught, failure};
-use super::link::{DeviceLink, Ways};
+use super::device_link::{DeviceLink, Routes};
+use super::exec_failure::{caught, failure, worker_lost};
 use gt_backend::{Backend, DeviceBuffers, ExecError, HostRange, Input, Link};
 use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
-use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
+use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::slice_along;
 use gt_ops::placement::ReduceOp;
@@ -28,16 +28,16 @@ type Result<T> = std::result::Result<T, ExecError>;
 ///
 /// # Errors
 /// Why there is no result, on every rank; but what fails after everything was moved fails by itself.
-pub fn relocate<B: Backend>(
+pub fn reshard<B: Backend>(
     backend: &mut B,
-    ways: Ways<'_>,
+    routes: Routes<'_>,
     me: usize,
     origin: TensorId,
     relocation: &Reshard,
     input: Option<std::result::Result<&B::Tensor, Failure>>,
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
-    let Ways { group, devices } = ways;
+    let Routes { group, devices } = routes;
     let mut mover = Mover { backend, share: Share { relocation, me }, devices };
     let mut packed = match input {
         Some(Err(failure)) => Err(failure),
@@ -78,12 +78,7 @@ fn who_is_lost(relocation: &Reshard, error: &CollectiveError) -> Fault {
         _ => return Fault::Internal,
     };
     let group = relocation.from.workers().with(relocation.to.workers());
-    group.iter().nth(rank).map_or(Fault::Internal, lost)
-}
-
-/// That a worker is gone. Workers know each other by their numbers; the dispatcher says the name.
-pub fn lost(worker: usize) -> Fault {
-    Fault::WorkerLost { worker: WorkerName::numbered(worker), end: WorkerEnd::Unknown }
+    group.iter().nth(rank).map_or(Fault::Internal, worker_lost)
 }
 
 /// What has failed first, in the order of ranks.
@@ -111,7 +106,7 @@ fn ask_why(group: &mut dyn Communicator, own: Option<Failure>, origin: TensorId)
 
 /// What a group does to move a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CollectiveKind {
     AllReduce(Reduce),
     ReduceScatter(Reduce),
     AllGather,
@@ -120,8 +115,8 @@ enum Kind {
 }
 
 /// A tensor on its way: what a rank gives and room for what it takes, row-major. In elements, by ranks.
-struct Packed<T> {
-    kind: Kind,
+struct ReshardBuffers<T> {
+    kind: CollectiveKind,
     input: Option<T>,
     output: Option<T>,
     /// What `input` and `output` hold, where the processor does not reach them in the device's memory.
@@ -139,12 +134,14 @@ pub fn traffic(relocation: &Reshard, worker: usize) -> Option<(Operation, u64)> 
     let others = group.len() as u64 - 1;
     let local = |placement: &Placement| placement.local(meta, worker).bytes() as u64;
     Some(match share.kind().ok()? {
-        Kind::AllReduce(_) => (Operation::AllReduce, 2 * others * whole / group.len() as u64),
-        Kind::ReduceScatter(_) => (Operation::ReduceScatter, whole - local(&relocation.to)),
-        Kind::AllGather => (Operation::AllGather, others * local(&relocation.from)),
-        Kind::Broadcast { root } if group.rank_of(worker) == Some(root) => (Operation::Broadcast, others * whole),
-        Kind::Broadcast { .. } => (Operation::Broadcast, 0),
-        Kind::AllToAll => {
+        CollectiveKind::AllReduce(_) => (Operation::AllReduce, 2 * others * whole / group.len() as u64),
+        CollectiveKind::ReduceScatter(_) => (Operation::ReduceScatter, whole - local(&relocation.to)),
+        CollectiveKind::AllGather => (Operation::AllGather, others * local(&relocation.from)),
+        CollectiveKind::Broadcast { root } if group.rank_of(worker) == Some(root) => {
+            (Operation::Broadcast, others * whole)
+        }
+        CollectiveKind::Broadcast { .. } => (Operation::Broadcast, 0),
+        CollectiveKind::AllToAll => {
             let pieces = group.iter().filter(|taker| *taker != worker).filter_map(|taker| share.piece(worker, taker));
             let elements: usize = pieces.map(|piece| piece.shape.numel()).sum();
             (Operation::AllToAll, (elements * meta.dtype.size()) as u64)
@@ -164,25 +161,25 @@ impl Share<'_> {
         self.relocation.from.workers().with(self.relocation.to.workers())
     }
 
-    fn kind(&self) -> Result<Kind> {
+    fn kind(&self) -> Result<CollectiveKind> {
         let Reshard { from, to, .. } = self.relocation;
         let same = from.workers() == to.workers();
         Ok(match (from, to) {
             (Placement::Partial { reduce_op, .. }, Placement::Replicated { .. }) if same => {
-                Kind::AllReduce(reduce(*reduce_op))
+                CollectiveKind::AllReduce(reduce(*reduce_op))
             }
             (Placement::Partial { reduce_op, .. }, Placement::Sharded { .. }) if same => {
-                Kind::ReduceScatter(reduce(*reduce_op))
+                CollectiveKind::ReduceScatter(reduce(*reduce_op))
             }
             (Placement::Partial { .. }, _) | (_, Placement::Partial { .. }) => {
                 return Err(ExecError::internal("parts are joined where they are"));
             }
-            (Placement::Sharded { .. }, Placement::Replicated { .. }) if same => Kind::AllGather,
+            (Placement::Sharded { .. }, Placement::Replicated { .. }) if same => CollectiveKind::AllGather,
             (Placement::Replicated { workers }, Placement::Replicated { .. }) if workers.len() == 1 => {
                 let root = workers.first().and_then(|worker| self.group().rank_of(worker));
-                Kind::Broadcast { root: root.unwrap_or_default() }
+                CollectiveKind::Broadcast { root: root.unwrap_or_default() }
             }
-            _ => Kind::AllToAll,
+            _ => CollectiveKind::AllToAll,
         })
     }
 
@@ -228,7 +225,7 @@ struct Mover<'a, B> {
 }
 
 impl<B: Backend> Mover<'_, B> {
-    fn pack(&mut self, input: Option<&B::Tensor>) -> Result<Packed<B::Tensor>> {
+    fn pack(&mut self, input: Option<&B::Tensor>) -> Result<ReshardBuffers<B::Tensor>> {
         let Reshard { meta, from, to, .. } = *self.share.relocation;
         let kind = self.share.kind()?;
         if let (Some(own), true) = (input, self.devices.is_some()) {
@@ -240,8 +237,8 @@ impl<B: Backend> Mover<'_, B> {
         };
         let (mut gives, mut takes) = (Vec::new(), Vec::new());
         let (input, output) = match (kind, input) {
-            (Kind::AllReduce(_), Some(own)) => (None, Some(self.taken_over(own)?)),
-            (Kind::ReduceScatter(_), Some(own)) => {
+            (CollectiveKind::AllReduce(_), Some(own)) => (None, Some(self.taken_over(own)?)),
+            (CollectiveKind::ReduceScatter(_), Some(own)) => {
                 gives = lengths(to);
                 let Placement::Sharded { axis, .. } = to else { return Err(ExecError::internal("not cut")) };
                 let laid = match axis {
@@ -257,13 +254,13 @@ impl<B: Backend> Mover<'_, B> {
                 };
                 (Some(laid), Some(self.backend.allocate(&to.local(&meta, self.share.me))?))
             }
-            (Kind::AllGather, Some(own)) => {
+            (CollectiveKind::AllGather, Some(own)) => {
                 takes = lengths(from);
                 (Some(self.laid_out(own)?), Some(self.flat(meta.shape.numel())?))
             }
-            (Kind::Broadcast { .. }, Some(own)) => (None, Some(self.laid_out(own)?)),
-            (Kind::Broadcast { .. }, None) => (None, Some(self.backend.allocate(&meta)?)),
-            (Kind::AllToAll, own) => {
+            (CollectiveKind::Broadcast { .. }, Some(own)) => (None, Some(self.laid_out(own)?)),
+            (CollectiveKind::Broadcast { .. }, None) => (None, Some(self.backend.allocate(&meta)?)),
+            (CollectiveKind::AllToAll, own) => {
                 let mut pieces = Vec::new();
                 for worker in self.share.group().iter() {
                     gives.push(self.share.piece(self.share.me, worker).map_or(0, |piece| piece.shape.numel()));
@@ -284,13 +281,13 @@ impl<B: Backend> Mover<'_, B> {
             Some(_) => None,
             None => self.staged(kind, input.as_ref(), output.as_ref())?,
         };
-        Ok(Packed { kind, input, output, staged, gives, takes })
+        Ok(ReshardBuffers { kind, input, output, staged, gives, takes })
     }
 
     /// Copies for the others to read and write, unless these tensors can be reached.
     fn staged(
         &mut self,
-        kind: Kind,
+        kind: CollectiveKind,
         input: Option<&B::Tensor>,
         output: Option<&B::Tensor>,
     ) -> Result<Option<[Vec<u8>; 2]>> {
@@ -301,9 +298,9 @@ impl<B: Backend> Mover<'_, B> {
         }
         // What others write over entirely need not be read.
         let is_given = match kind {
-            Kind::AllReduce(_) => true,
-            Kind::Broadcast { root } => self.share.group().rank_of(self.share.me) == Some(root),
-            Kind::ReduceScatter(_) | Kind::AllGather | Kind::AllToAll => false,
+            CollectiveKind::AllReduce(_) => true,
+            CollectiveKind::Broadcast { root } => self.share.group().rank_of(self.share.me) == Some(root),
+            CollectiveKind::ReduceScatter(_) | CollectiveKind::AllGather | CollectiveKind::AllToAll => false,
         };
         let input = input.map_or(Ok(Vec::new()), |tensor| self.host_copy(tensor, true))?;
         let output = output.map_or(Ok(Vec::new()), |tensor| self.host_copy(tensor, is_given))?;
@@ -348,12 +345,12 @@ impl<B: Backend> Mover<'_, B> {
     }
 
     /// Gives the device its part of the move.
-    fn enqueue(&mut self, link: &Arc<DeviceLink>, packed: &mut Packed<B::Tensor>) -> Result<()> {
+    fn enqueue(&mut self, link: &Arc<DeviceLink>, packed: &mut ReshardBuffers<B::Tensor>) -> Result<()> {
         let Meta { shape, dtype } = self.share.relocation.meta;
         if shape.numel() == 0 {
             return Ok(());
         }
-        let reduces = matches!(packed.kind, Kind::AllReduce(_) | Kind::ReduceScatter(_));
+        let reduces = matches!(packed.kind, CollectiveKind::AllReduce(_) | CollectiveKind::ReduceScatter(_));
         // NCCL has no 16-bit integers: they are combined as 32-bit ones, which wrap to the same.
         let wide = if reduces && dtype == DType::I16 { DType::I32 } else { dtype };
         if wide != dtype {
@@ -361,7 +358,7 @@ impl<B: Backend> Mover<'_, B> {
                 *tensor = self.cast(tensor, wide)?;
             }
         }
-        let Packed { kind, input, output, gives, takes, .. } = &mut *packed;
+        let ReshardBuffers { kind, input, output, gives, takes, .. } = &mut *packed;
         let group = self.share.group();
         let elements = shape.numel();
         let call = &mut |at: DeviceBuffers| {
@@ -372,11 +369,13 @@ impl<B: Backend> Mover<'_, B> {
                 // ranks have compared, and keeps them until the stream has done the move.
                 unsafe {
                     match *kind {
-                        Kind::AllReduce(how) => comm.all_reduce(output, output, elements, wide, how, stream),
-                        Kind::ReduceScatter(how) => comm.reduce_scatter(input, output, gives, wide, how, stream),
-                        Kind::AllGather => comm.all_gather(input, output, takes, wide, stream),
-                        Kind::Broadcast { root } => comm.broadcast(output, elements, root, wide, stream),
-                        Kind::AllToAll => comm.all_to_all(input, output, gives, takes, wide, stream),
+                        CollectiveKind::AllReduce(how) => comm.all_reduce(output, output, elements, wide, how, stream),
+                        CollectiveKind::ReduceScatter(how) => {
+                            comm.reduce_scatter(input, output, gives, wide, how, stream)
+                        }
+                        CollectiveKind::AllGather => comm.all_gather(input, output, takes, wide, stream),
+                        CollectiveKind::Broadcast { root } => comm.broadcast(output, elements, root, wide, stream),
+                        CollectiveKind::AllToAll => comm.all_to_all(input, output, gives, takes, wide, stream),
                     }
                 }
             })
@@ -395,10 +394,10 @@ impl<B: Backend> Mover<'_, B> {
     fn exchange(
         &mut self,
         group: &mut dyn Communicator,
-        packed: &mut Packed<B::Tensor>,
+        packed: &mut ReshardBuffers<B::Tensor>,
     ) -> std::result::Result<(), CollectiveError> {
         let dtype = self.share.relocation.meta.dtype;
-        let Packed { kind, gives, takes, .. } = packed;
+        let ReshardBuffers { kind, gives, takes, .. } = packed;
         let (input, output) = match &mut packed.staged {
             Some([input, output]) => (input.as_slice(), output.as_mut_slice()),
             None => (
@@ -407,15 +406,15 @@ impl<B: Backend> Mover<'_, B> {
             ),
         };
         match *kind {
-            Kind::AllReduce(reduce) => group.all_reduce(output, dtype, reduce),
-            Kind::ReduceScatter(reduce) => group.reduce_scatter(input, output, gives, dtype, reduce),
-            Kind::AllGather => group.all_gather(input, output, takes, dtype),
-            Kind::Broadcast { root } => group.broadcast(output, root, dtype),
-            Kind::AllToAll => group.all_to_all(input, output, gives, takes, dtype),
+            CollectiveKind::AllReduce(reduce) => group.all_reduce(output, dtype, reduce),
+            CollectiveKind::ReduceScatter(reduce) => group.reduce_scatter(input, output, gives, dtype, reduce),
+            CollectiveKind::AllGather => group.all_gather(input, output, takes, dtype),
+            CollectiveKind::Broadcast { root } => group.broadcast(output, root, dtype),
+            CollectiveKind::AllToAll => group.all_to_all(input, output, gives, takes, dtype),
         }
     }
 
-    fn unpack(&mut self, packed: Packed<B::Tensor>) -> Result<Option<B::Tensor>> {
+    fn unpack(&mut self, packed: ReshardBuffers<B::Tensor>) -> Result<Option<B::Tensor>> {
         let Reshard { meta, from, to, .. } = *self.share.relocation;
         let Some(mut output) = packed.output.filter(|_| to.workers().contains(self.share.me)) else { return Ok(None) };
         if let Some([_, bytes]) = packed.staged {
@@ -423,14 +422,14 @@ impl<B: Backend> Mover<'_, B> {
         }
         let local = to.local(&meta, self.share.me);
         let cut = match (packed.kind, from) {
-            (Kind::AllGather | Kind::AllToAll, Placement::Sharded { axis, .. }) if axis > 0 => axis,
+            (CollectiveKind::AllGather | CollectiveKind::AllToAll, Placement::Sharded { axis, .. }) if axis > 0 => axis,
             _ => return self.reshape(&output, &local.shape).map(Some),
         };
         let mut pieces = Vec::new();
         let mut start = 0;
         for (worker, length) in self.share.group().iter().zip(&packed.takes) {
             let shape = match packed.kind {
-                Kind::AllGather => Some(from.local(&meta, worker).shape),
+                CollectiveKind::AllGather => Some(from.local(&meta, worker).shape),
                 _ => self.share.piece(worker, self.share.me).map(|piece| piece.shape),
             };
             if let Some(shape) = shape {
@@ -648,7 +647,7 @@ mod tests {
             tensor
         });
         let before = rank.stats();
-        let made = relocate(&mut backend, Ways::by_host(rank), me, 2, relocation, input.as_ref().map(Ok)).unwrap();
+        let made = reshard(&mut backend, Routes::by_host(rank), me, 2, relocation, input.as_ref().map(Ok)).unwrap();
         let (operation, bytes) = traffic(relocation, me).unwrap();
         let after = rank.stats();
         assert_eq!(after.calls(operation) - before.calls(operation), 1, "{from} to {to}");
@@ -707,7 +706,8 @@ mod tests {
                         let mut part = backend.allocate(&meta).unwrap();
                         backend.write(&mut part, 0, host(&mut [3.0; 35])).unwrap();
                         let other = seen.then(|| part.clone());
-                        let sum = relocate(&mut backend, Ways::by_host(&mut rank), me, 2, &relocation, Some(Ok(&part)));
+                        let sum =
+                            reshard(&mut backend, Routes::by_host(&mut rank), me, 2, &relocation, Some(Ok(&part)));
                         let sum = sum.unwrap().unwrap();
                         assert_eq!(backend.bytes_of(&sum) == backend.bytes_of(&part), !seen);
                         for (tensor, number) in std::iter::once((&sum, 6.0)).chain(other.as_ref().map(|own| (own, 3.0)))

@@ -6,24 +6,37 @@ use gt_ops::failure::Failure;
 use gt_ops::wire::Slot;
 use std::collections::VecDeque;
 
-use super::core::UnderWay;
-
 /// Steps behind the last fence, before there is another: a fence costs the device and the host about a microsecond.
 const UNFENCED_MAX: usize = 64;
 
+/// A completion to be reported when the device has passed a fence.
+pub struct InFlightTransfer {
+    /// The fence behind the transfer.
+    pub fence: Fence,
+    /// Keeps the arena mapped that the transfer uses; none for a sync.
+    _range: Option<gt_shm::ArenaRange>,
+}
+
+impl InFlightTransfer {
+    /// A transfer that uses `range` until the device has passed `fence`.
+    pub fn new(fence: Fence, range: Option<gt_shm::ArenaRange>) -> InFlightTransfer {
+        InFlightTransfer { fence, _range: range }
+    }
+}
+
 /// A step that the device may not have done.
-pub struct LateStep {
+pub struct InFlightStep {
     /// The head of its slots.
     pub head: Slot,
     /// What became of it so far.
     pub result: Result<(), Failure>,
     /// Its transfer, or what it waits for.
-    pub under_way: Option<UnderWay>,
+    pub transfer: Option<InFlightTransfer>,
     /// Whether somebody waits for the report.
     pub awaited: bool,
 }
 
-impl LateStep {
+impl InFlightStep {
     fn session(&self) -> u64 {
         self.head[2]
     }
@@ -34,8 +47,8 @@ impl LateStep {
 
 /// See the module.
 #[derive(Default)]
-pub struct Late {
-    steps: VecDeque<LateStep>,
+pub struct InFlightSteps {
+    steps: VecDeque<InFlightStep>,
     /// The fences behind steps: how many steps up to each, less those up to the one before.
     fences: VecDeque<(Fence, usize)>,
     unfenced: usize,
@@ -43,7 +56,7 @@ pub struct Late {
     awaited: usize,
 }
 
-impl Late {
+impl InFlightSteps {
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -73,11 +86,11 @@ impl Late {
     }
 
     /// A step that has been issued.
-    pub fn push(&mut self, step: LateStep) {
+    pub fn push(&mut self, step: InFlightStep) {
         self.unfenced += 1;
         self.unfenced_ns += step.expected_ns();
         self.awaited += usize::from(step.awaited);
-        let fence = step.under_way.as_ref().map(|under_way| under_way.fence);
+        let fence = step.transfer.as_ref().map(|transfer| transfer.fence);
         self.steps.push_back(step);
         if let Some(fence) = fence {
             self.fenced(fence);
@@ -94,14 +107,14 @@ impl Late {
     }
 
     /// The steps that are done now that the device has come to a fence, each with how long it took, nanoseconds.
-    pub fn done(&mut self, reached: &FenceStatus) -> Vec<(LateStep, u64)> {
+    pub fn done(&mut self, reached: &FenceStatus) -> Vec<(InFlightStep, u64)> {
         let fences = self.fences.iter().take_while(|(fence, _)| *fence <= reached.fence).count();
         let count: usize = self.fences.drain(..fences).map(|(_, steps)| steps).sum();
-        let mut done: Vec<(LateStep, u64)> = self.steps.drain(..count).map(|step| (step, 0)).collect();
+        let mut done: Vec<(InFlightStep, u64)> = self.steps.drain(..count).map(|step| (step, 0)).collect();
         self.awaited -= done.iter().filter(|(step, _)| step.awaited).count();
         share(&mut done, reached.computed_ns);
         let is_its =
-            |step: &LateStep| step.under_way.as_ref().is_some_and(|under_way| under_way.fence == reached.fence);
+            |step: &InFlightStep| step.transfer.as_ref().is_some_and(|transfer| transfer.fence == reached.fence);
         if let Some((_, took_ns)) = done.iter_mut().find(|(step, _)| is_its(step)) {
             *took_ns += reached.copied_ns;
         }
@@ -109,7 +122,7 @@ impl Late {
     }
 
     /// All steps, of which the device has done what there is to do.
-    pub fn drain(&mut self) -> impl Iterator<Item = LateStep> {
+    pub fn drain(&mut self) -> impl Iterator<Item = InFlightStep> {
         self.fences.clear();
         (self.unfenced, self.unfenced_ns, self.awaited) = (0, 0, 0);
         self.steps.drain(..)
@@ -117,8 +130,8 @@ impl Late {
 }
 
 /// Divides what the device computed among steps by what was expected of each. Transfers are no part of it.
-fn share(steps: &mut [(LateStep, u64)], computed_ns: u64) {
-    let computes = |step: &LateStep| step.under_way.is_none();
+fn share(steps: &mut [(InFlightStep, u64)], computed_ns: u64) {
+    let computes = |step: &InFlightStep| step.transfer.is_none();
     let expected_ns: u64 = steps.iter().filter(|(step, _)| computes(step)).map(|(step, _)| step.expected_ns()).sum();
     if expected_ns == 0 {
         if let Some((_, took_ns)) = steps.last_mut() {
@@ -140,10 +153,10 @@ fn share(steps: &mut [(LateStep, u64)], computed_ns: u64) {
 mod tests {
     use super::*;
 
-    fn step(session: u64, origin: u64, expected_ns: u64, fence: Option<u64>) -> LateStep {
-        let under_way = fence.map(|fence| UnderWay::at(Fence(fence)));
-        let awaited = under_way.is_some();
-        LateStep { head: [1, 0, session, origin, expected_ns, 500_000, 0, 0], result: Ok(()), under_way, awaited }
+    fn step(session: u64, origin: u64, expected_ns: u64, fence: Option<u64>) -> InFlightStep {
+        let transfer = fence.map(|fence| InFlightTransfer::new(Fence(fence), None));
+        let awaited = transfer.is_some();
+        InFlightStep { head: [1, 0, session, origin, expected_ns, 500_000, 0, 0], result: Ok(()), transfer, awaited }
     }
 
     fn reached(fence: u64, computed_ns: u64, copied_ns: u64) -> FenceStatus {
@@ -151,71 +164,71 @@ mod tests {
     }
 
     /// The names of steps and how long they took.
-    fn told(done: Vec<(LateStep, u64)>) -> Vec<(u64, u64)> {
+    fn told(done: Vec<(InFlightStep, u64)>) -> Vec<(u64, u64)> {
         done.into_iter().map(|(step, took_ns)| (step.head[3], took_ns)).collect()
     }
 
     #[test]
     fn what_was_computed_is_divided_by_what_was_expected() {
-        let mut late = Late::default();
+        let mut steps = InFlightSteps::default();
         for (origin, expected_ns) in [(1, 1000), (2, 3000), (3, 0)] {
-            late.push(step(1, origin, expected_ns, None));
+            steps.push(step(1, origin, expected_ns, None));
         }
-        late.fenced(Fence(7));
-        assert_eq!(told(late.done(&reached(6, 0, 0))), []);
-        assert_eq!(told(late.done(&reached(7, 10_000, 0))), [(1, 2500), (2, 7500), (3, 0)]);
-        assert!(late.is_empty());
+        steps.fenced(Fence(7));
+        assert_eq!(told(steps.done(&reached(6, 0, 0))), []);
+        assert_eq!(told(steps.done(&reached(7, 10_000, 0))), [(1, 2500), (2, 7500), (3, 0)]);
+        assert!(steps.is_empty());
     }
 
     #[test]
     fn a_transfer_takes_what_it_is_on_its_way_and_nothing_of_what_is_computed() {
-        let mut late = Late::default();
-        late.push(step(1, 1, 1000, None));
-        late.push(step(1, 2, 9000, Some(4)));
-        assert!(late.is_awaited());
-        assert_eq!(told(late.done(&reached(4, 600, 50))), [(1, 600), (2, 50)]);
-        assert!(!late.is_awaited());
+        let mut steps = InFlightSteps::default();
+        steps.push(step(1, 1, 1000, None));
+        steps.push(step(1, 2, 9000, Some(4)));
+        assert!(steps.is_awaited());
+        assert_eq!(told(steps.done(&reached(4, 600, 50))), [(1, 600), (2, 50)]);
+        assert!(!steps.is_awaited());
     }
 
     #[test]
     fn each_session_has_marks_of_its_own() {
-        let mut late = Late::default();
-        late.push(step(1, 1, 1000, None));
-        assert!(!late.wants_fence_before(1) && late.wants_fence_before(2));
-        late.fenced(Fence(1));
-        assert!(!late.wants_fence_before(2), "nothing is unfenced");
-        late.push(step(2, 2, 1000, None));
-        late.fenced(Fence(2));
+        let mut steps = InFlightSteps::default();
+        steps.push(step(1, 1, 1000, None));
+        assert!(!steps.wants_fence_before(1) && steps.wants_fence_before(2));
+        steps.fenced(Fence(1));
+        assert!(!steps.wants_fence_before(2), "nothing is unfenced");
+        steps.push(step(2, 2, 1000, None));
+        steps.fenced(Fence(2));
         // However wrong the estimates are.
-        assert_eq!(told(late.done(&reached(1, 5, 0))), [(1, 5)]);
-        assert_eq!(told(late.done(&reached(2, 900_000, 0))), [(2, 900_000)]);
+        assert_eq!(told(steps.done(&reached(1, 5, 0))), [(1, 5)]);
+        assert_eq!(told(steps.done(&reached(2, 900_000, 0))), [(2, 900_000)]);
     }
 
     #[test]
     fn fences_come_when_the_dispatcher_should_hear() {
-        let mut late = Late::default();
-        late.push(step(1, 1, 499_999, None));
-        assert!(!late.wants_fence());
-        late.push(step(1, 2, 1, None));
-        assert!(late.wants_fence());
-        late.fenced(Fence(1));
+        let mut steps = InFlightSteps::default();
+        steps.push(step(1, 1, 499_999, None));
+        assert!(!steps.wants_fence());
+        steps.push(step(1, 2, 1, None));
+        assert!(steps.wants_fence());
+        steps.fenced(Fence(1));
         for origin in 0..UNFENCED_MAX as u64 {
-            assert!(!late.wants_fence());
-            late.push(step(1, origin, 1, None));
+            assert!(!steps.wants_fence());
+            steps.push(step(1, origin, 1, None));
         }
-        assert!(late.wants_fence());
+        assert!(steps.wants_fence());
         // A device that has done everything has no fence for it.
-        assert_eq!(late.drain().count(), 2 + UNFENCED_MAX);
-        assert!(late.is_empty() && !late.wants_fence());
+        assert_eq!(steps.drain().count(), 2 + UNFENCED_MAX);
+        assert!(steps.is_empty() && !steps.wants_fence());
     }
 
     #[test]
     fn steps_that_only_follow_a_mark_share_it() {
-        let mut late = Late::default();
-        late.push(step(1, 1, 1000, Some(3)));
+        let mut steps = InFlightSteps::default();
+        steps.push(step(1, 1, 1000, Some(3)));
         // A free: the device has nothing to do for it.
-        late.push(step(1, 2, 0, None));
-        late.fenced(Fence(3));
-        assert_eq!(told(late.done(&reached(3, 0, 70))), [(1, 70), (2, 0)]);
+        steps.push(step(1, 2, 0, None));
+        steps.fenced(Fence(3));
+        assert_eq!(told(steps.done(&reached(3, 0, 70))), [(1, 70), (2, 0)]);
     }
 }

@@ -1,0 +1,573 @@
+//! The dispatcher's link to a worker's process.
+
+use super::engine::Engine;
+use super::keeper::{Child, Keeper, News};
+use super::life::{LifeWatch, Liveness};
+use super::message::Message;
+use crate::worker::queue::{Nonsense, Queue, Wire, kind};
+use crate::worker::rank_assignment::RankAssignment;
+use crate::worker::step::{Report, SessionSlot, Step, Submission};
+use crate::worker::worker_link::{Presence, WorkerLink};
+use gt_backend::MemoryUsage;
+use gt_ops::Workers;
+use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
+use gt_ops::wire::{Command, Slot};
+use gt_protocol::{WorkerInfo, WorkerState};
+use gt_shm::{Arena, DaemonPort, Doorbell, Socket};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the end of the process is looked for while the daemon ends.
+const STOP_NAP: Duration = Duration::from_micros(100);
+/// After it was killed, it may take so long to be gone.
+const KILL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The link to a worker's process.
+pub struct ProcessLink {
+    info: WorkerInfo,
+    rates: (f64, f64),
+    name: WorkerName,
+    bell: Doorbell,
+    keeper: Keeper,
+    queue: Queue<PortWire>,
+    /// The process, while there is one.
+    child: Option<Child>,
+    /// Messages that found no room, oldest first.
+    letters: VecDeque<Letter>,
+    sessions: HashMap<u64, OpenSession>,
+    /// The ends of steps that were lost.
+    lost: VecDeque<Report>,
+    /// How the last process ended.
+    last_end: WorkerEnd,
+    watch: LifeWatch,
+    /// Whether it was not started here.
+    registered: bool,
+    stopping: bool,
+}
+
+/// A session as the process must know it, this one or the next.
+struct OpenSession {
+    owner: SessionSlot,
+    arenas: Vec<(u64, Arc<OwnedFd>)>,
+    limits: [u64; 3],
+    /// Bytes that its tensors take, by the last report.
+    held: u64,
+    /// The most bytes that they took.
+    peak: u64,
+    /// Whether tensors were lost since it began.
+    loss: Option<WorkerEnd>,
+}
+
+struct Letter {
+    message: Message,
+    fd: Arc<OwnedFd>,
+}
+
+/// The daemon's end of the rings; none while there is no process.
+struct PortWire(Option<DaemonPort>);
+
+impl Wire for PortWire {
+    #[inline]
+    fn free_slots(&mut self) -> u32 {
+        self.0.as_mut().map_or(0, DaemonPort::free_completions)
+    }
+    #[inline]
+    fn push(&mut self, slots: &[Slot]) {
+        let Some(port) = &mut self.0 else { return };
+        for slot in slots {
+            // Cannot fail: there was room, and it does not shrink.
+            let _ = port.complete(*slot);
+        }
+    }
+    #[inline]
+    fn publish(&mut self) {
+        if let Some(port) = &mut self.0 {
+            port.flush_completions();
+        }
+    }
+    #[inline]
+    fn pop(&mut self) -> Result<Option<Slot>, Nonsense> {
+        let Some(port) = &mut self.0 else { return Ok(None) };
+        let mut slot = [Slot::default()];
+        match port.pop(&mut slot) {
+            Ok(0) => Ok(None),
+            Ok(_) => Ok(Some(slot[0])),
+            Err(_) => Err(Nonsense),
+        }
+    }
+}
+
+impl ProcessLink {
+    /// Starts worker `number`, called what `info` says, which computes on `engine`. Its process runs `program`, which
+    /// is `gtd`; it is not waited for.
+    ///
+    /// # Errors
+    /// If the system has no thread or descriptor left.
+    pub fn start(program: PathBuf, number: usize, engine: Engine, info: WorkerInfo) -> std::io::Result<ProcessLink> {
+        let bell = Doorbell::new().map_err(std::io::Error::other)?;
+        let rings = bell.try_clone().map_err(std::io::Error::other)?;
+        let keeper = Keeper::start(program, number, engine, info.clone(), rings)?;
+        Ok(ProcessLink::new(info, engine, bell, keeper, false))
+    }
+
+    /// Takes worker `number` in, called what `info` says, which is process `pid` at the other end of `socket`. It is
+    /// not waited for.
+    ///
+    /// # Errors
+    /// If the system has no thread or descriptor left.
+    pub fn adopt(
+        socket: Socket,
+        pid: u32,
+        number: usize,
+        engine: Engine,
+        info: WorkerInfo,
+    ) -> std::io::Result<ProcessLink> {
+        let bell = Doorbell::new().map_err(std::io::Error::other)?;
+        let rings = bell.try_clone().map_err(std::io::Error::other)?;
+        let keeper = Keeper::adopt(socket, pid, number, engine, info.clone(), rings)?;
+        Ok(ProcessLink::new(info, engine, bell, keeper, true))
+    }
+
+    fn new(info: WorkerInfo, engine: Engine, bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {
+        ProcessLink {
+            name: WorkerName::new(&info.name),
+            rates: engine.guess(&info).rates(),
+            info: WorkerInfo { state: WorkerState::Starting, ..info },
+            bell,
+            keeper,
+            queue: Queue::new(PortWire(None)),
+            child: None,
+            letters: VecDeque::new(),
+            sessions: HashMap::new(),
+            lost: VecDeque::new(),
+            last_end: WorkerEnd::NotStarted,
+            watch: LifeWatch::default(),
+            registered,
+            stopping: false,
+        }
+    }
+
+    fn fault(&self) -> Fault {
+        Fault::WorkerLost { worker: self.name, end: self.last_end }
+    }
+
+    /// Follows what became of the process.
+    #[cold]
+    fn read_news(&mut self) {
+        while let Some(news) = self.keeper.news() {
+            match news {
+                News::Started { child, port } => self.started(child, *port),
+                News::Ended { end, why, waits } => self.ended(end, why, waits),
+            }
+        }
+    }
+
+    fn started(&mut self, child: Child, port: DaemonPort) {
+        if self.stopping {
+            return child.let_go();
+        }
+        self.info.state = WorkerState::Running;
+        self.info.process = Some(child.pid);
+        self.info.memory_bytes_limit = child.capabilities.memory_bytes_limit;
+        self.info.device = child.device.clone();
+        self.rates = child.capabilities.rates();
+        self.child = Some(child);
+        self.queue.wire.0 = Some(port);
+        let ProcessLink { queue, sessions, letters, name, .. } = self;
+        queue.before_all(|queue| {
+            for (session, opened) in sessions {
+                queue.control(kind::OPEN, opened.owner, loss_words(*name, opened.loss));
+                queue.control(kind::LIMIT, opened.owner, opened.limits);
+                for (bytes, fd) in &opened.arenas {
+                    letters.push_back(Letter::arena(*session, *bytes, fd));
+                    queue.control(kind::MESSAGE, opened.owner, [0; 3]);
+                }
+            }
+        });
+        self.post();
+        if self.registered {
+            self.control(kind::REGISTERED, SessionSlot::default());
+            self.queue.flush();
+        }
+    }
+
+    fn ended(&mut self, end: WorkerEnd, why: Option<String>, waits: bool) {
+        // What it reported before its end has happened.
+        while let Ok(Some(report)) = self.queue.next_report() {
+            self.lost.push_back(report);
+        }
+        // Whoever ended it for what it said knows better than the system how it ended.
+        self.last_end = self.child.as_ref().and_then(|child| child.ended_for).unwrap_or(end);
+        self.info.state = match waits {
+            _ if self.registered => WorkerState::Left,
+            true => WorkerState::Down,
+            false => WorkerState::Starting,
+        };
+        self.info.process = None;
+        self.info.losses += 1;
+        self.info.last_loss = Some(why.map_or(self.last_end.to_string(), |why| format!("{}: {why}", self.last_end)));
+        let fault = self.fault();
+        self.lost.extend(self.queue.lose(fault));
+        self.queue.wire.0 = None;
+        self.child = None;
+        self.letters.clear();
+        for opened in self.sessions.values_mut() {
+            opened.loss = Some(self.last_end);
+            (opened.held, opened.peak) = (0, 0);
+        }
+    }
+
+    /// The process says what makes no sense: whatever it is, it is not our worker any more.
+    #[cold]
+    fn distrust(&mut self) {
+        if let Some(child) = &mut self.child {
+            tracing::error!(target: "gtd::worker", worker = %self.name, "its reports make no sense: it is ended");
+            child.ended_for = Some(WorkerEnd::InvalidReport);
+            child.kill();
+        }
+        // Nothing more is read from it; its end is what comes next.
+        self.queue.wire.0 = None;
+    }
+
+    /// Tells the process something beside the ring, after what is queued. If there is none, its next knows already.
+    fn tell(&mut self, owner: SessionSlot, letter: Letter) {
+        if self.child.is_some() {
+            self.letters.push_back(letter);
+            self.post();
+            self.control(kind::MESSAGE, owner);
+        }
+    }
+
+    /// Sends messages as far as there is room.
+    fn post(&mut self) {
+        let Some(child) = &self.child else { return };
+        while let Some(Letter { message, fd }) = self.letters.front() {
+            match gt_protocol::link::send(&child.socket, message, &[fd.as_fd()], Duration::ZERO) {
+                Ok(()) => drop(self.letters.pop_front()),
+                Err(gt_protocol::Error::Shm(gt_shm::Error::TimedOut(_))) => return,
+                Err(error) => {
+                    // It is ending, or it cannot be told what it must know.
+                    tracing::warn!(target: "gtd::worker", worker = %self.name, %error, "it takes no messages: it is ended");
+                    child.kill();
+                    self.letters.clear();
+                }
+            }
+        }
+    }
+
+    /// Fails a step at once, if there is no worker for it and will not be soon.
+    fn refused(&self, step: &Step) -> Option<Failure> {
+        let op = if let Command::Op(instruction) = &step.command { Some(instruction.op) } else { None };
+        self.is_down().then(|| Failure { fault: self.fault(), instruction: step.origin, op })
+    }
+
+    /// Whether what it is sent fails.
+    fn is_down(&self) -> bool {
+        matches!(self.info.state, WorkerState::Down | WorkerState::Left)
+    }
+
+    /// Queues what is no step.
+    fn control(&mut self, what: u64, owner: SessionSlot) {
+        // The next process is told of all sessions when it starts.
+        if self.child.is_some() {
+            self.queue.control(what, owner, [0; 3]);
+        }
+    }
+}
+
+impl Letter {
+    fn arena(session: u64, bytes: u64, fd: &Arc<OwnedFd>) -> Letter {
+        Letter { message: Message::Arena { session, bytes }, fd: fd.clone() }
+    }
+}
+
+/// How a step says what a session's tensors may take: its limit, its user, and that user's limit.
+fn limit_words(usage: &MemoryUsage) -> [u64; 3] {
+    let (uid, limit) = usage.group().map_or((0, 0), |group| (group.id(), group.limit()));
+    [usage.limit(), uid, limit]
+}
+
+/// How a step that opens a session says what was lost of it.
+fn loss_words(name: WorkerName, loss: Option<WorkerEnd>) -> [u64; 3] {
+    let [low, high] = name.words();
+    [low, high, loss.map_or(0, WorkerEnd::word)]
+}
+
+/// What [`loss_words`] said.
+pub(super) fn loss_of(words: [u64; 3]) -> Option<Fault> {
+    let [low, high, end] = words;
+    let worker = WorkerName::from_words([low, high]);
+    (end != 0).then(|| Fault::WorkerLost { worker, end: WorkerEnd::from_word(end) })
+}
+
+impl WorkerLink for ProcessLink {
+    fn info(&mut self) -> WorkerInfo {
+        WorkerInfo { memory_bytes: self.queue.memory_bytes(), ..self.info.clone() }
+    }
+
+    fn rates(&self) -> (f64, f64) {
+        self.rates
+    }
+
+    fn open(&mut self, owner: SessionSlot, usage: &Arc<MemoryUsage>) {
+        let limits = limit_words(usage);
+        self.sessions
+            .insert(owner.session, OpenSession { owner, arenas: Vec::new(), limits, held: 0, peak: 0, loss: None });
+        self.control(kind::OPEN, owner);
+        self.limit(owner, usage);
+    }
+
+    fn limit(&mut self, owner: SessionSlot, usage: &MemoryUsage) {
+        let Some(opened) = self.sessions.get_mut(&owner.session) else { return };
+        opened.limits = limit_words(usage);
+        // The next process is told when it starts.
+        if self.child.is_some() {
+            self.queue.control(kind::LIMIT, owner, limit_words(usage));
+        }
+    }
+
+    fn held(&mut self, owner: SessionSlot) -> u64 {
+        self.sessions.get(&owner.session).map_or(0, |opened| opened.held)
+    }
+
+    fn peak(&mut self, owner: SessionSlot) -> u64 {
+        self.sessions.get(&owner.session).map_or(0, |opened| opened.peak)
+    }
+
+    fn reset_peak(&mut self, owner: SessionSlot) {
+        if let Some(opened) = self.sessions.get_mut(&owner.session) {
+            opened.peak = opened.held;
+            self.control(kind::RESET_PEAK, owner);
+        }
+    }
+
+    fn add_arena(&mut self, owner: SessionSlot, arena: Arena, fd: &Arc<OwnedFd>) {
+        let Some(opened) = self.sessions.get_mut(&owner.session) else { return };
+        opened.arenas.push((arena.len(), fd.clone()));
+        self.tell(owner, Letter::arena(owner.session, arena.len(), fd));
+    }
+
+    fn close(&mut self, owner: SessionSlot) {
+        if self.sessions.remove(&owner.session).is_some() {
+            self.control(kind::CLOSE, owner);
+        }
+    }
+
+    fn is_thread(&self) -> bool {
+        false
+    }
+
+    fn memory(&self) -> Option<Arc<OwnedFd>> {
+        self.child.as_ref()?.memory.clone()
+    }
+
+    fn last_end(&mut self) -> Option<WorkerEnd> {
+        // Others may have noticed before the dispatcher has looked.
+        self.read_news();
+        (self.info.losses > 0).then_some(self.last_end)
+    }
+
+    fn losses(&self) -> u64 {
+        self.info.losses.into()
+    }
+
+    fn presence(&self) -> Presence {
+        match self.info.state {
+            WorkerState::Starting if self.registered => Presence::Coming,
+            WorkerState::Left => Presence::Gone,
+            WorkerState::Down => Presence::Away,
+            _ => Presence::Here,
+        }
+    }
+
+    fn join(&mut self, workers: Workers, assignment: RankAssignment) {
+        if self.child.is_none() {
+            // The next process is in no group until one is formed anew.
+            return;
+        }
+        let RankAssignment::Shared { group, rank, memories } = assignment else {
+            return tracing::error!(target: "gtd::worker", "a place among threads");
+        };
+        let message = Message::Rank { rank, memories: memories.len() };
+        self.letters.push_back(Letter { message, fd: group });
+        self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd }));
+        self.post();
+        self.queue.control(kind::JOIN, SessionSlot::default(), [workers.bits(), 0, 0]);
+    }
+
+    fn leave(&mut self, workers: Workers, gone: Workers) {
+        if self.child.is_some() {
+            self.queue.control(kind::LEAVE, SessionSlot::default(), [workers.bits(), gone.bits(), 0]);
+        }
+    }
+
+    #[inline]
+    fn is_full(&mut self, queued_ns_max: u64) -> bool {
+        match self.info.state {
+            WorkerState::Running => self.queue.is_full(queued_ns_max) || !self.lost.is_empty(),
+            WorkerState::Starting => !self.registered,
+            _ => !self.lost.is_empty(),
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, step: &Step) -> Submission {
+        if let Some(failure) = self.refused(step) {
+            return Submission::Done(Err(failure));
+        }
+        let idle = self.queue.is_empty();
+        self.queue.step(step);
+        if idle {
+            self.queue.flush();
+        }
+        Submission::Queued
+    }
+
+    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool {
+        if self.is_down() {
+            for step in steps {
+                done(step, self.refused(step).map_or(Ok(()), Err));
+            }
+            return true;
+        }
+        for step in steps {
+            self.queue.step(step);
+        }
+        self.queue.flush();
+        false
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.queue.flush();
+    }
+
+    #[inline]
+    fn next_report(&mut self) -> Option<Report> {
+        if self.keeper.has_news() {
+            self.read_news();
+        }
+        if let Some(report) = self.lost.pop_front() {
+            return Some(report);
+        }
+        match self.queue.next_report() {
+            Ok(report) => {
+                if let (Some(_), Some((session, held, peak))) = (&report, self.queue.held())
+                    && let Some(opened) = self.sessions.get_mut(&session)
+                {
+                    opened.held = held;
+                    opened.peak = peak.unwrap_or(opened.peak);
+                }
+                report
+            }
+            Err(Nonsense) => {
+                self.distrust();
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn is_busy(&self) -> bool {
+        !self.queue.is_empty() || !self.lost.is_empty() || self.keeper.has_news()
+    }
+
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.post();
+        if self.queue.is_empty() && self.queue.wire.0.as_ref().is_some_and(DaemonPort::has_work) {
+            // It reports what nobody asked for.
+            self.distrust();
+        }
+        self.queue.flush();
+        // Without a process, what waits waits for news.
+        let sleeps = match &self.queue.wire.0 {
+            Some(port) => self.letters.is_empty() && self.queue.has_no_backlog() && port.prepare_sleep(),
+            None => true,
+        };
+        sleeps && !self.keeper.has_news() && self.lost.is_empty()
+    }
+
+    fn cancel_sleep(&mut self) {
+        if let Some(port) = &self.queue.wire.0 {
+            port.cancel_sleep();
+        }
+        self.bell.silence();
+    }
+
+    fn check_life(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        match self.watch.check(&child.socket, !self.queue.is_empty()) {
+            Liveness::Alive => {}
+            Liveness::Silent => {
+                let name = self.name;
+                tracing::warn!(
+                    target: "gtd::worker",
+                    "worker {name}, process {}, does not answer, as if it were stopped; it is ended unless it goes on",
+                    child.pid
+                );
+            }
+            Liveness::Lost => {
+                child.ended_for = Some(WorkerEnd::Unresponsive);
+                child.kill();
+            }
+        }
+    }
+
+    fn trim(&mut self) {
+        self.control(kind::TRIM, SessionSlot::default());
+    }
+
+    fn stop(&mut self, patience: Duration) {
+        self.stopping = true;
+        self.keeper.stop();
+        self.control(kind::STOP, SessionSlot::default());
+        let mut deadline = Instant::now() + patience;
+        let mut killed = false;
+        while !self.keeper.is_finished() {
+            if Instant::now() >= deadline {
+                if std::mem::replace(&mut killed, true) {
+                    return tracing::warn!(target: "gtd::worker", worker = %self.name, "its process does not end");
+                }
+                tracing::info!(target: "gtd::worker", worker = %self.name, "a step that takes long was left unfinished");
+                self.read_news();
+                if let Some(child) = &self.child {
+                    child.kill();
+                }
+                deadline = Instant::now() + KILL_PATIENCE;
+            }
+            std::thread::sleep(STOP_NAP);
+            while self.next_report().is_some() {}
+            self.flush();
+        }
+    }
+}
+
+impl Drop for ProcessLink {
+    fn drop(&mut self) {
+        (self.stopping, _) = (true, self.keeper.stop());
+        self.read_news();
+        if let Some(child) = &self.child {
+            child.let_go();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_survives_the_wire() {
+        let name = WorkerName::new("cpu:0");
+        assert_eq!(loss_of(loss_words(name, None)), None);
+        let end = WorkerEnd::Signal(9);
+        assert_eq!(loss_of(loss_words(name, Some(end))), Some(Fault::WorkerLost { worker: name, end }));
+    }
+}

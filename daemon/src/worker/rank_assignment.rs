@@ -1,0 +1,51 @@
+//! A worker's rank in a group, as the dispatcher assigns it.
+
+use gt_collectives::local::{LocalCommunicator, Memory};
+use gt_collectives::{CollectiveError, Communicator};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a rank waits for another, which may have much to compute first.
+pub const GROUP_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A rank in a group that a worker is to join.
+pub enum RankAssignment {
+    /// A rank among threads of this process.
+    Thread(Box<dyn Communicator>),
+    /// A rank among processes and threads that share the group's memory.
+    Shared {
+        /// The group's memory.
+        group: Arc<OwnedFd>,
+        /// The rank to join as.
+        rank: usize,
+        /// The memories of the ranks' tensors, by rank; empty unless every rank has one.
+        memories: Vec<Arc<OwnedFd>>,
+    },
+}
+
+impl RankAssignment {
+    /// Joins the group. Waits for the other ranks of a shared one.
+    ///
+    /// # Errors
+    /// The group broke before every rank had joined.
+    pub fn join(self) -> Result<Box<dyn Communicator>, CollectiveError> {
+        match self {
+            RankAssignment::Thread(communicator) => Ok(communicator),
+            RankAssignment::Shared { group, rank, memories } => {
+                let cloned = |fd: &Arc<OwnedFd>| {
+                    fd.try_clone().map_err(|error| CollectiveError::Setup {
+                        what: format!("join a group as rank {rank}"),
+                        why: error.to_string(),
+                    })
+                };
+                let opened: Result<Vec<_>, _> = memories.iter().map(|fd| cloned(fd).and_then(Memory::open)).collect();
+                let memories = opened.unwrap_or_else(|error| {
+                    tracing::warn!(target: "gtd::worker", %error, "what moves in this group is copied once more");
+                    Vec::new()
+                });
+                Ok(Box::new(LocalCommunicator::join_sharing(cloned(&group)?, rank, GROUP_PATIENCE, memories)?))
+            }
+        }
+    }
+}

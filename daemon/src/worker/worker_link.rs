@@ -1,0 +1,121 @@
+//! The dispatcher's interface to a worker.
+
+use super::rank_assignment::RankAssignment;
+use super::step::{Report, SessionSlot, Step, Submission};
+use gt_backend::MemoryUsage;
+use gt_ops::Workers;
+use gt_ops::failure::Failure;
+use gt_ops::failure::WorkerEnd;
+use gt_protocol::WorkerInfo;
+use gt_shm::Arena;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The dispatcher's end of a worker. The steps of one link are executed in the order of submission.
+pub trait WorkerLink {
+    /// The worker's description for users.
+    fn info(&mut self) -> WorkerInfo;
+
+    /// The rates of arithmetic and of memory, for estimates: gigaflops and gigabytes a second.
+    fn rates(&self) -> (f64, f64);
+
+    /// Makes room for a session's tensors, which count towards `usage`. A worker in another process keeps an usage
+    /// of its own, with the limits of this one and of its group.
+    fn open(&mut self, owner: SessionSlot, usage: &Arc<MemoryUsage>);
+
+    /// Applies changed limits of a session's usage and of its group.
+    fn limit(&mut self, owner: SessionSlot, usage: &MemoryUsage);
+
+    /// Bytes that a session's tensors take.
+    fn held(&mut self, owner: SessionSlot) -> u64;
+
+    /// The most bytes that a session's tensors took at one time.
+    fn peak(&mut self, owner: SessionSlot) -> u64;
+
+    /// Resets the peak to the bytes that the tensors take. The session must have no queued steps.
+    fn reset_peak(&mut self, owner: SessionSlot);
+
+    /// Adds a session's next arena; arenas are numbered from 0. `fd` is its memory, for a worker in another process.
+    fn add_arena(&mut self, owner: SessionSlot, arena: Arena, fd: &Arc<OwnedFd>);
+
+    /// Checks that a busy worker shows signs of life, and ends one that does not. The dispatcher calls it every
+    /// [`CHECK_EVERY`](super::process::life::CHECK_EVERY) at most.
+    fn check_life(&mut self) {}
+
+    /// Cancels the queued steps of a session, then frees its tensors and unmaps its arenas.
+    fn close(&mut self, owner: SessionSlot);
+
+    /// Whether the worker is a thread of this process.
+    fn is_thread(&self) -> bool;
+
+    /// The memory in which the worker's tensors lie, for other processes to map; none if they cannot.
+    fn memory(&self) -> Option<Arc<OwnedFd>>;
+
+    /// How often the worker ended and lost its tensors and its membership in groups.
+    fn losses(&self) -> u64;
+
+    /// How the worker ended the last time, if it ever did.
+    fn last_end(&mut self) -> Option<WorkerEnd> {
+        None
+    }
+
+    /// Whether the worker can be used.
+    fn presence(&self) -> Presence;
+
+    /// Makes the worker a rank of the group of `workers`. Steps that are submitted later may reshard tensors in it.
+    fn join(&mut self, workers: Workers, assignment: RankAssignment);
+
+    /// Takes the worker out of the group of `workers`. The workers in `gone` belong to no group until one is formed with
+    /// them anew.
+    fn leave(&mut self, workers: Workers, gone: Workers);
+
+    /// Back-pressure: true while the worker has enough queued, which is at most `queued_ns_max` expected nanoseconds.
+    /// The caller must not submit more meanwhile.
+    fn is_full(&mut self, queued_ns_max: u64) -> bool;
+
+    /// Executes a step at once or queues it. Never waits for queued steps.
+    fn submit(&mut self, step: &Step) -> Submission;
+
+    /// As [`submit`](Self::submit) for several steps of one session, which the worker sees all at once, so that it can
+    /// fuse them. True if they were executed: then `done` was called for each, in order. False if they were queued.
+    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool;
+
+    /// Publishes the queued steps to the worker.
+    fn flush(&mut self);
+
+    /// The end of the oldest queued step, once it has ended.
+    fn next_report(&mut self) -> Option<Report>;
+
+    /// True while a step is queued or running.
+    fn is_busy(&self) -> bool;
+
+    /// The descriptor that becomes readable when a report comes after [`prepare_sleep`](Self::prepare_sleep).
+    fn bell(&self) -> BorrowedFd<'_>;
+
+    /// Asks for the bell. False if there is a report already.
+    #[must_use = "only sleep if there is no report"]
+    fn prepare_sleep(&mut self) -> bool;
+
+    /// Silences the bell.
+    fn cancel_sleep(&mut self);
+
+    /// Lets the worker return memory that it only caches. For times of idleness.
+    fn trim(&mut self);
+
+    /// Ends the worker after its queued steps, and waits for the end for at most `patience`.
+    fn stop(&mut self, patience: Duration);
+}
+
+/// Whether a worker can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// The worker runs or is starting.
+    Here,
+    /// The worker ended too often. Its steps fail until the next attempt to start it.
+    Away,
+    /// The worker is registering itself.
+    Coming,
+    /// The worker had registered itself, and has left for good.
+    Gone,
+}
