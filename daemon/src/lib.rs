@@ -18,6 +18,8 @@
 //! [`devices`] says what there is to compute on, [`reload`] reads the file beside it again, [`systemd`] is who may have
 //! started the daemon, and [`start`] puts everything together.
 
+pub mod affinity;
+pub mod bandwidth;
 pub mod config;
 pub mod connection;
 pub mod devices;
@@ -32,6 +34,7 @@ pub mod modifiers;
 pub mod quota;
 pub mod reload;
 pub mod session;
+pub mod signals;
 pub mod start;
 pub mod systemd;
 pub mod table;

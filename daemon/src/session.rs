@@ -4,8 +4,9 @@
 //! computing is no violation but a failure, which travels with the tensors.
 
 use crate::fair::{Pace, QUANTUM_NS, Standing};
-use crate::modifiers::signals::Signals;
-use crate::modifiers::{MODIFIER_IDS, Pipeline, Present};
+use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
+use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
+use crate::signals::Signals;
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::tape::Tape;
 use crate::worker::fusion_window::{FusionWindow, is_fusible, is_large};
@@ -280,8 +281,8 @@ impl Session {
     }
 
     /// What it has of the workers that are there.
-    pub fn present(&self, there: Workers) -> Present {
-        Present { workers: self.workers.and(there), of_several: self.workers.len() > 1 }
+    pub fn present(&self, there: Workers) -> SessionWorkers {
+        SessionWorkers { workers: self.workers.and(there), several: self.workers.len() > 1 }
     }
 
     /// The number of the worker where it is at home.
@@ -867,7 +868,7 @@ impl Session {
         if id <= self.last_id {
             return Err(Violation::IdNotIncreasing { id, last: self.last_id });
         }
-        if id >= MODIFIER_IDS {
+        if id >= MODIFIER_ID_MIN {
             return Err(Violation::IdTooLarge(id));
         }
         if self.tensors.len() >= TENSORS_PER_SESSION_MAX {
@@ -990,7 +991,7 @@ impl Session {
 
     /// How many of the client's tensors lie in a way.
     pub fn count(&self, lies: impl Fn(&Placement) -> bool) -> u64 {
-        self.tensors.iter().filter(|tensor| tensor.id < MODIFIER_IDS && lies(&tensor.placement)).count() as u64
+        self.tensors.iter().filter(|tensor| tensor.id < MODIFIER_ID_MIN && lies(&tensor.placement)).count() as u64
     }
 
     /// For the status document; the connection adds who it is.

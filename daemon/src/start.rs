@@ -1,5 +1,6 @@
 //! From the command line to a running dispatcher, and back to a clean end.
 
+use crate::bandwidth::machine_bytes_per_ns;
 use crate::config::{Config, Role};
 use crate::devices;
 use crate::dispatcher::{Dispatcher, Parts};
@@ -149,7 +150,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
         // Not while sessions wait.
-        modifiers::machine_bytes_per_ns();
+        machine_bytes_per_ns();
     }
     let reach = found.and_then(|report| devices::reach(&kinds, &report));
     let pipelines = modifiers::standard(config.shard_bytes_min(), reach);

@@ -1,260 +1,256 @@
-//! The tensors of one session: from the client's ids to places that are reused.
+//! The tensors of one session: a table from the client's tensor ids to slots that are reused.
 
-use crate::modifiers::families::{Families, Kin};
+use crate::affinity::{Components, Membership};
 use gt_ops::{Meta, Placement, TensorId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Where a tensor is at its worker. Never names two tensors: the upper half counts how often the place (the lower
-/// half) was taken.
+/// The id of a tensor at its workers: the slot in the lower half, in the upper half its generation, which counts how
+/// often the slot was taken. No two tensors of a session have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerTensor(u64);
 
 impl WorkerTensor {
-    /// The `generation`-th tensor at `place`.
-    pub fn new(place: u32, generation: u32) -> WorkerTensor {
-        WorkerTensor((generation as u64) << 32 | place as u64)
+    /// The tensor of generation `generation` in `slot`.
+    pub fn new(slot: u32, generation: u32) -> WorkerTensor {
+        WorkerTensor((generation as u64) << 32 | slot as u64)
     }
-    /// From an instruction of a worker's stream.
+    /// From the tensor id in a command to a worker.
     pub fn from_id(id: TensorId) -> WorkerTensor {
         WorkerTensor(id)
     }
-    /// As the worker's stream names it. Never 0: generations count from 1.
+    /// The tensor id in commands to workers. Never 0: generations count from 1.
     pub fn id(self) -> TensorId {
         self.0
     }
-    /// Its place.
-    pub fn place(self) -> usize {
+    /// The index in the tables of the session and of its workers.
+    pub fn slot(self) -> usize {
         self.0 as u32 as usize
+    }
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 }
 
-/// A place is not taken more often, so that counting on stays possible.
-const GENERATIONS_MAX: u64 = u32::MAX as u64 - 1;
+/// A slot is retired at this generation, before the count would overflow.
+const GENERATION_MAX: u32 = u32::MAX - 1;
 
-/// So many families may be kept whose tensors are gone, beside two for each tensor.
-const FAMILIES_KEPT: usize = 64;
+/// Components without tensors are dropped once there are this many more than two for each tensor.
+const COMPONENTS_SPARE: usize = 64;
 
-/// How much of a tensor is there.
+/// How much of a tensor's data is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// All, or an instruction on its way makes it.
+    /// All of it, or an instruction in flight computes it.
     Defined,
-    /// An upload has brought this many bytes.
+    /// The first so many bytes, by an upload that goes on.
     Uploading(u64),
 }
 
-/// What the dispatcher knows of a tensor.
+/// A tensor as the dispatcher knows it.
 #[derive(Clone, Copy, Debug)]
-pub struct Tensor {
-    /// Its shape and dtype.
+pub struct TensorEntry {
+    /// Shape and dtype.
     pub meta: Meta,
     /// Bytes of its data.
     pub bytes: u64,
-    /// The client's name for it.
+    /// The client's id, or a modifier's.
     pub id: TensorId,
-    /// How much of it is there.
+    /// How much of its data is defined.
     pub content: Content,
-    /// Its name at the workers that have some of it.
+    /// Its id at the workers that have some of it.
     pub at: WorkerTensor,
-    /// Where it is.
+    /// The workers that have it, and how it is divided among them.
     pub placement: Placement,
-    /// The same tensor lying elsewhere as well, under a modifier's id; 0 if it does not.
+    /// The next copy of this tensor in another placement, under a modifier's id; 0 if there is none.
     pub copy: TensorId,
-    /// What it has to do with others.
-    pub kin: Kin,
+    /// Its relation to the session's dataflow components.
+    pub membership: Membership,
 }
 
 /// The tensors of one session.
 pub struct TensorTable {
-    /// Where tensors are unless somebody says otherwise.
+    /// The placement of new tensors until a modifier sets another.
     home: Placement,
-    /// Whether any tensor was ever on more than one worker.
+    /// True once any tensor was on more than one worker.
     spread: bool,
-    places: HashMap<TensorId, u32, KeyedState>,
-    tensors: Vec<Tensor>,
+    slots: HashMap<TensorId, u32, KeyedState>,
+    tensors: Vec<TensorEntry>,
     vacant: Vec<u32>,
-    /// How often places were taken that have been given back to the system: new ones count on from there.
-    taken: u32,
-    /// Which tensors were computed from each other.
-    families: Families,
-    /// Wide, as views of enormous shapes cost nothing to make.
+    /// The largest generation among slots that were trimmed: new slots continue from it.
+    trimmed_generation: u32,
+    /// The dataflow components of the tensors.
+    components: Components,
+    /// The sum of all tensors' bytes. Wide, since views of enormous shapes cost nothing to make.
     bytes: u128,
 }
 
 impl TensorTable {
-    /// No tensors. Those to come are on `worker` unless somebody says otherwise.
+    /// An empty table, whose tensors are placed on `worker` until a modifier places them elsewhere.
     pub fn new(worker: usize) -> TensorTable {
         TensorTable {
             home: Placement::on(worker),
             spread: false,
-            places: HashMap::default(),
+            slots: HashMap::default(),
             tensors: Vec::new(),
             vacant: Vec::new(),
-            taken: 0,
-            families: Families::default(),
+            trimmed_generation: 0,
+            components: Components::default(),
             bytes: 0,
         }
     }
 
-    /// The tensor that the client calls `id`.
+    /// The tensor with the client's id `id`.
     #[inline]
-    pub fn get(&self, id: TensorId) -> Option<&Tensor> {
-        self.places.get(&id).map(|place| &self.tensors[*place as usize])
+    pub fn get(&self, id: TensorId) -> Option<&TensorEntry> {
+        self.slots.get(&id).map(|slot| &self.tensors[*slot as usize])
     }
 
-    /// The same, to note the progress of its upload.
+    /// [`get`](Self::get), to record the progress of an upload.
     #[inline]
-    pub fn get_mut(&mut self, id: TensorId) -> Option<&mut Tensor> {
-        self.places.get(&id).map(|place| &mut self.tensors[*place as usize])
+    pub fn get_mut(&mut self, id: TensorId) -> Option<&mut TensorEntry> {
+        self.slots.get(&id).map(|slot| &mut self.tensors[*slot as usize])
     }
 
-    /// The tensor that workers call `at`.
+    /// The tensor with the id `at` at workers.
     #[inline]
-    pub fn get_at(&self, at: WorkerTensor) -> Option<&Tensor> {
-        self.tensors.get(at.place()).filter(|tensor| tensor.at == at)
+    pub fn get_at(&self, at: WorkerTensor) -> Option<&TensorEntry> {
+        self.tensors.get(at.slot()).filter(|tensor| tensor.at == at)
     }
 
-    /// The same, to note where it is.
-    pub fn get_at_mut(&mut self, at: WorkerTensor) -> Option<&mut Tensor> {
-        self.tensors.get_mut(at.place()).filter(|tensor| tensor.at == at)
+    /// [`get_at`](Self::get_at), to change the entry.
+    pub fn get_at_mut(&mut self, at: WorkerTensor) -> Option<&mut TensorEntry> {
+        self.tensors.get_mut(at.slot()).filter(|tensor| tensor.at == at)
     }
 
-    /// A tensor and its copies: all that lies somewhere.
-    pub fn lying<'a>(&'a self, tensor: &'a Tensor) -> impl Iterator<Item = &'a Tensor> {
+    /// A tensor and its copies in other placements.
+    pub fn copies<'a>(&'a self, tensor: &'a TensorEntry) -> impl Iterator<Item = &'a TensorEntry> {
         std::iter::successors(Some(tensor), |tensor| self.get(tensor.copy))
     }
 
-    /// Notes where the tensor is that workers call `at`.
-    pub fn place(&mut self, at: WorkerTensor, placement: Placement) {
+    /// Records the placement of the tensor with the id `at` at workers.
+    pub fn set_placement(&mut self, at: WorkerTensor, placement: Placement) {
         self.spread |= placement.workers().len() > 1;
         if let Some(tensor) = self.get_at_mut(at) {
             tensor.placement = placement;
         }
     }
 
-    /// The families of its tensors.
-    pub fn families(&mut self) -> &mut Families {
-        &mut self.families
+    /// The dataflow components of the tensors.
+    pub fn components(&mut self) -> &mut Components {
+        &mut self.components
     }
 
-    /// A new family.
-    pub fn begin_family(&mut self, home: Option<usize>) -> u32 {
-        if self.families.len() >= 2 * self.tensors.len() + FAMILIES_KEPT {
-            self.families.renumber(self.tensors.iter_mut().map(|tensor| &mut tensor.kin));
+    /// Adds a component with the home worker `home`. Returns its number.
+    pub fn add_component(&mut self, home: Option<usize>) -> u32 {
+        if self.components.len() >= 2 * self.tensors.len() + COMPONENTS_SPARE {
+            self.components.compact(self.tensors.iter_mut().map(|tensor| &mut tensor.membership));
         }
-        self.families.begin(home)
+        self.components.add(home)
     }
 
-    /// Whether any tensor was ever on more than one worker.
+    /// True once any tensor was on more than one worker.
     pub fn is_spread(&self) -> bool {
         self.spread
     }
 
-    /// Lets the tensor called `id` and the one called `other` change their places at the workers.
+    /// Exchanges the slots of the tensors `id` and `other`: each id then names the other's data at the workers.
     pub fn swap(&mut self, id: TensorId, other: TensorId) {
-        let (Some(&first), Some(&second)) = (self.places.get(&id), self.places.get(&other)) else { return };
-        self.places.insert(id, second);
-        self.places.insert(other, first);
+        let (Some(&first), Some(&second)) = (self.slots.get(&id), self.slots.get(&other)) else { return };
+        self.slots.insert(id, second);
+        self.slots.insert(other, first);
         self.tensors[first as usize].id = other;
         self.tensors[second as usize].id = id;
-        let Tensor { copy, kin, .. } = self.tensors[first as usize];
+        let TensorEntry { copy, membership, .. } = self.tensors[first as usize];
         let second = &mut self.tensors[second as usize];
         let copy = std::mem::replace(&mut second.copy, copy);
-        let kin = std::mem::replace(&mut second.kin, kin);
+        let membership = std::mem::replace(&mut second.membership, membership);
         let first = &mut self.tensors[first as usize];
-        (first.copy, first.kin) = (copy, kin);
+        (first.copy, first.membership) = (copy, membership);
     }
 
-    /// A tensor that the client calls `id`, which it has never used before.
+    /// Adds a tensor with the id `id`, which has never been used before.
     #[inline]
     pub fn insert(&mut self, id: TensorId, meta: Meta, content: Content) -> WorkerTensor {
         let bytes = meta.bytes() as u64;
         self.bytes += bytes as u128;
-        let (place, at) = match self.vacant.pop() {
-            Some(place) => {
-                let tensor = &mut self.tensors[place as usize];
-                let at = WorkerTensor::new(place, (tensor.at.id() >> 32) as u32 + 1);
-                *tensor = Tensor { meta, bytes, id, content, at, placement: self.home, copy: 0, kin: Kin::None };
-                (place, at)
+        let (placement, membership) = (self.home, Membership::None);
+        let entry = |at| TensorEntry { meta, bytes, id, content, at, placement, copy: 0, membership };
+        let (slot, at) = match self.vacant.pop() {
+            Some(slot) => {
+                let tensor = &mut self.tensors[slot as usize];
+                let at = WorkerTensor::new(slot, tensor.at.generation() + 1);
+                *tensor = entry(at);
+                (slot, at)
             }
             None => {
-                let place = self.tensors.len() as u32;
-                let at = WorkerTensor::new(place, self.taken + 1);
-                self.tensors.push(Tensor {
-                    meta,
-                    bytes,
-                    id,
-                    content,
-                    at,
-                    placement: self.home,
-                    copy: 0,
-                    kin: Kin::None,
-                });
-                (place, at)
+                let slot = self.tensors.len() as u32;
+                let at = WorkerTensor::new(slot, self.trimmed_generation + 1);
+                self.tensors.push(entry(at));
+                (slot, at)
             }
         };
-        self.places.insert(id, place);
+        self.slots.insert(id, slot);
         at
     }
 
-    /// Forgets a tensor. Its place is used again, so the worker must be told before the next insertion reaches it.
+    /// Removes a tensor. Its slot is reused, so the command that frees it must reach the worker before the command of
+    /// the next insertion.
     #[inline]
-    pub fn remove(&mut self, id: TensorId) -> Option<Tensor> {
-        let Entry::Occupied(entry) = self.places.entry(id) else { return None };
-        let place = entry.remove();
-        let tensor = self.tensors[place as usize];
+    pub fn remove(&mut self, id: TensorId) -> Option<TensorEntry> {
+        let Entry::Occupied(entry) = self.slots.entry(id) else { return None };
+        let slot = entry.remove();
+        let tensor = self.tensors[slot as usize];
         self.bytes -= tensor.bytes as u128;
-        // A place whose generations are used up is left vacant for good.
-        if tensor.at.id() >> 32 < GENERATIONS_MAX {
-            self.vacant.push(place);
+        // A slot whose generations are used up is never taken again.
+        if tensor.at.generation() < GENERATION_MAX {
+            self.vacant.push(slot);
         }
         Some(tensor)
     }
 
-    /// [`remove`](Self::remove) by the worker's name. Also says what the client called it.
-    pub fn remove_at(&mut self, at: WorkerTensor) -> Option<(TensorId, Tensor)> {
-        let id = self.tensors.get(at.place()).filter(|tensor| tensor.at == at)?.id;
+    /// [`remove`](Self::remove) by the id at workers. Also returns the client's id.
+    pub fn remove_at(&mut self, at: WorkerTensor) -> Option<(TensorId, TensorEntry)> {
+        let id = self.tensors.get(at.slot()).filter(|tensor| tensor.at == at)?.id;
         self.remove(id).map(|tensor| (id, tensor))
     }
 
-    /// Gives memory back that tensors now freed have taken: the vacant places at the end, and room in the maps.
+    /// Releases memory of freed tensors: vacant slots at the end of the table, and spare capacity of the maps.
     pub fn trim(&mut self) {
         self.vacant.sort_unstable();
-        while self.vacant.last().is_some_and(|place| *place as usize + 1 == self.tensors.len()) {
+        while self.vacant.last().is_some_and(|slot| *slot as usize + 1 == self.tensors.len()) {
             self.vacant.pop();
-            let taken = self.tensors.pop().map_or(0, |tensor| (tensor.at.id() >> 32) as u32);
-            self.taken = self.taken.max(taken);
+            let taken = self.tensors.pop().map_or(0, |tensor| tensor.at.generation());
+            self.trimmed_generation = self.trimmed_generation.max(taken);
         }
         self.tensors.shrink_to_fit();
         self.vacant.shrink_to_fit();
-        self.places.shrink_to_fit();
+        self.slots.shrink_to_fit();
     }
 
-    /// All that live.
-    pub fn iter(&self) -> impl Iterator<Item = &Tensor> {
-        self.places.values().map(|place| &self.tensors[*place as usize])
+    /// All live tensors, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &TensorEntry> {
+        self.slots.values().map(|slot| &self.tensors[*slot as usize])
     }
 
-    /// Tensors that live.
+    /// The number of live tensors.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
-    /// True if there are none.
+    /// True if no tensor is live.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.slots.is_empty()
     }
 
-    /// Bytes in tensors that live, views counted as if they were copies.
+    /// Bytes of all live tensors; views count as if they were copies.
     pub fn bytes(&self) -> u64 {
         u64::try_from(self.bytes).unwrap_or(u64::MAX)
     }
 }
 
-/// Hashes an id with one multiplication by a secret, so that a client can neither choose ids that collide nor pay
-/// for a cryptographic hash.
+/// Builds [`KeyedHasher`]s of one random key.
 #[derive(Clone, Copy)]
 pub struct KeyedState(u64);
 
@@ -272,7 +268,8 @@ impl BuildHasher for KeyedState {
     }
 }
 
-/// See [`KeyedState`].
+/// Folded multiplication of an id by a secret key (as in wyhash): a client cannot choose ids that collide, and no id
+/// costs a cryptographic hash.
 pub struct KeyedHasher {
     key: u64,
     hash: u64,
@@ -305,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again_and_names_are_not() {
+    fn slots_are_reused_and_ids_are_not() {
         let mut table = TensorTable::new(0);
         let first = table.insert(1, meta(2), Content::Defined);
         table.insert(2, meta(3), Content::Defined);
@@ -314,19 +311,19 @@ mod tests {
         assert!(table.remove(1).is_none());
         assert_eq!((table.len(), table.bytes()), (1, 12));
         let third = table.insert(3, meta(4), Content::Defined);
-        assert_eq!(first.place(), third.place());
+        assert_eq!(first.slot(), third.slot());
         assert_ne!(first.id(), third.id());
         assert_eq!(table.get(3).unwrap().at, third);
         assert!(table.get(1).is_none());
     }
 
     #[test]
-    fn memory_is_given_back_and_names_still_differ() {
+    fn memory_is_released_and_ids_still_differ() {
         let mut table = TensorTable::new(0);
-        let mut names = std::collections::HashSet::new();
+        let mut ids = std::collections::HashSet::new();
         for round in 0..4 {
             for id in 1..=1000 {
-                assert!(names.insert(table.insert(round * 1000 + id, meta(1), Content::Defined).id()));
+                assert!(ids.insert(table.insert(round * 1000 + id, meta(1), Content::Defined).id()));
             }
             let kept = round * 1000 + 10;
             for id in (1..=1000).map(|id| round * 1000 + id).filter(|id| *id != kept) {

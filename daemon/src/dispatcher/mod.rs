@@ -16,7 +16,7 @@ use crate::fair::Shares;
 use crate::janitor::Janitor;
 use crate::ledger::Ledger;
 use crate::log::InstructionLog;
-use crate::modifiers::Pipelines;
+use crate::modifiers::pipeline::Pipelines;
 use crate::quota::{QuotaConfig, QuotaTable};
 use crate::reload::Reload;
 use crate::session::Session;

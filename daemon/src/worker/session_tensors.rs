@@ -104,7 +104,7 @@ impl<T> SessionTensors<T> {
     #[inline]
     pub fn get(&self, id: TensorId) -> Option<&Result<T, Failure>> {
         let at = WorkerTensor::from_id(id);
-        match self.cells.get(at.place()) {
+        match self.cells.get(at.slot()) {
             Some(Cell::Holds(found, value)) if *found == at => Some(value),
             _ => None,
         }
@@ -113,7 +113,7 @@ impl<T> SessionTensors<T> {
     /// The value of `id`, to change it.
     pub fn get_mut(&mut self, id: TensorId) -> Option<&mut Result<T, Failure>> {
         let at = WorkerTensor::from_id(id);
-        match self.cells.get_mut(at.place()) {
+        match self.cells.get_mut(at.slot()) {
             Some(Cell::Holds(found, value)) if *found == at => Some(value),
             _ => None,
         }
@@ -123,17 +123,17 @@ impl<T> SessionTensors<T> {
     #[inline]
     pub fn put(&mut self, id: TensorId, value: Result<T, Failure>) {
         let at = WorkerTensor::from_id(id);
-        if at.place() >= self.cells.len() {
-            self.cells.resize_with(at.place() + 1, || Cell::Vacant);
+        if at.slot() >= self.cells.len() {
+            self.cells.resize_with(at.slot() + 1, || Cell::Vacant);
         }
-        self.cells[at.place()] = Cell::Holds(at, value);
+        self.cells[at.slot()] = Cell::Holds(at, value);
     }
 
     /// Drops the value of `id`, if there is one.
     #[inline]
     pub fn take(&mut self, id: TensorId) {
         let at = WorkerTensor::from_id(id);
-        if let Some(cell @ Cell::Holds(..)) = self.cells.get_mut(at.place())
+        if let Some(cell @ Cell::Holds(..)) = self.cells.get_mut(at.slot())
             && matches!(cell, Cell::Holds(found, _) if *found == at)
         {
             *cell = Cell::Vacant;

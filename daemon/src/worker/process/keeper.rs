@@ -6,7 +6,7 @@
 use super::engine::{Capabilities, Engine};
 use super::life;
 use super::message::{Message, Ready};
-use crate::modifiers::machine_bytes_per_ns;
+use crate::bandwidth::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_ops::failure::WorkerEnd;
 use gt_protocol::{DeviceInfo, WorkerInfo};

@@ -1,46 +1,45 @@
-//! Bytes that a client writes or fetches: stretches of a tensor's row-major form, to and from the workers that
-//! have them.
+//! Transfers between a client's arenas and placed tensors: stretches of a tensor's row-major bytes, to and from the
+//! workers that have them.
 
-use super::collectives::bring;
-use super::families::Kin;
-use super::{Output, Sharding};
-use crate::table::{Content, Tensor, WorkerTensor};
+use super::planning::Planner;
+use super::resharding::fetch_to;
+use crate::affinity::Membership;
+use crate::modifiers::stream_modifier::Output;
+use crate::table::{Content, TensorEntry, WorkerTensor};
 use crate::worker::step::Step;
 use gt_ops::wire::{ArenaRange, Command};
 use gt_ops::{Placement, Workers};
 
-impl Sharding {
-    /// Says where a tensor will lie whose bytes the client writes.
-    pub(super) fn allocate(&mut self, step: Step, out: &mut Output<'_>) {
-        let Command::Allocate { out: id, meta } = step.command else { return };
-        let requested = step.requested.and_then(|requested| requested.placement(&meta.shape, self.all));
-        let home = step.workers.first().map_or(Placement::on(0), Placement::on);
-        // Bytes arrive in row-major order: only stretches of the first axis can be written as they come.
-        let fits = |placement: &Placement| match placement {
-            Placement::Sharded { axis, .. } => *axis == 0,
-            Placement::Replicated { .. } => true,
-            Placement::Partial { .. } => false,
-        };
-        let placement = requested.or_else(|| self.by_size(&meta)).filter(fits).unwrap_or(home);
-        let at = WorkerTensor::from_id(id);
-        out.tensors().place(at, placement);
-        if let (Some(requested), Some(tensor)) = (requested, out.tensors().get_at_mut(at)) {
-            tensor.kin = Kin::Asked(requested);
+/// Places a tensor that the client will upload.
+pub fn allocate(planner: &Planner, step: Step, out: &mut Output<'_>) {
+    let Command::Allocate { out: id, meta } = step.command else { return };
+    let requested = step.requested.and_then(|requested| requested.placement(&meta.shape, planner.workers));
+    let home = step.workers.first().map_or(Placement::on(0), Placement::on);
+    // Bytes arrive in row-major order: only shards along the first axis are contiguous.
+    let is_contiguous = |placement: &Placement| match placement {
+        Placement::Sharded { axis, .. } => *axis == 0,
+        Placement::Replicated { .. } => true,
+        Placement::Partial { .. } => false,
+    };
+    let placement = requested.or_else(|| planner.placement_by_size(&meta)).filter(is_contiguous).unwrap_or(home);
+    let at = WorkerTensor::from_id(id);
+    out.tensors().set_placement(at, placement);
+    if let (Some(requested), Some(tensor)) = (requested, out.tensors().get_at_mut(at)) {
+        tensor.membership = Membership::Requested(requested);
+    }
+    if let Placement::Sharded { workers, .. } = placement {
+        for worker in workers.iter() {
+            let local = placement.local(&meta, worker);
+            let command = Command::Allocate { out: id, meta: local };
+            out.push(Step { workers: Workers::one(worker), divided: true, command, ..step.clone() });
         }
-        if let Placement::Sharded { workers, .. } = placement {
-            for worker in workers.iter() {
-                let local = placement.local(&meta, worker);
-                let command = Command::Allocate { out: id, meta: local };
-                out.push(Step { workers: Workers::one(worker), divided: true, command, ..step.clone() });
-            }
-        } else {
-            out.push(Step { workers: placement.workers(), ..step });
-        }
+    } else {
+        out.push(Step { workers: placement.workers(), ..step });
     }
 }
 
-/// The bytes `from..to` of a tensor's row-major form that `worker` has, and where among its own they begin.
-fn overlap(tensor: &Tensor, worker: usize, from: u64, to: u64) -> Option<(u64, u64, u64)> {
+/// The bytes among `from..to` of a tensor that `worker` has, as start and end, and their offset in that worker's shard.
+fn overlap(tensor: &TensorEntry, worker: usize, from: u64, to: u64) -> Option<(u64, u64, u64)> {
     let stretch = tensor.placement.stretch_of(&tensor.meta.shape, worker)?;
     let size = tensor.meta.shape.dims()[0].max(1) as u64;
     let row = tensor.bytes / size;
@@ -49,12 +48,12 @@ fn overlap(tensor: &Tensor, worker: usize, from: u64, to: u64) -> Option<(u64, u
     (start < end).then(|| (start, end, start - first))
 }
 
-/// Bytes `skip..skip + len_bytes` of a range.
-fn part_of(range: &ArenaRange, skip: u64, len_bytes: u64) -> ArenaRange {
+/// Bytes `skip..skip + len_bytes` of an arena range.
+fn subrange(range: &ArenaRange, skip: u64, len_bytes: u64) -> ArenaRange {
     ArenaRange { segment: range.segment, offset_bytes: range.offset_bytes + skip, len_bytes }
 }
 
-/// The bytes that a client writes, to the workers that have them.
+/// Sends the bytes of an upload to the workers whose shards they belong to.
 pub fn write(step: Step, out: &mut Output<'_>) {
     let Command::Write { token, id, offset_bytes, from } = step.command else { return };
     let Some(tensor) = out.tensors().get_at(WorkerTensor::from_id(id)).copied() else { return out.push(step) };
@@ -67,18 +66,18 @@ pub fn write(step: Step, out: &mut Output<'_>) {
             continue;
         };
         any = true;
-        let from = part_of(&from, start - offset_bytes, end - start);
+        let from = subrange(&from, start - offset_bytes, end - start);
         let command = Command::Write { token, id, offset_bytes: own, from };
         out.push(Step { workers: Workers::one(worker), command, bytes: end - start, ..step.clone() });
     }
     if !any {
-        // Nothing of a tensor of nothing: somebody says that it is there.
+        // An empty write to an empty tensor: one worker completes it.
         let first = tensor.placement.workers().first().unwrap_or_default();
         out.push(Step { workers: Workers::one(first), ..step });
     }
 }
 
-/// The bytes that a client fetches, from the workers that have them; parts are joined before.
+/// Sends a fetch to the workers whose shards it reads. A partial tensor is reduced first.
 pub fn fetch(step: Step, out: &mut Output<'_>) {
     let Command::Fetch { token, id, offset_bytes, to } = step.command else { return };
     let Some(tensor) = out.tensors().get_at(WorkerTensor::from_id(id)).copied() else { return out.push(step) };
@@ -97,7 +96,7 @@ pub fn fetch(step: Step, out: &mut Output<'_>) {
                 else {
                     continue;
                 };
-                let to = part_of(&to, start - offset_bytes, end - start);
+                let to = subrange(&to, start - offset_bytes, end - start);
                 let command = Command::Fetch { token, id, offset_bytes: own, to };
                 out.push(Step { workers: Workers::one(worker), command, bytes: end - start, ..step.clone() });
             }
@@ -107,7 +106,7 @@ pub fn fetch(step: Step, out: &mut Output<'_>) {
                 Placement::Partial { .. } => Placement::Replicated { workers },
                 _ => Placement::on(first),
             };
-            let id = bring(&tensor, &whole, &step, out).id();
+            let id = fetch_to(&tensor, &whole, &step, out).id();
             let command = Command::Fetch { token, id, offset_bytes, to };
             out.push(Step { workers: Workers::one(first), command, ..step });
         }

@@ -1,0 +1,90 @@
+//! Pipelines: the modifiers of sessions on the same workers, in order.
+
+use super::stream_modifier::{MODIFIER_ID_MIN, ModifierStats, Output, StreamModifier};
+use crate::table::TensorTable;
+use crate::worker::step::Step;
+use gt_ops::{TensorId, Workers};
+
+/// The modifiers that a step passes through, in order.
+pub struct Pipeline {
+    modifiers: Vec<Box<dyn StreamModifier>>,
+    next_id: TensorId,
+}
+
+/// The workers of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionWorkers {
+    /// The session's workers that have not left.
+    pub workers: Workers,
+    /// True if the session had more than one worker when it began.
+    pub several: bool,
+}
+
+/// Makes the modifiers for sessions on the same workers.
+type MakeModifiers = Box<dyn FnMut(SessionWorkers) -> Vec<Box<dyn StreamModifier>> + Send>;
+
+/// The pipelines of all sessions: sessions on the same workers share one.
+pub struct Pipelines {
+    make: MakeModifiers,
+    made: Vec<(SessionWorkers, Pipeline)>,
+    /// Pipelines made so far.
+    count: u64,
+}
+
+/// Tensor ids of each pipeline. Pipelines have ranges of their own, so a session that gets another pipeline when a
+/// worker leaves meets no id twice.
+const IDS_PER_PIPELINE: TensorId = 1 << 40;
+
+impl Pipelines {
+    /// No pipelines yet; `make` makes the modifiers of each, in order.
+    pub fn new(make: impl FnMut(SessionWorkers) -> Vec<Box<dyn StreamModifier>> + Send + 'static) -> Pipelines {
+        Pipelines { make: Box::new(make), made: Vec::new(), count: 0 }
+    }
+
+    /// The pipeline for sessions on `workers`, made at the first call.
+    pub fn of(&mut self, workers: SessionWorkers) -> &mut Pipeline {
+        let at = self.made.iter().position(|(of, _)| *of == workers).unwrap_or_else(|| {
+            let mut pipeline = Pipeline::new((self.make)(workers));
+            pipeline.next_id += self.count * IDS_PER_PIPELINE;
+            self.count += 1;
+            self.made.push((workers, pipeline));
+            self.made.len() - 1
+        });
+        &mut self.made[at].1
+    }
+
+    /// Drops the pipelines for which `used` is false: no session has these workers.
+    pub fn retain(&mut self, used: impl Fn(SessionWorkers) -> bool) {
+        self.made.retain(|(workers, _)| used(*workers));
+    }
+}
+
+impl Pipeline {
+    /// A pipeline of `modifiers`, in order.
+    pub fn new(modifiers: Vec<Box<dyn StreamModifier>>) -> Pipeline {
+        Pipeline { modifiers, next_id: MODIFIER_ID_MIN }
+    }
+
+    /// True if steps pass unchanged.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.modifiers.is_empty()
+    }
+
+    /// Appends the steps that replace `step` to `steps`, which is empty.
+    pub fn process(&mut self, step: Step, tensors: &mut TensorTable, steps: &mut Vec<Step>) {
+        let next_id = &mut self.next_id;
+        let Some((first, others)) = self.modifiers.split_first_mut() else { return steps.push(step) };
+        first.process(step, &mut Output { steps, tensors, next_id });
+        for modifier in others {
+            for step in std::mem::take(steps) {
+                modifier.process(step, &mut Output { steps, tensors, next_id });
+            }
+        }
+    }
+
+    /// Every modifier's name and counters.
+    pub fn stats(&self) -> impl Iterator<Item = (&'static str, ModifierStats)> + '_ {
+        self.modifiers.iter().map(|modifier| (modifier.name(), modifier.stats()))
+    }
+}

@@ -1,0 +1,87 @@
+//! Estimated costs of placements and moves.
+
+use crate::table::{TensorEntry, TensorTable};
+use gt_ops::{Placement, Workers};
+
+/// The estimated time of one collective besides its bytes, nanoseconds.
+const COLLECTIVE_NS: f64 = 20_000.0;
+
+/// The parameters of all estimates.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// New tensors of at least so many bytes are sharded without a signal; none are if this is `None`. With 0 all
+    /// tensors and instructions are sharded that can be.
+    pub shard_bytes_min: Option<u64>,
+    /// The bandwidth between two workers, bytes a nanosecond.
+    pub link_bytes_per_ns: f64,
+}
+
+/// The estimated time of a reshard of `bytes`, nanoseconds, at `bytes_per_ns` between two workers.
+pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, bytes_per_ns: f64) -> f64 {
+    if satisfies(from, to) || is_local_slice(from, to) {
+        return 0.0;
+    }
+    if let (Placement::Replicated { workers }, Placement::Partial { workers: among, .. }) = (from, to)
+        && workers.and(*among) == *among
+    {
+        return 0.0;
+    }
+    let bytes = bytes as f64;
+    // A ring collective sends (n - 1) / n of the bytes per pass (Patarasuk and Yuan 2009).
+    let ring = |workers: &Workers| (workers.len() - 1) as f64 / workers.len() as f64;
+    let moved = match (from, to) {
+        (Placement::Partial { workers, .. }, Placement::Sharded { workers: same, .. }) if workers == same => {
+            ring(workers) * bytes
+        }
+        (Placement::Partial { workers, .. }, Placement::Replicated { workers: same }) if workers == same => {
+            2.0 * ring(workers) * bytes
+        }
+        (Placement::Partial { workers, .. }, _) => 2.0 * ring(workers) * bytes + bytes,
+        (Placement::Sharded { workers, .. }, Placement::Sharded { workers: same, .. }) if workers == same => {
+            bytes / workers.len() as f64
+        }
+        (Placement::Sharded { workers, .. }, Placement::Replicated { workers: same }) if workers == same => {
+            ring(workers) * bytes
+        }
+        (_, Placement::Replicated { workers }) => bytes * workers.without(from.workers()).len().max(1) as f64,
+        _ => bytes,
+    };
+    COLLECTIVE_NS + moved / bytes_per_ns
+}
+
+/// True if a tensor placed as `placement` can be read as if it were placed as `wanted`.
+pub fn satisfies(placement: &Placement, wanted: &Placement) -> bool {
+    match (placement, wanted) {
+        (Placement::Replicated { workers }, Placement::Replicated { workers: wanted }) => workers.contains_all(*wanted),
+        _ => placement == wanted,
+    }
+}
+
+/// True if each worker's shard of `to` is a slice of what that worker has: no bytes move between workers.
+pub fn is_local_slice(from: &Placement, to: &Placement) -> bool {
+    match (from, to) {
+        (Placement::Replicated { workers }, Placement::Sharded { workers: wanted, .. }) => {
+            workers.contains_all(*wanted)
+        }
+        _ => false,
+    }
+}
+
+/// The copy of a tensor, or the tensor itself, whose reshard to `to` is estimated cheapest, and that estimate,
+/// nanoseconds.
+pub fn nearest_copy(
+    tensor: &TensorEntry,
+    to: &Placement,
+    bytes_per_ns: f64,
+    tensors: &TensorTable,
+) -> (TensorEntry, f64) {
+    let cost = |tensor: &TensorEntry| reshard_ns(&tensor.placement, to, tensor.bytes, bytes_per_ns);
+    let mut nearest = (*tensor, cost(tensor));
+    for copy in tensors.copies(tensor).skip(1) {
+        let cost = cost(copy);
+        if cost < nearest.1 || satisfies(&copy.placement, to) {
+            nearest = (*copy, cost);
+        }
+    }
+    nearest
+}

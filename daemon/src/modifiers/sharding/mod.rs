@@ -1,0 +1,233 @@
+//! Sharding: placement and division of a session's instructions among its workers.
+//!
+//! A client's instruction names whole tensors. This modifier replaces it by steps of workers, each on its own shards,
+//! and moves operands first where that is needed. Of the ways to divide an instruction that its op's class allows
+//! ([`gt_ops::propagate`]), it takes the one that is estimated to finish first, moves included. An instruction that
+//! cannot be divided is done whole, on operands that are gathered: so no instruction fails because of a placement.
+//!
+//! - `planning` chooses a placement, by the estimates of [`costs`].
+//! - `execution` makes the steps of a planned instruction, and `resharding` the moves between placements.
+//! - `home_worker` keeps dataflow components ([`crate::affinity`]) together on one worker.
+//! - `losses` lowers mean losses, and `transfers` divides uploads and fetches.
+
+pub mod costs;
+mod execution;
+mod home_worker;
+mod losses;
+mod operands;
+mod planning;
+mod resharding;
+mod transfers;
+
+use super::stream_modifier::{ModifierStats, Output, StreamModifier};
+use crate::affinity::{Membership, WorkerLoads};
+use crate::table::WorkerTensor;
+use crate::worker::step::Step;
+use costs::Costs;
+use execution::PlacedInstruction;
+use gt_ops::wire::Command;
+use gt_ops::{Operand, Placement, Workers};
+use home_worker::{execute_at_home, home_worker};
+use losses::lower_mean_loss;
+use operands::PlacedOperand;
+use planning::{Planner, inherited_request};
+use transfers::{allocate, fetch, write};
+
+/// The sharding modifier of sessions on the same workers.
+pub struct Sharding {
+    planner: Planner,
+    loads: WorkerLoads,
+    stats: ModifierStats,
+}
+
+impl StreamModifier for Sharding {
+    fn name(&self) -> &'static str {
+        "sharding"
+    }
+
+    fn process(&mut self, step: Step, out: &mut Output<'_>) {
+        self.stats.seen += 1;
+        match &step.command {
+            Command::Op(_) => self.place_instruction(step, out),
+            Command::Allocate { .. } => allocate(&self.planner, step, out),
+            Command::Write { .. } => write(step, out),
+            Command::Fetch { .. } => fetch(step, out),
+            Command::Sync { .. } => out.push(Step { workers: self.planner.workers, ..step }),
+            _ => out.push(step),
+        }
+    }
+
+    fn stats(&self) -> ModifierStats {
+        self.stats
+    }
+}
+
+impl Sharding {
+    /// The modifier for sessions on `workers`.
+    pub fn new(workers: Workers, costs: Costs) -> Sharding {
+        let planner = Planner { workers, costs };
+        Sharding { planner, loads: WorkerLoads::new(workers), stats: ModifierStats::default() }
+    }
+
+    /// Pushes the steps of one instruction.
+    fn place_instruction(&mut self, step: Step, out: &mut Output<'_>) {
+        let (Command::Op(instruction), Some(meta)) = (&step.command, step.out) else { return out.push(step) };
+        let mut operands = Vec::with_capacity(4);
+        for operand in instruction.inputs.as_slice() {
+            operands.push(match operand {
+                Operand::Scalar(_) => PlacedOperand::Scalar,
+                Operand::Tensor(id) => match out.tensors().get_at(WorkerTensor::from_id(*id)) {
+                    Some(tensor) => PlacedOperand::Tensor(*tensor),
+                    None => return out.push(step),
+                },
+            });
+        }
+        let result = WorkerTensor::from_id(instruction.out);
+        let requested = self.planner.requested(instruction, &step, &meta, &operands);
+        let inherited = if requested.is_none() { inherited_request(instruction, &operands, &meta) } else { None };
+        if let (Some(placement), Some(result)) = (requested.or(inherited), out.tensors().get_at_mut(result)) {
+            result.membership = Membership::Requested(placement);
+        }
+        let spread = out.tensors().is_spread();
+        let target = requested.or_else(|| self.planner.creation_placement(instruction, &meta, spread));
+        let placed = PlacedInstruction { instruction, operands: &operands, meta: &meta, step: &step };
+        let home = home_worker(&placed, target.is_some(), &self.planner.costs, &mut self.loads, out.tensors());
+        if let Some(home) = home
+            && !operands.iter().all(|operand| operand.is_at(&Placement::on(home)))
+        {
+            self.stats.changed += 1;
+            return execute_at_home(&placed, home, out);
+        }
+        if target.is_none()
+            && let Some(placement) = self.planner.placement_in_place(instruction, &operands, &meta, &step)
+            && inherited.is_none_or(|inherited| inherited == placement)
+        {
+            out.tensors().set_placement(result, placement);
+            let divided = matches!(placement, Placement::Sharded { .. });
+            let ways = if divided { placement.workers().len() as u64 } else { 1 };
+            let (cost_ns, fused_ns) = (step.cost_ns / ways, step.fused_ns.map(|ns| ns / ways));
+            return out.push(Step { workers: placement.workers(), divided, cost_ns, fused_ns, ..step });
+        }
+        let target = target.or(inherited);
+        let place = &mut |step: Step, out: &mut Output<'_>| self.place_instruction(step, out);
+        if lower_mean_loss(instruction, &step, &operands, target.as_ref(), out, place).is_some() {
+            return;
+        }
+        self.stats.changed += 1;
+        let plan = self.planner.plan(instruction, &operands, &meta, target.as_ref(), &step, out.tensors());
+        placed.execute(&plan, target.as_ref(), out);
+        // An instruction worth dividing takes its component from the home worker: its consumers may be divided, too.
+        if let (Some(_), Some(result)) = (home, out.tensors().get_at(result).copied())
+            && result.placement.sole() != home
+            && let Membership::Member(component) = result.membership
+        {
+            out.tensors().components().clear_home(component);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modifiers::pipeline::Pipeline;
+    use crate::table::{Content, TensorTable};
+    use crate::worker::step::SessionSlot;
+    use gt_ops::placement::{RequestedLayout, RequestedPlacement};
+    use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Scalar, Shape, TensorId};
+
+    const WORKERS: Workers = Workers::first_of(4);
+
+    /// A session whose tensors are all of one shape, and the modifier that divides its instructions.
+    struct Session {
+        pipeline: Pipeline,
+        tensors: TensorTable,
+        meta: Meta,
+        last: TensorId,
+    }
+
+    impl Session {
+        fn new(link_bytes_per_ns: f64) -> Session {
+            let costs = Costs { shard_bytes_min: Some(1 << 30), link_bytes_per_ns };
+            let meta = Meta::new(Shape::new(&[64, 256]).unwrap(), DType::F32);
+            let pipeline = Pipeline::new(vec![Box::new(Sharding::new(WORKERS, costs))]);
+            Session { pipeline, tensors: TensorTable::new(0), meta, last: 0 }
+        }
+
+        fn does(
+            &mut self,
+            op: Op,
+            operands: &[TensorId],
+            attrs: Attrs,
+            requested: Option<RequestedPlacement>,
+        ) -> TensorId {
+            self.last += 1;
+            let made = self.tensors.insert(self.last, self.meta, Content::Defined);
+            let tensors = operands.iter().map(|id| Operand::Tensor(self.tensors.get(*id).unwrap().at.id()));
+            let number = (op == Op::Full).then_some(Operand::Scalar(Scalar::Int(0)));
+            let operands: Vec<Operand> = tensors.chain(number).collect();
+            let inputs = Inputs::from_slice(&operands);
+            let step = Step {
+                owner: SessionSlot { session: 1, slot: 0 },
+                workers: Workers::one(0),
+                divided: false,
+                requested,
+                origin: self.last,
+                token: 0,
+                operands: [0; 2],
+                command: Command::Op(Instruction { op, out: made.id(), inputs, last_use: 0, attrs, tf32: false }),
+                out: Some(self.meta),
+                fused_ns: None,
+                cost_ns: 1000,
+                expected_ns: 1000,
+                bytes: 64,
+            };
+            self.pipeline.process(step, &mut self.tensors, &mut Vec::new());
+            self.last
+        }
+
+        /// A tensor that a signal places.
+        fn full(&mut self, workers: Workers, layout: RequestedLayout) -> TensorId {
+            let attrs = Attrs::Create { shape: self.meta.shape, dtype: self.meta.dtype };
+            self.does(Op::Full, &[], attrs, Some(RequestedPlacement { workers, layout }))
+        }
+
+        fn place(&self, id: TensorId) -> Placement {
+            self.tensors.get(id).unwrap().placement
+        }
+    }
+
+    #[test]
+    fn what_is_updated_stays_where_a_signal_put_it() {
+        // However long moving takes.
+        for link_bytes_per_ns in [0.01, 1.0, 100.0] {
+            let mut session = Session::new(link_bytes_per_ns);
+            let columns = Placement::sharded(WORKERS, 1, 1, &session.meta.shape);
+            let mut parameter = session.full(WORKERS, RequestedLayout::Sharded { axis: 1 });
+            let gradient = session.full(WORKERS, RequestedLayout::Sharded { axis: 0 });
+            let root = session.does(Op::Sqrt, &[gradient], Attrs::None, None);
+            for _ in 0..3 {
+                // Both others lie along rows: two against one.
+                parameter = session.does(Op::Addcmul, &[parameter, gradient, root], Attrs::None, None);
+                assert_eq!(session.place(parameter), columns);
+                parameter = session.does(Op::Neg, &[parameter], Attrs::None, None);
+                assert_eq!(session.place(parameter), columns);
+            }
+            // Until another signal asks for something else.
+            let requested = RequestedPlacement { workers: Workers::one(2), layout: RequestedLayout::Replicated };
+            let moved = session.does(Op::Sub, &[parameter, gradient], Attrs::None, Some(requested));
+            let updated = session.does(Op::Sub, &[moved, gradient], Attrs::None, None);
+            assert_eq!([moved, updated].map(|id| session.place(id)), [Placement::on(2); 2]);
+        }
+    }
+
+    #[test]
+    fn what_was_copied_to_others_is_updated_where_a_signal_put_it_alone() {
+        let mut session = Session::new(1.0);
+        let parameter = session.full(Workers::one(1), RequestedLayout::Replicated);
+        let everywhere = RequestedPlacement { workers: WORKERS, layout: RequestedLayout::Replicated };
+        let gradient = session.does(Op::Neg, &[parameter], Attrs::None, Some(everywhere));
+        assert_eq!(session.place(gradient), Placement::Replicated { workers: WORKERS });
+        let updated = session.does(Op::Sub, &[parameter, gradient], Attrs::None, None);
+        assert_eq!(session.place(updated), Placement::on(1));
+    }
+}

@@ -1,0 +1,311 @@
+//! The choice of a placement for each instruction: the [`Split`] and the workers that are estimated to finish first.
+
+use super::costs::{Costs, nearest_copy, reshard_ns};
+use super::operands::PlacedOperand;
+use super::resharding::partial;
+use crate::affinity::Membership;
+use crate::table::{TensorEntry, TensorTable};
+use crate::worker::step::Step;
+use gt_ops::infer::InputMeta;
+use gt_ops::placement::ReduceOp;
+use gt_ops::propagate::{Need, Produces, Split, splits};
+use gt_ops::{Class, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
+
+/// An instruction on unsharded tensors is divided only if it is estimated to take longer, nanoseconds.
+const DIVIDE_NS_MIN: u64 = 200_000;
+
+/// Once tensors are on several workers, new tensors of up to this size are made on every worker: that takes less time
+/// than a copy to the others.
+const MADE_EVERYWHERE_BYTES_MAX: u64 = 16 << 10;
+
+/// The decisions of the sharding modifier that do not depend on earlier ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Planner {
+    /// The session's workers.
+    pub workers: Workers,
+    /// The parameters of estimates.
+    pub costs: Costs,
+}
+
+/// The workers of an instruction, and how it is divided among them.
+pub struct ExecutionPlan {
+    /// The workers.
+    pub workers: Workers,
+    /// The split, and the granule of its cuts in units; none if every worker does the whole instruction.
+    pub split: Option<(Split, usize)>,
+}
+
+impl Planner {
+    /// The placement that the active signal requests for the result of an instruction.
+    pub fn requested(
+        &self,
+        instruction: &Instruction,
+        step: &Step,
+        meta: &Meta,
+        operands: &[PlacedOperand],
+    ) -> Option<Placement> {
+        let requested = step.requested?;
+        // A view stays with its base, except for a reshape to the same shape, by which a client places a tensor.
+        let same_shape = matches!(operands, [PlacedOperand::Tensor(tensor)] if tensor.meta.shape == meta.shape);
+        let applies = instruction.op.row().class != Class::Movement || instruction.op == Op::Reshape && same_shape;
+        if applies { requested.placement(&meta.shape, self.workers) } else { None }
+    }
+
+    /// The placement of a result that has no tensor operands and that no signal places; none for other instructions.
+    /// `spread` says that tensors are on several workers already.
+    pub fn creation_placement(&self, instruction: &Instruction, meta: &Meta, spread: bool) -> Option<Placement> {
+        let class = instruction.op.row().class;
+        // Small constants: the seed of a backward pass, positions, the zeros to which gradients are added.
+        let small = meta.shape.numel() == 1
+            || meta.bytes() as u64 <= MADE_EVERYWHERE_BYTES_MAX && self.costs.shard_bytes_min != Some(0);
+        if spread && class == Class::Creation && small {
+            return Some(Placement::Replicated { workers: self.workers });
+        }
+        let creates = matches!(class, Class::Creation | Class::Random);
+        if creates { self.placement_by_size(meta) } else { None }
+    }
+
+    /// Shards a new tensor that is large enough.
+    pub fn placement_by_size(&self, meta: &Meta) -> Option<Placement> {
+        let least = self.costs.shard_bytes_min?;
+        let dims = meta.shape.dims();
+        let wide = dims.iter().position(|size| *size >= self.workers.len());
+        let axis = wide.or_else(|| if least == 0 { dims.iter().position(|size| *size > 1) } else { None })?;
+        (meta.bytes() as u64 >= least).then(|| Placement::sharded(self.workers, axis, 1, &meta.shape))
+    }
+
+    /// The placement of the result if every worker applies the instruction to its own part of each operand, without
+    /// any move; none if that would not give the result. Most instructions are of this kind.
+    pub fn placement_in_place(
+        &self,
+        instruction: &Instruction,
+        operands: &[PlacedOperand],
+        meta: &Meta,
+        step: &Step,
+    ) -> Option<Placement> {
+        let mut common: Option<&TensorEntry> = None;
+        let mut same_shape = true;
+        for tensor in operands.iter().filter_map(PlacedOperand::tensor) {
+            if common.is_some_and(|other| other.placement != tensor.placement) {
+                return None;
+            }
+            same_shape &= tensor.meta.shape == meta.shape;
+            common = Some(tensor);
+        }
+        let Some(first) = common else {
+            return step.workers.first().map(Placement::on);
+        };
+        match first.placement {
+            Placement::Replicated { .. } if self.may_divide(step, meta) => None,
+            Placement::Replicated { .. } => Some(first.placement),
+            Placement::Sharded { .. } => (is_pointwise(instruction) && same_shape).then_some(first.placement),
+            Placement::Partial { reduce_op, .. } => {
+                preserves_partial(instruction, operands, reduce_op, meta).then_some(first.placement)
+            }
+        }
+    }
+
+    /// True if an instruction on unsharded tensors may finish earlier when divided.
+    fn may_divide(&self, step: &Step, meta: &Meta) -> bool {
+        match self.costs.shard_bytes_min {
+            None => false,
+            Some(0) => meta.shape.rank() > 0,
+            Some(_) => step.cost_ns >= DIVIDE_NS_MIN,
+        }
+    }
+
+    /// The plan with the least estimated time, moves of operands and of the result to `target` included.
+    pub fn plan(
+        &self,
+        instruction: &Instruction,
+        operands: &[PlacedOperand],
+        meta: &Meta,
+        target: Option<&Placement>,
+        step: &Step,
+        tensors: &TensorTable,
+    ) -> ExecutionPlan {
+        let metas: Vec<InputMeta> = operands
+            .iter()
+            .zip(instruction.inputs.as_slice())
+            .map(|(placed, operand)| match (placed, operand) {
+                (PlacedOperand::Tensor(tensor), _) => InputMeta::Tensor(tensor.meta),
+                (_, Operand::Scalar(number)) => InputMeta::Scalar(*number),
+                (_, Operand::Tensor(_)) => InputMeta::Scalar(Scalar::Int(0)),
+            })
+            .collect();
+        let all_splits = splits(instruction.op, &metas, &instruction.attrs, meta);
+        // With a threshold of 0 bytes, only instructions without a split are done whole.
+        let forced = self.costs.shard_bytes_min == Some(0)
+            && meta.shape.rank() > 0
+            && all_splits.iter().any(|split| split.units > 1 && !split.nonempty || split.units >= self.workers.len());
+        let mut groups: Vec<Workers> = Vec::new();
+        let mut add = |workers: Workers| {
+            if !workers.is_empty() && !groups.contains(&workers) {
+                groups.push(workers);
+            }
+        };
+        if let Some(target) = target {
+            add(target.workers());
+        }
+        for tensor in operands.iter().filter_map(PlacedOperand::tensor) {
+            tensors.copies(tensor).for_each(|tensor| add(tensor.placement.workers()));
+        }
+        if forced || target.is_none() && self.may_divide(step, meta) {
+            add(self.workers);
+        }
+        if groups.is_empty() {
+            groups.push(step.workers);
+        }
+        let mut best: Option<(f64, ExecutionPlan)> = None;
+        let mut consider = |time: f64, workers: Workers, split: Option<(Split, usize)>| {
+            if best.as_ref().is_none_or(|(least, _)| time < *least) {
+                best = Some((time, ExecutionPlan { workers, split }));
+            }
+        };
+        let compute = step.cost_ns as f64;
+        let expected = if target.is_none() { expected_placement(instruction, operands, meta) } else { None };
+        let target = target.or(expected.as_ref());
+        let result_ns =
+            |from: &Placement, to: &Placement| reshard_ns(from, to, meta.bytes() as u64, self.costs.link_bytes_per_ns);
+        for workers in groups {
+            let n = workers.len();
+            for split in all_splits.iter().filter(|split| n > 1 && (!split.nonempty || split.units >= n)) {
+                let granule = granule(split, operands, workers);
+                let mut time = compute / n.min(split.units) as f64;
+                for (i, operand) in operands.iter().enumerate() {
+                    time += self.fetch_ns(operand, &operand_placement(split, i, workers, granule, operand), tensors);
+                }
+                let result = result_placement(split, workers, granule, &meta.shape);
+                time += match (target, split.produces) {
+                    (Some(target), _) => result_ns(&result, target),
+                    (None, Produces::Part(_)) => result_ns(&result, &Placement::Replicated { workers }),
+                    (None, Produces::Stretch { .. }) => 0.0,
+                };
+                consider(time, workers, Some((split.clone(), granule)));
+            }
+            if forced {
+                continue;
+            }
+            let whole = Placement::Replicated { workers };
+            let mut time = compute;
+            for operand in operands {
+                time += self.fetch_ns(operand, &whole, tensors);
+            }
+            if let Some(target) = target {
+                time += result_ns(&whole, target);
+            }
+            consider(time, workers, None);
+        }
+        best.map_or(ExecutionPlan { workers: step.workers, split: None }, |(_, plan)| plan)
+    }
+
+    fn fetch_ns(&self, operand: &PlacedOperand, to: &Placement, tensors: &TensorTable) -> f64 {
+        match operand {
+            PlacedOperand::Scalar => 0.0,
+            PlacedOperand::Tensor(tensor) => nearest_copy(tensor, to, self.costs.link_bytes_per_ns, tensors).1,
+        }
+    }
+}
+
+/// True for ops whose result element depends on the same element of each operand.
+fn is_pointwise(instruction: &Instruction) -> bool {
+    matches!(instruction.op.row().class, Class::Elementwise | Class::Select | Class::Cast)
+}
+
+/// The requested placement of the first operand, if the result is a new value of it: a parameter that is updated stays
+/// where a signal put it, wherever gradients and moments are.
+pub fn inherited_request(instruction: &Instruction, operands: &[PlacedOperand], meta: &Meta) -> Option<Placement> {
+    match operands.first()?.tensor()? {
+        TensorEntry { membership: Membership::Requested(placement), meta: own, .. }
+            if is_pointwise(instruction) && own.shape == meta.shape =>
+        {
+            Some(*placement)
+        }
+        _ => None,
+    }
+}
+
+/// True if the instruction on each part, reduced afterwards, equals the instruction on the whole: movement ops, and ops
+/// that are linear in a sum.
+fn preserves_partial(instruction: &Instruction, operands: &[PlacedOperand], reduce_op: ReduceOp, meta: &Meta) -> bool {
+    let tensors = operands.iter().filter(|operand| operand.tensor().is_some()).count();
+    match (instruction.op, operands) {
+        _ if matches!(instruction.op.row().class, Class::Movement | Class::Concatenation) => true,
+        _ if reduce_op != ReduceOp::Sum || !meta.dtype.is_float() => false,
+        (Op::Neg, _) => true,
+        (Op::Add | Op::Sub, [_, _]) => tensors == 2,
+        (Op::Mul, [_, _]) => tensors == 1,
+        (Op::Div, [PlacedOperand::Tensor(_), PlacedOperand::Scalar]) => true,
+        _ => false,
+    }
+}
+
+/// The likely placement of the result for its consumers: replicated like the operands of its shape, if those are
+/// replicated or partial on several workers and none is sharded. So an updated parameter stays replicated, and partial
+/// tensors are reduced onto their own workers.
+fn expected_placement(instruction: &Instruction, operands: &[PlacedOperand], meta: &Meta) -> Option<Placement> {
+    let keeps_shape =
+        is_pointwise(instruction) || matches!(instruction.op.row().class, Class::RowWise | Class::Scatter);
+    // Single numbers are replicated because they were made on every worker: no hint for other tensors.
+    if !keeps_shape || meta.shape.numel() == 1 {
+        return None;
+    }
+    let mut widest: Option<Workers> = None;
+    for TensorEntry { meta: own, placement, .. } in operands.iter().filter_map(PlacedOperand::tensor) {
+        if own.shape != meta.shape {
+            continue;
+        }
+        match placement {
+            Placement::Sharded { .. } => return None,
+            Placement::Replicated { workers } | Placement::Partial { workers, .. } => {
+                if workers.len() > 1 && widest.is_none_or(|other| other.len() < workers.len()) {
+                    widest = Some(*workers);
+                }
+            }
+        }
+    }
+    widest.map(|workers| Placement::Replicated { workers })
+}
+
+/// The placement that a split needs of operand `i`.
+pub fn operand_placement(
+    split: &Split,
+    i: usize,
+    workers: Workers,
+    granule: usize,
+    operand: &PlacedOperand,
+) -> Placement {
+    match (split.needs.get(i), operand) {
+        (Some(Need::Stretch { axis, scale }), PlacedOperand::Tensor(tensor)) => {
+            Placement::sharded(workers, *axis as usize, granule * scale, &tensor.meta.shape)
+        }
+        (Some(Need::Part(reduce_op)), PlacedOperand::Tensor(_)) => partial(workers, *reduce_op),
+        _ => Placement::Replicated { workers },
+    }
+}
+
+/// The placement in which a split leaves the result.
+pub fn result_placement(split: &Split, workers: Workers, granule: usize, shape: &Shape) -> Placement {
+    match split.produces {
+        Produces::Stretch { axis, scale } => Placement::sharded(workers, axis as usize, granule * scale, shape),
+        Produces::Part(reduce_op) => partial(workers, reduce_op),
+    }
+}
+
+/// The granule of a split's cuts, in units: that of the largest operand which is sharded along the split's axis already.
+fn granule(split: &Split, operands: &[PlacedOperand], workers: Workers) -> usize {
+    let mut largest = (0, 1);
+    for (need, operand) in split.needs.iter().zip(operands) {
+        if let (Need::Stretch { axis, scale }, PlacedOperand::Tensor(tensor)) = (need, operand)
+            && let Placement::Sharded { workers: own, axis: along, granule } = tensor.placement
+            && (own, along) == (workers, *axis)
+            && granule % scale == 0
+            && tensor.bytes > largest.0
+        {
+            largest = (tensor.bytes, granule / scale);
+        }
+    }
+    let granule = largest.1;
+    let fits = split.units.is_multiple_of(granule) && (!split.nonempty || split.units / granule >= workers.len());
+    if fits { granule } else { 1 }
+}

@@ -1,0 +1,50 @@
+//! The signals of a session: named contexts that request a placement for results.
+
+use gt_ops::placement::RequestedPlacement;
+use std::collections::HashMap;
+
+/// The signals of one session and the active one. There are at most [`gt_ops::wire::SIGNALS_MAX`].
+#[derive(Debug, Default)]
+pub struct Signals {
+    requested: HashMap<u32, RequestedPlacement>,
+    current: u32,
+}
+
+impl Signals {
+    /// Sets the placement that `signal` requests.
+    pub fn define(&mut self, signal: u32, requested: RequestedPlacement) {
+        self.requested.insert(signal, requested);
+    }
+
+    /// Makes `signal` active for the instructions that follow; 0 is no signal.
+    pub fn enter(&mut self, signal: u32) {
+        self.current = signal;
+    }
+
+    /// The placement that the active signal requests; none if it was not defined.
+    pub fn requested(&self) -> Option<RequestedPlacement> {
+        if self.current == 0 { None } else { self.requested.get(&self.current).copied() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_ops::Workers;
+    use gt_ops::placement::RequestedLayout;
+
+    #[test]
+    fn an_undefined_signal_requests_nothing_and_a_definition_can_change() {
+        let mut signals = Signals::default();
+        let requested = |layout| RequestedPlacement { workers: Workers::NONE, layout };
+        assert_eq!(signals.requested(), None);
+        signals.enter(3);
+        assert_eq!(signals.requested(), None);
+        signals.define(3, requested(RequestedLayout::Replicated));
+        assert_eq!(signals.requested(), Some(requested(RequestedLayout::Replicated)));
+        signals.define(3, requested(RequestedLayout::Any));
+        assert_eq!(signals.requested(), Some(requested(RequestedLayout::Any)));
+        signals.enter(0);
+        assert_eq!(signals.requested(), None);
+    }
+}
