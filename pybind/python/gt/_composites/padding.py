@@ -9,13 +9,19 @@ from gt._gt import Tensor
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """The last axes longer: `pad` is (before, after) of the last axis, then of the one before it, and so on.
+    """Pads a tensor at the ends of its last axes.
 
     Args:
-        input: Any tensor; for modes other than "constant", one or two axes more than are padded.
-        pad: How much; what is negative is cut off.
-        mode: What stands there: "constant", "reflect", "replicate" or "circular".
-        value: The constant, 0 if not given.
+        input: Any tensor; for modes other than `"constant"`, it has one or two axes more than are padded.
+        pad: (before, after) for the last axis, then for the one before it, and so on; negative sizes crop.
+        mode: `"constant"`, `"reflect"`, `"replicate"` (repeats the edge) or `"circular"`.
+        value: The constant; 0 if not given.
+
+    Example:
+        >>> gt.nn.functional.pad(gt.tensor([1.0, 2.0]), (1, 2))
+        tensor([0., 1., 2., 0., 0.])
+        >>> gt.nn.functional.pad(gt.tensor([[1.0, 2.0, 3.0]]), (2, 0), mode="reflect")
+        tensor([[3., 2., 1., 2., 3.]])
     """
     pads = _sizes(input, pad)
     axes = len(pads) // 2
@@ -94,7 +100,7 @@ def _circled(input: Tensor, axis: int, before: int, after: int) -> list[int]:
     size = input.shape[axis]
     if before > size or after > size:
         raise RuntimeError("Padding value causes wrapping around more than once.")
-    # What is cut off goes first: the rest is the circle.
+    # Negative padding crops first; the remaining elements are then repeated periodically.
     cut, left = max(-before, 0), size - max(-before, 0) - max(-after, 0)
     return [cut + i % left for i in range(-max(before, 0), left + max(after, 0))]
 

@@ -1,4 +1,7 @@
-"""The layers' functions as PyTorch has them outside `nn`: other orders of arguments, reductions as numbers."""
+"""Functions of PyTorch's top level (`torch.dropout`, `torch.batch_norm`) that differ from those of `nn.functional`.
+
+They have ATen's signatures: another order of arguments, and reductions and modes as numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ from collections.abc import Sequence
 from gt._gt import Tensor
 from gt.nn import functional
 
-# What numbers stand for.
+# ATen's enumerations, in order.
 _REDUCTIONS = ("none", "mean", "sum")
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
 
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """`nn.functional.dropout`."""
+    """Dropout: see `gt.nn.functional.dropout`."""
     return functional.dropout(input, p, train)
 
 
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """`nn.functional.dropout2d`, of channels with any number of axes."""
+    """Dropout of whole channels of `(N, C, *)`, with any number of spatial axes."""
     if not train or p == 0:
         return input
     kept = functional.dropout(input.new_ones((*input.shape[:2], *[1] * (input.ndim - 2))), p, True)
@@ -27,17 +30,17 @@ def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
 
 
 def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """`nn.functional.alpha_dropout`."""
+    """Alpha dropout: see `gt.nn.functional.alpha_dropout`."""
     return functional.alpha_dropout(input, p, train)
 
 
 def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """`nn.functional.feature_alpha_dropout`."""
+    """Alpha dropout of whole channels: see `gt.nn.functional.feature_alpha_dropout`."""
     return functional.feature_alpha_dropout(input, p, train)
 
 
 def rrelu(input: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False) -> Tensor:
-    """`nn.functional.rrelu`."""
+    """Randomized leaky ReLU: see `gt.nn.functional.rrelu`."""
     return functional.rrelu(input, lower, upper, training)
 
 
@@ -48,7 +51,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """`nn.functional.embedding`, the table first; a `padding_idx` of -1 is none."""
+    """Embedding look-up with the weight first: see `gt.nn.functional.embedding`. A `padding_idx` of -1 means none."""
     padding = None if padding_idx < 0 else padding_idx
     return functional.embedding(indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
@@ -64,7 +67,7 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool,  # noqa: ARG001 (there is one way)
 ) -> Tensor:
-    """`nn.functional.batch_norm`."""
+    """Batch normalization: see `gt.nn.functional.batch_norm`."""
     return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -79,19 +82,19 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,  # noqa: ARG001 (there is one way)
 ) -> Tensor:
-    """`nn.functional.instance_norm`."""
+    """Instance normalization: see `gt.nn.functional.instance_norm`."""
     return functional.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """`nn.functional.rms_norm`."""
+    """RMS normalization: see `gt.nn.functional.rms_norm`."""
     return functional.rms_norm(input, normalized_shape, weight, eps)
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]:
-    """`nn.functional.adaptive_max_pool1d`, with the places of the largest."""
+    """Adaptive max pooling with indices: see `gt.nn.functional.adaptive_max_pool1d`."""
     return functional.adaptive_max_pool1d_with_indices(input, output_size)
 
 
@@ -103,19 +106,19 @@ def max_pool1d_with_indices(
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`nn.functional.max_pool1d`, with the places of the largest."""
+    """Max pooling with indices: see `gt.nn.functional.max_pool1d`."""
     return functional.max_pool1d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """`nn.functional.grid_sample`, its modes by their numbers."""
+    """Sampling at grid points, with modes by number: see `gt.nn.functional.grid_sample`."""
     return functional.grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], bool(align_corners))
 
 
 def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    """`nn.functional.affine_grid`."""
+    """Affine sampling grid: see `gt.nn.functional.affine_grid`."""
     return functional.affine_grid(theta, size, bool(align_corners))
 
 
@@ -126,38 +129,38 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
     reduction: int = 1,
 ) -> Tensor:
-    """`nn.functional.binary_cross_entropy_with_logits`."""
+    """Binary cross entropy with logits: see `gt.nn.functional.binary_cross_entropy_with_logits`."""
     return functional.binary_cross_entropy_with_logits(
         input, target, weight, reduction=_REDUCTIONS[reduction], pos_weight=pos_weight
     )
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
-    """`nn.functional.kl_div`."""
+    """Kullback-Leibler divergence: see `gt.nn.functional.kl_div`."""
     return functional.kl_div(input, target, reduction=_REDUCTIONS[reduction], log_target=log_target)
 
 
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
 ) -> Tensor:
-    """`nn.functional.cosine_embedding_loss`."""
+    """Cosine embedding loss: see `gt.nn.functional.cosine_embedding_loss`."""
     return functional.cosine_embedding_loss(input1, input2, target, margin, reduction=_REDUCTIONS[reduction])
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
-    """`nn.functional.hinge_embedding_loss`."""
+    """Hinge embedding loss: see `gt.nn.functional.hinge_embedding_loss`."""
     return functional.hinge_embedding_loss(input, target, margin, reduction=_REDUCTIONS[reduction])
 
 
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
 ) -> Tensor:
-    """`nn.functional.margin_ranking_loss`."""
+    """Margin ranking loss: see `gt.nn.functional.margin_ranking_loss`."""
     return functional.margin_ranking_loss(input1, input2, target, margin, reduction=_REDUCTIONS[reduction])
 
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
-    """`nn.functional.poisson_nll_loss`."""
+    """Poisson negative log-likelihood: see `gt.nn.functional.poisson_nll_loss`."""
     return functional.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_REDUCTIONS[reduction])
 
 
@@ -171,7 +174,7 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: int = 1,
 ) -> Tensor:
-    """`nn.functional.triplet_margin_loss`."""
+    """Triplet loss: see `gt.nn.functional.triplet_margin_loss`."""
     words = {"margin": margin, "p": p, "eps": eps, "swap": swap, "reduction": _REDUCTIONS[reduction]}
     return functional.triplet_margin_loss(anchor, positive, negative, **words)
 
@@ -185,6 +188,6 @@ def ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Tensor:
-    """`nn.functional.ctc_loss`."""
+    """Connectionist temporal classification loss: see `gt.nn.functional.ctc_loss`."""
     lengths = (input_lengths, target_lengths)
     return functional.ctc_loss(log_probs, targets, *lengths, blank, _REDUCTIONS[reduction], zero_infinity)

@@ -1,6 +1,6 @@
-"""Convolutions and their transposes as functions, under PyTorch's names: `gt.nn.functional` has them.
+"""Convolutions and transposed convolutions as functions; `gt.nn.functional` has them.
 
-Inputs are `(samples, channels, *sizes)` or, of one sample, `(channels, *sizes)`.
+Inputs are `(N, C, *)` or, without a batch, `(C, *)`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _check_weight(name: str, input: Tensor, weight: Tensor, bias: Tensor | None,
 
 
 @_autocast.lower
-def _conv(
+def _conv(  # noqa: D417 (by_rank gives the rank)
     rank: int,
     input: Tensor,
     weight: Tensor,
@@ -35,10 +35,26 @@ def _conv(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Sums of products of `weight`, `(out, in / groups, *kernel)`, and the windows of `(samples, in, *sizes)`.
+    """Convolution (cross-correlation) over the axes after the channels, plus a bias.
 
-    `padding` zeros stand before and after each axis; "same" is as many as keep the sizes, "valid" none. Channels are
-    mixed within each of `groups` alone.
+    Args:
+        input: `(N, C, *)` or `(C, *)`.
+        weight: `(K, C / groups, *kernel_size)`.
+        bias: `(K)`.
+        stride: The step between windows, one number or one for each axis.
+        padding: The zeros added at both ends of each axis; `"valid"` for none, `"same"` to keep the sizes (with stride
+            1).
+        dilation: The step between the elements of a window.
+        groups: The number of groups that channels are split into; each output channel sees its group's inputs alone.
+
+    Returns:
+        `(N, K, *)` or `(K, *)`, of sizes `floor((size + 2 padding - dilation (kernel - 1) - 1) / stride + 1)`.
+
+    Example:
+        >>> x, weight = gt.ones(1, 1, 4, 4), gt.ones(2, 1, 3, 3)
+        >>> gt.nn.functional.conv2d(x, weight)[0, 0]
+        tensor([[9., 9.],
+                [9., 9.]])
     """
     name = f"conv{rank}d"
     _check_weight(name, input, weight, bias, rank)
@@ -61,7 +77,7 @@ def _conv(
 
 
 @_autocast.lower
-def _conv_transpose(
+def _conv_transpose(  # noqa: D417 (by_rank gives the rank)
     rank: int,
     input: Tensor,
     weight: Tensor,
@@ -72,7 +88,27 @@ def _conv_transpose(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """Each element spread over a window as `weight`, `(in, out / groups, *kernel)`, says: a convolution's gradient."""
+    """Transposed convolution: the gradient of the convolution with respect to its input, plus a bias.
+
+    Args:
+        input: `(N, C, *)` or `(C, *)`.
+        weight: `(C, K / groups, *kernel_size)`.
+        bias: `(K)`.
+        stride: The step between windows of the output, one number or one for each axis.
+        padding: How much is cut off at both ends of each axis of the output.
+        output_padding: How much is added to the end of each axis of the output.
+        groups: The number of groups that channels are split into.
+        dilation: The step between the elements of a window.
+
+    Returns:
+        `(N, K, *)` or `(K, *)`, of sizes
+        `(size - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1`.
+
+    Example:
+        >>> x, weight = gt.ones(1, 1, 2, 2), gt.ones(1, 1, 2, 2)
+        >>> gt.nn.functional.conv_transpose2d(x, weight, stride=2).shape
+        gt.Size([1, 1, 4, 4])
+    """
     name = f"conv_transpose{rank}d"
     _check_weight(name, input, weight, bias, rank)
     input, alone = batched(name, input, rank)
@@ -91,7 +127,7 @@ def _conv_transpose(
                 f"output_padding={more[i]}, stride={stride[i]}, dilation={dilation[i]}"
             )
         reach = dilation[i] * (weight.shape[i + 2] - 1) + 1
-        # A stride past the last window there would be another: what is more is in no window.
+        # An output padding of at least one stride would make room for another window; the excess is zeros.
         beyond.append(max(more[i] - low[i], 0) if more[i] >= stride[i] else 0)
         sizes.append((input.shape[i + 2] - 1) * stride[i] - 2 * low[i] + reach + more[i] - beyond[i])
         high.append(low[i] if more[i] < stride[i] else max(low[i] - more[i], 0))
@@ -112,7 +148,7 @@ conv1d, conv2d, conv3d = by_rank(_conv, 1, 2, 3)
 conv_transpose1d, conv_transpose2d, conv_transpose3d = by_rank(_conv_transpose, 1, 2, 3)
 
 
-# Integers, as products of matrices ----------------------------------------------------------------------------------
+# Integer convolutions, as matrix products --------------------------------------------------------------------------
 
 
 def _convolved_integers(

@@ -1,4 +1,4 @@
-"""Images looked at between their pixels, where a grid says, as functions: `gt.nn.functional` has them."""
+"""Sampling images at the points of a grid, and affine grids, as functions; `gt.nn.functional` has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt._gt import Tensor
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
-# Along an axis, a place of each point, and how much of what is there belongs to it.
+# The taps of an interpolation along one axis: the index of each, and its weight.
 Taps = list[tuple[Tensor, "Tensor | float"]]
 
 
@@ -34,14 +34,19 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Images at the points of a grid, -1 and 1 being their edges: `(samples, channels, *sizes)` to the grid's sizes.
+    """Samples images at the points of a grid (Jaderberg et al. 2015).
 
     Args:
-        input: The images, of two or three axes after the channels.
-        grid: `(samples, *sizes, axes)`: of each point the place along the last axis, then the one before it.
-        mode: How pixels around a point are mixed: "bilinear", "nearest" or "bicubic".
-        padding_mode: What lies outside: "zeros", the "border", or the image's "reflection".
-        align_corners: Whether the edges are the centres of the outer pixels, rather than their outer sides.
+        input: `(N, C, H, W)` or `(N, C, D, H, W)`.
+        grid: `(N, H', W', 2)` or `(N, D', H', W', 3)`: for each output pixel the point (x, y) or (x, y, z), where -1
+            and 1
+            are the edges of the image.
+        mode: `"bilinear"`, `"nearest"` or `"bicubic"` interpolation.
+        padding_mode: The values outside the image: `"zeros"`, the nearest `"border"` pixel, or its `"reflection"`.
+        align_corners: Whether -1 and 1 are the centres of the corner pixels rather than their outer edges.
+
+    Returns:
+        `(N, C, H', W')` or `(N, C, D', H', W')`.
     """
     if mode not in _MODES:
         raise ValueError(
@@ -75,7 +80,7 @@ def grid_sample(
                 f"{list(input.shape)} with dimension {i} being empty"
             )
     corners = _corners("grid_sample", align_corners)
-    if mode == "bicubic" and rank == 3 and input.dtype in (gt.float16, gt.bfloat16):  # PyTorch computes this alone wide
+    if mode == "bicubic" and rank == 3 and input.dtype in (gt.float16, gt.bfloat16):  # PyTorch uses float32 here
         return grid_sample(input.float(), grid.float(), mode, padding_mode, corners).to(input.dtype)
     axes: list[Taps] = []
     for i, size in enumerate(input.shape[2:]):
@@ -90,7 +95,7 @@ def grid_sample(
 
 
 def _inside(at: Tensor, size: int, padding_mode: str, corners: bool) -> Tensor:
-    """Places along an axis, those outside brought in, with no slope where they stop at the border."""
+    """Coordinates along an axis, clamped or reflected into the image; the gradient is 0 where they are clamped."""
     if padding_mode == "zeros":
         return at
     if padding_mode == "reflection":
@@ -111,7 +116,7 @@ def _linear(at: Tensor) -> Taps:
 
 
 def _cubic(at: Tensor) -> Taps:
-    """Keys' weights with a = -0.75."""
+    """The four taps of Keys' cubic convolution with a = -0.75."""
     low = at.detach().floor()
     t, a = at - low, -0.75
 
@@ -126,7 +131,7 @@ def _cubic(at: Tensor) -> Taps:
 
 
 def _mixed(input: Tensor, grid: Tensor, axes: list[Taps]) -> Tensor:
-    """The sum over all combinations of the axes' places; what lies outside counts nothing."""
+    """The weighted sum over all combinations of the axes' taps; taps outside the image count as zeros."""
     samples, channels, *sizes = input.shape
     points = math.prod(grid.shape[1:-1])
     flat = input.flatten(2)
@@ -146,12 +151,15 @@ def _mixed(input: Tensor, grid: Tensor, axes: list[Taps]) -> Tensor:
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """What `grid_sample` takes for images transformed by matrices `(samples, axes, axes + 1)`: points to look at.
+    """The sampling grid of affine transforms, for `grid_sample`.
 
     Args:
-        theta: The matrices, which take places of the result to those of the image.
-        size: The sizes of the result, `(samples, channels, *sizes)`.
+        theta: Matrices `(N, 2, 3)` or `(N, 3, 4)` from output coordinates to input coordinates.
+        size: The shape of the output images, `(N, C, H, W)` or `(N, C, D, H, W)`.
         align_corners: As in `grid_sample`.
+
+    Returns:
+        `(N, H, W, 2)` or `(N, D, H, W, 3)`.
     """
     if not theta.is_floating_point():
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")

@@ -1,6 +1,6 @@
-"""Resizing images as functions, under PyTorch's names: `gt.nn.functional` has them.
+"""Resizing by interpolation as functions; `gt.nn.functional` has them.
 
-Along each axis the result's elements are sums of the input's: a matrix says how much of each.
+Each axis is resampled separately, by a matrix of interpolation weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gt._gt import Tensor
 
 
 def resampled(input: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
-    """Axis `axis` as many elements as `matrix` has rows, each the sum of the old ones times a row."""
+    """Multiplies an axis by `matrix`, whose rows are the interpolation weights of the output's elements."""
     wanted, size = matrix.shape
     weights = gt.from_numpy(matrix).to(input.dtype)
     if axis == input.ndim - 1:
@@ -25,22 +25,22 @@ def resampled(input: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
 
 
 def shares(size: int, wanted: int) -> list[tuple[int, int]]:
-    """The bounds of `wanted` windows as even as can be, which cover `size` elements and may overlap."""
+    """The bounds of the windows of adaptive pooling: `wanted` windows that cover `size` elements and may overlap."""
     return [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
 
 
 def averages(size: int, wanted: int) -> np.ndarray:
-    """What `resampled` takes for the means over `shares`."""
+    """The matrix whose product with an axis is the means of its windows (`shares`)."""
     first, end = np.array(shares(size, wanted)).reshape(wanted, 2, 1).swapaxes(0, 1)
     place = np.arange(size)
     return ((first <= place) & (place < end)) / (end - first)
 
 
-# What `resampled` takes for elements between others ------------------------------------------------------------------
+# Matrices of interpolation weights ----------------------------------------------------------------------------------
 
 
 def _spread(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """A row for each row of places and weights; what is past the ends goes to the last element."""
+    """The matrix of indices and weights, one row each; indices are clamped to the axis."""
     matrix = np.zeros((len(places), size))
     np.add.at(matrix, (np.arange(len(places))[:, None], places.clip(0, size - 1)), weights)
     return matrix
@@ -59,14 +59,14 @@ def _cubic(at: np.ndarray, size: int) -> np.ndarray:
 
 
 def _keys(x: np.ndarray, a: float) -> np.ndarray:
-    """The cubic convolution kernel (Keys 1981)."""
+    """Cubic convolution kernel (Keys 1981)."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
-# How much of what is so far away is mixed in, and how far that goes, where an image gets no smaller.
+# The antialiasing filters: support (radius in input pixels when not downscaling) and kernel.
 _FILTERS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
     "bilinear": (1, lambda x: (1 - np.abs(x)).clip(0)),
     "bicubic": (2, lambda x: _keys(x, -0.5)),
@@ -75,7 +75,7 @@ _FILTERS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def _mixed(mode: str, size: int, wanted: int, step: float) -> np.ndarray:
-    """Each element mixes all within a reach that grows with the step from one to the next."""
+    """The weights of antialiased interpolation: a filter whose support grows with the downscaling factor `step`."""
     reach, weight = _FILTERS[mode]
     wide = max(step, 1.0)
     centre = (np.arange(wanted)[:, None] + 0.5) * step
@@ -85,7 +85,7 @@ def _mixed(mode: str, size: int, wanted: int, step: float) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-# How many axes a mode resizes.
+# The number of spatial axes of each mode.
 _RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2}
 
 
@@ -98,16 +98,25 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """`(samples, channels, *sizes)` resized to `size`, or by `scale_factor`.
+    """Resizes the spatial axes of `(N, C, *)` to `size`, or by `scale_factor`.
 
     Args:
-        input: One to three axes after the channels.
-        size: The sizes wanted.
-        scale_factor: Or by how much to multiply them.
-        mode: "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area" or "lanczos".
-        align_corners: Whether the first and last elements stay where they are, for modes that mix elements.
-        recompute_scale_factor: Whether the scale is that of the rounded sizes.
-        antialias: Whether what gets smaller mixes all the elements that it stands for, in two dimensions.
+        input: A tensor with one to three spatial axes.
+        size: The output's spatial sizes: one number for all axes, or one for each.
+        scale_factor: Or the factors of the sizes.
+        mode: `"nearest"`, `"nearest-exact"`, `"linear"` (one axis), `"bilinear"`, `"bicubic"` (two), `"trilinear"`
+            (three),
+            `"area"` (adaptive mean pooling), or `"lanczos"` (two, with `antialias`).
+        align_corners: Whether the centres of the corner pixels, rather than their outer edges, are aligned.
+        recompute_scale_factor: Whether the scale is recomputed from the rounded sizes.
+        antialias: Whether downscaling filters the image; for `"bilinear"`, `"bicubic"` and `"lanczos"`.
+
+    Example:
+        >>> x = gt.tensor([[[1.0, 3.0]]])
+        >>> gt.nn.functional.interpolate(x, scale_factor=2)
+        tensor([[[1., 1., 3., 3.]]])
+        >>> gt.nn.functional.interpolate(x, size=3, mode="linear", align_corners=True)
+        tensor([[[1., 2., 3.]]])
     """
     rank = input.ndim - 2
     if antialias and (mode not in _FILTERS or rank != 2):
@@ -182,19 +191,19 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate`, by its older name."""
+    """Deprecated name of `interpolate`."""
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
-    """`interpolate`, each element of the result the nearest one, by its older name."""
+    """`interpolate` with `mode="nearest"`. Deprecated."""
     return interpolate(input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
-    """`interpolate`, mixing the four elements around, the corners staying, by its older name."""
+    """`interpolate` with `mode="bilinear"` and `align_corners=True`. Deprecated."""
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)

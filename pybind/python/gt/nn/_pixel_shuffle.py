@@ -8,7 +8,7 @@ from gt._gt import Tensor
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """`(…, c·r², h, w)` as `(…, c, h·r, w·r)`: channels become pixels."""
+    """Moves channels to pixels: `(*, C r^2, H, W)` to `(*, C, H r, W r)` (Shi et al. 2016)."""
     r = upscale_factor
     *lead, channels, height, width = _image("pixel_shuffle", input)
     if r <= 0:
@@ -24,7 +24,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """`(…, c, h·r, w·r)` as `(…, c·r², h, w)`: pixels become channels."""
+    """Moves pixels to channels: `(*, C, H r, W r)` to `(*, C r^2, H, W)`; the inverse of `pixel_shuffle`."""
     r = downscale_factor
     *lead, channels, height, width = _image("pixel_unshuffle", input)
     if r <= 0:
@@ -40,7 +40,10 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """The channels, axis 1, dealt out anew: the first of each group, then the second of each."""
+    """Interleaves the channels (axis 1) of `groups` groups: the first of each group, then the second of each, ….
+
+    See Zhang et al. 2018 (ShuffleNet).
+    """
     samples, channels, *sizes = input.shape
     if groups <= 0 or channels % groups:
         raise RuntimeError(

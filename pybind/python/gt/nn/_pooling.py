@@ -1,7 +1,7 @@
-"""Pools as functions, under PyTorch's names: windows of each channel reduced to one element each.
+"""Pooling as functions: each window of a channel is reduced to one element; `gt.nn.functional` has them.
 
-Inputs are `(samples, channels, *sizes)` or, of one sample, `(channels, *sizes)`. Windows of one size are an
-instruction; others are gathered (`_largest`) or averaged by a matrix for each axis.
+Inputs are `(N, C, *)` or, without a batch, `(C, *)`. Windows of equal size are one instruction; maxima of others are
+gathered (`_largest`), and means of others are a matrix product along each axis.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gt._gt import Tensor
 from gt.nn._interpolation import averages, resampled, shares
 from gt.nn._sliding_windows import Sizes, batched, by_rank, columns, is_integral, padded, tuple_of
 
-# Windows of one size ------------------------------------------------------------------------------------------------
+# Windows of equal size ----------------------------------------------------------------------------------------------
 
 
 class _Layout:
-    """How windows of one size lie along each axis."""
+    """The geometry of windows of equal size: kernel, stride, padding, dilation and output size along each axis."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class _Layout:
     ) -> None:
         rank = input.ndim - 2
         self.kernel = tuple_of(kernel_size, rank)
-        # PyTorch takes an empty stride for none.
+        # PyTorch treats an empty stride like None.
         given = stride is not None and (isinstance(stride, int) or len(stride) > 0)
         self.stride = tuple_of(stride, rank, "stride") if given else self.kernel  # type: ignore[arg-type]
         self.low, self.dilation = tuple_of(padding, rank, "padding"), tuple_of(dilation, rank, "dilation")
@@ -59,7 +59,7 @@ class _Layout:
             reach = d * (k - 1) + 1
             span = size + 2 * p - reach
             last = span // step
-            # A last window that is not whole, but starts inside.
+            # With ceil_mode, a last window may be partial, as long as it starts inside.
             if ceil_mode and span % step and (last + 1) * step < size + p:
                 last += 1
             self.counts.append(last + 1)
@@ -72,7 +72,7 @@ class _Layout:
             )
 
     def reduce(self, name: str, input: Tensor) -> Tensor:
-        """One of the pools that are instructions."""
+        """The pool of this name that is an instruction."""
         return _gt.pool(name, input, self.kernel, self.stride, self.low, self.high, self.dilation)
 
     def sum(self, input: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class _Layout:
         return shown.sum(2, dtype=input.dtype)
 
     def places(self) -> list[list[list[int]]]:
-        """For each axis and window, which elements it sees."""
+        """For each axis, the indices that each window covers."""
         axes = zip(self.sizes, self.counts, self.kernel, self.stride, self.low, self.dilation, strict=True)
         return [
             [[at for at in range(i * step - p, i * step - p + d * k, d) if 0 <= at < size] for i in range(count)]
@@ -91,7 +91,7 @@ class _Layout:
         ]
 
 
-def _max_pool(
+def _max_pool(  # noqa: D417 (by_rank gives the rank)
     rank: int,
     input: Tensor,
     kernel_size: Sizes,
@@ -101,7 +101,22 @@ def _max_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of each channel, and with `return_indices` where in the channel it is."""
+    """Maximum of each window of each channel.
+
+    Args:
+        input: `(N, C, *)` or `(C, *)`.
+        kernel_size: The size of the windows, one number or one for each axis.
+        stride: The step between windows; `kernel_size` if not given.
+        padding: The minus infinities added at both ends of each axis, at most half a window.
+        dilation: The step between the elements of a window.
+        ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
+        return_indices: Whether to return the flat positions of the maxima in their channel too.
+
+    Example:
+        >>> gt.nn.functional.max_pool2d(gt.arange(16.0).reshape(1, 4, 4), 2)
+        tensor([[[ 5.,  7.],
+                 [13., 15.]]])
+    """
     input, alone = batched(f"max_pool{rank}d", input, rank)
     layout = _Layout(input, kernel_size, stride, padding, dilation, ceil_mode)
     if is_integral(input):
@@ -115,12 +130,12 @@ def _max_pool(
 
 
 def _largest(input: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
-    """The largest element of any windows, given as the places of each axis that they see, and where it is."""
+    """The maximum of arbitrary windows, given as the indices they cover along each axis, and its flat position."""
     axes = []
     for axis in windows:
         if not all(axis):
             raise NotImplementedError(f"{input.dtype}: a window that lies in the padding alone has no largest element")
-        # A window shorter than the longest sees its last element again.
+        # Shorter windows repeat their last index, so that all have the length of the longest.
         longest = max(map(len, axis), default=1)
         seen = [[*window, *[window[-1]] * (longest - len(window))] for window in axis]
         axes.append(gt.tensor(seen, dtype=gt.int64).reshape(1, 1, len(axis), longest))
@@ -128,7 +143,7 @@ def _largest(input: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple
 
 
 def _largest_at(input: Tensor, axes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The largest elements and where they are, of windows that see places `(samples, channels, windows, k)` an axis."""
+    """The maxima and their flat positions of windows given as indices `(N, C, windows, k)` for each axis."""
     places = axes[0]
     for size, seen in zip(input.shape[3:], axes[1:], strict=True):
         mixed = places[:, :, :, None, :, None] * size + seen[:, :, None, :, None, :]
@@ -163,12 +178,12 @@ def _average(
 
 
 def _counts(input: Tensor, layout: _Layout, count_include_pad: bool) -> Any:
-    """How many elements each window has."""
+    """The divisor of each window: its number of elements."""
     if not any(layout.high) or (count_include_pad and layout.high == list(layout.low)):
         return math.prod(layout.kernel)
     counts: Any = 1
     for i, (size, p) in enumerate(zip(layout.sizes, layout.low, strict=True)):
-        # The padding that was asked for counts, that which completes a last window does not.
+        # The requested padding counts; the part of a last window beyond it does not.
         least, most = (-p, size + p) if count_include_pad else (0, size)
         starts = [n * layout.stride[i] - p for n in range(layout.counts[i])]
         lengths = [min(start + layout.kernel[i], most) - max(start, least) for start in starts]
@@ -184,11 +199,20 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window of each channel; the zeros of the padding count unless told not to."""
+    """Mean of each window of each channel of `(N, C, L)` or `(C, L)`.
+
+    Args:
+        input: `(N, C, L)` or `(C, L)`.
+        kernel_size: The size of the windows.
+        stride: The step between windows; `kernel_size` if not given.
+        padding: The zeros added at both ends, at most half a window.
+        ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
+        count_include_pad: Whether the divisor counts the padding.
+    """
     return _average(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-def _avg_pool(
+def _avg_pool(  # noqa: D417 (by_rank gives the rank)
     rank: int,
     input: Tensor,
     kernel_size: Sizes,
@@ -198,9 +222,16 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window of each channel, or its sum over another divisor.
+    """Mean of each window of each channel.
 
-    The zeros of the padding count unless told not to.
+    Args:
+        input: `(N, C, *)` or `(C, *)`.
+        kernel_size: The size of the windows, one number or one for each axis.
+        stride: The step between windows; `kernel_size` if not given.
+        padding: The zeros added at both ends of each axis, at most half a window.
+        ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
+        count_include_pad: Whether the divisor counts the padding.
+        divisor_override: The divisor to use in place of the number of elements.
     """
     return _average(rank, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -213,16 +244,16 @@ def _lp_pool(
     stride: Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The norm of each window: the root of its elements' powers' sum."""
+    """Power-average pooling: `(sum x^p)^(1/p)` over each window of each channel, with `p = norm_type`."""
     means = _average(rank, input**norm_type, kernel_size, stride, 0, ceil_mode)
     return (means.sign() * means.abs().relu() * math.prod(tuple_of(kernel_size, rank))) ** (1 / norm_type)
 
 
-# Windows that follow from the size of the result --------------------------------------------------------------------
+# Windows that follow from the output's size (adaptive and fractional pooling) ---------------------------------------
 
 
 def _adaptive(name: str, rank: int, input: Tensor, output_size: Any) -> tuple[Tensor, bool, list[int]]:
-    """A batch, whether it was one sample, and the sizes of the result."""
+    """The input with a batch axis, whether that was added, and the sizes of the output."""
     wanted = [output_size] * rank if output_size is None or isinstance(output_size, int) else list(output_size)
     if rank > 1 and not isinstance(output_size, int) and input.ndim <= len(wanted):
         raise ValueError(f"Input dimension should be at least {len(wanted) + 1}")
@@ -244,14 +275,17 @@ def _adaptive(name: str, rank: int, input: Tensor, output_size: Any) -> tuple[Te
 
 
 def _even(input: Tensor, sizes: list[int]) -> list[int] | None:
-    """The size of the windows if all are alike and cover the input."""
+    """The size of the windows if the input divides evenly into them, else `None`."""
     if all(want and size % want == 0 for size, want in zip(input.shape[2:], sizes, strict=True)):
         return [size // want for size, want in zip(input.shape[2:], sizes, strict=True)]
     return None
 
 
 def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
-    """Means over as many windows as asked for; a size of `None` is the input's."""
+    """Mean pooling to given output sizes; a size of `None` keeps the input's.
+
+    Output `i` of `n` is the mean of the elements from `floor(i size / n)` to `ceil((i + 1) size / n)`.
+    """
     input, alone, sizes = _adaptive(f"adaptive_avg_pool{rank}d", rank, input, output_size)
     kernel = _even(input, sizes)
     if kernel is not None:
@@ -264,9 +298,10 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
 
 
 def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest elements of as many windows as asked for, and with `return_indices` where in the channel they are.
+    """Max pooling to given output sizes; a size of `None` keeps the input's.
 
-    A size of `None` is the input's.
+    Output `i` of `n` is the maximum of the elements from `floor(i size / n)` to `ceil((i + 1) size / n)`. With
+    `return_indices`, the flat positions of the maxima in their channel are returned too.
     """
     input, alone, sizes = _adaptive(f"adaptive_max_pool{rank}d", rank, input, output_size)
     kernel = _even(input, sizes)
@@ -280,7 +315,7 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indice
     return results if return_indices else results[0]
 
 
-def _fractional_max_pool(
+def _fractional_max_pool(  # noqa: D417 (by_rank gives the rank)
     rank: int,
     input: Tensor,
     kernel_size: Sizes,
@@ -289,9 +324,15 @@ def _fractional_max_pool(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """The largest elements of windows that lie where chance says, about evenly (Graham 2014).
+    """Fractional max pooling: maxima of windows at pseudo-random positions (Graham 2014).
 
-    The result has sizes `output_size`, or those of the input times `output_ratio`.
+    Args:
+        input: `(N, C, *)` or `(C, *)`.
+        kernel_size: The size of the windows, one number or one for each axis.
+        output_size: The sizes of the output.
+        output_ratio: Or their ratio to the input's, between 0 and 1.
+        return_indices: Whether to return the flat positions of the maxima in their channel too.
+        _random_samples: The random numbers to use, `(N, C, axes)`.
     """
     name = f"fractional_max_pool{rank}d"
     if output_size is None and output_ratio is None:
@@ -316,7 +357,7 @@ def _fractional_max_pool(
                 f"{name}(): pool size {k} of dimension {axis} too large relative to input size {size} and output size "
                 f"{want}"
             )
-        # In two dimensions, PyTorch draws the last axis first.
+        # In two dimensions, PyTorch's first random number is for the last axis.
         share = samples[:, :, 1 - axis if rank == 2 else axis].unsqueeze(2)
         step = (size - k) / max(want - 1, 1)
         starts = ((gt.arange(want - 1) + share) * step).trunc() - (share * step).trunc()
@@ -327,10 +368,10 @@ def _fractional_max_pool(
     return results if return_indices else results[0]
 
 
-# Back from a pool ---------------------------------------------------------------------------------------------------
+# Unpooling ----------------------------------------------------------------------------------------------------------
 
 
-def _max_unpool(
+def _max_unpool(  # noqa: D417 (by_rank gives the rank)
     rank: int,
     input: Tensor,
     indices: Tensor,
@@ -339,7 +380,16 @@ def _max_unpool(
     padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Each element back where a max pool took it from, among zeros; `output_size` if the pool's input was larger."""
+    """Inverse of a max pool: puts each maximum back where it came from, among zeros.
+
+    Args:
+        input: The pool's output.
+        indices: The positions that the pool returned with `return_indices`.
+        kernel_size: The window's size of the pool.
+        stride: Its stride; `kernel_size` if not given.
+        padding: Its padding.
+        output_size: The shape of the pool's input, if it is not the smallest possible one.
+    """
     if input.ndim not in (rank + 1, rank + 2):
         raise RuntimeError(
             f"Input to max_unpooling{max(rank, 2)}d should be a {rank + 1}d or {rank + 2}d Tensor, but got a tensor "
@@ -380,17 +430,17 @@ def _max_unpool(
 
 
 def _max_pool_with_indices(rank: int, *args: Any, **kwargs: Any) -> Any:
-    """`max_pool` with `return_indices`."""
+    """The max pool of the same rank with `return_indices=True`."""
     return _max_pool(rank, *args, **{**kwargs, "return_indices": True})
 
 
 def _adaptive_max_pool_with_indices(rank: int, *args: Any, **kwargs: Any) -> Any:
-    """`adaptive_max_pool` with `return_indices`."""
+    """The adaptive max pool of the same rank with `return_indices=True`."""
     return _adaptive_max_pool(rank, *args, **{**kwargs, "return_indices": True})
 
 
 def _fractional_max_pool_with_indices(rank: int, *args: Any, **kwargs: Any) -> Any:
-    """`fractional_max_pool` with `return_indices`."""
+    """The fractional max pool of the same rank with `return_indices=True`."""
     return _fractional_max_pool(rank, *args, **{**kwargs, "return_indices": True})
 
 

@@ -1,7 +1,7 @@
-"""Windows that slide over the axes after the channels: where they lie, and what they show, as columns.
+"""Sliding windows over the spatial axes: their geometry, and their elements as columns (im2col).
 
 Floating-point convolutions (`_convolutions.py`) and pools (`_pooling.py`) are instructions of their own. Columns do
-the same for integers, and are what `unfold` and `fold` give.
+the same for integers, and are the results of `unfold` and the inputs of `fold`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Sizes = int | Sequence[int]
 
 
 def by_rank(function: Callable[..., Any], *ranks: int) -> list[Callable[..., Any]]:
-    """`function`, which takes a rank first, once for each: of `_conv` the functions `conv1d`, `conv2d` and so on."""
+    """Specializes a function whose first argument is a rank: `_conv` becomes `conv1d`, `conv2d` and `conv3d`."""
     return [_of_rank(function, rank) for rank in ranks]
 
 
@@ -38,7 +38,7 @@ def _of_rank(function: Callable[..., Any], rank: int) -> Callable[..., Any]:
 
 
 def tuple_of(value: Sizes, rank: int, name: str = "kernel_size") -> tuple[int, ...]:
-    """One size an axis, given as such or as one for all."""
+    """A size as a tuple with one number for each axis; a single number is repeated."""
     if isinstance(value, int):
         return (value,) * rank
     sizes = tuple(int(size) for size in value)
@@ -50,7 +50,7 @@ def tuple_of(value: Sizes, rank: int, name: str = "kernel_size") -> tuple[int, .
 
 
 def batched(name: str, input: Tensor, rank: int) -> tuple[Tensor, bool]:
-    """`input` with an axis of samples, and whether it had none."""
+    """The input with a batch axis, and whether that was added."""
     if input.ndim not in (rank + 1, rank + 2):
         raise RuntimeError(
             f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {name}, but got input of size: "
@@ -60,17 +60,20 @@ def batched(name: str, input: Tensor, rank: int) -> tuple[Tensor, bool]:
 
 
 def is_integral(input: Tensor) -> bool:
-    """Whether the elements are whole numbers, for which no instruction slides windows."""
+    """Whether the dtype is an integer one, for which there is no convolution or pooling instruction."""
     return not input.dtype.is_floating_point and input.dtype != gt.bool
 
 
-# Columns ------------------------------------------------------------------------------------------------------------
+# Columns (im2col) ---------------------------------------------------------------------------------------------------
 
 
 def boxes(
     counts: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int]
 ) -> list[tuple[slice, ...]]:
-    """For each element of a window, the box of that element of all windows, `counts` an axis."""
+    """For each element of a window, the slices that select it in all windows.
+
+    There are `counts` windows along each axis.
+    """
     axes = [
         [slice(i * apart, i * apart + (count - 1) * step + 1, step) for i in range(k)]
         for count, k, apart, step in zip(counts, kernel, dilation, stride, strict=True)
@@ -79,18 +82,18 @@ def boxes(
 
 
 def padded(input: Tensor, low: Sequence[int], high: Sequence[int], value: float = 0) -> Tensor:
-    """The last axes longer by `low` before and `high` after."""
+    """The tensor padded at its last axes by `low` before and `high` after."""
     pads = [size for pair in zip(reversed(low), reversed(high), strict=True) for size in pair]
     return pad(input, pads, value=value) if any(pads) else input
 
 
 def columns(input: Tensor, counts: Sequence[int], *geometry: Sequence[int]) -> Tensor:
-    """`(samples, channels, *sizes)` as `(samples, channels, elements of a window, *counts)`."""
+    """im2col: `(N, C, *sizes)` to `(N, C, elements of a window, *counts)`."""
     return gt.stack([input[(..., *box)] for box in boxes(counts, *geometry)], 2)
 
 
 def added_up(columns: Tensor, sizes: Sequence[int], *geometry: Sequence[int]) -> Tensor:
-    """The transpose of `columns`: what windows of `(samples, channels, *sizes)` have in common is added up."""
+    """col2im, the transpose of `columns`: adds the windows' elements where they came from in `(N, C, *sizes)`."""
     total = gt.zeros(*columns.shape[:2], *sizes, dtype=columns.dtype)
     for i, box in enumerate(boxes(columns.shape[3:], *geometry)):
         placed = gt.zeros_like(total)
@@ -100,7 +103,7 @@ def added_up(columns: Tensor, sizes: Sequence[int], *geometry: Sequence[int]) ->
 
 
 def _sliding(sizes: Sequence[int], *geometry: Any) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Kernel, dilation, padding and stride as pairs, and how many windows lie along each axis."""
+    """Kernel, dilation, padding and stride as pairs, and the number of windows along each axis."""
     kernel, apart, pads, step = pairs = [(x, x) if isinstance(x, int) else tuple(x) for x in geometry]
     counts = []
     for i in range(2):
@@ -115,7 +118,19 @@ def _sliding(sizes: Sequence[int], *geometry: Any) -> tuple[list[tuple[int, ...]
 
 
 def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """`(samples, channels, height, width)` as columns, one a window: `(samples, channels·kernel, windows)`."""
+    """Extracts sliding windows (im2col): `(N, C, H, W)` to `(N, C prod(kernel_size), windows)`.
+
+    Args:
+        input: `(N, C, H, W)` or `(C, H, W)`.
+        kernel_size: The size of the windows, one number or a pair.
+        dilation: The step between the elements of a window.
+        padding: The zeros added at both ends of each axis.
+        stride: The step between windows.
+
+    Example:
+        >>> gt.nn.functional.unfold(gt.ones(1, 3, 4, 5), kernel_size=2).shape
+        gt.Size([1, 12, 12])
+    """
     if input.ndim not in (3, 4):
         raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor for input, but got {list(input.shape)}")
     batch = input if input.ndim == 4 else input.unsqueeze(0)
@@ -128,7 +143,16 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
 def fold(
     input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
-    """Columns added up where `unfold` took them from: `(samples, channels·kernel, windows)` as images."""
+    """Sums sliding windows into images (col2im): `(N, C prod(kernel_size), windows)` to `(N, C, *output_size)`.
+
+    Args:
+        input: `(N, C prod(kernel_size), windows)`, or without `N`.
+        output_size: The height and width of the images, one number or a pair.
+        kernel_size: The size of the windows, one number or a pair.
+        dilation: The step between the elements of a window.
+        padding: The zeros that were added at both ends of each axis.
+        stride: The step between windows.
+    """
     if input.ndim not in (2, 3):
         raise RuntimeError(f"Expected 2D or 3D (batch mode) tensor for input, but got {list(input.shape)}")
     batch = input if input.ndim == 3 else input.unsqueeze(0)

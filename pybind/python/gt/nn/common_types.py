@@ -1,4 +1,4 @@
-"""Names for annotations of layers: `_size_2_t` is a number or two."""
+"""Type aliases for annotations of layers: `_size_2_t` is an int or a pair of them."""
 
 from __future__ import annotations
 

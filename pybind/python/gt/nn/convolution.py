@@ -1,4 +1,4 @@
-"""The convolutional layers, plain and transposed, over one to three axes."""
+"""Convolution layers and transposed convolution layers over one to three spatial axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _ConvNd(Module):
-    """What all share: the options, the weight and the bias, and how they start."""
+    """The base of all convolution layers: the options, the weight and the bias, and their initialization."""
 
     rank: int
     transposed = False
@@ -72,7 +72,7 @@ class _ConvNd(Module):
         return (first, second // self.groups, *self.kernel_size)
 
     def reset_parameters(self) -> None:
-        """Draws the weight and the bias anew, uniform within 1/√(terms of a sum)."""
+        """Initializes the weight and the bias uniformly within ±1/sqrt(fan_in)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             terms = self.weight.shape[1] * math.prod(self.kernel_size)
@@ -133,19 +133,75 @@ class _PlainConv(_ConvNd):
 
 
 class Conv1d(_PlainConv):
-    """Sums of products of a weight and the windows of `(samples, channels, length)`, plus a bias."""
+    """1-D convolution (cross-correlation) of `(N, C, L)` with learned filters, plus a bias.
+
+    `out[n, k] = bias[k] + sum_c weight[k, c] ⋆ input[n, c]`, where ⋆ is the cross-correlation.
+
+    Args:
+        in_channels: The number of input channels.
+        out_channels: The number of output channels.
+        kernel_size: The size of the window.
+        stride: The step between windows.
+        padding: The zeros added at both ends; `"valid"` for none, `"same"` to keep the length (with stride 1).
+        dilation: The step between the elements of a window.
+        groups: The number of groups that channels are split into; each output channel sees its group's inputs alone.
+        bias: Whether there is a bias.
+        padding_mode: `"zeros"`, `"reflect"`, `"replicate"` or `"circular"`.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Attributes:
+        weight: `(out_channels, in_channels / groups, kernel_size)`.
+        bias: `(out_channels,)`, or `None`.
+
+    Shape:
+        `(N, in_channels, L)` or `(in_channels, L)` to `(N, out_channels, L')` or `(out_channels, L')`, where
+        `L' = floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1)`.
+
+    Example:
+        >>> layer = gt.nn.Conv1d(16, 33, 3, stride=2)
+        >>> layer(gt.ones(20, 16, 50)).shape
+        gt.Size([20, 33, 24])
+    """
 
     rank = 1
 
 
 class Conv2d(_PlainConv):
-    """Sums of products of a weight and the windows of `(samples, channels, height, width)`, plus a bias."""
+    """2-D convolution (cross-correlation) of `(N, C, H, W)` with learned filters, plus a bias.
+
+    The arguments are those of `Conv1d`; a size may be one number for both axes, or a pair.
+
+    Attributes:
+        weight: `(out_channels, in_channels / groups, *kernel_size)`.
+        bias: `(out_channels,)`, or `None`.
+
+    Shape:
+        `(N, in_channels, H, W)` to `(N, out_channels, H', W')`, or both without `N`, where
+        `H' = floor((H + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1)`, and `W'` likewise.
+
+    Example:
+        >>> layer = gt.nn.Conv2d(3, 8, kernel_size=3, padding=1)
+        >>> layer(gt.ones(2, 3, 32, 32)).shape
+        gt.Size([2, 8, 32, 32])
+    """
 
     rank = 2
 
 
 class Conv3d(_PlainConv):
-    """Sums of products of a weight and the windows of `(samples, channels, depth, height, width)`, plus a bias."""
+    """3-D convolution (cross-correlation) of `(N, C, D, H, W)` with learned filters, plus a bias.
+
+    The arguments are those of `Conv1d`; a size may be one number for all axes, or three.
+
+    Shape:
+        `(N, in_channels, D, H, W)` to `(N, out_channels, D', H', W')`, or both without `N`; see `Conv1d` for the sizes.
+
+    Example:
+        >>> layer = gt.nn.Conv3d(2, 4, kernel_size=3)
+        >>> layer(gt.ones(1, 2, 5, 6, 7)).shape
+        gt.Size([1, 4, 3, 4, 5])
+    """
 
     rank = 3
 
@@ -178,7 +234,15 @@ class _TransposedConv(_ConvNd):
         )
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """`(samples, in_channels, *sizes)` to larger sizes; `output_size` chooses among those that are possible."""
+        """The transposed convolution of an input.
+
+        Args:
+            input: `(N, in_channels, *)` or `(in_channels, *)`.
+            output_size: The spatial sizes of the output; with a stride, several sizes are possible.
+
+        Returns:
+            `(N, out_channels, *)` or `(out_channels, *)`.
+        """
         more = self.output_padding if output_size is None else self._padding_for(input, list(output_size))
         convolve = getattr(functional, f"conv_transpose{self.rank}d")
         return convolve(
@@ -203,18 +267,61 @@ class _TransposedConv(_ConvNd):
 
 
 class ConvTranspose1d(_TransposedConv):
-    """Each element spread over a window as the weight says: the gradient of `Conv1d` as a layer."""
+    """Transposed 1-D convolution: the gradient of `Conv1d` with respect to its input, as a layer.
+
+    Args:
+        in_channels: The number of input channels.
+        out_channels: The number of output channels.
+        kernel_size: The size of the window.
+        stride: The step between windows of the output.
+        padding: How much is cut off at both ends of the output.
+        output_padding: How much is added to the end of the output, to choose among the possible sizes.
+        groups: The number of groups that channels are split into.
+        bias: Whether there is a bias.
+        dilation: The step between the elements of a window.
+        padding_mode: `"zeros"`.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Attributes:
+        weight: `(in_channels, out_channels / groups, kernel_size)`.
+        bias: `(out_channels,)`, or `None`.
+
+    Shape:
+        `(N, in_channels, L)` to `(N, out_channels, L')`, or both without `N`, where
+        `L' = (L - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1`.
+
+    Example:
+        >>> layer = gt.nn.ConvTranspose1d(4, 2, kernel_size=3, stride=2)
+        >>> layer(gt.ones(1, 4, 5)).shape
+        gt.Size([1, 2, 11])
+    """
 
     rank = 1
 
 
 class ConvTranspose2d(_TransposedConv):
-    """Each element spread over a window as the weight says: the gradient of `Conv2d` as a layer."""
+    """Transposed 2-D convolution: the gradient of `Conv2d` with respect to its input, as a layer.
+
+    The arguments are those of `ConvTranspose1d`; a size may be one number for both axes, or a pair.
+
+    Shape:
+        `(N, in_channels, H, W)` to `(N, out_channels, H', W')`, or both without `N`; see `ConvTranspose1d` for the
+        sizes.
+
+    Example:
+        >>> layer = gt.nn.ConvTranspose2d(4, 2, kernel_size=2, stride=2)
+        >>> layer(gt.ones(1, 4, 5, 5)).shape
+        gt.Size([1, 2, 10, 10])
+    """
 
     rank = 2
 
 
 class ConvTranspose3d(_TransposedConv):
-    """Each element spread over a window as the weight says: the gradient of `Conv3d` as a layer."""
+    """Transposed 3-D convolution: the gradient of `Conv3d` with respect to its input, as a layer.
+
+    The arguments are those of `ConvTranspose1d`; a size may be one number for all axes, or three.
+    """
 
     rank = 3

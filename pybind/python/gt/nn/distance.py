@@ -1,4 +1,4 @@
-"""Distances between vectors, and what two vectors make together."""
+"""Distances between vectors, and the bilinear layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from gt.nn.parameter import Parameter
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between vectors along an axis."""
+    """Cosine similarity along an axis: `x1 · x2 / max(|x1| |x2|, eps)`.
+
+    Args:
+        dim: The axis of the vectors.
+        eps: The smallest divisor.
+
+    Example:
+        >>> gt.nn.CosineSimilarity()(gt.tensor([[1.0, 0.0]]), gt.tensor([[0.0, 2.0]]))
+        tensor([0.])
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
@@ -25,7 +34,13 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The norm of the difference of vectors along the last axis."""
+    """`p`-norm of `x1 - x2 + eps` along the last axis.
+
+    Args:
+        p: The order of the norm.
+        eps: Added to the differences, for their gradient at 0.
+        keepdim: Whether the last axis stays, with size 1.
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
@@ -38,7 +53,23 @@ class PairwiseDistance(Module):
 
 
 class Bilinear(Module):
-    """`x1 @ weight[k] @ x2 + bias[k]` for each feature `k` of the output."""
+    """Bilinear map: `x1^T weight[k] x2 + bias[k]` for each output feature `k`.
+
+    Args:
+        in1_features: The size of the first input's last axis.
+        in2_features: The size of the second input's last axis.
+        out_features: The size of the output's last axis.
+        bias: Whether there is a bias.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Shape:
+        `(*, in1_features)` and `(*, in2_features)` to `(*, out_features)`.
+
+    Example:
+        >>> gt.nn.Bilinear(2, 3, 4)(gt.ones(8, 2), gt.ones(8, 3)).shape
+        gt.Size([8, 4])
+    """
 
     def __init__(
         self,
@@ -62,7 +93,7 @@ class Bilinear(Module):
             self.to(device)
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew, uniform within ±1/√in1_features."""
+        """Initializes all parameters uniformly within ±1/sqrt(in1_features)."""
         bound = 1 / math.sqrt(self.in1_features)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)

@@ -1,4 +1,4 @@
-"""Starting values of parameters, written into a tensor in place and not recorded for `backward()`."""
+"""Initialization of parameters: each function writes into a tensor in place and is not recorded by autograd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gt._gt import Tensor
 from gt._older import older
 from gt.linalg import qr
 
-# How much an activation shrinks what passes through it, undone by a larger start.
+# The standard deviation gains that compensate an activation's shrinking of the signal.
 _GAINS = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),
     "tanh": 5 / 3,
@@ -21,7 +21,18 @@ _GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor by which weights before `nonlinearity` start larger; `param` is the slope of a `leaky_relu`."""
+    """The recommended gain of the standard deviation for weights before a nonlinearity.
+
+    Args:
+        nonlinearity: `"linear"`, `"conv1d"`, `"conv2d"`, `"conv3d"`, `"sigmoid"` (1), `"tanh"` (5/3), `"relu"` (sqrt
+            2),
+            `"selu"` (3/4) or `"leaky_relu"` (`sqrt(2 / (1 + param^2))`).
+        param: The negative slope of a leaky ReLU; 0.01 if not given.
+
+    Example:
+        >>> gt.nn.init.calculate_gain("tanh")
+        1.6666666666666667
+    """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         return math.sqrt(2 / (1 + slope**2))
@@ -40,13 +51,36 @@ def _normal(tensor: Tensor, generator: Any) -> Tensor:
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Uniform numbers from `a` to `b`."""
+    """Fills a tensor with samples of the uniform distribution U(a, b).
+
+    Args:
+        tensor: The tensor.
+        a: The lower bound.
+        b: The upper bound.
+        generator: The random generator.
+
+    Example:
+        >>> weight = gt.nn.init.uniform_(gt.empty(100), -1.0, 1.0)
+        >>> bool((weight.abs() <= 1).all())
+        True
+    """
     return tensor.copy_(_uniform(tensor, generator) * (b - a) + a)
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Normal numbers."""
+    """Fills a tensor with samples of the normal distribution N(mean, std^2).
+
+    Args:
+        tensor: The tensor.
+        mean: The mean.
+        std: The standard deviation.
+        generator: The random generator.
+
+    Example:
+        >>> gt.nn.init.normal_(gt.empty(3, 5), std=0.02).shape
+        gt.Size([3, 5])
+    """
     return tensor.copy_(_normal(tensor, generator) * std + mean)
 
 
@@ -54,7 +88,21 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Tensor:
-    """Normal numbers from `a` to `b`, drawn by the inverse of their distribution."""
+    """Fills a tensor with samples of N(mean, std^2) truncated to [a, b], drawn by inverting the CDF.
+
+    Args:
+        tensor: The tensor.
+        mean: The mean before truncation.
+        std: The standard deviation before truncation.
+        a: The lower bound.
+        b: The upper bound.
+        generator: The random generator.
+
+    Example:
+        >>> weight = gt.nn.init.trunc_normal_(gt.empty(100), std=1.0)
+        >>> bool((weight.abs() <= 2).all())
+        True
+    """
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
     drawn = (_uniform(tensor, generator) * (high - low) + low).erfinv() * (std * math.sqrt(2)) + mean
     return tensor.copy_(drawn.clamp(a, b))
@@ -62,7 +110,18 @@ def trunc_normal_(
 
 @no_grad()
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """A matrix of orthogonal rows or columns, the last axes as one (Saxe et al. 2014)."""
+    """Fills a tensor, as a matrix `(rows, all other axes)`, with a random orthogonal matrix (Saxe et al. 2014).
+
+    Args:
+        tensor: A tensor with at least two axes.
+        gain: The factor of the matrix.
+        generator: The random generator.
+
+    Example:
+        >>> q = gt.nn.init.orthogonal_(gt.empty(3, 3))
+        >>> bool((q @ q.T - gt.eye(3)).abs().max() < 1e-5)
+        True
+    """
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
@@ -70,13 +129,13 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
     drawn = gt.randn(max(rows, columns), min(rows, columns), dtype=tensor.dtype, generator=generator)
     q, r = qr(drawn)
-    q = q * gt.diagonal(r).sign()  # uniform among all such matrices
+    q = q * gt.diagonal(r).sign()  # makes the distribution uniform (Haar)
     return tensor.copy_((q.T if rows < columns else q).reshape(tensor.shape) * gain)
 
 
 @no_grad()
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Normal numbers, but zeros for a share of each column of a matrix (Martens 2010)."""
+    """Fills a matrix with samples of N(0, std^2) and zeroes a fraction `sparsity` of each column (Martens 2010)."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     zeros = math.ceil(sparsity * tensor.shape[0])
@@ -87,7 +146,12 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Weights of a convolution that passes on as many channels as it can."""
+    """Fills the weight of a convolution with the identity: each output channel passes one input channel on.
+
+    Args:
+        tensor: A weight with 3, 4 or 5 axes.
+        groups: The number of groups of channels.
+    """
     if tensor.ndim not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
     out, into = tensor.shape[:2]
@@ -104,30 +168,51 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """One number everywhere."""
+    """Fills a tensor with one value.
+
+    Example:
+        >>> gt.nn.init.constant_(gt.empty(2), 0.3)
+        tensor([0.3000, 0.3000])
+    """
     return tensor.fill_(val)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zeros."""
+    """Fills a tensor with 0 everywhere.
+
+    Example:
+        >>> gt.nn.init.zeros_(gt.empty(2))
+        tensor([0., 0.])
+    """
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Ones."""
+    """Fills a tensor with 1 everywhere.
+
+    Example:
+        >>> gt.nn.init.ones_(gt.empty(2))
+        tensor([1., 1.])
+    """
     return constant_(tensor, 1.0)
 
 
 @no_grad()
 def eye_(tensor: Tensor) -> Tensor:
-    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    """Fills a matrix with the identity matrix.
+
+    Example:
+        >>> gt.nn.init.eye_(gt.empty(2, 2))
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     return tensor.copy_(gt.eye(*tensor.shape))
 
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
-    """How many numbers flow into and out of each place of a weight `(out, in, …)`."""
+    """The fan-in and fan-out of a weight `(out, in, *kernel)`: channels times the kernel's elements."""
     if tensor.ndim < 2:
         raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
     field = math.prod(tensor.shape[2:])
@@ -135,18 +220,39 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot and Bengio 2010: variance kept forwards and backwards."""
+    """Glorot initialization: U(-b, b), `b = gain * sqrt(6 / (fan_in + fan_out))` (Glorot and Bengio 2010).
+
+    Args:
+        tensor: A weight with at least two axes.
+        gain: The gain of the nonlinearity: see `calculate_gain`.
+        generator: The random generator.
+
+    Example:
+        >>> weight = gt.nn.init.xavier_uniform_(gt.empty(3, 3))
+        >>> bool((weight.abs() <= 1).all())
+        True
+    """
     bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot and Bengio 2010, normal."""
+    """Glorot initialization: N(0, s^2), `s = gain * sqrt(2 / (fan_in + fan_out))` (Glorot and Bengio 2010).
+
+    Args:
+        tensor: A weight with at least two axes.
+        gain: The gain of the nonlinearity: see `calculate_gain`.
+        generator: The random generator.
+
+    Example:
+        >>> gt.nn.init.xavier_normal_(gt.empty(3, 5)).shape
+        gt.Size([3, 5])
+    """
     return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
 def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
-    """One of them: that of "fan_in" or of "fan_out"."""
+    """The fan that `mode` names: `"fan_in"` or `"fan_out"`."""
     if mode.lower() not in ("fan_in", "fan_out"):
         raise ValueError(f"Mode {mode.lower()} not supported, please use one of ['fan_in', 'fan_out']")
     return _calculate_fan_in_and_fan_out(tensor)[mode.lower() == "fan_out"]
@@ -160,7 +266,19 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
-    """He et al. 2015: variance kept through layers of rectifiers, `a` being the slope of a leaky one."""
+    """He initialization: U(-b, b), `b = gain * sqrt(3 / fan)` (He et al. 2015).
+
+    Args:
+        tensor: A weight with at least two axes.
+        a: The negative slope of a leaky ReLU.
+        mode: `"fan_in"` keeps the variance in the forward pass, `"fan_out"` in the backward pass.
+        nonlinearity: The nonlinearity whose gain is used: see `calculate_gain`.
+        generator: The random generator.
+
+    Example:
+        >>> gt.nn.init.kaiming_uniform_(gt.empty(3, 5), nonlinearity="relu").shape
+        gt.Size([3, 5])
+    """
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
@@ -168,12 +286,24 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
-    """He et al. 2015, normal."""
+    """He initialization: N(0, s^2), `s = gain / sqrt(fan)` (He et al. 2015).
+
+    Args:
+        tensor: A weight with at least two axes.
+        a: The negative slope of a leaky ReLU.
+        mode: `"fan_in"` keeps the variance in the forward pass, `"fan_out"` in the backward pass.
+        nonlinearity: The nonlinearity whose gain is used: see `calculate_gain`.
+        generator: The random generator.
+
+    Example:
+        >>> gt.nn.init.kaiming_normal_(gt.empty(3, 5), mode="fan_out").shape
+        gt.Size([3, 5])
+    """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
 def _older(name: str) -> Any:
-    """A function under the name it had without `_` at its end."""
+    """A deprecated alias without the underscore."""
     return older(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.")(globals()[name + "_"])
 
 

@@ -1,4 +1,4 @@
-"""Layers that learn from their first input how wide it is, and are what they are called after from then on."""
+"""Lazy layers: they take the size of their input from the first call, and then become the ordinary layer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from gt.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 
 class LazyModuleMixin:
-    """What comes before a module's class in the bases of its lazy form.
+    """The mixin that precedes a module's class in the bases of its lazy variant.
 
-    Its `__init__` assigns an `UninitializedParameter` where a shape is not known yet. At the first call,
-    `initialize_parameters` is given the arguments and materializes them; then the module becomes a `cls_to_become`,
-    if that is said.
+    The lazy variant's `__init__` assigns an `UninitializedParameter` where a shape is unknown. The first call passes
+    its
+    arguments to `initialize_parameters`, which materializes the parameters; the module then becomes a `cls_to_become`,
+    if that is set.
     """
 
     cls_to_become: type[Module] | None = None
@@ -42,7 +43,7 @@ class LazyModuleMixin:
             super().__setattr__(name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Finds out the shapes, if they are not known, and calls the module."""
+        """Initializes the parameters from the arguments, if needed, and calls the module."""
         self.initialize_parameters(*args, **kwargs)
         if self.has_uninitialized_params():
             raise RuntimeError(f"module {type(self).__name__} has not been fully initialized")
@@ -55,20 +56,20 @@ class LazyModuleMixin:
         return {name: t for name, t in (*own["_parameters"].items(), *own["_buffers"].items()) if is_lazy(t)}
 
     def has_uninitialized_params(self) -> bool:
-        """Whether a shape is not known yet."""
+        """Whether a parameter or buffer is still a placeholder."""
         return bool(self._placeholders())
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Materializes the parameters for arguments of a call; a subclass says."""
+        """Materializes the parameters for the arguments of a call; a subclass implements it."""
         raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
     def reset_parameters(self) -> None:
-        """Draws the parameters anew, if they are there."""
+        """Initializes the parameters anew, if they are materialized."""
         if not self.has_uninitialized_params():
             super().reset_parameters()  # type: ignore[misc]
 
     def _forget(self) -> None:
-        """Makes placeholders of all parameters and buffers that have axes."""
+        """Replaces all parameters and buffers that have axes by placeholders."""
         for kind, registry in ((UninitializedParameter, "_parameters"), (UninitializedBuffer, "_buffers")):
             for name, tensor in list(self.__dict__[registry].items()):
                 if tensor is not None and tensor.ndim:
@@ -76,7 +77,7 @@ class LazyModuleMixin:
 
     @no_grad()
     def _know(self, **shapes: tuple[int, ...]) -> None:
-        """Gives the placeholders their shapes, and the parameters the values to start with."""
+        """Materializes placeholders with the given shapes, and initializes the parameters."""
         placeholders = self._placeholders()
         for name, placeholder in placeholders.items():
             placeholder.materialize(shapes[name])
@@ -99,7 +100,7 @@ class LazyModuleMixin:
         for name, placeholder in self._placeholders().items():
             if isinstance(state_dict.get(prefix + name), Tensor):
                 placeholder.materialize(state_dict[prefix + name].shape)
-        # What is a placeholder on both sides stays one.
+        # An entry that is a placeholder in the state dict and in the module stays one.
         known = {prefix + name for name in self._placeholders() if is_lazy(state_dict.get(prefix + name))}
         rest = {key: value for key, value in state_dict.items() if key not in known}
         missing: list[str] = []
@@ -108,7 +109,15 @@ class LazyModuleMixin:
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """`Linear` without `in_features`: it is the last size of the first input."""
+    """`Linear` whose `in_features` is the size of the first input's last axis.
+
+    Example:
+        >>> layer = gt.nn.LazyLinear(4)
+        >>> layer(gt.ones(2, 3)).shape
+        gt.Size([2, 4])
+        >>> layer
+        Linear(in_features=3, out_features=4, bias=True)
+    """
 
     cls_to_become = Linear
 
@@ -122,7 +131,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
 
 class _LazyConv(LazyModuleMixin):
-    """A convolution whose arguments are the usual ones without `in_channels`."""
+    """A convolution that takes the usual arguments without `in_channels`."""
 
     def __init__(self, out_channels: int, kernel_size: Sizes, *args: Any, **kwargs: Any) -> None:
         super().__init__(0, out_channels, kernel_size, *args, **kwargs)  # type: ignore[call-arg]
@@ -143,37 +152,37 @@ class _LazyConv(LazyModuleMixin):
 
 
 class LazyConv1d(_LazyConv, Conv1d):
-    """`Conv1d` without `in_channels`: it is that of the first input."""
+    """`Conv1d` whose `in_channels` is that of the first input."""
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyConv, Conv2d):
-    """`Conv2d` without `in_channels`: it is that of the first input."""
+    """`Conv2d` whose `in_channels` is that of the first input."""
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyConv, Conv3d):
-    """`Conv3d` without `in_channels`: it is that of the first input."""
+    """`Conv3d` whose `in_channels` is that of the first input."""
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
-    """`ConvTranspose1d` without `in_channels`: it is that of the first input."""
+    """`ConvTranspose1d` whose `in_channels` is that of the first input."""
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
-    """`ConvTranspose2d` without `in_channels`: it is that of the first input."""
+    """`ConvTranspose2d` whose `in_channels` is that of the first input."""
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
-    """`ConvTranspose3d` without `in_channels`: it is that of the first input."""
+    """`ConvTranspose3d` whose `in_channels` is that of the first input."""
 
     cls_to_become = ConvTranspose3d
 
@@ -201,36 +210,36 @@ class _LazyNorm(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """`BatchNorm1d` without `num_features`: it is that of the first input."""
+    """`BatchNorm1d` whose `num_features` is the number of channels of the first input."""
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """`BatchNorm2d` without `num_features`: it is that of the first input."""
+    """`BatchNorm2d` whose `num_features` is the number of channels of the first input."""
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """`BatchNorm3d` without `num_features`: it is that of the first input."""
+    """`BatchNorm3d` whose `num_features` is the number of channels of the first input."""
 
     cls_to_become = BatchNorm3d
 
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """`InstanceNorm1d` without `num_features`: it is that of the first input."""
+    """`InstanceNorm1d` whose `num_features` is the number of channels of the first input."""
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """`InstanceNorm2d` without `num_features`: it is that of the first input."""
+    """`InstanceNorm2d` whose `num_features` is the number of channels of the first input."""
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """`InstanceNorm3d` without `num_features`: it is that of the first input."""
+    """`InstanceNorm3d` whose `num_features` is the number of channels of the first input."""
 
     cls_to_become = InstanceNorm3d

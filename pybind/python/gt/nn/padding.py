@@ -1,4 +1,4 @@
-"""The padding layers: the last one to three axes longer, by a constant or by what is there."""
+"""Padding layers for one to three spatial axes: constant, zero, reflection, replication and circular padding."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from gt._gt import Tensor
 from gt.nn import functional
 from gt.nn._sliding_windows import Sizes
 from gt.nn.module import Module
+
+_PADDING = (
+    "\n\nArgs:\n    padding: One size for all ends; or (before, after) for the last axis, then the one before it, …"
+)
+_VALUE = "\n    value: The constant."
 
 
 class _Pad(Module):
@@ -49,24 +54,25 @@ class _ZeroPad(_ConstantPad):
 
 
 def _layers(kind: type[_Pad], name: str, doc: str, mode: str | None = None) -> list[type[_Pad]]:
-    """A layer for each number of axes."""
+    """The layers of one kind for 1, 2 and 3 axes."""
     made = []
     for rank in (1, 2, 3):
-        words = {"__doc__": doc.format(rank), "__module__": __name__, "rank": rank}
+        described = doc.format(rank) + _PADDING + (_VALUE if kind is _ConstantPad else "")
+        words = {"__doc__": described, "__module__": __name__, "rank": rank}
         made.append(type(f"{name}{rank}d", (kind,), words | ({"mode": mode} if mode else {})))
     return made
 
 
 ConstantPad1d, ConstantPad2d, ConstantPad3d = _layers(
-    _ConstantPad, "ConstantPad", "The last {} axes longer by a constant."
+    _ConstantPad, "ConstantPad", "Pads the last {} axes with a constant value."
 )
-ZeroPad1d, ZeroPad2d, ZeroPad3d = _layers(_ZeroPad, "ZeroPad", "The last {} axes longer by zeros.")
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _layers(_ZeroPad, "ZeroPad", "Pads the last {} axes with zeros.")
 ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _layers(
-    _Pad, "ReflectionPad", "The last {} axes longer by their mirror image.", "reflect"
+    _Pad, "ReflectionPad", "Pads the last {} axes with their reflection at the edges.", "reflect"
 )
 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _layers(
-    _Pad, "ReplicationPad", "The last {} axes longer by their first and last elements.", "replicate"
+    _Pad, "ReplicationPad", "Pads the last {} axes by repeating the edge elements.", "replicate"
 )
 CircularPad1d, CircularPad2d, CircularPad3d = _layers(
-    _Pad, "CircularPad", "The last {} axes longer by their other end.", "circular"
+    _Pad, "CircularPad", "Pads the last {} axes periodically, with elements of the opposite end.", "circular"
 )

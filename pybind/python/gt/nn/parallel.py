@@ -1,4 +1,4 @@
-"""`DataParallel`, under PyTorch's path: one process sees all devices of a machine, so it calls the module itself."""
+"""`DataParallel`, for PyTorch programs: one process addresses all devices, so it calls the wrapped module itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ __getattr__ = _absent.getter(__name__)
 
 
 class DataParallel(Module):
-    """A module under the name `module`, which it calls once, with everything.
+    """Wraps a module and calls it with the whole batch.
 
-    Which devices compute that, each a part, is for `gtd` and signals to say. So it is as PyTorch's where there is at
-    most one CUDA device: what depends on a whole batch, such as batch normalization, sees all of it.
+    The daemon and signals decide which devices compute the parts of the batch. Results equal PyTorch's on at most one
+    CUDA
+    device: batch normalization, for example, sees the whole batch.
+
+    Args:
+        module: The module, registered under the name `module`.
+        device_ids: Kept as an attribute; changes nothing.
+        output_device: Ignored.
+        dim: Ignored.
     """
 
     def __init__(
@@ -27,10 +34,9 @@ class DataParallel(Module):
         output_device: Any = None,
         dim: int = 0,
     ) -> None:
-        """Takes the module; the devices, and the axis that would be shared out among them, change nothing."""
         super().__init__()
         self.module = module
-        # Without devices PyTorch has none of them, whatever is given.
+        # As in PyTorch, `device_ids` is empty where CUDA is not available.
         devices = device_ids or range(cuda.device_count())
         self.device_ids: list[Any] = list(devices) if cuda.is_available() else []
         del output_device, dim

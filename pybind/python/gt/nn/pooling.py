@@ -1,6 +1,6 @@
-"""The pooling layers: windows of each channel reduced to one element each.
+"""Pooling layers: each window of a channel is reduced to one element.
 
-A layer keeps its options and calls the function of its name with them.
+A layer keeps its options as attributes and passes them to the function of its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gt.nn.module import Module
 
 class _Pool(Module):
     function: str
-    # Which options `repr` shows.
+    # The options that `repr` shows.
     shown: tuple[str, ...]
 
     def __init__(self, **options: Any) -> None:
@@ -55,19 +55,46 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    """The largest element of each window of `(samples, channels, length)`."""
+    """Maximum of each window of `(N, C, L)`.
+
+    Args:
+        kernel_size: The size of the window.
+        stride: The step between windows; `kernel_size` if not given.
+        padding: The minus infinities added at both ends, at most half a window.
+        dilation: The step between the elements of a window.
+        return_indices: Whether to return the positions of the maxima too, for `MaxUnpool1d`.
+        ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
+
+    Shape:
+        `(N, C, L)` or `(C, L)` to `(N, C, L')` or `(C, L')`, where
+        `L' = floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1)`.
+
+    Example:
+        >>> gt.nn.MaxPool1d(2)(gt.tensor([[1.0, 3.0, 2.0, 0.0]]))
+        tensor([[3., 2.]])
+    """
 
     function = "max_pool1d"
 
 
 class MaxPool2d(_MaxPool):
-    """The largest element of each window of `(samples, channels, height, width)`."""
+    """Maximum of each window of `(N, C, H, W)`.
+
+    The arguments are those of `MaxPool1d`; a size may be one number for both axes, or a pair.
+
+    Example:
+        >>> gt.nn.MaxPool2d(2)(gt.ones(1, 3, 8, 8)).shape
+        gt.Size([1, 3, 4, 4])
+    """
 
     function = "max_pool2d"
 
 
 class MaxPool3d(_MaxPool):
-    """The largest element of each window of `(samples, channels, depth, height, width)`."""
+    """Maximum of each window of `(N, C, D, H, W)`.
+
+    The arguments are those of `MaxPool1d`; a size may be one number for all axes, or three.
+    """
 
     function = "max_pool3d"
 
@@ -84,31 +111,76 @@ class _MaxUnpool(_Pool):
         )
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """What a pool made, and where it took it from, to a sparse form of the pool's input."""
+        """The inverse of a max pool, with zeros where the values were not maxima.
+
+        Args:
+            input: The pool's output.
+            indices: The positions that the pool returned with `return_indices`.
+            output_size: The shape of the pool's input, if it is not the smallest possible one.
+
+        Returns:
+            A tensor of the shape of the pool's input.
+        """
         unpool = getattr(functional, self.function)
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Each element back where `MaxPool1d` took it from, among zeros."""
+    """Inverse of `MaxPool1d`: puts each maximum back where it came from, among zeros.
+
+    Args:
+        kernel_size: The window's size of the pool.
+        stride: Its stride; `kernel_size` if not given.
+        padding: Its padding.
+    """
 
     function = "max_unpool1d"
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Each element back where `MaxPool2d` took it from, among zeros."""
+    """Inverse of `MaxPool2d`: puts each maximum back where it came from, among zeros.
+
+    Args:
+        kernel_size: The window's size of the pool.
+        stride: Its stride; `kernel_size` if not given.
+        padding: Its padding.
+
+    Example:
+        >>> pooled, indices = gt.nn.MaxPool2d(2, return_indices=True)(gt.arange(4.0).reshape(1, 1, 2, 2))
+        >>> gt.nn.MaxUnpool2d(2)(pooled, indices)
+        tensor([[[[0., 0.],
+                  [0., 3.]]]])
+    """
 
     function = "max_unpool2d"
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Each element back where `MaxPool3d` took it from, among zeros."""
+    """Inverse of `MaxPool3d`: puts each maximum back where it came from, among zeros.
+
+    Args:
+        kernel_size: The window's size of the pool.
+        stride: Its stride; `kernel_size` if not given.
+        padding: Its padding.
+    """
 
     function = "max_unpool3d"
 
 
 class AvgPool1d(_Pool):
-    """The mean of each window of `(samples, channels, length)`."""
+    """Mean of each window of `(N, C, L)`.
+
+    Args:
+        kernel_size: The size of the window.
+        stride: The step between windows; `kernel_size` if not given.
+        padding: The zeros added at both ends, at most half a window.
+        ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
+        count_include_pad: Whether the divisor counts the padding.
+
+    Example:
+        >>> gt.nn.AvgPool1d(2)(gt.tensor([[1.0, 3.0, 2.0, 0.0]]))
+        tensor([[2., 1.]])
+    """
 
     function = "avg_pool1d"
     shown = ("kernel_size", "stride", "padding")
@@ -153,13 +225,26 @@ class _AvgPool(_Pool):
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window of `(samples, channels, height, width)`, or its sum by another divisor."""
+    """Mean of each window of `(N, C, H, W)`.
+
+    The arguments are those of `AvgPool1d`; a size may be one number for both axes, or a pair. `divisor_override`
+    replaces
+    the number of elements as the divisor.
+
+    Example:
+        >>> gt.nn.AvgPool2d(2)(gt.ones(1, 3, 8, 8)).shape
+        gt.Size([1, 3, 4, 4])
+    """
 
     function = "avg_pool2d"
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each window of `(samples, channels, depth, height, width)`, or its sum by another divisor."""
+    """Mean of each window of `(N, C, D, H, W)`.
+
+    The arguments are those of `AvgPool1d`; a size may be one number for all axes, or three. `divisor_override` replaces
+    the number of elements as the divisor.
+    """
 
     function = "avg_pool3d"
 
@@ -174,19 +259,29 @@ class _LPPool(_Pool):
 
 
 class LPPool1d(_LPPool):
-    """The norm of each window of `(samples, channels, length)`."""
+    """Power-average pooling of `(N, C, L)`: `(sum x^p)^(1/p)` over each window.
+
+    Args:
+        norm_type: The exponent `p`: 1 for sums; the larger, the closer to maxima.
+        kernel_size: The size of the window.
+        stride: The step between windows; `kernel_size` if not given.
+        ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
+    """
 
     function = "lp_pool1d"
 
 
 class LPPool2d(_LPPool):
-    """The norm of each window of `(samples, channels, height, width)`."""
+    """Power-average pooling of `(N, C, H, W)`: `(sum x^p)^(1/p)` over each window; see `LPPool1d` for the arguments."""
 
     function = "lp_pool2d"
 
 
 class LPPool3d(_LPPool):
-    """The norm of each window of `(samples, channels, depth, height, width)`."""
+    """Power-average pooling of `(N, C, D, H, W)`: `(sum x^p)^(1/p)` over each window.
+
+    See `LPPool1d` for the arguments.
+    """
 
     function = "lp_pool3d"
 
@@ -199,19 +294,39 @@ class _AdaptiveAvgPool(_Pool):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Means over as many windows as asked for."""
+    """Mean pooling of `(N, C, L)` to a given length, whatever `L` is.
+
+    Args:
+        output_size: The length of the output.
+
+    Example:
+        >>> gt.nn.AdaptiveAvgPool1d(2)(gt.tensor([[1.0, 3.0, 2.0, 0.0]]))
+        tensor([[2., 1.]])
+    """
 
     function = "adaptive_avg_pool1d"
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Means over as many windows as asked for; a size of `None` is the input's."""
+    """Mean pooling of `(N, C, H, W)` to given sizes, whatever `H` and `W` are.
+
+    Args:
+        output_size: The sizes of the output: one number for both axes, or a pair; `None` keeps the input's.
+
+    Example:
+        >>> gt.nn.AdaptiveAvgPool2d(1)(gt.ones(2, 3, 7, 9)).shape
+        gt.Size([2, 3, 1, 1])
+    """
 
     function = "adaptive_avg_pool2d"
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Means over as many windows as asked for; a size of `None` is the input's."""
+    """Mean pooling of `(N, C, D, H, W)` to given sizes, whatever the input's are.
+
+    Args:
+        output_size: The sizes of the output: one number for all axes, or three; `None` keeps the input's.
+    """
 
     function = "adaptive_avg_pool3d"
 
@@ -224,19 +339,34 @@ class _AdaptiveMaxPool(_Pool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """The largest elements of as many windows as asked for."""
+    """Max pooling of `(N, C, L)` to a given length, whatever `L` is.
+
+    Args:
+        output_size: The length of the output.
+        return_indices: Whether to return the positions of the maxima too.
+    """
 
     function = "adaptive_max_pool1d"
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The largest elements of as many windows as asked for; a size of `None` is the input's."""
+    """Max pooling of `(N, C, H, W)` to given sizes, whatever `H` and `W` are.
+
+    Args:
+        output_size: The sizes of the output: one number for both axes, or a pair; `None` keeps the input's.
+        return_indices: Whether to return the positions of the maxima too.
+    """
 
     function = "adaptive_max_pool2d"
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The largest elements of as many windows as asked for; a size of `None` is the input's."""
+    """Max pooling of `(N, C, D, H, W)` to given sizes, whatever the input's are.
+
+    Args:
+        output_size: The sizes of the output: one number for all axes, or three; `None` keeps the input's.
+        return_indices: Whether to return the positions of the maxima too.
+    """
 
     function = "adaptive_max_pool3d"
 
@@ -272,12 +402,28 @@ class _FractionalMaxPool(_Pool):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The largest elements of windows of `(samples, channels, height, width)` that lie where chance says."""
+    """Fractional max pooling of `(N, C, H, W)`: maxima of windows at pseudo-random positions (Graham 2014).
+
+    Args:
+        kernel_size: The size of the windows, one number or a pair.
+        output_size: The sizes of the output.
+        output_ratio: Or their ratio to the input's, between 0 and 1.
+        return_indices: Whether to return the positions of the maxima too.
+        _random_samples: The random numbers to use, `(N, C, 2)`.
+    """
 
     function = "fractional_max_pool2d"
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The largest elements of windows of `(samples, channels, depth, height, width)` that lie where chance says."""
+    """Fractional max pooling of `(N, C, D, H, W)`: maxima of windows at pseudo-random positions (Graham 2014).
+
+    Args:
+        kernel_size: The size of the windows, one number or three.
+        output_size: The sizes of the output.
+        output_ratio: Or their ratio to the input's, between 0 and 1.
+        return_indices: Whether to return the positions of the maxima too.
+        _random_samples: The random numbers to use, `(N, C, 3)`.
+    """
 
     function = "fractional_max_pool3d"

@@ -1,7 +1,7 @@
-"""Recurrent layers: `RNN`, `LSTM` and `GRU` over sequences, and their cells for one step.
+"""Recurrent layers: `RNN`, `LSTM` and `GRU` over sequences, and their cells for single steps.
 
-What the inputs add is computed for all steps at once; a step is then one product with the state and a few elementwise
-operations. Start at the steps, `_lstm` and its like, then `RNNBase._layer`.
+The input's contribution is computed for all time steps at once; a step is then one matrix product with the state and a
+few elementwise operations. Start at the steps, `_lstm` and its siblings, then `RNNBase._layer`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ State = tuple[Tensor, ...]
 
 
 class _Weights:
-    """What one direction of one layer is computed with, prepared once for all steps."""
+    """The weights of one direction of one layer, prepared once for all time steps."""
 
     def __init__(self, gates: int, ih: Tensor, hh: Tensor, biases: Sequence[Tensor], hr: Tensor | None) -> None:
         self.ih, self.hh, self.hr = ih, hh.T, None if hr is None else hr.T
@@ -29,7 +29,7 @@ class _Weights:
         self.new_bias: Tensor | None = None
         if biases:
             self.bias = biases[0] + biases[1]
-            if gates == 3:  # the reset gate comes between the state's part of the new value and its bias
+            if gates == 3:  # a GRU's reset gate also multiplies the bias of the state's part of the candidate
                 size = hh.shape[0] // 3
                 self.new_bias = biases[1][2 * size :]
                 self.bias = gt.cat([self.bias[: 2 * size], biases[0][2 * size :]])
@@ -50,7 +50,7 @@ def _lstm(x: Tensor, state: State, w: _Weights) -> State:
     h, c = state
     gates = x + h @ w.hh
     size = c.shape[-1]
-    # In PyTorch's order: in, forget, new, out.
+    # PyTorch's order of the gates: input, forget, cell, output.
     opened = gates.sigmoid()
     new = gates.narrow(-1, 2 * size, size).tanh()
     c = gt.addcmul(opened.narrow(-1, size, size) * c, opened.narrow(-1, 0, size), new)
@@ -62,7 +62,7 @@ def _gru(x: Tensor, state: State, w: _Weights) -> State:
     (h,) = state
     size = h.shape[-1]
     inner = h @ w.hh
-    # In PyTorch's order: reset, update, new.
+    # PyTorch's order of the gates: reset, update, new.
     opened = (x.narrow(-1, 0, 2 * size) + inner.narrow(-1, 0, 2 * size)).sigmoid()
     kept = inner.narrow(-1, 2 * size, size)
     if w.new_bias is not None:
@@ -71,7 +71,7 @@ def _gru(x: Tensor, state: State, w: _Weights) -> State:
     return (gt.addcmul(new, opened.narrow(-1, size, size), h - new),)
 
 
-# By PyTorch's names: the number of gates, and the step.
+# The number of gates and the step function of each of PyTorch's modes.
 _MODES: dict[str, tuple[int, Step]] = {
     "RNN_TANH": (1, _tanh),
     "RNN_RELU": (1, _relu),
@@ -90,7 +90,21 @@ def _check_sizes(shape: Sequence[int], wanted: Sequence[int], what: str) -> None
 
 
 class RNNBase(Module):
-    """What the three layers share. Subclasses say the mode."""
+    """The base of `RNN`, `LSTM` and `GRU`, which choose the mode.
+
+    Args:
+        mode: `"RNN_TANH"`, `"RNN_RELU"`, `"LSTM"` or `"GRU"`.
+        input_size: The features of an input element.
+        hidden_size: The features of the hidden state.
+        num_layers: The number of stacked layers.
+        bias: Whether there are biases.
+        batch_first: Whether tensors are `(N, L, features)` rather than `(L, N, features)`.
+        dropout: The probability of dropout between layers.
+        bidirectional: Whether each layer also runs backwards; the outputs are concatenated.
+        proj_size: The size that an LSTM's hidden state is projected to; 0 for no projection (Sak et al. 2014).
+        device: Where the parameters are.
+        dtype: Their dtype.
+    """
 
     def __init__(
         self,
@@ -147,17 +161,17 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def _ends(self, layer: int) -> list[str]:
-        """How the names of a layer's parameters end, by direction."""
+        """The suffixes of the names of a layer's parameters, one for each direction."""
         return [f"_l{layer}", f"_l{layer}_reverse"] if self.bidirectional else [f"_l{layer}"]
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew, uniform within ±1/√hidden_size."""
+        """Initializes all parameters uniformly within ±1/sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing: parameters need not lie side by side."""
+        """Does nothing: parameters need not be contiguous in memory."""
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -173,7 +187,7 @@ class RNNBase(Module):
         return _Weights(_MODES[self.mode][0], ih, hh, biases, getattr(self, f"weight_hr{end}", None))
 
     def _layer(self, x: Tensor, running: list[int], state: State, end: str, backwards: bool) -> tuple[Tensor, State]:
-        """All steps of one direction: `x` has a row for each sequence that runs at each step, in order."""
+        """All time steps of one direction; `x` holds the rows of the sequences still running at each step, in order."""
         step, w = _MODES[self.mode][1], self._weights(end)
         x = functional.linear(x, w.ih, w.bias)
         starts = [0]
@@ -185,9 +199,9 @@ class RNNBase(Module):
             state = tuple(s[: running[-1]] for s in state) if not constant else state
         for t in range(len(running) - 1, -1, -1) if backwards else range(len(running)):
             count, now = running[t], state[0].shape[0]
-            if count > now:  # going back, sequences that are longer have begun: the others begin here
+            if count > now:  # backwards: shorter sequences begin at this step
                 state = tuple(gt.cat([s, first[now:count]]) for s, first in zip(state, whole, strict=True))
-            elif count < now:  # going on, the shortest have ended
+            elif count < now:  # forwards: the shortest sequences ended before this step
                 ended.append(tuple(s[count:] for s in state))
                 state = tuple(s[:count] for s in state)
             state = step(x.narrow(0, starts[t], count), state, w)
@@ -197,19 +211,23 @@ class RNNBase(Module):
         return gt.cat(outputs[::-1] if backwards else outputs), state
 
     def _states(self) -> int:
-        """How many tensors a state is."""
+        """The number of tensors in a state: 2 for an LSTM."""
         return 2 if self.mode == "LSTM" else 1
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """The state after each step in the last layer, and after the last step in every layer.
+        """Runs the layers over a sequence.
 
         Args:
-            input: `(length, batch, input_size)`, or `(batch, length, input_size)` if `batch_first`, or without the
-                axis of the batch; or a `PackedSequence`.
-            hx: The state before, `(layers · directions, batch, hidden_size)`, zeros if not given; of an `LSTM` a pair.
+            input: `(L, N, input_size)`, `(N, L, input_size)` if `batch_first`, `(L, input_size)` without a batch, or a
+                `PackedSequence`.
+            hx: The initial state, `(num_layers * directions, N, hidden_size)`; zeros if not given. An `LSTM` takes the
+                pair
+                `(h_0, c_0)`.
 
         Returns:
-            The output, of the form of the input, and the state.
+            The last layer's hidden state at each step, `(L, N, directions * hidden_size)` in the form of the input, and
+            each
+            layer's final state in the form of `hx`.
         """
         packed = input if isinstance(input, PackedSequence) else None
         single = packed is None and input.ndim == 2
@@ -254,7 +272,7 @@ class RNNBase(Module):
         return output, last if self._states() == 2 else last[0]
 
     def _start(self, hx: Any, batch: int, dtype: Any, single: bool, packed: PackedSequence | None) -> State:
-        """The state before the first step, checked."""
+        """The initial state, checked and in the order of the packed sequence."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         sizes = [self.proj_size or self.hidden_size, self.hidden_size][: self._states()]
         if hx is None:
@@ -282,7 +300,26 @@ class RNNBase(Module):
 
 
 class RNN(RNNBase):
-    """`h = tanh(W_ih x + b_ih + W_hh h + b_hh)` at each step, in layers; or with `relu`."""
+    """Elman recurrent network: `h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)`, in one or more layers.
+
+    Args:
+        input_size: The features of an input element.
+        hidden_size: The features of the hidden state.
+        num_layers: The number of stacked layers.
+        nonlinearity: `"tanh"` or `"relu"`.
+        bias: Whether there are biases.
+        batch_first: Whether tensors are `(N, L, features)` rather than `(L, N, features)`.
+        dropout: The probability of dropout between layers.
+        bidirectional: Whether each layer also runs backwards; the outputs are concatenated.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> rnn = gt.nn.RNN(input_size=10, hidden_size=20, batch_first=True)
+        >>> output, h_n = rnn(gt.ones(3, 5, 10))
+        >>> output.shape, h_n.shape
+        (gt.Size([3, 5, 20]), gt.Size([1, 3, 20]))
+    """
 
     def __init__(
         self,
@@ -306,23 +343,62 @@ class RNN(RNNBase):
 
 
 class LSTM(RNNBase):
-    """Long short-term memory: a state `h` and a memory `c`, which gates let in, keep and let out."""
+    """Long short-term memory (Hochreiter and Schmidhuber 1997), in one or more layers.
+
+    With gates `i, f, o = sigmoid(W x_t + U h_{t-1} + b)` and the candidate `g = tanh(W_g x_t + U_g h_{t-1} + b_g)`, the
+    cell
+    state is `c_t = f * c_{t-1} + i * g` and the hidden state is `h_t = o * tanh(c_t)`.
+
+    Args:
+        *args: See below.
+        **kwargs: `input_size`, `hidden_size`, `num_layers`, `bias`, `batch_first`, `dropout`, `bidirectional` and
+            `proj_size`: see `RNNBase`.
+
+    Example:
+        >>> lstm = gt.nn.LSTM(input_size=10, hidden_size=20, num_layers=2, batch_first=True)
+        >>> output, (h_n, c_n) = lstm(gt.ones(3, 5, 10))
+        >>> output.shape, h_n.shape, c_n.shape
+        (gt.Size([3, 5, 20]), gt.Size([2, 3, 20]), gt.Size([2, 3, 20]))
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Takes `input_size`, `hidden_size`, and `RNNBase`'s options under PyTorch's names."""
         super().__init__("LSTM", *args, **kwargs)
 
 
 class GRU(RNNBase):
-    """Gated recurrent units: a state of which one gate says how much is kept, another what the new value sees of it."""
+    """Gated recurrent unit (Cho et al. 2014), in one or more layers.
+
+    With gates `r, z = sigmoid(W x_t + U h_{t-1} + b)` and the candidate `n = tanh(W_n x_t + b_n + r * (U_n h_{t-1} +
+    c_n))`,
+    the hidden state is `h_t = (1 - z) * n + z * h_{t-1}`.
+
+    Args:
+        *args: See below.
+        **kwargs: `input_size`, `hidden_size`, `num_layers`, `bias`, `batch_first`, `dropout` and `bidirectional`: see
+            `RNNBase`.
+
+    Example:
+        >>> gru = gt.nn.GRU(input_size=10, hidden_size=20, batch_first=True)
+        >>> output, h_n = gru(gt.ones(3, 5, 10))
+        >>> output.shape, h_n.shape
+        (gt.Size([3, 5, 20]), gt.Size([1, 3, 20]))
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Takes `input_size`, `hidden_size`, and `RNNBase`'s options under PyTorch's names."""
         super().__init__("GRU", *args, **kwargs)
 
 
 class RNNCellBase(Module):
-    """One step, of `num_chunks` numbers for each of the state's. Subclasses say the mode."""
+    """The base of the cells, which compute one time step.
+
+    Args:
+        input_size: The features of an input.
+        hidden_size: The features of the hidden state.
+        bias: Whether there are biases.
+        num_chunks: The number of gates.
+        device: Where the parameters are.
+        dtype: Their dtype.
+    """
 
     mode: str
 
@@ -341,7 +417,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew, uniform within ±1/√hidden_size."""
+        """Initializes all parameters uniformly within ±1/sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -372,7 +448,20 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of an `RNN`."""
+    """One time step of an `RNN`: `h' = tanh(W_ih x + b_ih + W_hh h + b_hh)`.
+
+    Args:
+        input_size: The features of an input.
+        hidden_size: The features of the hidden state.
+        bias: Whether there are biases.
+        nonlinearity: `"tanh"` or `"relu"`.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> gt.nn.RNNCell(10, 20)(gt.ones(3, 10)).shape
+        gt.Size([3, 20])
+    """
 
     def __init__(
         self,
@@ -390,12 +479,33 @@ class RNNCell(RNNCellBase):
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The next state, `(batch, hidden_size)`."""
+        """The next hidden state.
+
+        Args:
+            input: `(N, input_size)` or `(input_size)`.
+            hx: The hidden state, `(N, hidden_size)` or `(hidden_size)`; zeros if not given.
+
+        Returns:
+            A tensor of the shape of `hx`.
+        """
         return self._next(input, None if hx is None else (hx,))[0]
 
 
 class LSTMCell(RNNCellBase):
-    """One step of an `LSTM`."""
+    """One time step of an `LSTM`.
+
+    Args:
+        input_size: The features of an input.
+        hidden_size: The features of the hidden state.
+        bias: Whether there are biases.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> h, c = gt.nn.LSTMCell(10, 20)(gt.ones(3, 10))
+        >>> h.shape, c.shape
+        (gt.Size([3, 20]), gt.Size([3, 20]))
+    """
 
     mode = "LSTM"
 
@@ -405,13 +515,33 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """The next state and memory, `(batch, hidden_size)` each."""
+        """The next hidden state and cell state.
+
+        Args:
+            input: `(N, input_size)` or `(input_size)`.
+            hx: The pair of hidden state and cell state; zeros if not given.
+
+        Returns:
+            The pair `(h', c')`.
+        """
         h, c = self._next(input, None if hx is None else tuple(hx))
         return h, c
 
 
 class GRUCell(RNNCellBase):
-    """One step of a `GRU`."""
+    """One time step of a `GRU`.
+
+    Args:
+        input_size: The features of an input.
+        hidden_size: The features of the hidden state.
+        bias: Whether there are biases.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Example:
+        >>> gt.nn.GRUCell(10, 20)(gt.ones(3, 10)).shape
+        gt.Size([3, 20])
+    """
 
     mode = "GRU"
 
@@ -421,5 +551,5 @@ class GRUCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The next state, `(batch, hidden_size)`."""
+        """The next hidden state: see `RNNCell.forward` for the arguments."""
         return self._next(input, None if hx is None else (hx,))[0]

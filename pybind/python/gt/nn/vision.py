@@ -1,4 +1,4 @@
-"""Layers that resize and rearrange images."""
+"""Layers for images: resizing, pixel shuffle, and sliding windows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ from gt.nn.module import Module
 
 
 class Upsample(Module):
-    """`(samples, channels, *sizes)` resized to `size` or by `scale_factor`."""
+    """Resizes the spatial axes of `(N, C, *)` to `size`, or by `scale_factor`.
+
+    Args:
+        size: The output's spatial sizes: one number for all axes, or one for each.
+        scale_factor: Or the factors of the sizes.
+        mode: `"nearest"`, `"linear"`, `"bilinear"`, `"bicubic"` or `"trilinear"`.
+        align_corners: Whether the centres of the corner pixels, rather than their outer edges, are aligned.
+        recompute_scale_factor: Whether the scale is recomputed from the rounded sizes.
+
+    Example:
+        >>> gt.nn.Upsample(scale_factor=2)(gt.ones(1, 3, 4, 4)).shape
+        gt.Size([1, 3, 8, 8])
+    """
 
     def __init__(
         self,
@@ -41,21 +53,29 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """`Upsample` by the nearest pixel."""
+    """`Upsample` with `mode="nearest"`. Deprecated."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """`Upsample` by the mean of four pixels, the corners staying where they are."""
+    """`Upsample` with `mode="bilinear"` and `align_corners=True`. Deprecated."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
 class PixelShuffle(Module):
-    """`(…, c·r², h, w)` as `(…, c, h·r, w·r)`: channels become pixels."""
+    """Moves channels to pixels: `(*, C r^2, H, W)` to `(*, C, H r, W r)` (Shi et al. 2016).
+
+    Args:
+        upscale_factor: The factor `r`.
+
+    Example:
+        >>> gt.nn.PixelShuffle(2)(gt.ones(1, 8, 3, 3)).shape
+        gt.Size([1, 2, 6, 6])
+    """
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -69,7 +89,11 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """`(…, c, h·r, w·r)` as `(…, c·r², h, w)`: pixels become channels."""
+    """Moves pixels to channels: `(*, C, H r, W r)` to `(*, C r^2, H, W)`; the inverse of `PixelShuffle`.
+
+    Args:
+        downscale_factor: The factor `r`.
+    """
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -83,7 +107,13 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """The channels dealt out anew: the first of each group, then the second of each."""
+    """Interleaves the channels (axis 1) of groups: the first of each group, then the second of each, and so on.
+
+    See Zhang et al. 2018 (ShuffleNet).
+
+    Args:
+        groups: The number of groups.
+    """
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -97,7 +127,18 @@ class ChannelShuffle(Module):
 
 
 class Unfold(Module):
-    """Images as columns, one a window."""
+    """Extracts sliding windows (im2col): `(N, C, H, W)` to `(N, C prod(kernel_size), windows)`.
+
+    Args:
+        kernel_size: The size of the windows, one number or a pair.
+        dilation: The step between the elements of a window.
+        padding: The zeros added at both ends of each axis.
+        stride: The step between windows.
+
+    Example:
+        >>> gt.nn.Unfold(kernel_size=2)(gt.ones(1, 3, 4, 5)).shape
+        gt.Size([1, 12, 12])
+    """
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         super().__init__()
@@ -114,7 +155,15 @@ class Unfold(Module):
 
 
 class Fold(Unfold):
-    """Columns added up as images: what `Unfold` made, back."""
+    """Sums sliding windows into images (col2im): `(N, C prod(kernel_size), windows)` to `(N, C, *output_size)`.
+
+    Args:
+        output_size: The height and width of the images, one number or a pair.
+        kernel_size: The size of the windows, one number or a pair.
+        dilation: The step between the elements of a window.
+        padding: The zeros that were added at both ends of each axis.
+        stride: The step between windows.
+    """
 
     def __init__(
         self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1

@@ -1,6 +1,6 @@
-"""The layers under PyTorch's paths, as `nn.modules.batchnorm._BatchNorm`: this one module is each of PyTorch's files.
+"""The layers under PyTorch's import paths, such as `nn.modules.batchnorm._BatchNorm`.
 
-`utils` alone is a module of its own.
+This one module stands for each of PyTorch's files; `utils` alone is a module of its own.
 """
 
 import sys
@@ -36,7 +36,7 @@ from gt.nn.modules import utils
 from gt.nn.normalization import _BatchNorm, _InstanceNorm, _NormBase
 from gt.nn.transformer import _get_activation_fn, _get_clones
 
-# The files that PyTorch has.
+# The names of PyTorch's files in torch/nn/modules.
 FILES = """
     activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm lazy linear
     linear_cross_entropy loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling

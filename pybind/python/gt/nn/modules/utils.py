@@ -1,4 +1,4 @@
-"""One number as many, which layers' arguments are: `_pair(3)` is `(3, 3)`."""
+"""Helpers for layers' arguments: `_pair(3)` is `(3, 3)`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __getattr__ = _absent.getter(__name__)
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    """What makes `n` of one thing, and a tuple of several."""
+    """A function that repeats a single value `n` times, and makes a tuple of an iterable."""
 
     def parse(x: Any) -> tuple[Any, ...]:
         return tuple(x) if isinstance(x, Iterable) else (x,) * n
@@ -29,12 +29,12 @@ _quadruple = _ntuple(4, "_quadruple")
 
 
 def _reverse_repeat_tuple(t: Iterable[Any], n: int) -> tuple[Any, ...]:
-    """Each thing `n` times, the last first."""
+    """The elements in reverse order, each repeated `n` times."""
     return tuple(x for x in reversed(tuple(t)) for _ in range(n))
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Takes a prefix, as "module.", off the keys of a state dict that have it."""
+    """Removes a prefix, such as `"module."`, from the keys of a state dict, in place."""
     for key in [key for key in state_dict if key.startswith(prefix)]:
         state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
     metadata = getattr(state_dict, "_metadata", {})

@@ -1,4 +1,4 @@
-"""What is done to the gradients and values of many parameters at once."""
+"""Utilities for gradients and parameters: clipping, parametrization, pruning, fusion, and padded sequences."""
 
 from gt import _absent
 from gt.nn.utils import parametrizations, parametrize, prune, rnn, stateless

@@ -1,4 +1,4 @@
-"""Gradients kept within bounds, in place. Nothing here waits, unless asked to check that the norm is finite."""
+"""Gradient clipping, in place. Nothing here waits for a device, unless asked to check that the norm is finite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt._older import older
 
-# What keeps a norm of 0 from dividing, as PyTorch has it.
+# PyTorch's guard against dividing by a norm of 0.
 NORM_MARGIN = 1e-6
 
 
@@ -20,7 +20,13 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,  # noqa: ARG001 (there is one way)
 ) -> Tensor:
-    """The norm of all elements of all tensors together.
+    """The norm of all elements of all tensors, as one vector.
+
+    Args:
+        tensors: The tensors, such as gradients.
+        norm_type: The order of the norm.
+        error_if_nonfinite: Whether to raise an error if the norm is infinite or NaN.
+        foreach: Ignored: it affects speed in PyTorch alone.
 
     Raises:
         ValueError: The norm's order is not positive.
@@ -55,10 +61,25 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,  # noqa: ARG001 (there is one way)
 ) -> Tensor:
-    """Scales all gradients, as one vector, down to a norm of `max_norm` if they exceed it.
+    """Scales the gradients, as one vector, down to a norm of `max_norm` if they exceed it (Pascanu et al. 2013).
+
+    Args:
+        parameters: The parameters whose gradients are scaled.
+        max_norm: The largest norm.
+        norm_type: The order of the norm.
+        error_if_nonfinite: Whether to raise an error if the norm is infinite or NaN.
+        foreach: Ignored: it affects speed in PyTorch alone.
 
     Returns:
-        The norm before.
+        The norm before clipping.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.zeros(2))
+        >>> (w * gt.tensor([3.0, 4.0])).sum().backward()
+        >>> gt.nn.utils.clip_grad_norm_([w], max_norm=1.0)
+        tensor(5.)
+        >>> w.grad
+        tensor([0.6000, 0.8000])
     """
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     total = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
@@ -74,7 +95,7 @@ def clip_grad_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """`clip_grad_norm_` under its older name."""
+    """Deprecated name of `clip_grad_norm_`."""
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
@@ -85,7 +106,7 @@ def clip_grads_with_norm_(
     total_norm: Tensor,
     foreach: bool | None = None,  # noqa: ARG001 (there is one way)
 ) -> None:
-    """Scales all gradients, whose norm as one vector is known, down to a norm of `max_norm` if it exceeds that."""
+    """Scales the gradients down to a norm of `max_norm`, given their norm `total_norm` as one vector."""
     factor = (max_norm / (total_norm + NORM_MARGIN)).clamp(max=1.0)
     for gradient in _gradients(parameters):
         gradient.mul_(factor.to(gradient.dtype))
@@ -97,6 +118,14 @@ def clip_grad_value_(
     clip_value: float,
     foreach: bool | None = None,  # noqa: ARG001 (there is one way)
 ) -> None:
-    """Bounds every element of the gradients by ±`clip_value`."""
+    """Clamps every element of the gradients to [-clip_value, clip_value].
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.zeros(2))
+        >>> (w * gt.tensor([3.0, -0.5])).sum().backward()
+        >>> gt.nn.utils.clip_grad_value_([w], 1.0)
+        >>> w.grad
+        tensor([ 1.0000, -0.5000])
+    """
     for gradient in _gradients(parameters):
         gradient.clamp_(-clip_value, clip_value)

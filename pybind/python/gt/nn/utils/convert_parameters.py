@@ -1,4 +1,4 @@
-"""All parameters as one vector, and back."""
+"""Parameters as one vector, and back."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from gt._gt import Tensor
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters, one after the other; gradients pass through."""
+    """Concatenates the elements of all parameters into one vector; autograd sees through it.
+
+    Example:
+        >>> model = gt.nn.Linear(3, 2)
+        >>> gt.nn.utils.parameters_to_vector(model.parameters()).shape
+        gt.Size([8])
+    """
     return gt.cat([parameter.reshape(-1) for parameter in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Gives each parameter its piece of `vec` as its value.
+    """Sets each parameter to its slice of a vector, in the order of `parameters_to_vector`.
 
     Raises:
         TypeError: `vec` is not a tensor.
-        RuntimeError: `vec` has not as many elements as the parameters.
+        RuntimeError: `vec` has another number of elements than the parameters.
     """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected a Tensor, but got: {type(vec).__name__}")
@@ -29,6 +35,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     start = 0
     for parameter in parameters:
         count = parameter.numel()
-        # A copy: two parameters must not share the vector's elements with each other's next step.
+        # A copy: the parameters must not share memory with the vector, as optimizers change them in place.
         parameter.data = vec[start : start + count].detach().clone().reshape(parameter.shape).to(parameter.dtype)
         start += count

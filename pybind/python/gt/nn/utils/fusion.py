@@ -1,4 +1,4 @@
-"""A layer and the batch normalization after it as one layer, for evaluation."""
+"""Fusion of a layer with the batch normalization after it into one layer, for evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,18 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The weight and bias of the convolution that does both; `transpose` says that its output channels are axis 1."""
+    """The weight and bias of a convolution fused with the batch normalization after it.
+
+    Args:
+        conv_w: The convolution's weight.
+        conv_b: Its bias.
+        bn_rm: The running mean.
+        bn_rv: The running variance.
+        bn_eps: The batch normalization's `eps`.
+        bn_w: Its weight.
+        bn_b: Its bias.
+        transpose: Whether the convolution is a transposed one, whose output channels are axis 1 of the weight.
+    """
     bias = gt.zeros_like(bn_rm) if conv_b is None else conv_b
     scale = (bn_rv + bn_eps).rsqrt()
     scale = scale if bn_w is None else scale * bn_w
@@ -46,7 +57,7 @@ def fuse_linear_bn_weights(
     bn_w: Tensor,
     bn_b: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The weight and bias of the linear layer that does both."""
+    """The weight and bias of a linear layer fused with the batch normalization after it."""
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 
@@ -62,12 +73,12 @@ def _fused(layer: Module, bn: Module, transpose: bool) -> Module:
 
 
 def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Module:
-    """A copy of a convolution that does the batch normalization after it, too."""
+    """A copy of a convolution fused with the batch normalization after it; both must be in evaluation mode."""
     return _fused(conv, bn, transpose)
 
 
 def fuse_linear_bn_eval(linear: Module, bn: Module) -> Module:
-    """A copy of a linear layer that does the batch normalization after it, too."""
+    """A copy of a linear layer fused with the batch normalization after it; both must be in evaluation mode."""
     if linear.out_features != bn.num_features and bn.num_features != 1:
         raise AssertionError("To fuse, linear.out_features == bn.num_features or bn.num_features == 1")
     return _fused(linear, bn, False)

@@ -1,4 +1,4 @@
-"""Modules made without starting values."""
+"""`skip_init`: modules whose parameters are loaded later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["skip_init"]
 
 
 def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Module:
-    """A module for whose values something else cares, as a state dict; here they are drawn, which does no harm."""
+    """Makes a module whose parameters will be overwritten, such as by a state dict.
+
+    PyTorch leaves the parameters uninitialized to save time; here they are initialized as usual.
+    """
     if not (isinstance(module_cls, type) and issubclass(module_cls, Module)):
         raise RuntimeError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:

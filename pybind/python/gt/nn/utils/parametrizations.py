@@ -1,4 +1,4 @@
-"""Weights of a kind that training keeps: of a length of their own, of spectral norm 1, orthogonal."""
+"""Parametrizations of weights: weight normalization, spectral normalization and orthogonality."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Module)
 
 
 def lengths(weight: Tensor, dim: int | None) -> Tensor:
-    """The norms of a weight's parts along an axis; of all of it, for `None` and -1."""
+    """The norms of the slices of a weight along an axis; of the whole weight for `None` and -1."""
     if dim in (None, -1):
         return gt.norm(weight)
     rest = tuple(axis for axis in range(weight.ndim) if axis != dim % weight.ndim)  # type: ignore[operator]
@@ -31,12 +31,12 @@ def lengths(weight: Tensor, dim: int | None) -> Tensor:
 
 
 def matrix_of(weight: Tensor, dim: int) -> Tensor:
-    """A weight as a matrix whose rows are its parts along an axis."""
+    """A weight as a matrix whose rows are its slices along an axis."""
     return weight.movedim(dim, 0).flatten(1)
 
 
 def spectral_axis(module: Module) -> int:
-    """The axis of the outputs of a layer's weight."""
+    """The axis of the outputs in a layer's weight."""
     transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
     return 1 if isinstance(module, transposed) else 0
 
@@ -46,7 +46,7 @@ def check_rounds(rounds: int) -> None:
         raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={rounds}")
 
 
-# A length and a direction -------------------------------------------------------------------------------------------
+# Weight normalization -----------------------------------------------------------------------------------------------
 
 
 class _WeightNorm(Module):
@@ -62,7 +62,7 @@ class _WeightNorm(Module):
 
 
 class _OlderNames:
-    """A hook that gives what `nn.utils.weight_norm` called `weight_g` and `weight_v` their places here."""
+    """A state dict hook that renames `weight_g` and `weight_v` of the older `nn.utils.weight_norm`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -75,16 +75,26 @@ class _OlderNames:
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
-    """A weight as lengths times directions, `original0` and `original1`, along all axes but `dim`.
+    """Weight normalization (Salimans and Kingma 2016): `weight = g * v / ||v||`, with `g` and `v` trained.
 
-    See Salimans and Kingma (2016). State dicts of the older `nn.utils.weight_norm` can be loaded.
+    The magnitude `g` is `parametrizations.weight.original0` and the direction `v` is `original1`. State dicts of the
+    older
+    `nn.utils.weight_norm` can be loaded.
+
+    Args:
+        module: The layer.
+        name: The name of its weight.
+        dim: The axis along which each slice has a norm of its own; `None` for one norm of the whole weight.
+
+    Returns:
+        The layer.
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
     module._register_load_state_dict_pre_hook(_OlderNames(name))
     return module
 
 
-# A largest singular value of one ------------------------------------------------------------------------------------
+# Spectral normalization ---------------------------------------------------------------------------------------------
 
 
 class _SpectralNorm(Module):
@@ -107,7 +117,7 @@ class _SpectralNorm(Module):
 
     @no_grad()
     def _improve(self, matrix: Tensor, rounds: int) -> None:
-        """Brings both vectors nearer to the first singular vectors."""
+        """Power iteration: brings both vectors nearer to the first singular vectors."""
         for _ in range(rounds):
             self._u.copy_(functional.normalize(matrix @ self._v, dim=0, eps=self.eps))
             self._v.copy_(functional.normalize(matrix.T @ self._u, dim=0, eps=self.eps))
@@ -118,7 +128,7 @@ class _SpectralNorm(Module):
         matrix = matrix_of(weight, self.dim)
         if self.training:
             self._improve(matrix.detach(), self.n_power_iterations)
-        # Copies: the next call changes both in place, which this one's gradient must not see.
+        # Copies: the next call changes both in place, and the gradient of this one needs their present values.
         return weight / (self._u.clone() @ (matrix @ self._v.clone()))
 
     def right_inverse(self, value: Tensor) -> Tensor:
@@ -128,7 +138,20 @@ class _SpectralNorm(Module):
 def spectral_norm(
     module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> M:
-    """A weight over its largest singular value, which each reading in training knows better (Miyato et al. 2018)."""
+    """Spectral normalization (Miyato et al. 2018): divides a weight by its largest singular value.
+
+    The singular value is estimated by power iteration, which goes on each time the weight is read in training mode.
+
+    Args:
+        module: The layer.
+        name: The name of its weight.
+        n_power_iterations: The iterations for each reading.
+        eps: The smallest norm to divide by.
+        dim: The axis of the outputs in the weight; 1 for transposed convolutions, else 0, if not given.
+
+    Returns:
+        The layer.
+    """
     weight = _weight(module, name)
     dim = spectral_axis(module) if dim is None else dim
     return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
@@ -141,17 +164,17 @@ def _weight(module: Module, name: str) -> Tensor:
     return weight
 
 
-# Orthonormal columns, or rows ---------------------------------------------------------------------------------------
+# Orthogonal weights -------------------------------------------------------------------------------------------------
 
 
 def _tall(x: Tensor) -> tuple[Tensor, bool]:
-    """A matrix of at least as many rows as columns, and whether it is the transpose."""
+    """A matrix with at least as many rows as columns, and whether it is the transpose of `x`."""
     wide = x.shape[-2] < x.shape[-1]
     return (x.mT, True) if wide else (x, False)
 
 
 def _orthonormal(x: Tensor) -> Tensor:
-    """The columns made orthonormal, by a triangle with a positive diagonal: what is so already stays."""
+    """The Q of a QR decomposition with a positive diagonal of R: orthonormal columns stay as they are."""
     q, r = linalg.qr(x)
     return q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
 
@@ -173,7 +196,7 @@ class _Orthogonal(Module):
         if self.orthogonal_map == "householder":
             a = x.tril(-1)
             q = linalg.householder_product(a, 2 / (1 + (a * a).sum(-2)))
-            # The diagonal keeps signs, which are not trained.
+            # The diagonal holds the signs, which are not trained.
             q = q * x.detach().diagonal(0, -2, -1).trunc().unsqueeze(-2)
         else:
             a = x.tril()
@@ -210,7 +233,7 @@ class _Orthogonal(Module):
             )
         vectors, scales = lapack.run("geqrf", "", _reflections, tall)
         signs = vectors.diagonal(0, -2, -1).sign()
-        # A reflection that was none is one of the axis itself.
+        # LAPACK writes an identity as tau = 0; here a zero vector has tau = 2, a reflection, so the sign flips.
         signs = gt.where(scales == 0, -signs, signs)
         vectors = vectors.tril(-1) + gt.eye(rows, columns, dtype=q.dtype) * signs.unsqueeze(-2)
         return vectors.mT if wide else vectors
@@ -224,14 +247,18 @@ def _reflections(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def orthogonal(
     module: M, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> M:
-    """A weight of orthonormal columns, or rows if there are more columns.
+    """Keeps a weight orthogonal: orthonormal columns, or rows if there are more columns than rows.
 
     Args:
         module: The layer.
-        name: Its weight, a matrix or a batch of them.
-        orthogonal_map: How it is computed: "matrix_exp", "cayley" or "householder". If not given, the first for square
-            matrices and the last for others.
-        use_trivialization: Whether the weight is what it was when that was done, times what is computed.
+        name: The name of its weight, a matrix or a batch of them.
+        orthogonal_map: The map to orthogonal matrices: `"matrix_exp"`, `"cayley"` or `"householder"`; if not given, the
+            first for square matrices and the last for others.
+        use_trivialization: Whether the map is relative to the weight at the time of the call: dynamic trivialization
+            (Lezcano-Casado 2019).
+
+    Returns:
+        The layer.
     """
     weight = _weight(module, name)
     if weight.ndim < 2:

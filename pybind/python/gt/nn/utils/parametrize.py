@@ -1,7 +1,7 @@
-"""Parameters computed from others: a parametrization is a module that makes the one of the other.
+"""Parametrizations: parameters computed from other tensors by a module.
 
-`register_parametrization(layer, "weight", module)` keeps what `layer.weight` is computed from in
-`layer.parametrizations.weight.original`; from then on `layer.weight` is `module(original)`, computed when it is read.
+`register_parametrization(layer, "weight", module)` moves the parameter to `layer.parametrizations.weight.original`;
+`layer.weight` is then `module(original)`, computed when it is read.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
 
 M = TypeVar("M", bound=Module)
 
-# What `cached` keeps, by module and name, and how many such contexts are entered.
+# The tensors that `cached` keeps, by module and name, and the number of its contexts that are entered.
 _cache: dict[tuple[int, str], Tensor] = {}
 _entered = 0
 
 
 @contextlib.contextmanager
 def cached() -> Iterator[None]:
-    """Within, a parametrized tensor is computed the first time it is read, and kept."""
+    """A context in which a parametrized tensor is computed once, when it is first read."""
     global _entered
     _entered += 1
     try:
@@ -55,7 +55,7 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
 
 
 def _differs(what: str, first: tuple[str, Tensor], second: tuple[str, Any]) -> None:
-    """Refuses a second tensor of another dtype or shape than the first."""
+    """Raises an error if the second tensor has another dtype or shape than the first."""
     name, tensor = second
     for kind in ("dtype", "shape"):
         own, new = getattr(first[1], kind), getattr(tensor, kind)
@@ -73,9 +73,14 @@ def _tensor_of(value: Any, what: str) -> Tensor:
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one tensor, in the order they are applied, and what the first is given.
+    """The parametrizations of one tensor, in the order they are applied, and the tensors they start from.
 
-    That is `original`, or where `right_inverse` gave several tensors, `original0`, `original1` and so on.
+    These are `original`, or `original0`, `original1` and so on where `right_inverse` returned several.
+
+    Args:
+        modules: The parametrizations.
+        original: The tensor to parametrize.
+        unsafe: Whether the parametrizations may change the dtype and the shape.
     """
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -87,7 +92,7 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
-                    # One that cannot say what it was made of is given the tensor itself.
+                    # A parametrization without `right_inverse` starts from the tensor itself.
                     with contextlib.suppress(NotImplementedError):
                         made = module.right_inverse(made)
         parts = [made] if isinstance(made, Tensor) else made
@@ -111,7 +116,7 @@ class ParametrizationList(ModuleList):
                     f"original.dtype: {original.dtype}\nright_inverse(original).dtype: {made.dtype}"
                 )
             before = original.detach()
-            # The parameter itself stays: an optimizer may have it.
+            # The parameter stays the same object, as an optimizer may hold it.
             original.data = made.detach()
             _register(self, "original", original)
         else:
@@ -129,7 +134,7 @@ class ParametrizationList(ModuleList):
         return [getattr(self, name) for name in names]
 
     def right_inverse(self, value: Tensor) -> None:
-        """Makes the parametrized tensor be `value`, by what its parametrizations say that it is made of."""
+        """Sets the original tensors such that the parametrized tensor is `value`."""
         made: Any = value
         with no_grad():
             for module in reversed(list(self)):
@@ -148,6 +153,7 @@ class ParametrizationList(ModuleList):
                 original.data = part.detach()
 
     def forward(self) -> Tensor:
+        """Computes the parametrized tensor."""
         first, *others = self
         made = first(*self._originals())
         for module in others:
@@ -156,7 +162,7 @@ class ParametrizationList(ModuleList):
 
 
 class _Parametrized:
-    """What is before the class of a parametrized module: reads and writes of the tensors that are computed."""
+    """The base that computes parametrized tensors on reading and inverts the computation on assignment."""
 
     def __getattr__(self, name: str) -> Any:
         parametrizations = self.__dict__.get("_modules", {}).get("parametrizations")
@@ -187,7 +193,7 @@ def _class(of: type[Module]) -> type[Module]:
 
 
 def _made(of: type[Module]) -> Module:
-    """An empty parametrized module, as a copy or a pickle begins."""
+    """An empty parametrized module, the start of copying or unpickling one."""
     cls = _class(of)
     return cls.__new__(cls)
 
@@ -198,7 +204,7 @@ def type_before_parametrizations(module: Module) -> type[Module]:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of the module, or any, is computed from others."""
+    """Whether a module has a parametrized tensor, or whether the tensor of this name is parametrized."""
     parametrizations = module.__dict__.get("_modules", {}).get("parametrizations")
     if not isinstance(parametrizations, ModuleDict):
         return False
@@ -206,14 +212,26 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def register_parametrization(module: M, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> M:
-    """A parameter or buffer of `module` is what `parametrization` makes of what is kept for it.
+    """Makes a parameter or buffer the output of a module.
 
     Args:
-        module: The module.
-        tensor_name: Its parameter or buffer, which may be parametrized already.
-        parametrization: What computes it. Its `right_inverse`, if it has one, says what the present value is made of,
-            and allows assigning to the attribute.
-        unsafe: Whether it may change the dtype and the shape.
+        module: The module with the parameter or buffer.
+        tensor_name: Its name; it may be parametrized already.
+        parametrization: The module that computes it. Its `right_inverse`, if it has one, computes the original from the
+            present value, and allows assigning to the attribute.
+        unsafe: Whether the parametrization may change the dtype and the shape.
+
+    Returns:
+        `module`.
+
+    Example:
+        >>> class Symmetric(gt.nn.Module):
+        ...     def forward(self, x):
+        ...         return x.triu() + x.triu(1).T
+        >>> layer = gt.nn.Linear(3, 3)
+        >>> _ = gt.nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+        >>> bool((layer.weight == layer.weight.T).all())
+        True
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -245,7 +263,16 @@ def register_parametrization(module: M, tensor_name: str, parametrization: Modul
 
 
 def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: bool = True) -> M:
-    """The tensor is a parameter or buffer again: as it is now, or, not `leave_parametrized`, what was kept for it."""
+    """Removes the parametrizations of a tensor, which becomes a parameter or buffer again.
+
+    Args:
+        module: The module.
+        tensor_name: The tensor's name.
+        leave_parametrized: Whether the tensor keeps its computed value rather than the original's.
+
+    Returns:
+        `module`.
+    """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     known = module.parametrizations[tensor_name]
@@ -270,7 +297,16 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
 
 
 def transfer_parametrizations_and_params(from_module: Module, to_module: M, tensor_name: str | None = None) -> M:
-    """Parametrizes `to_module` as `from_module` is, all tensors or one, with the same modules and parameters."""
+    """Parametrizes `to_module` like `from_module`, with the same modules and originals.
+
+    Args:
+        from_module: The parametrized module.
+        to_module: The other module.
+        tensor_name: The tensor to parametrize; all if not given.
+
+    Returns:
+        `to_module`.
+    """
     if is_parametrized(from_module):
         for name in [tensor_name] if tensor_name is not None else list(from_module.parametrizations):
             known = from_module.parametrizations[name]

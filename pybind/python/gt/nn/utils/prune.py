@@ -1,7 +1,7 @@
-"""Elements of parameters set to 0 for good, by masks: `l1_unstructured(module, "weight", amount=0.3)`.
+"""Pruning: masks that keep elements of parameters at 0, as in `l1_unstructured(module, "weight", amount=0.3)`.
 
-A pruned parameter is kept as `weight_orig`, beside the buffer `weight_mask`; `weight` is their product, computed anew
-before each call of the module. `remove` makes it a parameter again.
+A pruned parameter is kept as `weight_orig`, with the buffer `weight_mask`; `weight` is their product, recomputed before
+each call of the module. `remove` makes it a parameter again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _check_amount(amount: Any) -> None:
 
 
 def _count(amount: float, size: int) -> int:
-    """How many of `size` an amount is: a share, or a number."""
+    """The number of elements for an amount: a fraction of `size`, or a number."""
     if not isinstance(amount, numbers.Integral):
         return round(amount * size)
     if amount > size:
@@ -35,27 +35,49 @@ def _count(amount: float, size: int) -> int:
 
 
 class BasePruningMethod(ABC):
-    """What makes masks: a subclass says how, in `compute_mask`, and of what, in `PRUNING_TYPE`."""
+    """The base of pruning methods.
+
+    A subclass implements `compute_mask` and sets `PRUNING_TYPE`, the scope of its masks.
+    """
 
     PRUNING_TYPE = "unstructured"
     _tensor_name: str
 
     def __call__(self, module: Any, inputs: Any) -> None:  # noqa: ARG002 (a hook's)
-        """Computes the parameter before a call of its module."""
+        """Recomputes the pruned parameter, as a hook before its module's `forward`."""
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask of a tensor of scores, within a mask that there is."""
+        """The mask for a tensor.
+
+        Args:
+            t: The importance scores, usually the parameter itself.
+            default_mask: The mask so far; its zeros stay.
+
+        Returns:
+            A tensor of ones, and zeros for pruned elements, of the shape of `t`.
+        """
 
     def apply_mask(self, module: Any) -> Tensor:
-        """The parameter with its mask."""
+        """The parameter multiplied by its mask."""
         mask, original = (getattr(module, self._tensor_name + end) for end in ("_mask", "_orig"))
         return mask.to(original.dtype) * original
 
     @classmethod
     def apply(cls, module: Any, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any) -> Any:
-        """Prunes a parameter of a module, once more if it was before."""
+        """Prunes a parameter of a module, in addition to earlier prunings.
+
+        Args:
+            module: The module.
+            name: The parameter's name.
+            *args: The method's arguments.
+            importance_scores: The scores that decide; the parameter itself if not given.
+            **kwargs: The method's keyword arguments.
+
+        Returns:
+            The pruning method, registered as a hook of the module.
+        """
         hooks = module._forward_pre_hooks
         older = {k: h for k, h in hooks.items() if isinstance(h, BasePruningMethod) and h._tensor_name == name}
         method: Any = cls(*args, **kwargs)
@@ -87,12 +109,12 @@ class BasePruningMethod(ABC):
         return method
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
-        """A tensor with a mask of its own."""
+        """A tensor multiplied by the mask that the method computes for it."""
         mask = gt.ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(t if importance_scores is None else importance_scores, mask)
 
     def remove(self, module: Any) -> None:
-        """Makes a parameter of what is left."""
+        """Makes the pruned value a plain parameter again."""
         name = self._tensor_name
         left = self.apply_mask(module).detach()
         original = module._parameters.pop(name + "_orig")
@@ -103,13 +125,13 @@ class BasePruningMethod(ABC):
 
 
 class PruningContainer(BasePruningMethod):
-    """Methods one after the other, each of what the ones before left."""
+    """Pruning methods applied in sequence, each to the elements that the earlier ones left."""
 
     def __init__(self, *methods: BasePruningMethod) -> None:
         self._pruning_methods = list(methods)
 
     def add_pruning_method(self, method: BasePruningMethod) -> None:
-        """Adds one at the end."""
+        """Adds a method at the end."""
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         self._pruning_methods.append(method)
@@ -136,14 +158,14 @@ class PruningContainer(BasePruningMethod):
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing."""
+    """Prunes nothing: its masks are all ones."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:  # noqa: ARG002
         return default_mask
 
 
 class _OfAmount(BasePruningMethod):
-    """Prunes a share, or a number, of the elements: those with the least scores."""
+    """Prunes a fraction, or a number, of the elements: those with the smallest scores."""
 
     def __init__(self, amount: float) -> None:
         _check_amount(amount)
@@ -162,21 +184,29 @@ class _OfAmount(BasePruningMethod):
 
 
 class RandomUnstructured(_OfAmount):
-    """Elements at random."""
+    """Prunes random elements.
+
+    Args:
+        amount: The fraction of elements, or their number.
+    """
 
     def _scores(self, t: Tensor) -> Tensor:
         return gt.rand(tuple(t.shape))
 
 
 class L1Unstructured(_OfAmount):
-    """The smallest elements."""
+    """Prunes the elements of smallest magnitude.
+
+    Args:
+        amount: The fraction of elements, or their number.
+    """
 
     def _scores(self, t: Tensor) -> Tensor:
         return t.abs()
 
 
 class _OfChannels(BasePruningMethod):
-    """Prunes a share, or a number, of the places along an axis: those with the least scores."""
+    """Prunes a fraction, or a number, of the slices along an axis: those with the smallest scores."""
 
     PRUNING_TYPE = "structured"
 
@@ -203,14 +233,25 @@ class _OfChannels(BasePruningMethod):
 
 
 class RandomStructured(_OfChannels):
-    """Places at random."""
+    """Prunes random slices along an axis.
+
+    Args:
+        amount: The fraction of slices, or their number.
+        dim: The axis.
+    """
 
     def _scores(self, t: Tensor, others: list[int]) -> Tensor:
         return gt.rand(next(size for axis, size in enumerate(t.shape) if axis not in others))
 
 
 class LnStructured(_OfChannels):
-    """The places of the smallest norms of order `n`."""
+    """Prunes the slices along an axis whose norm is smallest.
+
+    Args:
+        amount: The fraction of slices, or their number.
+        n: The order of the norm.
+        dim: The axis.
+    """
 
     def __init__(self, amount: float, n: float | str, dim: int = -1) -> None:
         super().__init__(amount, dim)
@@ -221,7 +262,11 @@ class LnStructured(_OfChannels):
 
 
 class CustomFromMask(BasePruningMethod):
-    """What a given mask leaves."""
+    """Prunes by a given mask.
+
+    Args:
+        mask: Ones, and zeros for pruned elements.
+    """
 
     PRUNING_TYPE = "global"
 
@@ -233,25 +278,49 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: Any, name: str) -> Any:
-    """Prunes nothing, but has the parameter under its mask."""
+    """Applies a mask of ones to a parameter: nothing is pruned."""
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module: Any, name: str, amount: float) -> Any:
-    """Prunes elements at random."""
+    """Prunes random elements of a parameter.
+
+    Args:
+        module: The module.
+        name: The parameter's name.
+        amount: The fraction of elements, or their number.
+
+    Returns:
+        `module`.
+    """
     RandomUnstructured.apply(module, name, amount)
     return module
 
 
 def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Tensor | None = None) -> Any:
-    """Prunes the smallest elements."""
+    """Prunes the elements of a parameter of smallest magnitude.
+
+    Args:
+        module: The module.
+        name: The parameter's name.
+        amount: The fraction of elements, or their number.
+        importance_scores: The scores that decide; the parameter itself if not given.
+
+    Returns:
+        `module`.
+
+    Example:
+        >>> layer = gt.nn.utils.prune.l1_unstructured(gt.nn.Linear(4, 2), "weight", amount=3)
+        >>> int((layer.weight == 0).sum())
+        3
+    """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
-    """Prunes places of an axis at random."""
+    """Prunes random slices of a parameter along an axis."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
@@ -259,7 +328,19 @@ def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
 def ln_structured(
     module: Any, name: str, amount: float, n: float | str, dim: int, importance_scores: Tensor | None = None
 ) -> Any:
-    """Prunes the places of an axis that have the smallest norms."""
+    """Prunes the slices of a parameter along an axis whose norm is smallest.
+
+    Args:
+        module: The module.
+        name: The parameter's name.
+        amount: The fraction of slices, or their number.
+        n: The order of the norm.
+        dim: The axis.
+        importance_scores: The scores that decide; the parameter itself if not given.
+
+    Returns:
+        `module`.
+    """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
@@ -270,7 +351,14 @@ def global_unstructured(
     importance_scores: dict[tuple[Any, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prunes several parameters, `(module, name)` each, as one vector."""
+    """Prunes several parameters together, as one vector.
+
+    Args:
+        parameters: Pairs of a module and the name of its parameter.
+        pruning_method: The method's class.
+        importance_scores: The scores that decide, by such pairs; the parameters themselves if not given.
+        **kwargs: The method's arguments, such as `amount`.
+    """
     pairs = list(parameters)
     given = importance_scores or {}
     scores = gt.cat([given.get(pair, getattr(*pair)).detach().reshape(-1) for pair in pairs])
@@ -288,18 +376,18 @@ def global_unstructured(
 
 
 def custom_from_mask(module: Any, name: str, mask: Tensor) -> Any:
-    """Prunes what a mask leaves out."""
+    """Prunes a parameter by a given mask."""
     CustomFromMask.apply(module, name, mask)
     return module
 
 
 def is_pruned(module: Any) -> bool:
-    """Whether a parameter of a module, or of one inside, is pruned."""
+    """Whether a parameter of a module, or of its submodules, is pruned."""
     return any(isinstance(h, BasePruningMethod) for m in module.modules() for h in m._forward_pre_hooks.values())
 
 
 def remove(module: Any, name: str) -> Any:
-    """Makes a parameter of what pruning left of it."""
+    """Makes a pruned parameter a plain one, with zeros where it was pruned."""
     for key, hook in list(module._forward_pre_hooks.items()):
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             hook.remove(module)

@@ -1,4 +1,4 @@
-"""Weights computed from others before each call: `weight_norm` and `spectral_norm`, by hooks on a module."""
+"""Weight and spectral normalization by hooks on a module: the older form of `parametrizations`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Module)
 
 
 class _Computed:
-    """A hook that sets a weight from the parameters it is computed from."""
+    """A hook that computes a weight from other parameters before each call of its module."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,7 +28,7 @@ class _Computed:
         setattr(module, self.name, self.compute(module))
 
     def attach(self, module: Module) -> None:
-        """From now on, before each call."""
+        """Replaces the weight by its parameters and registers the hook."""
         kind = type(self)
         if any(isinstance(hook, kind) and hook.name == self.name for hook in module._forward_pre_hooks.values()):
             raise RuntimeError(f"Cannot register two {kind.word} hooks on the same parameter {self.name}")
@@ -43,7 +43,7 @@ class _Computed:
 
     @classmethod
     def detach(cls, module: Module, name: str) -> None:
-        """The weight is a parameter again, as it is now."""
+        """Removes the hook; the weight is a parameter again, with its present value."""
         for key, hook in module._forward_pre_hooks.items():
             if isinstance(hook, cls) and hook.name == name:
                 weight = hook.compute(module).detach()
@@ -106,7 +106,7 @@ class _SpectralNorm(_Computed):
                 for _ in range(self.rounds):
                     v.copy_(functional.normalize(matrix.T @ u, dim=0, eps=self.eps))
                     u.copy_(functional.normalize(matrix @ v, dim=0, eps=self.eps))
-        # Copies: the next call changes both in place, which this one's gradient must not see.
+        # Copies: the next call changes both in place, and the gradient of this one needs their present values.
         return weight / (u.clone() @ (matrix @ v.clone()))
 
     def join(self, module: Module) -> None:
@@ -115,13 +115,24 @@ class _SpectralNorm(_Computed):
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
-    """A weight as length `name_g` times direction `name_v`, along all axes but `dim` (Salimans and Kingma 2016)."""
+    """Weight normalization (Salimans and Kingma 2016): `weight = weight_g * weight_v / ||weight_v||`.
+
+    `gt.nn.utils.parametrizations.weight_norm` is the newer form.
+
+    Args:
+        module: The layer.
+        name: The name of its weight.
+        dim: The axis along which each slice has a norm of its own; `None` for one norm of the whole weight.
+
+    Returns:
+        The layer.
+    """
     _WeightNorm(name, dim).attach(module)
     return module
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """The weight is a parameter again."""
+    """Makes the normalized weight a plain parameter again."""
     _WeightNorm.detach(module, name)
     return module
 
@@ -129,13 +140,16 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
 def spectral_norm(
     module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> M:
-    """A weight over its largest singular value, which each call in training knows better (Miyato et al. 2018)."""
+    """Spectral normalization (Miyato et al. 2018): divides a weight by its largest singular value.
+
+    `gt.nn.utils.parametrizations.spectral_norm` is the newer form, and describes the arguments.
+    """
     dim = spectral_axis(module) if dim is None else dim
     _SpectralNorm(name, n_power_iterations, eps, dim).attach(module)
     return module
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
-    """The weight is a parameter again."""
+    """Makes the normalized weight a plain parameter again."""
     _SpectralNorm.detach(module, name)
     return module

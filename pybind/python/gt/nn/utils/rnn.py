@@ -1,4 +1,4 @@
-"""Sequences of different lengths as one tensor: padded, `(length, batch, …)`, or packed without the padding."""
+"""Batches of sequences of unequal length: padded to one length, `(L, N, *)`, or packed without the padding."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ class _Packed(NamedTuple):
 
 
 class PackedSequence(_Packed):
-    """The steps of several sequences one after the other: all first elements, all second ones, and so on.
+    """Sequences of unequal length without padding: the elements of the first time step, then of the second, and so on.
 
-    The sequences are sorted by falling length; `batch_sizes` says how many still run at each step, `sorted_indices`
-    which sequence is where.
+    Args:
+        data: The elements, `(sum of lengths, *)`; the sequences are sorted by falling length.
+        batch_sizes: The number of sequences that have an element at each time step.
+        sorted_indices: The original index of each sorted sequence.
+        unsorted_indices: The inverse permutation; computed if not given.
     """
 
     def __new__(
@@ -43,6 +46,7 @@ class PackedSequence(_Packed):
         sorted_indices: Tensor | None = None,
         unsorted_indices: Tensor | None = None,
     ) -> PackedSequence:
+        """Makes the tuple of its parts."""
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
@@ -51,7 +55,7 @@ class PackedSequence(_Packed):
         return PackedSequence(data, *self[1:])
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """With its elements elsewhere, or in another dtype."""
+        """The sequence with its elements moved to a device or converted to a dtype."""
         return self._with(self.data.to(*args, **kwargs))
 
     @property
@@ -61,7 +65,7 @@ class PackedSequence(_Packed):
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """What undoes a permutation."""
+    """The inverse of a permutation."""
     if permutation is None:
         return None
     return _of([index for _, index in sorted((to, index) for index, to in enumerate(permutation.tolist()))])
@@ -74,13 +78,20 @@ def _of(numbers: Iterable[int]) -> Tensor:
 def pack_padded_sequence(
     input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Packs `(length, batch, …)`, of which each sequence is as long as `lengths` say.
+    """Packs padded sequences.
 
     Args:
-        input: The padded sequences; `(batch, length, …)` if `batch_first`.
-        lengths: The length of each.
-        batch_first: Which axis is which.
-        enforce_sorted: Refuse sequences that are not sorted by falling length, rather than sort them.
+        input: `(L, N, *)`, or `(N, L, *)` if `batch_first`.
+        lengths: The length of each sequence, `(N)`.
+        batch_first: Whether the batch is the first axis.
+        enforce_sorted: Whether to raise an error for sequences that are not sorted by falling length; otherwise they
+            are
+            sorted here.
+
+    Example:
+        >>> packed = gt.nn.utils.rnn.pack_padded_sequence(gt.tensor([[1, 3], [2, 0]]), [2, 1])
+        >>> packed.data.tolist(), packed.batch_sizes.tolist()
+        ([1, 3, 2], [2, 1])
     """
     sizes = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
     if batch_first:
@@ -118,7 +129,14 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The padded sequences, and their lengths."""
+    """Pads a packed sequence; returns the padded sequences and their lengths.
+
+    Args:
+        sequence: The packed sequence.
+        batch_first: Whether the result is `(N, L, *)` rather than `(L, N, *)`.
+        padding_value: The value of the padding.
+        total_length: The length to pad to; the longest sequence's if not given.
+    """
     running = sequence.batch_sizes.tolist()
     length = len(running)
     if total_length is not None:
@@ -151,7 +169,19 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Sequences `(length, …)` of different lengths as `(longest, batch, …)`, filled up with a value."""
+    """Pads sequences `(L_i, *)` to the length of the longest and stacks them.
+
+    Args:
+        sequences: The sequences.
+        batch_first: Whether the result is `(N, L, *)` rather than `(L, N, *)`.
+        padding_value: The value of the padding.
+        padding_side: `"right"` or `"left"`.
+
+    Example:
+        >>> gt.nn.utils.rnn.pad_sequence([gt.tensor([1, 2]), gt.tensor([3])], batch_first=True)
+        tensor([[1, 2],
+                [3, 0]])
+    """
     if padding_side not in ("left", "right"):
         raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     parts = list(sequences)
@@ -168,18 +198,18 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
-    """The sequences, each of its length."""
+    """Splits padded sequences into a list of sequences of the given lengths."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [padded_sequences[i, :size] for i, size in enumerate(lengths.tolist())]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Packs sequences of different lengths."""
+    """Packs a list of sequences of unequal length."""
     lengths = [sequence.shape[0] for sequence in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences, each of its length."""
+    """Splits a packed sequence into a list of sequences."""
     return unpad_sequence(*pad_packed_sequence(packed_sequences))

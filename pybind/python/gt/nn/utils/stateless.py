@@ -1,4 +1,4 @@
-"""`functional_call` under its older path."""
+"""`functional_call` under its deprecated import path."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """`gt.func.functional_call`."""
+    """Calls a module with other parameters: see `gt.func.functional_call`."""
     return func.functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
