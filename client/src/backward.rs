@@ -1,11 +1,15 @@
-//! The backward pass: from results to what they were computed from, in the order of falling numbers.
+//! The backward pass of reverse-mode automatic differentiation: visits the nodes of the tape in the reverse of the order
+//! in which they were recorded, and computes each node's gradient from those of the ops that used it.
 
-use crate::error::{Error, Result};
+use crate::error::{ClientError, Result};
+use crate::handle::{CustomFunction, Edge, Edges, Node, NodeKind, Tensor};
+use crate::lock::lock;
 use crate::scope::Scope;
-use crate::session::{Session, Value};
-use crate::signal::{self, Under};
-use crate::tape::{Custom, Edge, Edges, Kind, Node, anomaly, lock, set_grad_enabled};
-use crate::tensor::{Operand, Tensor};
+use crate::session::ClientSession;
+use crate::signal::{self, ActiveSignal};
+use crate::tape::{anomaly, grad_enabled, set_grad_enabled};
+use crate::tensor::ElementwiseOperand;
+use crate::value::TensorValue;
 use gt_ops::grad::{GradCtx, Saved, to_operand};
 use gt_ops::instruction::{INPUTS_MAX, SliceSpec};
 use gt_ops::{Attrs, Meta, Op, OpError, Scalar, Shape, build};
@@ -13,7 +17,7 @@ use smallvec::SmallVec;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-/// Puts recording back to what it was.
+/// Restores the thread's recording mode when dropped.
 struct RecordingGuard(bool);
 impl Drop for RecordingGuard {
     fn drop(&mut self) {
@@ -21,20 +25,20 @@ impl Drop for RecordingGuard {
     }
 }
 
-/// Ready nodes, latest first: everything computed from a node comes before it.
-struct Ready(Arc<Node>);
-impl PartialEq for Ready {
+/// A node in the priority queue. The largest sequence number comes first, so every op that used a node precedes it.
+struct ReadyNode(Arc<Node>);
+impl PartialEq for ReadyNode {
     fn eq(&self, other: &Self) -> bool {
         self.0.number() == other.0.number()
     }
 }
-impl Eq for Ready {}
-impl PartialOrd for Ready {
+impl Eq for ReadyNode {}
+impl PartialOrd for ReadyNode {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Ready {
+impl Ord for ReadyNode {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.number().cmp(&other.0.number())
     }
@@ -43,21 +47,21 @@ impl Ord for Ready {
 /// How a backward pass treats the tape.
 #[derive(Clone, Copy, Debug)]
 pub struct BackwardOptions {
-    /// Keep what was saved, for another pass.
+    /// Keep the saved values for another pass.
     pub retain_graph: bool,
-    /// Record the pass itself, for gradients of gradients.
+    /// Record the pass itself, for higher-order gradients.
     pub create_graph: bool,
 }
 
-/// The gradient that a pass starts from: `gradient`, or 1 for a scalar.
+/// The gradient that a pass starts with at root `i`: `gradient`, or 1 for a scalar.
 fn seed_gradient(i: usize, root: &Tensor, gradient: Option<&Tensor>) -> Result<Tensor> {
     let meta = root.meta();
     if let Some(gradient) = gradient {
-        let given = gradient.meta();
-        if given.shape != meta.shape {
+        let shape = gradient.meta().shape;
+        if shape != meta.shape {
             return Err(OpError::runtime(format!(
                 "Mismatch in shape: grad_output[{i}] has a shape of {} and output[{i}] has a shape of {}.",
-                given.shape, meta.shape
+                shape, meta.shape
             ))
             .into());
         }
@@ -71,13 +75,14 @@ fn seed_gradient(i: usize, root: &Tensor, gradient: Option<&Tensor>) -> Result<T
     scope.finish(outcome, |s, v| s.tensor(v))
 }
 
-/// Where a pass starts: tensors, each with its gradient, which a scalar can do without.
+/// The tensors that a pass starts from, each with its gradient; a scalar needs none.
 pub type Roots<'a> = [(&'a Tensor, Option<&'a Tensor>)];
 
-/// Walks the tape from `roots` back, collecting gradients in the leaves, or in `inputs` alone if there are any.
+/// Computes the gradients of `roots` and accumulates them in the leaves, or only in `inputs` if given.
 ///
 /// # Errors
-/// A root outside the tape, one with many elements and no gradient, a tape already walked, what a hook raised.
+/// A root that does not require a gradient, or that has several elements and no gradient; saved values that an earlier
+/// pass has released; the error of a hook.
 pub fn backward(roots: &Roots<'_>, inputs: Option<&[Arc<Node>]>, options: BackwardOptions) -> Result<()> {
     let found = walk(roots, inputs, options)?;
     let _guard = RecordingGuard(set_grad_enabled(options.create_graph));
@@ -85,13 +90,13 @@ pub fn backward(roots: &Roots<'_>, inputs: Option<&[Arc<Node>]>, options: Backwa
     for (node, grad) in inputs.unwrap_or_default().iter().zip(found) {
         if let Some(grad) = grad {
             let _signal = signal::for_gradient(node.backward_signal(), caller);
-            node.accumulate(grad)?;
+            accumulate(node, grad)?;
         }
     }
     Ok(())
 }
 
-/// The gradients of `roots` with respect to `inputs`, collected nowhere else; none where none flows.
+/// The gradients of `roots` with respect to `inputs`, without accumulating them; none for inputs that no gradient reaches.
 ///
 /// # Errors
 /// As [`backward`].
@@ -99,7 +104,8 @@ pub fn grad(roots: &Roots<'_>, inputs: &[Arc<Node>], options: BackwardOptions) -
     walk(roots, Some(inputs), options)
 }
 
-/// What `starts` were computed from: leaves, and places older than `since`, each once and oldest first.
+/// The nodes that `starts` were computed from, back to leaves and to nodes older than sequence number `since`: those,
+/// each once and oldest first.
 pub fn frontier(starts: Vec<Arc<Node>>, since: u64) -> Vec<Arc<Node>> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -118,7 +124,7 @@ pub fn frontier(starts: Vec<Arc<Node>>, since: u64) -> Vec<Arc<Node>> {
     found
 }
 
-/// The numbers of the places between `roots` and `wanted`, both included.
+/// The sequence numbers of the nodes on paths from `roots` to `wanted`, both included.
 fn between(roots: &[Arc<Node>], wanted: &[Arc<Node>]) -> HashSet<u64> {
     let first = wanted.iter().map(|node| node.number()).min().unwrap_or(u64::MAX);
     let mut seen: HashMap<u64, Vec<u64>> = HashMap::new();
@@ -142,46 +148,46 @@ fn between(roots: &[Arc<Node>], wanted: &[Arc<Node>]) -> HashSet<u64> {
     found
 }
 
-/// The gradient of a slice, and which elements of its operand it belongs to.
-struct Part {
+/// The gradient of a slice, and the slice of the operand that it belongs to.
+struct SliceGradient {
     spec: SliceSpec,
     grad: Tensor,
 }
 
-/// The axis along which parts, which are then in order, lie side by side and make the whole.
-fn tiled_axis(parts: &mut [Part], shape: &Shape) -> Option<usize> {
+/// The axis along which the slices, once sorted, tile the whole tensor without gaps or overlap, if there is one.
+fn tiled_axis(slices: &mut [SliceGradient], shape: &Shape) -> Option<usize> {
     let dims = shape.dims();
-    let axis =
-        (0..dims.len()).find(|axis| parts.first().is_some_and(|part| part.spec.sizes.dims()[*axis] != dims[*axis]))?;
+    let axis = (0..dims.len())
+        .find(|axis| slices.first().is_some_and(|slice| slice.spec.sizes.dims()[*axis] != dims[*axis]))?;
     let whole = |spec: &SliceSpec, i: usize| spec.start[i] == 0 && spec.sizes.dims()[i] == dims[i];
     let fits = |spec: &SliceSpec| (0..dims.len()).all(|i| spec.step[i] == 1 && (i == axis || whole(spec, i)));
-    if !parts.iter().all(|part| fits(&part.spec)) {
+    if !slices.iter().all(|slice| fits(&slice.spec)) {
         return None;
     }
-    parts.sort_by_key(|part| (part.spec.start[axis], part.spec.sizes.dims()[axis]));
+    slices.sort_by_key(|slice| (slice.spec.start[axis], slice.spec.sizes.dims()[axis]));
     let mut end = 0;
-    for part in &*parts {
-        if part.spec.start[axis] != end {
+    for slice in &*slices {
+        if slice.spec.start[axis] != end {
             return None;
         }
-        end += part.spec.sizes.dims()[axis] as i64;
+        end += slice.spec.sizes.dims()[axis] as i64;
     }
     (end == dims[axis] as i64).then_some(axis)
 }
 
-/// The gradients of a tensor of shape `whole.shape`, to be added up, from those of its slices: one if they make the
-/// whole.
-fn whole_gradients(mut parts: Vec<Part>, whole: Meta) -> Result<Vec<Tensor>> {
-    let Some(axis) = tiled_axis(&mut parts, &whole.shape) else {
-        let placed = |Part { spec, grad }: Part| {
+/// The gradients of a tensor of `whole`, to be added up, from those of its slices: one concatenation if the slices tile
+/// the tensor, else each slice among zeros.
+fn whole_gradients(mut slices: Vec<SliceGradient>, whole: Meta) -> Result<Vec<Tensor>> {
+    let Some(axis) = tiled_axis(&mut slices, &whole.shape) else {
+        let placed = |SliceGradient { spec, grad }: SliceGradient| {
             grad.apply(|g, v| {
                 let zeros = build::full(g, whole.shape, Scalar::Float(0.0), whole.dtype)?;
                 g.emit(Op::SliceScatter, &[zeros.into(), v.into()], Attrs::Slice(Box::new(spec)))
             })
         };
-        return parts.into_iter().map(placed).collect();
+        return slices.into_iter().map(placed).collect();
     };
-    let mut grads: Vec<Tensor> = parts.into_iter().map(|part| part.grad).collect();
+    let mut grads: Vec<Tensor> = slices.into_iter().map(|slice| slice.grad).collect();
     while grads.len() > 1 {
         let joined = grads.chunks(INPUTS_MAX).map(|grads| {
             let mut scope = Scope::new(&grads[0].session());
@@ -194,34 +200,34 @@ fn whole_gradients(mut parts: Vec<Part>, whole: Meta) -> Result<Vec<Tensor>> {
     Ok(grads)
 }
 
-/// Gradients under way in one pass.
-struct Pass {
-    /// What whoever asked for the pass is under.
-    caller: Under,
-    heap: BinaryHeap<Ready>,
-    /// What has arrived at a tensor's place.
+/// The state of one pass: gradients that have not been propagated yet, by the sequence numbers of their nodes.
+struct BackwardPass {
+    /// The signal of the thread that started the pass.
+    caller: ActiveSignal,
+    heap: BinaryHeap<ReadyNode>,
+    /// The sum of the gradients that have arrived at a node.
     grads: HashMap<u64, Tensor>,
-    /// What has arrived there for some of its elements alone. Such wait for each other: the pieces that a tensor was
-    /// cut into make one gradient side by side. Each among zeros, and added up, would cost the whole for each piece.
-    parts: HashMap<u64, Vec<Part>>,
-    /// What has arrived at the results of a function of the host language's.
-    bundles: HashMap<u64, Vec<Option<Tensor>>>,
-    /// The places to go to; everywhere if none.
+    /// Gradients of slices of a node's tensor. They are collected, because the slices of a tensor that was split become
+    /// its gradient by one concatenation. To add each up among zeros would cost the whole tensor for each slice.
+    slices: HashMap<u64, Vec<SliceGradient>>,
+    /// Gradients of the results of a custom function.
+    result_grads: HashMap<u64, Vec<Option<Tensor>>>,
+    /// The nodes to visit; all if none.
     path: Option<HashSet<u64>>,
 }
 
-impl Pass {
-    fn new(path: Option<HashSet<u64>>) -> Pass {
-        let (heap, grads, parts, bundles) = Default::default();
-        Pass { caller: signal::current(), heap, grads, parts, bundles, path }
+impl BackwardPass {
+    fn new(path: Option<HashSet<u64>>) -> BackwardPass {
+        let (heap, grads, slices, result_grads) = Default::default();
+        BackwardPass { caller: signal::current(), heap, grads, slices, result_grads, path }
     }
 
-    fn goes_to(&self, node: &Node) -> bool {
+    fn visits(&self, node: &Node) -> bool {
         self.path.as_ref().is_none_or(|path| path.contains(&node.number()))
     }
 
-    /// A gradient reaches `node`: it joins those that already have.
-    fn arrive(&mut self, node: &Arc<Node>, grad: Tensor) -> Result<()> {
+    /// Adds a gradient that reaches `node`.
+    fn add(&mut self, node: &Arc<Node>, grad: Tensor) -> Result<()> {
         match self.grads.remove(&node.number()) {
             Some(earlier) => {
                 let _signal = signal::for_gradient(node.backward_signal(), self.caller);
@@ -229,29 +235,29 @@ impl Pass {
             }
             None => {
                 self.grads.insert(node.number(), grad);
-                if !self.parts.contains_key(&node.number()) {
-                    self.heap.push(Ready(node.clone()));
+                if !self.slices.contains_key(&node.number()) {
+                    self.heap.push(ReadyNode(node.clone()));
                 }
             }
         }
         Ok(())
     }
 
-    /// A gradient of some elements reaches `node`.
-    fn arrive_in_part(&mut self, node: &Arc<Node>, part: Part) {
-        let parts = self.parts.entry(node.number()).or_default();
-        if parts.is_empty() && !self.grads.contains_key(&node.number()) {
-            self.heap.push(Ready(node.clone()));
+    /// Adds a gradient that reaches a slice of `node`.
+    fn add_slice(&mut self, node: &Arc<Node>, slice: SliceGradient) {
+        let slices = self.slices.entry(node.number()).or_default();
+        if slices.is_empty() && !self.grads.contains_key(&node.number()) {
+            self.heap.push(ReadyNode(node.clone()));
         }
-        parts.push(part);
+        slices.push(slice);
     }
 
-    /// All that has arrived at `node`.
+    /// Removes and returns the total gradient of `node`.
     fn take(&mut self, node: &Node) -> Result<Option<Tensor>> {
         let mut total = self.grads.remove(&node.number());
-        if let Some(parts) = self.parts.remove(&node.number()) {
+        if let Some(slices) = self.slices.remove(&node.number()) {
             let _signal = signal::for_gradient(node.backward_signal(), self.caller);
-            for grad in whole_gradients(parts, node.meta())? {
+            for grad in whole_gradients(slices, node.meta())? {
                 total = Some(match total {
                     Some(earlier) => earlier.binary(Op::Add, &grad)?,
                     None => grad,
@@ -261,16 +267,16 @@ impl Pass {
         Ok(total)
     }
 
-    /// A gradient reaches result `index` of the function at `node`.
-    fn arrive_at_result(&mut self, node: &Arc<Node>, index: usize, grad: Tensor) -> Result<()> {
-        let Kind::Custom(custom) = node.kind() else { return self.arrive(node, grad) };
+    /// Adds a gradient that reaches result `index` of the custom function at `node`.
+    fn add_result(&mut self, node: &Arc<Node>, index: usize, grad: Tensor) -> Result<()> {
+        let NodeKind::Custom(custom) = node.kind() else { return self.add(node, grad) };
         let _signal = signal::for_gradient(node.backward_signal(), self.caller);
         let heap = &mut self.heap;
-        let bundle = self.bundles.entry(node.number()).or_insert_with(|| {
-            heap.push(Ready(node.clone()));
+        let grads = self.result_grads.entry(node.number()).or_insert_with(|| {
+            heap.push(ReadyNode(node.clone()));
             (0..custom.results).map(|_| None).collect()
         });
-        bundle[index] = Some(match bundle[index].take() {
+        grads[index] = Some(match grads[index].take() {
             Some(earlier) => earlier.binary(Op::Add, &grad)?,
             None => grad,
         });
@@ -286,27 +292,27 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
         .map(|(i, (root, _))| {
             root.node().ok_or_else(|| {
                 let text = format!("element {i} of tensors does not require grad and does not have a grad_fn");
-                Error::from(OpError::runtime(text))
+                ClientError::from(OpError::runtime(text))
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    let mut pass = Pass::new(wanted.map(|wanted| between(&starts, wanted)));
+    let mut pass = BackwardPass::new(wanted.map(|wanted| between(&starts, wanted)));
     for (i, ((root, gradient), node)) in roots.iter().zip(&starts).enumerate() {
         let _signal = signal::for_gradient(node.backward_signal(), pass.caller);
         let seed = seed_gradient(i, root, *gradient)?;
-        pass.arrive(node, seed)?;
+        pass.add(node, seed)?;
     }
     let mut found: HashMap<u64, Option<Tensor>> =
         wanted.unwrap_or_default().iter().map(|node| (node.number(), None)).collect();
-    while let Some(Ready(node)) = pass.heap.pop() {
+    while let Some(ReadyNode(node)) = pass.heap.pop() {
         let _signal = signal::for_gradient(node.backward_signal(), pass.caller);
-        if let Kind::Custom(custom) = node.kind() {
-            if let Some(grads) = pass.bundles.remove(&node.number()) {
+        if let NodeKind::Custom(custom) = node.kind() {
+            if let Some(grads) = pass.result_grads.remove(&node.number()) {
                 let results = custom_gradients(&node, custom, grads, options)?;
                 check_for_nan(&node, results.iter().map(|(_, grad)| grad))?;
                 for (to, grad) in results {
-                    if pass.goes_to(&to) {
-                        pass.arrive(&to, grad)?;
+                    if pass.visits(&to) {
+                        pass.add(&to, grad)?;
                     }
                 }
             }
@@ -318,31 +324,33 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
                 grad = other;
             }
         }
-        if let Some(place) = found.get_mut(&node.number()) {
-            *place = Some(grad.same());
+        if let Some(result) = found.get_mut(&node.number()) {
+            *result = Some(grad.same());
         }
         if node.retains_grad() || (wanted.is_none() && node.is_leaf()) {
-            node.accumulate(grad.same())?;
+            accumulate(&node, grad.same())?;
         }
         match node.kind() {
-            Kind::Op { op: Op::Slice, attrs: Attrs::Slice(spec), edges } if !options.create_graph => {
+            NodeKind::Op { op: Op::Slice, attrs: Attrs::Slice(spec), edges } if !options.create_graph => {
                 let to = match &lock(edges).inputs[..] {
                     [Edge::Tensor { node: Some(to), .. }] => Some(to.clone()),
                     _ => None,
                 };
-                if let Some(to) = to.filter(|to| pass.goes_to(to)) {
-                    pass.arrive_in_part(&to, Part { spec: **spec, grad });
+                if let Some(to) = to.filter(|to| pass.visits(to)) {
+                    pass.add_slice(&to, SliceGradient { spec: **spec, grad });
                 }
             }
-            Kind::Op { op, attrs, edges } => {
-                let goes = |to: &Node| pass.goes_to(to);
-                let results = op_gradients(&node, (*op, attrs, edges), &grad, &goes, options)?;
+            NodeKind::Op { op, attrs, edges } => {
+                let visits = |to: &Node| pass.visits(to);
+                let results = op_gradients(&node, (*op, attrs, edges), &grad, &visits, options)?;
                 check_for_nan(&node, results.iter().map(|(_, grad)| grad))?;
                 for (to, grad) in results {
-                    pass.arrive(&to, grad)?;
+                    pass.add(&to, grad)?;
                 }
             }
-            Kind::Part { of: Some(of), index } if pass.goes_to(of) => pass.arrive_at_result(of, *index, grad)?,
+            NodeKind::CustomOutput { function: Some(function), index } if pass.visits(function) => {
+                pass.add_result(function, *index, grad)?
+            }
             _ => {}
         }
     }
@@ -353,13 +361,13 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
     Ok(result)
 }
 
-/// Under anomaly detection, an error that names the op whose gradient is not a number.
+/// Under anomaly detection, fails with the name of the op if one of its gradients has a NaN.
 fn check_for_nan<'a>(node: &Node, grads: impl Iterator<Item = &'a Tensor>) -> Result<()> {
     if !anomaly().1 {
         return Ok(());
     }
     for (i, grad) in grads.enumerate().filter(|(_, grad)| grad.meta().dtype.is_float()) {
-        let nan = grad.elementwise(Op::Isnan, &[Operand::This])?;
+        let nan = grad.elementwise(Op::Isnan, &[ElementwiseOperand::This])?;
         let any = nan.apply(|g, v| build::reduce(g, Op::Any, v, None, false))?.value()?;
         let mut byte = [0];
         any.session().download(&any)?.read(&mut byte);
@@ -374,10 +382,10 @@ fn check_for_nan<'a>(node: &Node, grads: impl Iterator<Item = &'a Tensor>) -> Re
     Ok(())
 }
 
-/// The gradients of a function of the host language's inputs, in their shapes and dtypes.
+/// The gradients of a custom function's inputs, summed to their shapes and cast to their dtypes.
 fn custom_gradients(
     node: &Arc<Node>,
-    custom: &Custom,
+    custom: &CustomFunction,
     grads: Vec<Option<Tensor>>,
     options: BackwardOptions,
 ) -> Result<Vec<(Arc<Node>, Tensor)>> {
@@ -403,21 +411,21 @@ fn op_gradients(
     node: &Arc<Node>,
     (op, attrs, edges): (Op, &Attrs, &Mutex<Edges>),
     grad: &Tensor,
-    goes_to: &dyn Fn(&Node) -> bool,
+    visits: &dyn Fn(&Node) -> bool,
     options: BackwardOptions,
 ) -> Result<Vec<(Arc<Node>, Tensor)>> {
     let row = op.row();
     let Some(gradient) = row.grad else { return Ok(Vec::new()) };
-    let session: Arc<Session> = grad.session();
+    let session: Arc<ClientSession> = grad.session();
     let mut scope = Scope::new(&session);
     let grad_val = scope.add(grad)?;
     let mut targets: Vec<Option<(Arc<Node>, Meta)>>;
     let inputs: Vec<Saved>;
     let output;
-    let mut released: SmallVec<[Arc<Value>; 3]> = SmallVec::new();
+    let mut released: SmallVec<[Arc<TensorValue>; 3]> = SmallVec::new();
     {
         let mut edges = lock(edges);
-        if !edges.inputs.iter().any(|edge| matches!(edge, Edge::Tensor { node: Some(to), .. } if goes_to(to))) {
+        if !edges.inputs.iter().any(|edge| matches!(edge, Edge::Tensor { node: Some(to), .. } if visits(to))) {
             return Ok(Vec::new());
         }
         if edges.released && (row.saves.inputs != 0 || row.saves.output) {
@@ -439,7 +447,7 @@ fn op_gradients(
                     Saved::Scalar(*s)
                 }
                 Edge::Tensor { meta, node, saved } => {
-                    targets.push(node.clone().filter(|n| goes_to(n)).map(|n| (n, *meta)));
+                    targets.push(node.clone().filter(|n| visits(n)).map(|n| (n, *meta)));
                     match saved {
                         Some(value) => Saved::Val(scope.push_saved(value.clone(), node.clone(), number)),
                         None => Saved::Meta(*meta),
@@ -461,7 +469,7 @@ fn op_gradients(
             }
         }
     }
-    // Freeing a tensor may wait: not under the lock.
+    // Dropped after the lock is released: freeing a tensor may wait.
     drop(released);
     let needs: SmallVec<[bool; 4]> = targets.iter().map(Option::is_some).collect();
     let transposed: SmallVec<[bool; 4]> =
@@ -485,4 +493,18 @@ fn op_gradients(
         Ok(fitted)
     });
     scope.finish(outcome, |scope, fitted| fitted.into_iter().map(|(node, val)| (node, scope.tensor(val))).collect())
+}
+
+/// Adds `grad` to the gradient that `node` has accumulated, and calls its hooks.
+fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
+    // The node's lock is not held over the addition, which may wait.
+    match node.grad() {
+        None => node.set_grad(Some(grad)),
+        Some(total) if grad_enabled() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),
+        Some(mut total) => {
+            let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None)?;
+            drop(total.rebind(plan));
+        }
+    }
+    node.accumulated_hooks().iter().try_for_each(|hook| hook())
 }

@@ -1,32 +1,31 @@
 //! Waiting without holding up the host language.
 //!
-//! Python's global lock must be released around a wait, and pending signals looked at after it. The extension installs
-//! a hook that does; everybody else just runs the wait.
+//! Python's global interpreter lock must be released around a wait, and pending signals checked after it. The extension
+//! module installs a hook that does both; without a hook the wait just runs.
 
-use crate::error::{Error, Result};
+use crate::error::{ClientError, Result};
 use std::sync::OnceLock;
 
-/// Runs a wait; then, if the second argument says so, looks at signals: `Err(())` if the caller should stop waiting
-/// because one came.
-pub type Hook = fn(&mut (dyn FnMut() + Send), bool) -> std::result::Result<(), ()>;
+/// Runs a wait; then, if the second argument is true, checks for signals: `Err(())` if the caller should stop waiting.
+pub type BlockingHook = fn(&mut (dyn FnMut() + Send), bool) -> std::result::Result<(), ()>;
 
-static HOOK: OnceLock<Hook> = OnceLock::new();
+static HOOK: OnceLock<BlockingHook> = OnceLock::new();
 
 /// Installs the hook. The first one stays.
-pub fn set_hook(hook: Hook) {
+pub fn set_hook(hook: BlockingHook) {
     let _ = HOOK.set(hook);
 }
 
-/// Runs `wait` outside the host language's lock. Nobody may hold a lock of a session here: the wait's end may need
-/// the host's lock, which another thread may hold while it wants the session's.
+/// Runs `wait` outside the host language's lock. The caller must not hold a lock of a session: to end the wait may take
+/// the host's lock, and the thread that holds that may be waiting for the session's lock.
 ///
 /// # Errors
-/// [`Error::Interrupted`] if a signal came.
+/// [`ClientError::Interrupted`] if a signal arrived.
 pub fn blocking<T: Send>(wait: impl FnOnce() -> T + Send) -> Result<T> {
     run(wait, true)
 }
 
-/// As [`blocking`], leaving signals for the next wait: for callers that have nobody to tell.
+/// As [`blocking`], but leaves signals for the next wait: for callers that cannot report an interruption.
 ///
 /// # Errors
 /// None that the caller can act on.
@@ -39,8 +38,8 @@ fn run<T: Send>(wait: impl FnOnce() -> T + Send, signals: bool) -> Result<T> {
     let mut result = None;
     let mut run = || result = wait.take().map(|wait| wait());
     match HOOK.get() {
-        Some(hook) => hook(&mut run, signals).map_err(|()| Error::Interrupted)?,
+        Some(hook) => hook(&mut run, signals).map_err(|()| ClientError::Interrupted)?,
         None => run(),
     }
-    result.ok_or(Error::Interrupted)
+    result.ok_or(ClientError::Interrupted)
 }

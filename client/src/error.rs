@@ -1,18 +1,19 @@
-//! What can go wrong in a session.
+//! Errors of a session, and their texts for users.
 
+use crate::origin::has_origin_hook;
 use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::{ErrorKind, OpError};
 
 /// An error of a session.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Arguments that a rule refuses, at the call that gave them.
+pub enum ClientError {
+    /// Arguments that an op does not accept, raised at the call.
     #[error(transparent)]
     Op(#[from] OpError),
     /// An instruction failed when it ran.
     #[error("{}", failure_text(.failure, *.session, .traceback.as_deref()))]
     Failed {
-        /// What the daemon says.
+        /// The daemon's report.
         failure: Failure,
         /// The session's number.
         session: u64,
@@ -28,23 +29,23 @@ pub enum Error {
     /// There is no daemon and none could be started.
     #[error("{0}")]
     Launch(String),
-    /// A signal came while waiting, or a hook of the caller's failed; the caller knows which.
+    /// A signal arrived during a wait, or a hook of the host language failed; the host language knows which.
     #[error("interrupted")]
     Interrupted,
 }
 
 /// The result of a call on a session.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, ClientError>;
 
-impl Error {
-    /// The family of exception for errors of arguments.
+impl ClientError {
+    /// The kind of exception to raise, for errors that Python's own exceptions describe.
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
-            Error::Op(op) => Some(op.kind),
-            Error::Failed { failure: Failure { fault: Fault::IndexOutOfRange { .. }, .. }, .. } => {
+            ClientError::Op(op) => Some(op.kind),
+            ClientError::Failed { failure: Failure { fault: Fault::IndexOutOfRange { .. }, .. }, .. } => {
                 Some(ErrorKind::Index)
             }
-            Error::Failed { failure: Failure { fault: Fault::ZeroDivision | Fault::Internal, .. }, .. } => {
+            ClientError::Failed { failure: Failure { fault: Fault::ZeroDivision | Fault::Internal, .. }, .. } => {
                 Some(ErrorKind::Runtime)
             }
             _ => None,
@@ -54,7 +55,8 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         matches!(
             self,
-            Error::ArenaFull(_) | Error::Failed { failure: Failure { fault: Fault::OutOfMemory { .. }, .. }, .. }
+            ClientError::ArenaFull(_)
+                | ClientError::Failed { failure: Failure { fault: Fault::OutOfMemory { .. }, .. }, .. }
         )
     }
 }
@@ -97,7 +99,7 @@ fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> Str
             text.push_str("\nissued at: ");
             text.push_str(line);
         }
-        None if crate::tape::knows_origins() && std::env::var_os("GT_TRACEBACK").is_none() => {
+        None if has_origin_hook() && std::env::var_os("GT_TRACEBACK").is_none() => {
             text.push_str(" (GT_TRACEBACK=1 names the Python line)");
         }
         None => {}
@@ -105,7 +107,7 @@ fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> Str
     text
 }
 
-/// A number of bytes as people write it.
+/// A number of bytes with a binary unit: `1.50 MiB`.
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes as f64, 0);

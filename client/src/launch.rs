@@ -1,10 +1,11 @@
-//! Finding a daemon, or starting one of our own.
+//! Finding a daemon, or starting a private one.
 //!
-//! A daemon that the program names ([`choose`]), or `GT_CONNECT` or `GT_SOCKET` does, is the one: nothing else will do.
-//! Otherwise the box's daemon is used if its socket is there, and if not, a private `gtd` is started that lives as long
-//! as its clients: this process and the children it forks, which join it by its abstract name.
+//! If the program ([`set_connect_options`]), `GT_CONNECT` or `GT_SOCKET` names a daemon, only that one is used.
+//! Otherwise the machine's daemon is used if its socket exists; if not, a private `gtd` is started. It ends with its last
+//! client: this process and the children that it forks, which connect by its abstract socket name.
 
-use crate::error::{Error, Result};
+use crate::error::{ClientError, Result};
+use crate::lock::lock;
 use gt_ops::OpError;
 pub use gt_protocol::Address;
 use gt_protocol::address::{CONNECT_ENV, NoAddress, named_address};
@@ -13,27 +14,27 @@ use gt_protocol::{Connection, Error as ProtocolError, Hello, Role, connect, conn
 use gt_shm::Socket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A daemon that has welcomed us.
+/// A daemon that has accepted this client.
 pub(crate) struct Daemon {
     pub connection: Connection,
     pub private: Option<PrivateDaemon>,
     pub address: Address,
 }
 
-/// The process of a private daemon. Dropping it leaves the process alone: it ends with its last client.
+/// The process of a private daemon. Dropping this does not end it: it ends with its last client.
 pub(crate) struct PrivateDaemon {
     child: Child,
 }
 
-/// How long a disconnecting client waits for its private daemon to end before leaving it to itself.
+/// The longest wait of a disconnecting client for its private daemon to end.
 const REAP_DEADLINE: Duration = Duration::from_millis(500);
 
 impl PrivateDaemon {
-    /// Collects the process if it ends now; other clients may keep it alive.
+    /// Waits for the process if it ends soon; other clients may keep it alive.
     pub(crate) fn reap(mut self) {
         let deadline = Instant::now() + REAP_DEADLINE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -42,51 +43,47 @@ impl PrivateDaemon {
     }
 }
 
-/// Where installers put `gtd`, tried before `PATH`.
-static BESIDE: Mutex<Option<PathBuf>> = Mutex::new(None);
-/// The name of the private daemon this process, or the one it was forked from, has started.
+/// The folder where installers put `gtd`, searched before `PATH`.
+static SCRIPTS_FOLDER: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The socket name of the private daemon that this process, or the one it was forked from, has started.
 static PRIVATE_NAME: Mutex<Option<String>> = Mutex::new(None);
 
-/// The daemon that a program wants.
+/// The daemon to connect to, and the session's name.
 #[derive(Clone, Debug, Default)]
-pub struct Choice {
-    /// Where it is; none leaves that to the environment.
+pub struct ConnectOptions {
+    /// The daemon's address; by default the environment's.
     pub address: Option<Address>,
-    /// What lets one in by TCP; none leaves that to the environment, too.
+    /// The access token for TCP; by default the environment's, or that of a token file.
     pub token: Option<String>,
-    /// What the session is called; [`check_name`] says what is a name.
+    /// The session's name, which [`check_name`] must accept.
     pub name: Option<String>,
 }
 
-/// What the program wants where it does not say so at once.
-static CHOICE: Mutex<Choice> = Mutex::new(Choice { address: None, token: None, name: None });
+/// The options of sessions that are opened without any.
+static OPTIONS: Mutex<ConnectOptions> = Mutex::new(ConnectOptions { address: None, token: None, name: None });
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Sets the options of the sessions opened later.
+pub fn set_connect_options(options: ConnectOptions) {
+    *lock(&OPTIONS) = options;
 }
 
-/// Says what the sessions opened from now on are like.
-pub fn choose(choice: Choice) {
-    *lock(&CHOICE) = choice;
+/// The options of the sessions opened later.
+pub fn connect_options() -> ConnectOptions {
+    lock(&OPTIONS).clone()
 }
 
-/// What was chosen.
-pub fn choice() -> Choice {
-    lock(&CHOICE).clone()
-}
-
-/// The address that `text` is, as in `unix:/run/gt/gtd.sock`.
+/// Parses an address, such as `unix:/run/gt/gtd.sock`.
 ///
 /// # Errors
-/// If it is none.
+/// Text that is not an address.
 pub fn parse_address(text: &str) -> Result<Address> {
     text.parse().map_err(|error: NoAddress| OpError::value(error.to_string()).into())
 }
 
-/// Whether a session can be called `name`.
+/// Checks the name of a session.
 ///
 /// # Errors
-/// If it is too long, or cannot be shown.
+/// A name that is too long, or has characters that cannot be printed.
 pub fn check_name(name: Option<&str>) -> Result<()> {
     gt_protocol::check_name(name).map_err(|error| match error {
         ProtocolError::Malformed(why) => OpError::value(why).into(),
@@ -94,35 +91,35 @@ pub fn check_name(name: Option<&str>) -> Result<()> {
     })
 }
 
-/// Tells where to look for `gtd` first, as `sysconfig.get_path("scripts")`.
+/// Sets the folder to search for `gtd` before `PATH`: Python's `sysconfig.get_path("scripts")`.
 pub fn set_scripts_folder(folder: PathBuf) {
-    *lock(&BESIDE) = Some(folder);
+    *lock(&SCRIPTS_FOLDER) = Some(folder);
 }
 
-/// The program `gtd`: what `GT_DAEMON` names, the one beside the package, or the first on `PATH`.
+/// The path of the program `gtd`: that of `GT_DAEMON`, the one in the scripts folder, or the first on `PATH`.
 ///
 /// # Errors
-/// If it is not there.
+/// No such file.
 pub fn find_gtd() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("GT_DAEMON") {
         let path = PathBuf::from(path);
         if path.is_file() {
             return Ok(path);
         }
-        return Err(Error::Launch(format!(
+        return Err(ClientError::Launch(format!(
             "GT_DAEMON names {}, where there is no file: unset it, or set it to the gtd program",
             path.display()
         )));
     }
-    let beside = lock(&BESIDE).clone();
+    let scripts = lock(&SCRIPTS_FOLDER).clone();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    beside
+    scripts
         .into_iter()
         .chain(std::env::split_paths(&path))
         .map(|folder| folder.join("gtd"))
         .find(|p| p.is_file())
         .ok_or_else(|| {
-            Error::Launch(
+            ClientError::Launch(
                 "there is no GT daemon on this machine and the program gtd to start one was not found: \
                  reinstall the gt package, or set GT_DAEMON to the program"
                     .into(),
@@ -130,23 +127,23 @@ pub fn find_gtd() -> Result<PathBuf> {
         })
 }
 
-/// How many workers the program asks for; 0 if it does not say.
+/// The number of workers that the program asks for; 0 for any number.
 static WORKERS_WANTED: AtomicUsize = AtomicUsize::new(0);
-/// What says which workers a daemon has that is started without being told, the strongest first.
+/// The environment variables that configure the workers of a private daemon, in order of precedence.
 const WORKERS_ENV: [&str; 2] = ["GT_WORKERS", "GT_DEVICES"];
 
-/// Asks for at least `count` workers, 0 for any number: a private daemon is started with as many, another must have
+/// Asks for at least `count` workers, 0 for any number: a private daemon is started with them, another daemon must have
 /// them.
 pub fn want_workers(count: usize) {
     WORKERS_WANTED.store(count, Relaxed);
 }
 
-/// How many were asked for.
+/// The number of workers asked for by [`want_workers`].
 pub fn workers_wanted() -> usize {
     WORKERS_WANTED.load(Relaxed)
 }
 
-/// Whether a daemon with `count` workers has as many as were asked for.
+/// Checks that a daemon with `count` workers has as many as were asked for; `started` if it is a private one.
 pub(crate) fn check_workers(count: usize, started: bool) -> Result<()> {
     let wanted = workers_wanted();
     if count >= wanted {
@@ -162,27 +159,27 @@ pub(crate) fn check_workers(count: usize, started: bool) -> Result<()> {
     Err(OpError::runtime(format!("{wanted} workers are asked for, but the daemon has {have}: {remedy}")).into())
 }
 
-pub(crate) fn launch_error(error: ProtocolError) -> Error {
-    Error::Launch(error.to_string())
+pub(crate) fn launch_error(error: ProtocolError) -> ClientError {
+    ClientError::Launch(error.to_string())
 }
 
-/// Connects to the daemon that `choice` names, or the environment, the box's, or a private one.
-pub(crate) fn connect_any(choice: &Choice) -> Result<Daemon> {
-    check_name(choice.name.as_deref())?;
-    let hello = Hello::new(Role::Client, choice.name.clone());
-    let address = match &choice.address {
+/// Connects to the daemon that `options` or the environment names, else to the machine's, else to a private one.
+pub(crate) fn connect_any(options: &ConnectOptions) -> Result<Daemon> {
+    check_name(options.name.as_deref())?;
+    let hello = Hello::new(Role::Client, options.name.clone());
+    let address = match &options.address {
         Some(address) => Some(address.clone()),
-        None => named_address().map_err(|error| Error::Launch(format!("{CONNECT_ENV}: {error}")))?,
+        None => named_address().map_err(|error| ClientError::Launch(format!("{CONNECT_ENV}: {error}")))?,
     };
     match address {
-        Some(Address::Unix(path)) => at(path, &hello).map_err(launch_error),
-        Some(Address::Tcp { host, port }) => by_tcp(host, port, choice.token.as_deref(), hello),
+        Some(Address::Unix(path)) => by_unix(path, &hello).map_err(launch_error),
+        Some(Address::Tcp { host, port }) => by_tcp(host, port, options.token.as_deref(), hello),
         Some(Address::Private) => join_private(&hello).map_or_else(|| start_private(&hello), Ok),
         None => match join_private(&hello) {
             Some(daemon) => Ok(daemon),
-            None => at(SYSTEM_SOCKET.into(), &hello).or_else(|error| match error {
-                // Rather than a private daemon without being asked: it would not have the box's devices.
-                error if error.is_forbidden() => Err(Error::Launch(format!(
+            None => by_unix(SYSTEM_SOCKET.into(), &hello).or_else(|error| match error {
+                // A private daemon, started unasked, would not have the machine's devices.
+                error if error.is_forbidden() => Err(ClientError::Launch(format!(
                     "{error}. {CONNECT_ENV}=private, or gt.connect('private'), starts a daemon of your own"
                 ))),
                 ProtocolError::Connect { .. } => start_private(&hello),
@@ -192,13 +189,13 @@ pub(crate) fn connect_any(choice: &Choice) -> Result<Daemon> {
     }
 }
 
-fn at(path: PathBuf, hello: &Hello) -> gt_protocol::Result<Daemon> {
+fn by_unix(path: PathBuf, hello: &Hello) -> gt_protocol::Result<Daemon> {
     let connection = connect(&path, hello)?;
     Ok(Daemon { connection, private: None, address: Address::Unix(path) })
 }
 
 fn by_tcp(host: String, port: u16, token: Option<&str>, hello: Hello) -> Result<Daemon> {
-    let failed = |error: gt_bridge::greeting::Error| Error::Launch(error.to_string());
+    let failed = |error: gt_bridge::greeting::Error| ClientError::Launch(error.to_string());
     let token = gt_bridge::token::of_client(token).map_err(|error| failed(error.into()))?;
     let connection = gt_bridge::near::connect(&host, port, &token, hello).map_err(failed)?;
     Ok(Daemon { connection, private: None, address: Address::Tcp { host, port } })
@@ -215,17 +212,17 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
     use std::os::fd::OwnedFd;
     let gtd = find_gtd()?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
-        Error::Launch(format!("{} could not be {what}: {error}", gtd.display()))
+        ClientError::Launch(format!("{} could not be {what}: {error}", gtd.display()))
     };
     let (ours, theirs) = Socket::pair().map_err(|e| failed("started", &e))?;
     let name = format!("@gt-private-{}-{:016x}", std::process::id(), crate::random::random_seed());
     let mut command = Command::new(&gtd);
-    // Who sets the environment decides what runs the program; whether that is enough is checked afterwards.
+    // The environment's GT_WORKERS or GT_DEVICES takes precedence; `check_workers` checks the result.
     let wanted = workers_wanted();
     if wanted > 0 {
         command.args(["--workers-wanted", &wanted.to_string()]);
     }
-    // The daemon gets its end as standard input: the one descriptor that needs no unsafe code to pass.
+    // The daemon gets its end of the socket as standard input: passing another descriptor would need unsafe code.
     let child = command
         .args(["--private", "--client-fd", "0", "--name", &name])
         .stdin(OwnedFd::from(theirs))
@@ -235,14 +232,14 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
     tracing::info!(target: "gt_client", program = %gtd.display(), pid = child.id(), name, "started a private daemon");
     let mut private = PrivateDaemon { child };
     let connection = connect_over(ours, hello).map_err(|error| match private.child.try_wait() {
-        // It says why itself.
+        // The daemon's refusal has its own reason.
         _ if matches!(error, ProtocolError::Refused(_)) => failed("used", &error),
         Ok(Some(status)) => failed("used", &format!("it ended at once ({status})")),
         _ => failed("used", &error),
     })?;
     let version = &connection.welcome.daemon_version;
     if version != env!("CARGO_PKG_VERSION") {
-        return Err(Error::Launch(format!(
+        return Err(ClientError::Launch(format!(
             "{} is version {version}, this gt is {}: reinstall so that gtd and gt are the same version",
             gtd.display(),
             env!("CARGO_PKG_VERSION")

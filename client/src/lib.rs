@@ -3,30 +3,36 @@
 //! This crate knows the instruction set and the shared-memory rings. It must not know Python, which is one of its
 //! users, nor devices, which are the daemon's.
 //!
-//! Start at [`session`]: how instructions get into the ring, ids are given out and completions come back. [`tensor`]
-//! is what users hold, [`scope`] how ops are emitted and recorded, [`tape`] the record and [`backward`] the pass over
-//! it, [`transfer`] how bytes get in and out, and [`launch`] how a private daemon is found and started.
-//! [`random`] says which random numbers come next, [`signal`] under which names a thread issues instructions.
+//! Start at [`session`]: it puts instructions into the ring, assigns tensor ids and waits for completions. [`transfer`]
+//! moves tensor bytes, and [`launch`] finds or starts a daemon. Above it are [`value`], immutable tensors in the daemon;
+//! [`handle`], the types that users hold; [`tape`], the record of autograd; [`scope`], which emits and records ops;
+//! [`tensor`], the operations on tensors; and [`backward`], the backward pass. [`random`] has the generators and
+//! [`signal`] the placement signals of threads. A file uses only files below it: [`error`] is at the bottom.
 
 pub mod backward;
 pub mod blocking;
 pub mod error;
-mod history;
+pub mod handle;
 pub mod launch;
 pub mod lock;
+pub mod origin;
 pub mod precision;
 pub mod random;
 pub mod scope;
 pub mod session;
 pub mod signal;
 mod storage;
+pub mod strides;
 pub mod tape;
 pub mod tensor;
 pub mod transfer;
-pub mod view;
+pub mod value;
+mod version;
+mod view;
 
-pub use error::{Error, Result};
+pub use error::{ClientError, Result};
+pub use handle::{Node, Tensor};
 pub use scope::Scope;
-pub use session::{Session, Value};
-pub use tape::{Node, grad_enabled, set_grad_enabled};
-pub use tensor::Tensor;
+pub use session::ClientSession;
+pub use tape::{grad_enabled, set_grad_enabled};
+pub use value::TensorValue;

@@ -1,41 +1,49 @@
-//! A lock for a few dozen nanoseconds of work.
+//! Locks: a spinlock for a few dozen nanoseconds of work, and mutexes that ignore poisoning.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A mutual exclusion whose release is a plain store.
+/// Locks a mutex of this crate. A panic does not invalidate what they guard: it is consistent between any two statements
+/// that can unwind.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A spinlock (test and test-and-set) whose release is a plain store.
 ///
-/// `std`'s is released by an exchange, which waits until every earlier store has left the core: with a store to the
-/// ring among them, that is a trip to the daemon's core and back for each instruction. Nobody may wait while holding
-/// this lock; whoever finds it held spins, then lets others run.
-pub struct BriefLock<T> {
+/// `std`'s mutex is released by an atomic exchange, which drains the core's store buffer: with a store to the ring in
+/// it, that is a round trip to the daemon's core for each instruction. A thread must not wait for anything while it
+/// holds this lock. A thread that finds it held spins, then yields, then sleeps.
+pub struct SpinLock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `held` admits one thread at a time to the value, which may move between threads.
-unsafe impl<T: Send> Sync for BriefLock<T> {}
+// SAFETY: a thread reaches `value` only through a guard, and `lock` gives out one guard at a time (`held`). `T: Send`
+// lets the value be used from the thread that holds it.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
 
-/// Holds the lock until dropped.
-pub struct BriefGuard<'a, T> {
-    lock: &'a BriefLock<T>,
+/// Access to the value; releases the lock when dropped.
+pub struct SpinLockGuard<'a, T> {
+    lock: &'a SpinLock<T>,
 }
 
-impl<T> BriefLock<T> {
-    /// A free lock on `value`.
+impl<T> SpinLock<T> {
+    /// An unlocked lock around `value`.
     pub const fn new(value: T) -> Self {
         Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock.
     #[inline]
-    pub fn lock(&self) -> BriefGuard<'_, T> {
+    pub fn lock(&self) -> SpinLockGuard<'_, T> {
         if self.held.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
             self.lock_contended();
         }
-        BriefGuard { lock: self }
+        SpinLockGuard { lock: self }
     }
 
     #[cold]
@@ -46,31 +54,32 @@ impl<T> BriefLock<T> {
             match rounds {
                 0..100 => std::hint::spin_loop(),
                 100..110 => std::thread::yield_now(),
-                // The holder was taken off its core.
+                // The holder has probably been preempted.
                 _ => std::thread::sleep(Duration::from_micros(50)),
             }
         }
     }
 }
 
-impl<T> Deref for BriefGuard<'_, T> {
+impl<T> Deref for SpinLockGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock.
+        // SAFETY: `lock` set `held` before it made this guard, and only this guard's drop clears it, so no other
+        // guard exists.
         unsafe { &*self.lock.value.get() }
     }
 }
 
-impl<T> DerefMut for BriefGuard<'_, T> {
+impl<T> DerefMut for SpinLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard holds the lock, and is borrowed alone.
+        // SAFETY: this is the only guard while `held` is set, and `&mut self` makes this its only reference.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
-impl<T> Drop for BriefGuard<'_, T> {
+impl<T> Drop for SpinLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.held.store(false, Release);
@@ -83,7 +92,7 @@ mod tests {
 
     #[test]
     fn admits_one_thread_at_a_time() {
-        let lock = BriefLock::new((0u64, 0u64));
+        let lock = SpinLock::new((0u64, 0u64));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! How exact products must be, for the whole process.
+//! Whether matrix products and convolutions of f32 may use TF32, for the whole process.
 
 use gt_ops::{Class, Op};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 static MATMULS: AtomicBool = AtomicBool::new(false);
 static CONVOLUTIONS: AtomicBool = AtomicBool::new(true);
 
-/// Whether products of f32 may be rounded to 11 bits from now on, those of matrices and those of convolutions, where a
-/// device is faster with such. At first convolutions' may, as PyTorch has it.
+/// Allows devices to compute matrix products and convolutions of f32 with TF32, whose factors have 11 significant bits.
+/// The defaults are PyTorch's: convolutions may, matrix products may not.
 pub fn allow_tf32(matmuls: bool, convolutions: bool) {
     MATMULS.store(matmuls, Relaxed);
     CONVOLUTIONS.store(convolutions, Relaxed);
 }
 
-/// Whether those of an instruction may.
+/// Whether an instruction of `op` may use TF32.
 #[inline]
-pub(crate) fn tf32(op: Op) -> bool {
+pub(crate) fn allows_tf32(op: Op) -> bool {
     match op.row().class {
         Class::Contraction => MATMULS.load(Relaxed),
         Class::Convolution => CONVOLUTIONS.load(Relaxed),

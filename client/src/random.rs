@@ -1,51 +1,53 @@
-//! Where random numbers come from: a seed, and how many draws were made from it.
+//! Random number generators: a seed, and the number of draws made from it.
 //!
-//! An instruction that draws carries both, so its numbers are the same on any device and in any session.
+//! A random instruction carries both, as the key and stream of a counter-based generator (Philox, Salmon et al. 2011),
+//! so its numbers are the same on every device and in every session.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use crate::lock::lock;
+use std::sync::{Arc, LazyLock, Mutex};
 
-/// The key and stream of a random instruction.
+/// The key and stream of one random instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
-    /// What somebody chose, or the process.
+    /// The generator's seed.
     pub seed: u64,
-    /// How many draws were made from the seed before.
+    /// The number of draws made from the seed before this one.
     pub stream: u64,
 }
 
-/// A sequence of draws.
+/// A generator, as `gt.Generator`: each draw has the next stream.
 #[derive(Debug)]
 pub struct Generator(Mutex<Draw>);
 
 impl Generator {
-    /// Draws from the beginning of `seed`.
+    /// A generator with `seed` and no draws made.
     pub fn new(seed: u64) -> Arc<Generator> {
         Arc::new(Generator(Mutex::new(Draw { seed, stream: 0 })))
     }
     /// The next draw.
     pub fn next(&self) -> Draw {
-        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = lock(&self.0);
         let draw = *next;
         next.stream += 1;
         draw
     }
-    /// The draw that will be next.
+    /// The state: the next draw.
     pub fn state(&self) -> Draw {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
-    /// Goes on from `state`.
+    /// Makes `state` the next draw.
     pub fn set_state(&self, state: Draw) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *lock(&self.0) = state;
     }
 }
 
-/// The one that draws where no other is named.
+/// The generator of random ops without a `generator` argument.
 pub fn default_generator() -> &'static Arc<Generator> {
     static DEFAULT: LazyLock<Arc<Generator>> = LazyLock::new(|| Generator::new(random_seed()));
     &DEFAULT
 }
 
-/// A seed nobody chose: different each time.
+/// A random seed, different at each call.
 pub fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

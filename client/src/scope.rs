@@ -1,42 +1,47 @@
-//! Emitting ops: where instructions are inferred, issued and recorded on the tape.
+//! Emitting ops: infers the shape and dtype of an instruction, issues it, and records it on the tape.
 
-use crate::error::{Error, Result};
+use crate::error::{ClientError, Result};
+use crate::handle::{Edge, Node};
+use crate::precision::allows_tf32;
 use crate::random::{Generator, default_generator};
-use crate::session::{Session, Value};
-use crate::tape::{self, Edge, Node};
-use crate::tensor::Tensor;
-use crate::view::Step;
+use crate::session::ClientSession;
+use crate::strides::ViewOp;
+use crate::tape::grad_enabled;
+use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val};
 use std::sync::Arc;
 
-/// The tensors of one call into [`gt_ops::build`]: what a `Val` means.
+/// Operands that a scope tells apart from its results: the bits of `Scope::operands`.
+const OPERANDS_MAX: u32 = u64::BITS;
+
+/// The tensors of one call into [`gt_ops::build`]; a [`Val`] is an index into them.
 pub struct Scope {
-    session: Arc<Session>,
-    tensors: Vec<(Arc<Value>, Option<Arc<Node>>)>,
-    /// Which of them were not made here, by their bits; the first 64 can be.
-    given: u64,
-    /// What the tape saved and an in-place operation has replaced since: using it is an error.
+    session: Arc<ClientSession>,
+    tensors: Vec<(Arc<TensorValue>, Option<Arc<Node>>)>,
+    /// A bit for each of the first [`OPERANDS_MAX`] tensors: whether it existed before the call.
+    operands: u64,
+    /// Saved values that an in-place operation has replaced, each with the error of using it.
     stale: Vec<(Val, String)>,
-    /// Why `emit` failed, when it was not for its arguments.
-    error: Option<Error>,
-    /// What was emitted and the shape it gave, if somebody asked for it.
-    trail: Option<Vec<(Step, Shape)>>,
-    /// What draws random numbers, if not the default.
+    /// The session's error in `emit`, which the builder cannot carry.
+    error: Option<ClientError>,
+    /// The emitted ops and the shapes of their results, if recorded for a view.
+    view_ops: Option<Vec<(ViewOp, Shape)>>,
+    /// The random number generator, if not the default one.
     generator: Option<Arc<Generator>>,
 }
 
 impl Scope {
     /// An empty scope in `session`.
-    pub fn new(session: &Arc<Session>) -> Scope {
+    pub fn new(session: &Arc<ClientSession>) -> Scope {
         Scope {
             session: session.clone(),
             tensors: Vec::with_capacity(8),
-            given: 0,
+            operands: 0,
             stale: Vec::new(),
             error: None,
-            trail: None,
+            view_ops: None,
             generator: None,
         }
     }
@@ -46,65 +51,60 @@ impl Scope {
         self.generator = Some(generator);
     }
 
-    /// `tensor` as an operand.
+    /// Adds an operand that exists outside this scope.
     ///
     /// # Errors
-    /// A tensor of another session.
-    pub fn add(&mut self, tensor: &Tensor) -> Result<Val> {
-        let (value, node) = tensor.resolve()?;
+    /// A value of another session.
+    pub(crate) fn push_operand(&mut self, value: Arc<TensorValue>, node: Option<Arc<Node>>) -> Result<Val> {
         if !Arc::ptr_eq(value.session(), &self.session) {
-            // If one of the two has ended, that is the reason worth giving.
+            // If one of the two sessions has ended, the error names that reason.
             let ended = !self.session.is_open();
             return Err(foreign(if ended { &self.session } else { value.session() }));
         }
         let val = self.push(value, node);
-        if val.0 < 64 {
-            self.given |= 1 << val.0;
+        if val.0 < OPERANDS_MAX {
+            self.operands |= 1 << val.0;
         }
         Ok(val)
     }
 
-    /// What place `number` of the tape saved: the result of `maker`, if that was recorded.
-    pub(crate) fn push_saved(&mut self, value: Arc<Value>, maker: Option<Arc<Node>>, number: u64) -> Val {
-        let stale = value.history().is_stale(number).then(|| stale_text(&value, maker.as_deref()));
+    /// Adds a value that node `number` saved; `maker` is the node whose result it is, if that was recorded.
+    pub(crate) fn push_saved(&mut self, value: Arc<TensorValue>, maker: Option<Arc<Node>>, number: u64) -> Val {
+        let stale = value.version_counter().is_stale(number).then(|| stale_text(&value, maker.as_deref()));
         let val = self.push(value, maker);
         self.stale.extend(stale.map(|text| (val, text)));
         val
     }
 
-    pub(crate) fn push(&mut self, value: Arc<Value>, node: Option<Arc<Node>>) -> Val {
+    pub(crate) fn push(&mut self, value: Arc<TensorValue>, node: Option<Arc<Node>>) -> Val {
         self.tensors.push((value, node));
         Val(self.tensors.len() as u32 - 1)
     }
 
-    /// The tensor that `val` stands for.
-    pub fn tensor(&self, val: Val) -> Tensor {
-        let (value, node) = &self.tensors[val.0 as usize];
-        if val.0 < 64 && self.given >> val.0 & 1 == 1 {
-            value.history().share();
-        }
-        Tensor::new(value.clone(), node.clone())
+    /// Whether `val` was added by [`Scope::push_operand`].
+    pub(crate) fn is_operand(&self, val: Val) -> bool {
+        val.0 < OPERANDS_MAX && self.operands >> val.0 & 1 == 1
     }
 
-    /// The value and place on the tape that `val` stands for.
-    pub(crate) fn parts(&self, val: Val) -> (Arc<Value>, Option<Arc<Node>>) {
+    /// The value and node of `val`.
+    pub(crate) fn parts(&self, val: Val) -> (Arc<TensorValue>, Option<Arc<Node>>) {
         self.tensors[val.0 as usize].clone()
     }
 
-    /// Keeps what is emitted from now on, for [`Scope::trail`].
-    pub(crate) fn keep_trail(&mut self) {
-        self.trail = Some(Vec::new());
+    /// Records the ops emitted from now on, for [`Scope::view_ops`].
+    pub(crate) fn record_view_ops(&mut self) {
+        self.view_ops = Some(Vec::new());
     }
 
-    /// What was emitted, and the shape each instruction gave.
-    pub(crate) fn trail(&self) -> &[(Step, Shape)] {
-        self.trail.as_deref().unwrap_or_default()
+    /// The recorded ops and the shapes of their results.
+    pub(crate) fn view_ops(&self) -> &[(ViewOp, Shape)] {
+        self.view_ops.as_deref().unwrap_or_default()
     }
 
-    /// Turns the outcome of a builder into this crate's: what the daemon said goes before what the builder saw.
+    /// Ends the call: passes the builder's result to `take`. An error of the session precedes the builder's.
     ///
     /// # Errors
-    /// The builder's, or why an instruction could not be issued.
+    /// An instruction that could not be issued, or the builder's error.
     pub fn finish<T, R>(mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> R) -> Result<R> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -112,9 +112,9 @@ impl Scope {
         Ok(take(&self, outcome?))
     }
 
-    fn record(&self, op: Op, inputs: &[Arg], attrs: &Attrs, value: &Arc<Value>) -> Option<Arc<Node>> {
+    fn record(&self, op: Op, inputs: &[Arg], attrs: &Attrs, value: &Arc<TensorValue>) -> Option<Arc<Node>> {
         let row = op.row();
-        if row.grad.is_none() || !value.meta().dtype.is_float() || !tape::grad_enabled() {
+        if row.grad.is_none() || !value.meta().dtype.is_float() || !grad_enabled() {
             return None;
         }
         let node_of = |arg: &Arg| match arg {
@@ -136,30 +136,12 @@ impl Scope {
     }
 }
 
-/// One builder call over several tensors.
-///
-/// # Errors
-/// No tensors at all, tensors of different sessions, the builder's.
-pub fn build_from<T, R>(
-    tensors: &[&Tensor],
-    build: impl FnOnce(&mut dyn Graph, &[Val]) -> OpResult<T>,
-    take: impl FnOnce(&Scope, T) -> R,
-) -> Result<R> {
-    let Some(first) = tensors.first() else {
-        return Err(OpError::runtime("expected a non-empty list of Tensors").into());
-    };
-    let mut scope = Scope::new(&first.session());
-    let vals = tensors.iter().map(|t| scope.add(t)).collect::<Result<Vec<_>>>()?;
-    let outcome = build(&mut scope, &vals);
-    scope.finish(outcome, take)
-}
-
-/// PyTorch's error of a gradient that needs what was replaced.
-fn stale_text(value: &Value, maker: Option<&Node>) -> String {
+/// PyTorch's error for a gradient that needs a replaced value.
+fn stale_text(value: &TensorValue, maker: Option<&Node>) -> String {
     let maker = maker.filter(|node| !node.is_leaf());
     let (maker, comma) =
         maker.map_or((String::new(), ""), |node| (format!(", which is output 0 of {}", node.backward_name()), ","));
-    let (meta, version) = (value.meta(), value.history().version());
+    let (meta, version) = (value.meta(), value.version_counter().version());
     format!(
         "one of the variables needed for gradient computation has been modified by an inplace operation: [gt.{}Tensor \
          {}]{maker}{comma} is at version {}; expected version {version} instead. Hint: clone() what is changed in place, \
@@ -172,17 +154,17 @@ fn stale_text(value: &Value, maker: Option<&Node>) -> String {
 }
 
 /// The error of mixing sessions.
-fn foreign(session: &Session) -> Error {
+fn foreign(session: &ClientSession) -> ClientError {
     if session.is_open() {
-        Error::Op(OpError::runtime("operands belong to different sessions: bring one over with .numpy()"))
+        ClientError::Op(OpError::runtime("operands belong to different sessions: bring one over with .numpy()"))
     } else if session.is_inherited() {
-        Error::Disconnected(
+        ClientError::Disconnected(
             "this tensor belongs to the parent process's session, which a forked child cannot use: \
              create tensors after the fork, or pass them as NumPy arrays"
                 .into(),
         )
     } else {
-        Error::Disconnected("this tensor's session is closed: the tensor is gone; create a new one".into())
+        ClientError::Disconnected("this tensor's session is closed: the tensor is gone; create a new one".into())
     }
 }
 
@@ -215,8 +197,7 @@ impl Graph for Scope {
         }
         let metas = if spilled.is_empty() { &metas[..inputs.len()] } else { &spilled[..] };
         let meta = infer(op, metas, &attrs)?;
-        let mut instruction =
-            Instruction { op, out: 0, inputs: operands, last_use: 0, attrs, tf32: crate::precision::tf32(op) };
+        let mut instruction = Instruction { op, out: 0, inputs: operands, last_use: 0, attrs, tf32: allows_tf32(op) };
         let tensors = metas.iter().filter_map(InputMeta::tensor);
         let cost = gt_ops::cost::cost(op, tensors, &meta);
         let id = match self.session.issue(&mut instruction, cost) {
@@ -226,14 +207,14 @@ impl Graph for Scope {
                 return Err(OpError::runtime("the instruction could not be issued"));
             }
         };
-        let value = Value::new(id, meta, &self.session);
+        let value = TensorValue::new(id, meta, &self.session);
         let node = self.record(op, inputs, &instruction.attrs, &value);
-        if let Some(trail) = &mut self.trail {
+        if let Some(view_ops) = &mut self.view_ops {
             let index = match inputs.get(1) {
                 Some(Arg::Val(v)) => Some(self.tensors[v.0 as usize].0.clone()),
                 _ => None,
             };
-            trail.push((Step { op, attrs: instruction.attrs, index }, meta.shape));
+            view_ops.push((ViewOp { op, attrs: instruction.attrs, index }, meta.shape));
         }
         Ok(self.push(value, node))
     }

@@ -1,10 +1,17 @@
-//! One connection to a daemon: ids, the submission ring, completions and the arena.
+//! One connection to a daemon: tensor ids, the submission ring, completions and the arena.
+//!
+//! The costs of a publication and of a wake-up shape this file. Publishing to the ring needs a full fence, which waits
+//! until the store has reached the daemon's core: 170 ns an instruction when each was published by itself. So small
+//! instructions are published in batches, large ones at once, and everything before a wait. Frees travel seven to a
+//! slot, those of large tensors at once. A waiter spins if the answer should come soon: the session adds up the
+//! estimated cost of the instructions issued since the last wait; below `QUICK_NS_MAX` it spins for `QUICK_SPIN`,
+//! otherwise it soon sleeps on the futex.
 
 use crate::blocking::{blocking, blocking_quietly};
-use crate::error::{Error, Result, bytes_text};
-use crate::history::History;
-use crate::launch::{Choice, Daemon, PrivateDaemon};
-use crate::lock::{BriefGuard, BriefLock};
+use crate::error::{ClientError, Result, bytes_text};
+use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connect_any, connect_options};
+use crate::lock::{SpinLock, SpinLockGuard, lock};
+use crate::origin::origin_of_call;
 use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
@@ -15,79 +22,80 @@ use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Tensors up to this many bytes are freed in batches: a free then costs a seventh of a slot.
+/// Smaller tensors are freed in batches: a free then costs a seventh of a slot.
 const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
-/// Small instructions are published in batches of this many, large ones at once. Nobody can tell: whoever waits
-/// publishes first. A publication costs a fence and a cache line's trip to the daemon's core.
+/// Small instructions are published in batches of this many, large ones at once. Programs do not notice, because every
+/// wait publishes first. A publication costs a fence and the transfer of a cache line to the daemon's core.
 const BATCH_COMMANDS: u32 = 16;
-/// An instruction that touches this many bytes, or computes as many flops, is not small.
+/// An instruction that touches more bytes, or computes more flops, is large.
 const SMALL_COST_MAX: u64 = 32 << 10;
-/// Below this estimate of what is waited for, nanoseconds, an answer comes sooner than a sleeper wakes,
+/// Below this estimate of the outstanding work, nanoseconds, the answer comes sooner than a sleeper would wake up.
 const QUICK_NS_MAX: u64 = 20_000;
-/// so the waiter spins for this long: a sleeping daemon's wake-up and the work, on a virtual machine too. At half of it
-/// every other answer of a daemon asleep came just too late there, and cost a second wake-up.
+/// The spin before sleeping on quick work. It covers the wake-up of a sleeping daemon and the work, on a virtual machine
+/// too: at half of it, every other answer of a sleeping daemon came just too late there and cost a second wake-up.
 const QUICK_SPIN: Duration = Duration::from_micros(100);
-/// Spins in vain, one after the other, until the next are shorter: others keep the daemon or the cores busy.
+/// After this many spins in a row without an answer, spins get shorter: other work keeps the daemon or the cores busy.
 const QUICK_SPINS_IN_VAIN: u32 = 2;
-/// Rates to estimate with: of one core of a small machine. Too slow an estimate costs a wake-up, too fast a one a spin.
+/// Rates for estimates: one core of a small machine. Too slow a rate costs a wake-up, too fast a rate a spin.
 const FLOPS_PER_NS: u64 = 20;
 const BYTES_PER_NS: u64 = 8;
-/// How long to sleep until room in the ring is looked for again: at first,
+/// The first sleep while the ring is full; the sleeps double up to [`ROOM_NAP_MAX`].
 const ROOM_NAP_MIN: Duration = Duration::from_micros(20);
-/// and at last, about as long again as was waited so far. The daemon has seven eighths of the ring to do meanwhile.
+/// The longest sleep while the ring is full. The daemon meanwhile has seven eighths of the ring to execute.
 const ROOM_NAP_MAX: Duration = Duration::from_millis(10);
-/// How long one wait lasts before the daemon's health and signals are looked at.
+/// The length of one wait; after each, the daemon's health and signals are checked.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
-/// Under `GT_TRACEBACK=1`, how many instructions' origins are remembered.
+/// Under `GT_TRACEBACK=1`, the number of instructions whose origins are remembered.
 const ORIGINS_MAX: usize = 1 << 18;
 
-/// A session. Threads may share one; a forked child may not (it gets [`Error::Disconnected`]).
-pub struct Session {
-    submit: BriefLock<Submit>,
-    complete: Mutex<Complete>,
-    settled: Condvar,
+/// A session with a daemon. Threads may share it; a forked child may not (it gets [`ClientError::Disconnected`]).
+pub struct ClientSession {
+    submission: SpinLock<Submission>,
+    completion: Mutex<CompletionQueue>,
+    /// Notified when completions have arrived or the polling thread leaves the ring.
+    completed: Condvar,
     socket: Socket,
-    /// One question at a time on the socket.
+    /// Held during a request on the socket: requests and replies alternate.
     asking: Mutex<()>,
     arena: ArenaAllocator,
     cq_slots: usize,
     generation: u32,
     closed: AtomicBool,
-    /// Why it is over, once somebody has noticed.
+    /// The reason why the session ended, once noticed.
     lost: OnceLock<String>,
     traceback: bool,
-    /// Whether there is a core to answer on while this one spins.
+    /// Whether the daemon has another core to answer on while this one spins.
     spins: bool,
     info: SessionInfo,
-    /// Held for its drop: the private daemon's process is waited for.
+    /// The private daemon's process, waited for at the end.
     private: Mutex<Option<PrivateDaemon>>,
 }
 
-/// What is known of the other end.
+/// The daemon, and the session's limits.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// The daemon's number for this session.
     pub session_id: u64,
-    /// The daemon's process.
+    /// The daemon's process id.
     pub daemon_pid: u32,
     /// The daemon's version.
     pub daemon_version: String,
-    /// Where it is.
+    /// The daemon's address.
     pub address: Address,
-    /// Whether it is this process's own, or that of the one it was forked from.
+    /// Whether it is a private daemon, started by this process or by the one that it was forked from.
     pub private: bool,
-    /// The most bytes of arena this session may have.
+    /// The limit of the session's arena, bytes.
     pub arena_bytes_max: u64,
     /// The names of the daemon's workers, by number.
     pub workers: Vec<String>,
-    /// Those that compute on CUDA devices.
+    /// The names of the workers on CUDA devices.
     pub cuda_workers: Vec<String>,
 }
 
-struct Submit {
+struct Submission {
     submitter: Submitter,
     encoder: Encoder,
     next_id: TensorId,
@@ -95,76 +103,71 @@ struct Submit {
     freed_len: usize,
     /// Small commands pushed since the last publication.
     unpublished: u32,
-    /// What was issued since the last wait ended is estimated to take, nanoseconds.
+    /// The estimated duration of the instructions issued since the last wait, nanoseconds.
     outstanding_ns: u64,
     /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
     origins: HashMap<TensorId, String>,
-    /// The signal that the next instruction in the ring is under.
+    /// The signal of the instructions in the ring; [`UNKNOWN_SIGNAL`] to send it again.
     signal: u32,
-    /// The signals that the daemon knows, and in which version.
+    /// The version of each signal's definition that the daemon has.
     defined: HashMap<u32, u64>,
 }
 
-/// What is no signal's number: the next instruction says which it is under.
+/// Differs from every signal's number, so the next instruction sends its signal.
 const UNKNOWN_SIGNAL: u32 = u32::MAX;
 
-struct Complete {
-    /// Taken by the one thread that waits on the ring; the others wait for what it settles.
+struct CompletionQueue {
+    /// Taken by the one thread that polls the ring; other threads wait on `completed`.
     ring: Option<Completions>,
-    /// How long to spin for what should come soon.
+    /// The adaptive spin for quick work.
     spin: Spin,
-    pending: HashMap<u64, Pending>,
+    pending: HashMap<u64, PendingCompletion>,
     in_flight: usize,
     next_token: u64,
 }
 
-enum Pending {
-    /// The block is being read by the daemon.
+enum PendingCompletion {
+    /// The daemon is reading the block.
     Write {
         _block: ArenaBlock,
     },
-    /// Somebody waits.
+    /// A thread waits for it.
     Waited,
-    /// Nobody waits any more, but the daemon may still write the block.
+    /// No thread waits any more, but the daemon may still write the block.
     Abandoned {
         _block: ArenaBlock,
     },
-    Settled(std::result::Result<(), gt_ops::failure::Failure>),
+    Done(std::result::Result<(), gt_ops::failure::Failure>),
 }
 
-/// Names a completion to wait for.
+/// The number of a completion to wait for.
 #[derive(Debug)]
 #[must_use]
-pub struct Token(pub(crate) u64);
+pub struct CompletionToken(pub(crate) u64);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // State is consistent between any two statements that can unwind.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Session {
-    /// Connects to the daemon that [`crate::launch`] finds, or starts, as [`crate::launch::choose`] was told.
+impl ClientSession {
+    /// Connects to the daemon that [`crate::launch`] finds or starts, by the process's [`connect_options`].
     ///
     /// # Errors
-    /// No daemon to be had, or one of another version.
-    pub fn open() -> Result<Arc<Session>> {
-        Self::with(crate::launch::connect_any(&crate::launch::choice())?)
+    /// No daemon that can be reached or started, or one of another version.
+    pub fn open() -> Result<Arc<ClientSession>> {
+        Self::with(connect_any(&connect_options())?)
     }
 
-    /// Connects to the daemon of `choice`.
+    /// Connects to the daemon of `options`.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub fn connect(choice: &Choice) -> Result<Arc<Session>> {
-        Self::with(crate::launch::connect_any(choice)?)
+    pub fn connect(options: &ConnectOptions) -> Result<Arc<ClientSession>> {
+        Self::with(connect_any(options)?)
     }
 
-    fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<Session>> {
+    fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<ClientSession>> {
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
-        // An emulated one is as good, to a program.
-        let of_cuda = connection.welcome.workers.iter().filter(|worker| worker.kind.ends_with("cuda"));
-        let cuda_workers = of_cuda.map(|worker| worker.name.clone()).collect();
-        let checked = crate::launch::check_workers(workers.len(), private.is_some());
+        // Emulated CUDA workers count too: programs cannot tell them apart.
+        let on_cuda = connection.welcome.workers.iter().filter(|worker| worker.kind.ends_with("cuda"));
+        let cuda_workers = on_cuda.map(|worker| worker.name.clone()).collect();
+        let checked = check_workers(workers.len(), private.is_some());
         if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {
             drop(connection);
             private.into_iter().for_each(PrivateDaemon::reap);
@@ -172,7 +175,7 @@ impl Session {
         }
         let welcome = connection.welcome;
         let (Some(port), Some(grant)) = (connection.port, welcome.session) else {
-            return Err(Error::Disconnected("the daemon welcomed the client without a session".into()));
+            return Err(ClientError::Disconnected("the daemon welcomed the client without a session".into()));
         };
         let (submitter, completions) = port.split();
         tracing::info!(
@@ -184,8 +187,8 @@ impl Session {
             "connected"
         );
         let traceback = std::env::var("GT_TRACEBACK").is_ok_and(|v| v != "0" && !v.is_empty());
-        Ok(Arc::new(Session {
-            submit: BriefLock::new(Submit {
+        Ok(Arc::new(ClientSession {
+            submission: SpinLock::new(Submission {
                 submitter,
                 encoder: Encoder::new(),
                 next_id: 1,
@@ -197,14 +200,14 @@ impl Session {
                 signal: signal::NONE,
                 defined: HashMap::new(),
             }),
-            complete: Mutex::new(Complete {
+            completion: Mutex::new(CompletionQueue {
                 ring: Some(completions),
                 spin: Spin::new(QUICK_SPIN, QUICK_SPINS_IN_VAIN),
                 pending: HashMap::new(),
                 in_flight: 0,
                 next_token: 1,
             }),
-            settled: Condvar::new(),
+            completed: Condvar::new(),
             socket: connection.socket,
             asking: Mutex::new(()),
             arena: ArenaAllocator::new(),
@@ -228,53 +231,53 @@ impl Session {
         }))
     }
 
-    /// Says again what signals ask for: it has changed.
+    /// Sends the definition of the current signal again with the next instruction, after definitions have changed.
     pub fn redefine_signals(&self) {
-        self.submit.lock().signal = UNKNOWN_SIGNAL;
+        self.submission.lock().signal = UNKNOWN_SIGNAL;
     }
 
-    /// How tensor `id` lies on the workers, once everything issued so far is known there.
+    /// The placement of tensor `id` on the workers, after everything issued so far is done.
     ///
     /// # Errors
-    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
     pub fn placement(&self, id: TensorId) -> Result<PlacementInfo> {
         self.synchronize()?;
         self.ask(|socket| gt_protocol::ask_placement(socket, id))
     }
 
-    /// What this session's workers have told each other, once everything issued so far is done.
+    /// The bytes that this session's workers have exchanged, after everything issued so far is done.
     ///
     /// # Errors
-    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
     pub fn traffic(&self) -> Result<Vec<WorkerTraffic>> {
         self.synchronize()?;
         self.ask(gt_protocol::ask_traffic)
     }
 
-    /// How the daemon stands, once everything issued so far is done.
+    /// The daemon's status, after everything issued so far is done.
     ///
     /// # Errors
-    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
     pub fn status(&self) -> Result<StatusDocument> {
         self.synchronize()?;
         self.ask(gt_protocol::ask_status)
     }
 
-    /// What this session holds, once everything issued so far is done.
+    /// The memory and tensors of this session, after everything issued so far is done.
     ///
     /// # Errors
-    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
     pub fn detail(&self) -> Result<SessionDetail> {
         self.synchronize()?;
         let id = self.info.session_id;
         self.ask(|socket| gt_protocol::ask_session(socket, id))
     }
 
-    /// Lets the most that this session held on `worker`, or on each, count from now on, once everything issued so far
-    /// is done.
+    /// Resets the session's peak memory on `worker`, or on all workers, to the current usage, after everything issued so
+    /// far is done.
     ///
     /// # Errors
-    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
     pub fn reset_peak(&self, worker: Option<String>) -> Result<()> {
         self.synchronize()?;
         self.ask(|socket| gt_protocol::ask_reset_peak(socket, worker)).map(drop)
@@ -295,18 +298,18 @@ impl Session {
         })
     }
 
-    /// What is known of the other end.
+    /// The daemon, and the session's limits.
     pub fn info(&self) -> &SessionInfo {
         &self.info
     }
 
-    /// Whether this process opened the session, and it has not ended.
+    /// Whether this process opened the session, and has not closed it or noticed its end.
     #[inline]
     pub fn is_open(&self) -> bool {
         !self.closed.load(Relaxed) && self.generation == fork::generation()
     }
 
-    /// Whether the session is open and its daemon there: a system call.
+    /// Whether the session is open and its daemon is connected. Costs a system call.
     pub fn is_alive(&self) -> bool {
         self.is_open() && !self.is_dead()
     }
@@ -316,11 +319,11 @@ impl Session {
         self.generation != fork::generation()
     }
 
-    /// What to call the session from now on; [`launch::check_name`](crate::launch::check_name) has seen it.
+    /// Sets the session's name, which [`launch::check_name`](crate::launch::check_name) has accepted.
     pub fn rename(&self, name: Option<String>) {
         if self.is_open() {
             let _asking = lock(&self.asking);
-            // A daemon that does not listen any more knows it by no name.
+            // If the daemon is gone, the next instruction reports it.
             let _ = gt_protocol::send_client_message(&self.socket, &ClientMessage::Name { name }, Duration::ZERO);
         }
     }
@@ -328,19 +331,19 @@ impl Session {
     /// Waits until everything issued so far has been done, and ends the session.
     ///
     /// # Errors
-    /// [`Error::Interrupted`]: the session has ended all the same.
+    /// [`ClientError::Interrupted`]: the session has ended all the same.
     pub fn finish(&self) -> Result<()> {
         let done = if self.is_open() { self.synchronize() } else { Ok(()) };
         blocking_quietly(|| self.close())?;
         match done {
-            Err(Error::Interrupted) => Err(Error::Interrupted),
-            // A session that is over need not be ended.
+            Err(ClientError::Interrupted) => Err(ClientError::Interrupted),
+            // Other errors mean that the session has ended already.
             _ => Ok(()),
         }
     }
 
-    /// Ends the session, whatever of it is still to be done: its tensors are gone, and a private daemon without other
-    /// clients ends.
+    /// Ends the session without waiting for its work. Its tensors are freed, and a private daemon without other clients
+    /// ends.
     pub fn close(&self) {
         if self.is_inherited() {
             return;
@@ -348,7 +351,7 @@ impl Session {
         self.flush();
         if !self.closed.swap(true, Relaxed) {
             tracing::info!(target: "gt_client", session = self.info.session_id, "disconnecting");
-            // A daemon that does not listen any more needs no goodbye.
+            // An error means that the daemon is gone already.
             let _ = gt_protocol::send_client_message(&self.socket, &ClientMessage::Bye, Duration::ZERO);
             self.socket.shut_down();
         }
@@ -357,30 +360,30 @@ impl Session {
         }
     }
 
-    /// Whether the session is open, as [`Session::is_open`]; why not, as an error.
+    /// As [`ClientSession::is_open`], with the reason as an error.
     ///
     /// # Errors
-    /// [`Error::Disconnected`].
+    /// [`ClientError::Disconnected`].
     pub fn check_open(&self) -> Result<()> {
         if self.is_open() { Ok(()) } else { Err(self.disconnected()) }
     }
 
     #[cold]
-    fn disconnected(&self) -> Error {
+    fn disconnected(&self) -> ClientError {
         tracing::debug!(target: "gt_client", session = self.info.session_id, "the session is over");
         if self.is_inherited() {
-            return Error::Disconnected(
+            return ClientError::Disconnected(
                 "this tensor belongs to the parent process's session, which a forked child cannot use: create tensors \
                  after the fork, or pass them as NumPy arrays"
                     .into(),
             );
         }
-        // Whoever is the first to notice may have nobody to tell it to, as a tensor that is dropped.
+        // Kept for later calls: the first to notice may be a drop, which cannot raise an error.
         let why = self.lost.get_or_init(|| {
             if self.closed.swap(true, Relaxed) {
                 return "the session is closed: its tensors are gone; create new ones".into();
             }
-            self.last_words().unwrap_or_else(|| {
+            self.refusal_text().unwrap_or_else(|| {
                 let place = match &self.info.address {
                     address @ Address::Tcp { .. } => format!("at {address}"),
                     _ => format!("(pid {})", self.info.daemon_pid),
@@ -391,70 +394,72 @@ impl Session {
                 )
             })
         });
-        Error::Disconnected(why.clone())
+        ClientError::Disconnected(why.clone())
     }
 
-    /// What the daemon said before it closed the session, if anything.
-    fn last_words(&self) -> Option<String> {
+    /// The daemon's last message before it closed the session, if it sent one.
+    fn refusal_text(&self) -> Option<String> {
         match gt_protocol::recv_daemon_message(&self.socket, Duration::ZERO) {
             Ok((gt_protocol::DaemonMessage::Refused(refused), _)) => Some(refused.text),
             _ => None,
         }
     }
 
-    /// Whether the daemon has gone away without a word.
+    /// Whether the daemon has closed the control socket.
     fn is_dead(&self) -> bool {
         self.socket.is_hung_up()
     }
 
-    /// Pushes the slots of one command, waiting for room if the ring is full. Publishes at once if `now`.
+    /// Pushes the slots of one command; waits if the ring is full (back-pressure). Publishes at once if `now`.
     ///
-    /// `encode` is called again after each wait: what it reads of the state, such as the next id, may have changed.
+    /// `encode` returns none if the ring has no room, and is called again after each wait: the state that it reads, such
+    /// as the next id, may have changed.
     fn push<'a, T>(
         &'a self,
-        mut submit: BriefGuard<'a, Submit>,
+        mut submission: SpinLockGuard<'a, Submission>,
         now: bool,
-        mut encode: impl FnMut(&mut Submit) -> Option<T>,
+        mut encode: impl FnMut(&mut Submission) -> Option<T>,
     ) -> Result<T> {
         loop {
-            if submit.submitter.state() != SessionState::Running {
-                drop(submit);
+            if submission.submitter.state() != SessionState::Running {
+                drop(submission);
                 return Err(self.disconnected());
             }
-            if let Some(encoded) = encode(&mut submit) {
-                submit.pushed(now);
+            if let Some(encoded) = encode(&mut submission) {
+                submission.pushed(now);
                 return Ok(encoded);
             }
-            submit.publish();
-            drop(submit);
+            submission.publish();
+            drop(submission);
             tracing::debug!(target: "gt_client", "the submission ring is full; waiting for the daemon");
-            // The daemon is behind, and waiting here is what slows the client down. Signals wait for the next fetch.
+            // Not interruptible: callers such as drops cannot report a signal. The next fetch does.
             blocking_quietly(|| self.wait_for_room())?;
             if self.is_dead() {
                 return Err(self.disconnected());
             }
             self.check_open()?;
-            submit = self.submit.lock();
+            submission = self.submission.lock();
         }
     }
 
-    /// Polls for room in the ring for a while, with growing naps: the daemon drains it more slowly than that. An eighth
-    /// of the ring, so that the daemon keeps both its core and plenty to do while this thread sleeps.
+    /// Sleeps, with exponential back-off, until an eighth of the ring is free or [`WAIT_SLICE`] has passed. Waiting for
+    /// that much leaves the daemon its core, and enough instructions to execute while this thread sleeps.
     fn wait_for_room(&self) {
-        let room = (self.submit.lock().submitter.capacity() / 8).max(2 * SLOTS_MAX as u32);
+        let room = (self.submission.lock().submitter.capacity() / 8).max(2 * SLOTS_MAX as u32);
         let mut nap = ROOM_NAP_MIN;
         let mut waited = Duration::ZERO;
-        while self.submit.lock().submitter.free_slots() < room && waited < WAIT_SLICE {
+        while self.submission.lock().submitter.free_slots() < room && waited < WAIT_SLICE {
             std::thread::sleep(nap);
             waited += nap;
             nap = (nap * 2).min(ROOM_NAP_MAX);
         }
     }
 
-    /// Issues an elementwise instruction on two tensors and returns the id of its result: the hot path.
+    /// Issues an elementwise instruction on two tensors of `bytes` and returns the id of its result. This is the hot
+    /// path: the slot is encoded without an [`Instruction`].
     ///
     /// # Errors
-    /// [`Error::Disconnected`].
+    /// [`ClientError::Disconnected`].
     #[inline]
     pub(crate) fn issue_binary(
         &self,
@@ -466,39 +471,39 @@ impl Session {
         self.check_open()?;
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
-        let mut submit = self.submit.lock();
-        submit.outstanding_ns += (3 * bytes as u64) / BYTES_PER_NS;
+        let mut submission = self.submission.lock();
+        submission.outstanding_ns += (3 * bytes as u64) / BYTES_PER_NS;
         let now = bytes as u64 > SMALL_COST_MAX;
-        let encode = |s: &mut Submit| {
+        let encode = |s: &mut Submission| {
             s.enter(signal)?;
             let slot = gt_ops::wire::binary_slot(op, s.next_id, left, right);
             s.submitter.push(&[slot]).is_ok().then(|| s.take_id())
         };
-        let id = if submit.submitter.state() == SessionState::Running
-            && let Some(id) = encode(&mut submit)
+        let id = if submission.submitter.state() == SessionState::Running
+            && let Some(id) = encode(&mut submission)
         {
-            submit.pushed(now);
-            drop(submit);
+            submission.pushed(now);
+            drop(submission);
             id
         } else {
-            self.push(submit, now, encode)?
+            self.push(submission, now, encode)?
         };
         self.remember_origin(id, origin);
         Ok(id)
     }
 
-    /// Issues an instruction; its `out` is filled in and returned.
+    /// Issues an instruction; sets its `out` to the id of the result and returns that.
     ///
     /// # Errors
-    /// [`Error::Disconnected`].
+    /// [`ClientError::Disconnected`].
     pub(crate) fn issue(&self, instruction: &mut Instruction, cost: Cost) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
-        let mut submit = self.submit.lock();
-        submit.outstanding_ns += cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS;
+        let mut submission = self.submission.lock();
+        submission.outstanding_ns += cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS;
         let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
-        let id = self.push(submit, now, |s| {
+        let id = self.push(submission, now, |s| {
             s.enter(signal)?;
             instruction.out = s.next_id;
             let slots = s.encoder.instruction(instruction);
@@ -508,21 +513,21 @@ impl Session {
         Ok(id)
     }
 
-    /// Sends a command that defines no tensor.
+    /// Sends a command that makes no tensor.
     pub(crate) fn send(&self, command: &Command) -> Result<()> {
         self.check_open()?;
-        self.push(self.submit.lock(), true, |s| {
+        self.push(self.submission.lock(), true, |s| {
             let slots = s.encoder.encode(command);
             s.submitter.push(slots).ok()
         })
     }
 
-    /// A new tensor of `meta` whose bytes will be written.
+    /// Issues the allocation of a tensor of `meta`, to be filled by [`ClientSession::write`].
     pub(crate) fn allocate(&self, meta: Meta) -> Result<TensorId> {
         self.check_open()?;
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
-        let id = self.push(self.submit.lock(), false, |s| {
+        let id = self.push(self.submission.lock(), false, |s| {
             s.enter(signal)?;
             let slots = s.encoder.encode(&Command::Allocate { out: s.next_id, meta });
             s.submitter.push(slots).is_ok().then(|| s.take_id())
@@ -531,49 +536,49 @@ impl Session {
         Ok(id)
     }
 
-    /// Says that `id` will not be named again.
+    /// Frees tensor `id` of `bytes`, which no later command may name.
     #[inline]
-    fn free(&self, id: TensorId, bytes: usize) {
+    pub(crate) fn free(&self, id: TensorId, bytes: usize) {
         if !self.is_open() {
             return;
         }
-        let mut submit = self.submit.lock();
-        let at = submit.freed_len;
-        submit.freed[at] = id;
-        submit.freed_len += 1;
+        let mut submission = self.submission.lock();
+        let at = submission.freed_len;
+        submission.freed[at] = id;
+        submission.freed_len += 1;
         let large = bytes >= FREE_AT_ONCE_BYTES_MIN;
-        if submit.freed_len == FREE_IDS_MAX || large {
-            self.flush_frees(submit, large);
+        if submission.freed_len == FREE_IDS_MAX || large {
+            self.flush_frees(submission, large);
         }
     }
 
-    /// Sends the frees that are still held back.
-    fn flush_frees(&self, mut submit: BriefGuard<'_, Submit>, now: bool) {
-        if submit.freed_len == 0 {
+    /// Sends the batched frees; publishes everything if `now`.
+    fn flush_frees(&self, mut submission: SpinLockGuard<'_, Submission>, now: bool) {
+        if submission.freed_len == 0 {
             if now {
-                submit.publish();
+                submission.publish();
             }
             return;
         }
-        let ids = std::mem::replace(&mut submit.freed, [0; FREE_IDS_MAX]);
-        submit.freed_len = 0;
+        let ids = std::mem::replace(&mut submission.freed, [0; FREE_IDS_MAX]);
+        submission.freed_len = 0;
         let f = ids;
         let slot: Slot = [gt_ops::wire::FREE_ID as u64, f[0], f[1], f[2], f[3], f[4], f[5], f[6]];
-        // A session that has ended has freed everything.
-        let _ = self.push(submit, now, |s| s.submitter.push(&[slot]).ok());
+        // An error means that the session has ended, which frees all its tensors.
+        let _ = self.push(submission, now, |s| s.submitter.push(&[slot]).ok());
     }
 
-    /// Sends and publishes everything that is held back.
+    /// Sends the batched frees and publishes all instructions.
     pub fn flush(&self) {
         if self.is_open() {
-            self.flush_frees(self.submit.lock(), true);
+            self.flush_frees(self.submission.lock(), true);
         }
     }
 
-    /// A block of the arena for a transfer, after asking the daemon for more if there is no room.
+    /// Allocates a block of the arena for a transfer; asks the daemon for a larger arena if it is full.
     ///
     /// # Errors
-    /// [`Error::ArenaFull`] at the session's limit.
+    /// [`ClientError::ArenaFull`] at the session's limit.
     pub(crate) fn arena_block(&self, bytes: usize) -> Result<ArenaBlock> {
         if let Ok(block) = self.arena.alloc(bytes as u64) {
             return Ok(block);
@@ -597,7 +602,7 @@ impl Session {
                 ProtocolError::Refused(refused)
                     if matches!(refused.code, RefusalCode::ArenaLimit | RefusalCode::Exhausted) =>
                 {
-                    Error::ArenaFull(format!(
+                    ClientError::ArenaFull(format!(
                         "the session's arena is full: {} asked for, {} held, {} allowed; drop NumPy arrays that view \
                          tensors, or copy them (gtctl session {} shows what it holds)",
                         bytes_text(bytes as u64),
@@ -615,30 +620,30 @@ impl Session {
             let segment = self
                 .arena
                 .add(granted.fd, granted.bytes)
-                .map_err(|error| Error::Disconnected(format!("an arena that cannot be used: {error}")))?;
+                .map_err(|error| ClientError::Disconnected(format!("an arena that cannot be used: {error}")))?;
             if segment != granted.segment {
-                return Err(Error::Disconnected("arenas out of order".into()));
+                return Err(ClientError::Disconnected("arenas out of order".into()));
             }
         }
     }
 
-    /// How much of the arena is there and in use.
+    /// The size of the arena and the part in use.
     pub fn arena_stats(&self) -> gt_shm::arena::ArenaStats {
         self.arena.stats()
     }
 
-    /// Registers a completion, waiting while as many are in flight as the ring holds.
-    fn register(&self, pending: Pending) -> Result<u64> {
+    /// Registers a completion to expect; waits while as many are in flight as the completion ring holds.
+    fn register(&self, pending: PendingCompletion) -> Result<u64> {
         let mut pending = Some(pending);
         loop {
             {
-                let mut complete = lock(&self.complete);
-                if complete.in_flight < self.cq_slots {
-                    let token = complete.next_token;
-                    complete.next_token += 1;
-                    complete.in_flight += 1;
+                let mut completion = lock(&self.completion);
+                if completion.in_flight < self.cq_slots {
+                    let token = completion.next_token;
+                    completion.next_token += 1;
+                    completion.in_flight += 1;
                     if let Some(pending) = pending.take() {
-                        complete.pending.insert(token, pending);
+                        completion.pending.insert(token, pending);
                     }
                     return Ok(token);
                 }
@@ -647,48 +652,61 @@ impl Session {
         }
     }
 
-    /// Writes the start of `block` to bytes `offset_bytes..` of tensor `id`. The block is given back when it was read.
-    pub(crate) fn write(&self, id: TensorId, offset_bytes: u64, block: ArenaBlock, len: usize) -> Result<Token> {
+    /// Writes the first `len` bytes of `block` to bytes `offset_bytes..` of tensor `id`. The block returns to the arena
+    /// when the daemon has read it.
+    pub(crate) fn write(
+        &self,
+        id: TensorId,
+        offset_bytes: u64,
+        block: ArenaBlock,
+        len: usize,
+    ) -> Result<CompletionToken> {
         let from = ArenaRange { segment: block.arena() as u64, offset_bytes: block.offset(), len_bytes: len as u64 };
-        let token = self.register(Pending::Write { _block: block })?;
+        let token = self.register(PendingCompletion::Write { _block: block })?;
         self.send(&Command::Write { token, id, offset_bytes, from })?;
-        Ok(Token(token))
+        Ok(CompletionToken(token))
     }
 
-    /// Asks for bytes `offset_bytes..offset_bytes + len` of tensor `id` in `block`.
-    pub(crate) fn fetch(&self, id: TensorId, offset_bytes: u64, block: &ArenaBlock, len: usize) -> Result<Token> {
+    /// Fetches bytes `offset_bytes..offset_bytes + len` of tensor `id` into `block`.
+    pub(crate) fn fetch(
+        &self,
+        id: TensorId,
+        offset_bytes: u64,
+        block: &ArenaBlock,
+        len: usize,
+    ) -> Result<CompletionToken> {
         let to = ArenaRange { segment: block.arena() as u64, offset_bytes: block.offset(), len_bytes: len as u64 };
-        let token = self.register(Pending::Waited)?;
-        self.submit.lock().outstanding_ns += len as u64 / BYTES_PER_NS;
+        let token = self.register(PendingCompletion::Waited)?;
+        self.submission.lock().outstanding_ns += len as u64 / BYTES_PER_NS;
         self.send(&Command::Fetch { token, id, offset_bytes, to })?;
-        Ok(Token(token))
+        Ok(CompletionToken(token))
     }
 
-    /// Waits until everything issued so far has been done. Errors stay with the tensors they poisoned.
+    /// Waits until everything issued so far is done. Errors are raised where their poisoned tensors are fetched.
     ///
     /// # Errors
-    /// [`Error::Disconnected`], [`Error::Interrupted`].
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
     pub fn synchronize(&self) -> Result<()> {
         self.flush();
-        let token = self.register(Pending::Waited)?;
+        let token = self.register(PendingCompletion::Waited)?;
         self.send(&Command::Sync { token })?;
-        self.wait(&Token(token))
+        self.wait(&CompletionToken(token))
     }
 
-    /// Waits for a completion of a fetch or sync.
+    /// Waits for the completion of a fetch or sync.
     ///
     /// # Errors
-    /// What failed, naming the instruction; [`Error::Disconnected`]; [`Error::Interrupted`].
-    pub(crate) fn wait(&self, token: &Token) -> Result<()> {
+    /// [`ClientError::Failed`] with the instruction that failed; [`ClientError::Disconnected`]; [`ClientError::Interrupted`].
+    pub(crate) fn wait(&self, token: &CompletionToken) -> Result<()> {
         loop {
             {
-                let mut complete = lock(&self.complete);
-                if let Some(Pending::Settled(result)) = complete.pending.get(&token.0) {
+                let mut completion = lock(&self.completion);
+                if let Some(PendingCompletion::Done(result)) = completion.pending.get(&token.0) {
                     let result = *result;
-                    complete.pending.remove(&token.0);
-                    drop(complete);
-                    self.submit.lock().outstanding_ns = 0;
-                    return result.map_err(|failure| Error::Failed {
+                    completion.pending.remove(&token.0);
+                    drop(completion);
+                    self.submission.lock().outstanding_ns = 0;
+                    return result.map_err(|failure| ClientError::Failed {
                         traceback: self.origin(failure.instruction),
                         session: self.info.session_id,
                         failure,
@@ -699,76 +717,78 @@ impl Session {
         }
     }
 
-    /// Gives up waiting for a fetch into `block`, which is kept until the daemon is done with it.
-    pub(crate) fn abandon(&self, token: Token, block: ArenaBlock) {
-        let mut complete = lock(&self.complete);
-        if let Some(Pending::Waited) = complete.pending.get(&token.0) {
-            complete.pending.insert(token.0, Pending::Abandoned { _block: block });
+    /// Stops waiting for a fetch into `block`, which is kept until the daemon has completed it.
+    pub(crate) fn abandon(&self, token: CompletionToken, block: ArenaBlock) {
+        let mut completion = lock(&self.completion);
+        if let Some(PendingCompletion::Waited) = completion.pending.get(&token.0) {
+            completion.pending.insert(token.0, PendingCompletion::Abandoned { _block: block });
         }
     }
 
-    /// Waits until a write has been read, if it has not been already.
-    pub(crate) fn wait_written(&self, token: &Token) -> Result<()> {
-        while lock(&self.complete).pending.contains_key(&token.0) {
+    /// Waits until the daemon has read the block of a write.
+    pub(crate) fn wait_written(&self, token: &CompletionToken) -> Result<()> {
+        while lock(&self.completion).pending.contains_key(&token.0) {
             self.wait_some(Some(token.0))?;
         }
         Ok(())
     }
 
-    /// Settles whatever has completed, without waiting.
+    /// Handles the completions that have arrived, without waiting.
     fn reap(&self) -> Result<()> {
-        let mut complete = lock(&self.complete);
-        if let Some(mut ring) = complete.ring.take() {
+        let mut completion = lock(&self.completion);
+        if let Some(mut ring) = completion.ring.take() {
             while let Some(slot) = ring.pop() {
-                complete.settle(&slot);
+                completion.finish(&slot);
             }
-            complete.ring = Some(ring);
+            completion.ring = Some(ring);
         }
         Ok(())
     }
 
-    /// Waits one slice for completions, as the thread that looks at the ring or behind the one that does.
+    /// Waits for completions for at most [`WAIT_SLICE`]. One thread at a time polls the ring; the others wait for it.
     fn wait_some(&self, wanted: Option<u64>) -> Result<()> {
-        // What is held back may be what is waited for.
+        // The awaited command may still be unpublished.
         self.flush();
-        let quick = self.submit.lock().outstanding_ns <= QUICK_NS_MAX && self.spins;
+        let quick = self.submission.lock().outstanding_ns <= QUICK_NS_MAX && self.spins;
         let daemon_gone = blocking(|| {
-            let mut complete = lock(&self.complete);
-            let done = |c: &Complete| match wanted {
-                Some(token) => !matches!(c.pending.get(&token), Some(Pending::Waited | Pending::Write { .. })),
+            let mut completion = lock(&self.completion);
+            let done = |c: &CompletionQueue| match wanted {
+                Some(token) => {
+                    !matches!(c.pending.get(&token), Some(PendingCompletion::Waited | PendingCompletion::Write { .. }))
+                }
                 None => c.in_flight < self.cq_slots,
             };
-            if done(&complete) {
+            if done(&completion) {
                 return false;
             }
-            let Some(mut ring) = complete.ring.take() else {
-                // Another thread is looking: it wakes everybody when it has settled something or leaves.
-                let waited = self.settled.wait_timeout(complete, WAIT_SLICE);
+            let Some(mut ring) = completion.ring.take() else {
+                // Another thread polls the ring. It notifies when completions have arrived, and when it leaves.
+                let waited = self.completed.wait_timeout(completion, WAIT_SLICE);
                 drop(waited);
                 return false;
             };
-            let look = complete.spin.look();
-            drop(complete);
+            let look = completion.spin.look();
+            drop(completion);
             let soon = quick && ring.wait_any(look, look);
             let found = ring.wait(if quick { Duration::ZERO } else { spin_default() }, WAIT_SLICE);
-            let mut complete = lock(&self.complete);
+            let mut completion = lock(&self.completion);
             match (quick, soon) {
-                (true, true) => complete.spin.found(),
-                (true, false) => complete.spin.found_nothing(),
+                (true, true) => completion.spin.found(),
+                (true, false) => completion.spin.found_nothing(),
                 (false, _) => {}
             }
-            let mut settled = false;
+            let mut any = false;
             if let Some(slot) = found {
-                complete.settle(&slot);
-                settled = true;
+                completion.finish(&slot);
+                any = true;
             }
             while let Some(slot) = ring.pop() {
-                complete.settle(&slot);
+                completion.finish(&slot);
             }
-            let ended = !settled && (ring.state() == SessionState::Closed || self.is_dead());
-            complete.ring = Some(ring);
-            drop(complete);
-            self.settled.notify_all();
+            let ended = !any && (ring.state() == SessionState::Closed || self.is_dead());
+            completion.ring = Some(ring);
+            drop(completion);
+            self.completed.notify_all();
             ended
         })?;
         if daemon_gone {
@@ -778,35 +798,36 @@ impl Session {
     }
 
     fn origin(&self, id: TensorId) -> Option<String> {
-        self.submit.lock().origins.get(&id).cloned()
+        self.submission.lock().origins.get(&id).cloned()
     }
 
     #[inline]
     fn remember_origin(&self, id: TensorId, origin: Option<String>) {
         if let Some(origin) = origin {
-            let mut submit = self.submit.lock();
-            if submit.origins.len() >= ORIGINS_MAX {
-                submit.origins.clear();
+            let mut submission = self.submission.lock();
+            if submission.origins.len() >= ORIGINS_MAX {
+                submission.origins.clear();
             }
-            submit.origins.insert(id, origin);
+            submission.origins.insert(id, origin);
         }
     }
 
-    /// Asked before any lock is taken: the host language may run code of its own, and drop tensors, to answer.
+    /// The line that issues an instruction, under `GT_TRACEBACK=1`. Called before any lock is taken: the hook runs code
+    /// of the host language, which may drop tensors.
     #[inline]
     fn origin_of_call(&self) -> Option<String> {
-        if self.traceback { crate::tape::origin_of_call() } else { None }
+        if self.traceback { origin_of_call() } else { None }
     }
 }
 
-impl Drop for Session {
+impl Drop for ClientSession {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Submit {
-    /// Accounts for a command that was pushed.
+impl Submission {
+    /// Counts a pushed command, and publishes when a batch is full.
     #[inline]
     fn pushed(&mut self, now: bool) {
         self.unpublished += 1;
@@ -821,7 +842,7 @@ impl Submit {
         self.submitter.publish();
     }
 
-    /// Says that what follows is under `signal`, if what went before was not. None if the ring has no room.
+    /// Puts the next instruction under `signal`, if the last one was not. None if the ring has no room.
     #[inline]
     fn enter(&mut self, signal: u32) -> Option<()> {
         if self.signal == signal { Some(()) } else { self.change_signal(signal) }
@@ -840,7 +861,7 @@ impl Submit {
         Some(())
     }
 
-    /// The next id, which is from now on taken.
+    /// Returns the next tensor id and advances it.
     #[inline]
     fn take_id(&mut self) -> TensorId {
         self.next_id += 1;
@@ -848,62 +869,16 @@ impl Submit {
     }
 }
 
-impl Complete {
-    fn settle(&mut self, slot: &Slot) {
+impl CompletionQueue {
+    fn finish(&mut self, slot: &Slot) {
         let completion = Completion::decode(slot);
         self.in_flight = self.in_flight.saturating_sub(1);
         match self.pending.remove(&completion.token) {
-            // A failed write leaves its tensor poisoned: the error is raised where that is fetched.
-            Some(Pending::Write { .. } | Pending::Abandoned { .. }) | None => {}
-            Some(Pending::Waited | Pending::Settled(_)) => {
-                self.pending.insert(completion.token, Pending::Settled(completion.result));
+            // A failed write poisons its tensor: the error is raised where the tensor is fetched.
+            Some(PendingCompletion::Write { .. } | PendingCompletion::Abandoned { .. }) | None => {}
+            Some(PendingCompletion::Waited | PendingCompletion::Done(_)) => {
+                self.pending.insert(completion.token, PendingCompletion::Done(completion.result));
             }
         }
-    }
-}
-
-/// A tensor that exists in the daemon, freed there when nobody here holds it.
-pub struct Value {
-    id: TensorId,
-    meta: Meta,
-    session: Arc<Session>,
-    history: History,
-}
-
-impl Value {
-    pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<Session>) -> Arc<Value> {
-        Arc::new(Value { id, meta, session: session.clone(), history: History::default() })
-    }
-    /// What in-place operations did before it and after it.
-    #[inline]
-    pub(crate) fn history(&self) -> &History {
-        &self.history
-    }
-    /// Its name in the session.
-    #[inline]
-    pub fn id(&self) -> TensorId {
-        self.id
-    }
-    /// Its shape and dtype.
-    #[inline]
-    pub fn meta(&self) -> &Meta {
-        &self.meta
-    }
-    /// The session it lives in.
-    #[inline]
-    pub fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-}
-
-impl Drop for Value {
-    fn drop(&mut self) {
-        self.session.free(self.id, self.meta.bytes());
-    }
-}
-
-impl std::fmt::Debug for Value {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "#{} {} {}", self.id, self.meta.dtype, self.meta.shape)
     }
 }

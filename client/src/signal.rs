@@ -1,11 +1,11 @@
-//! Signals: names under which a thread issues instructions, so that the daemon knows where their results should lie.
+//! Signals: a thread issues instructions under a signal, whose definition tells the daemon where to place their results.
 //!
-//! A thread is under one signal at a time, or under none. The session says so in its stream where that changes, and
-//! before the first instruction under a signal what it asks for. A recorded op remembers under which signal its
-//! gradient is computed.
+//! A thread is under one signal at a time, or under none. The session sends a command to the daemon where the signal
+//! changes and, before the first instruction under a signal, its definition. A recorded op remembers the signal under
+//! which its gradient is computed.
 
 use crate::error::Result;
-use crate::lock::BriefLock;
+use crate::lock::SpinLock;
 use gt_ops::OpError;
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use std::cell::Cell;
@@ -15,156 +15,154 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// No signal.
 pub const NONE: u32 = 0;
-/// The gradient of what was recorded under no signal is computed under that of whoever asks for it.
+/// As the signal of gradients: they are computed under the signal of the thread that calls `backward`.
 const CALLERS: u32 = u32::MAX;
 
-/// What a thread's instructions are under.
+/// The signal that a thread's instructions are under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Under {
+pub struct ActiveSignal {
     /// The signal of the instructions.
     signal: u32,
-    /// The signal of the gradients of what is recorded now.
+    /// The signal of the gradients of the ops that are recorded meanwhile.
     backward: u32,
 }
 
-impl Under {
+impl ActiveSignal {
     /// No signal.
-    pub const NOTHING: Under = Under { signal: NONE, backward: CALLERS };
-    /// The host language knows, and is asked each time: it may run several tasks on a thread.
-    pub const ASK: Under = Under { signal: u32::MAX, backward: CALLERS };
+    pub const NONE: ActiveSignal = ActiveSignal { signal: NONE, backward: CALLERS };
+    /// The lookup hook returns the signal each time: the host language may run several tasks on one thread.
+    pub const ASK_HOST: ActiveSignal = ActiveSignal { signal: u32::MAX, backward: CALLERS };
 
-    /// Under `signal`, with the gradients under `backward`, or where what is known of the signal says.
-    pub fn new(signal: u32, backward: Option<u32>) -> Under {
-        Under { signal, backward: backward.unwrap_or_else(|| backward_of(signal)) }
+    /// Instructions under `signal`, gradients under `backward`; by default under the signal that its definition names.
+    pub fn new(signal: u32, backward: Option<u32>) -> ActiveSignal {
+        ActiveSignal { signal, backward: backward.unwrap_or_else(|| backward_of(signal)) }
     }
-    /// The signal.
+    /// The signal of the instructions.
     #[inline]
     pub fn signal(self) -> u32 {
         self.signal
     }
-    /// The signal of gradients.
     #[inline]
     pub(crate) fn backward(self) -> u32 {
         self.backward
     }
-    /// As one word.
+    /// Packed into one word.
     pub fn bits(self) -> u64 {
         (self.backward as u64) << 32 | self.signal as u64
     }
-    /// From one word.
-    pub fn from_bits(bits: u64) -> Under {
-        Under { signal: bits as u32, backward: (bits >> 32) as u32 }
+    /// Unpacked from [`ActiveSignal::bits`].
+    pub fn from_bits(bits: u64) -> ActiveSignal {
+        ActiveSignal { signal: bits as u32, backward: (bits >> 32) as u32 }
     }
 }
 
-/// Whether any thread was ever under a signal: who uses none pays for one load.
+/// Whether any thread was ever under a signal. Programs without signals pay for one load an instruction.
 static USED: AtomicBool = AtomicBool::new(false);
 thread_local! {
-    static CURRENT: Cell<Under> = const { Cell::new(Under::NOTHING) };
+    static CURRENT: Cell<ActiveSignal> = const { Cell::new(ActiveSignal::NONE) };
 }
 
-/// What the host language says of the task that runs on this thread now.
-pub type LookupHook = fn() -> Under;
+/// Returns the signal of the host language's task that runs on this thread.
+pub type LookupHook = fn() -> ActiveSignal;
 static LOOKUP: OnceLock<LookupHook> = OnceLock::new();
 
-/// Tells how to find out what a thread is under that was set to [`Under::ASK`].
+/// Installs the hook for threads that were set to [`ActiveSignal::ASK_HOST`].
 pub fn set_lookup_hook(hook: LookupHook) {
     let _ = LOOKUP.set(hook);
 }
 
-/// What this thread's instructions are under.
+/// The signal that this thread's instructions are under.
 #[inline]
-pub fn current() -> Under {
-    if USED.load(Relaxed) { looked_up() } else { Under::NOTHING }
+pub fn current() -> ActiveSignal {
+    if USED.load(Relaxed) { looked_up() } else { ActiveSignal::NONE }
 }
 
-fn looked_up() -> Under {
+fn looked_up() -> ActiveSignal {
     match CURRENT.get() {
-        Under::ASK => LOOKUP.get().map_or(Under::NOTHING, |hook| hook()),
-        under => under,
+        ActiveSignal::ASK_HOST => LOOKUP.get().map_or(ActiveSignal::NONE, |hook| hook()),
+        active => active,
     }
 }
 
-/// Puts this thread under `under`; returns what it was set to.
-pub fn set(under: Under) -> Under {
+/// Puts this thread under a signal; returns the previous setting.
+pub fn set(signal: ActiveSignal) -> ActiveSignal {
     USED.store(true, Relaxed);
-    CURRENT.replace(under)
+    CURRENT.replace(signal)
 }
 
-/// Puts the thread back to what it was set to.
-pub(crate) struct Guard(Option<Under>);
+/// Restores the thread's previous setting when dropped.
+pub(crate) struct SignalGuard(Option<ActiveSignal>);
 
-impl Drop for Guard {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
-        if let Some(under) = self.0 {
-            CURRENT.set(under);
+        if let Some(previous) = self.0 {
+            CURRENT.set(previous);
         }
     }
 }
 
-/// Until the guard is dropped, what is issued is the gradient of what was recorded with `backward`, asked for by
-/// somebody under `caller`.
-pub(crate) fn for_gradient(backward: u32, caller: Under) -> Guard {
+/// Until the guard is dropped, the thread issues gradients of ops recorded with the signal `backward`, in a pass that a
+/// thread under `caller` started.
+pub(crate) fn for_gradient(backward: u32, caller: ActiveSignal) -> SignalGuard {
     if !USED.load(Relaxed) {
-        return Guard(None);
+        return SignalGuard(None);
     }
-    Guard(Some(set(match backward {
+    SignalGuard(Some(set(match backward {
         CALLERS => caller,
-        NONE => Under::NOTHING,
-        signal => Under::new(signal, None),
+        NONE => ActiveSignal::NONE,
+        signal => ActiveSignal::new(signal, None),
     })))
 }
 
-/// What is known of a signal.
-struct Known {
+struct DefinedSignal {
     requested: RequestedPlacement,
     backward: u32,
-    /// Where a person wrote which workers.
+    /// The place in the user's file or program that names the workers.
     written: String,
     /// Grows with every definition.
     version: u64,
 }
 
-static KNOWN: BriefLock<BTreeMap<u32, Known>> = BriefLock::new(BTreeMap::new());
+static KNOWN: SpinLock<BTreeMap<u32, DefinedSignal>> = SpinLock::new(BTreeMap::new());
 
-/// What is said of a signal.
-pub struct Definition {
-    /// Its number.
+/// The definition of a signal.
+pub struct SignalDefinition {
+    /// The signal's number.
     pub signal: u32,
-    /// What it asks for.
+    /// The placement to request for the results of instructions under it.
     pub requested: RequestedPlacement,
-    /// Under which signal the gradients of what is recorded under it are computed.
+    /// The signal of the gradients of ops that are recorded under it.
     pub backward: Option<u32>,
-    /// Where a person wrote which workers: an error about them begins with it.
+    /// The place in the user's file or program that names the workers; errors about them begin with it.
     pub written: String,
 }
 
-/// Says what signals ask for: all of them, or none if one names a worker that is not among `workers`, if that is known.
+/// Defines signals: all of them, or none if a definition is wrong. `workers` is the daemon's number of workers, if known.
 ///
 /// # Errors
-/// The first such worker.
-pub fn define(definitions: Vec<Definition>, workers: Option<usize>) -> Result<()> {
+/// A worker that the daemon does not have.
+pub fn define(definitions: Vec<SignalDefinition>, workers: Option<usize>) -> Result<()> {
     if let Some(count) = workers {
         definitions.iter().try_for_each(|definition| check(&definition.requested, &definition.written, count))?;
     }
     let mut known = KNOWN.lock();
-    for Definition { signal, requested, backward, written } in definitions {
+    for SignalDefinition { signal, requested, backward, written } in definitions {
         let version = known.get(&signal).map_or(1, |known| known.version + 1);
-        known.insert(signal, Known { requested, backward: backward.unwrap_or(NONE), written, version });
+        known.insert(signal, DefinedSignal { requested, backward: backward.unwrap_or(NONE), written, version });
     }
     Ok(())
 }
 
-/// From now on no signal asks for anything.
+/// Removes the placement requests of all signals.
 pub fn forget() {
     for known in KNOWN.lock().values_mut() {
         let version = known.version + 1;
         let requested = RequestedPlacement { workers: Workers::NONE, layout: RequestedLayout::Any };
-        *known = Known { requested, backward: NONE, written: String::new(), version };
+        *known = DefinedSignal { requested, backward: NONE, written: String::new(), version };
     }
 }
 
-/// What `signal` asks for, and the version of that; none if it was never defined.
+/// The placement that `signal` requests and the version of its definition; none if it was never defined.
 pub(crate) fn requested_by(signal: u32) -> Option<(RequestedPlacement, u64)> {
     KNOWN.lock().get(&signal).map(|known| (known.requested, known.version))
 }
@@ -173,10 +171,10 @@ fn backward_of(signal: u32) -> u32 {
     KNOWN.lock().get(&signal).map_or(NONE, |known| known.backward)
 }
 
-/// Whether the workers that signals name are among `count`.
+/// Checks that a daemon with `count` workers has those that signals name.
 ///
 /// # Errors
-/// One that is not, with where it was written.
+/// The first worker that it does not have, with the place that names it.
 pub(crate) fn check_workers(count: usize) -> Result<()> {
     KNOWN.lock().values().try_for_each(|known| check(&known.requested, &known.written, count))
 }
@@ -197,16 +195,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_thread_is_under_survives_a_word() {
-        for under in [Under::NOTHING, Under::ASK, Under { signal: 7, backward: NONE }, Under { signal: 7, backward: 9 }]
-        {
-            assert_eq!(Under::from_bits(under.bits()), under);
+    fn an_active_signal_survives_packing() {
+        let with = |backward| ActiveSignal { signal: 7, backward };
+        for signal in [ActiveSignal::NONE, ActiveSignal::ASK_HOST, with(NONE), with(9)] {
+            assert_eq!(ActiveSignal::from_bits(signal.bits()), signal);
         }
     }
 
     #[test]
     fn a_gradient_is_under_its_signal_until_the_guard_is_dropped() {
-        let caller = Under { signal: 5, backward: NONE };
+        let caller = ActiveSignal { signal: 5, backward: NONE };
         let before = set(caller);
         for (backward, signal) in [(CALLERS, 5), (NONE, NONE), (3, 3)] {
             let guard = for_gradient(backward, caller);
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_are_not_there_are_named_with_where_they_were_written() {
+    fn an_unknown_worker_is_reported_with_the_place_that_names_it() {
         let requested = RequestedPlacement { workers: Workers::from_bits(0b1001), layout: RequestedLayout::Replicated };
         assert!(check(&requested, "here", 4).is_ok());
         let text = check(&requested, "here", 2).unwrap_err().to_string();

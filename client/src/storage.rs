@@ -1,84 +1,50 @@
-//! What handles that see each other's in-place operations share.
-//!
-//! A value and a place on the tape are shared separately: `detach()` gives a handle on the same value whose place on
-//! the tape is its own, and views follow the handle they were taken of.
+//! Storage: a value that in-place operations replace, shared by handles that would share memory in PyTorch.
 
-use crate::history::Epoch;
-use crate::session::Value;
-use crate::tape::Node;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::lock::lock;
+use crate::value::TensorValue;
+use crate::version::Epoch;
+use std::sync::{Arc, Mutex};
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the locks guard is replaced in one step.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The current value of a base tensor, for all handles and views of it.
+pub(crate) struct Storage(Mutex<StorageContents>);
 
-/// A value that in-place operations replace, for all handles and views of it.
-pub(crate) struct Storage(Mutex<Bound>);
-
-struct Bound {
-    value: Arc<Value>,
+struct StorageContents {
+    value: Arc<TensorValue>,
     version: u64,
-    /// Ends when the value is replaced: what views show of it is stale then.
+    /// Ends when the value is replaced, which makes saved values of its views stale.
     epoch: Epoch,
 }
 
 impl Storage {
-    pub(crate) fn new(value: Arc<Value>) -> Arc<Storage> {
-        Arc::new(Storage(Mutex::new(Bound { value, version: 0, epoch: Epoch::default() })))
+    pub(crate) fn new(value: Arc<TensorValue>) -> Arc<Storage> {
+        Arc::new(Storage(Mutex::new(StorageContents { value, version: 0, epoch: Epoch::default() })))
     }
-    /// What it is now, and how often it was replaced.
-    pub(crate) fn read(&self) -> (Arc<Value>, u64) {
-        let bound = lock(&self.0);
-        (bound.value.clone(), bound.version)
+    /// The current value, and how often it was replaced.
+    pub(crate) fn read(&self) -> (Arc<TensorValue>, u64) {
+        let contents = lock(&self.0);
+        (contents.value.clone(), contents.version)
     }
-    /// What ends when the present value is replaced.
+    /// The epoch of the current value.
     pub(crate) fn epoch(&self) -> Epoch {
         lock(&self.0).epoch.clone()
     }
-    /// Looks at the value without counting another owner.
-    pub(crate) fn with_value<R>(&self, look: impl FnOnce(&Arc<Value>) -> R) -> R {
+    /// Looks at the current value without touching its reference count.
+    pub(crate) fn with_value<R>(&self, look: impl FnOnce(&Arc<TensorValue>) -> R) -> R {
         look(&lock(&self.0).value)
     }
-    /// Replaces the value and returns the old one: freeing a tensor may wait, which nobody does under the lock. What
-    /// the tape saved before `since` is stale then; nothing is if there is none.
+    /// Replaces the value and returns the old one, to be dropped without the lock: freeing a tensor may wait. What the
+    /// tape saved before `since` becomes stale; with none, nothing does.
     #[must_use = "to be dropped outside every lock"]
-    pub(crate) fn replace(&self, value: Arc<Value>, since: Option<u64>) -> Arc<Value> {
-        let mut bound = lock(&self.0);
-        bound.version += 1;
-        let epoch = std::mem::take(&mut bound.epoch);
+    pub(crate) fn replace(&self, value: Arc<TensorValue>, since: Option<u64>) -> Arc<TensorValue> {
+        let mut contents = lock(&self.0);
+        contents.version += 1;
+        let epoch = std::mem::take(&mut contents.epoch);
         if let Some(since) = since {
             epoch.end(since);
         } else {
-            // Views of the old value are as good as they were.
-            bound.epoch = epoch;
+            // Saved views of the old value stay valid.
+            contents.epoch = epoch;
         }
-        std::mem::replace(&mut bound.value, value)
-    }
-}
-
-/// A place on the tape, for all handles and views that gradients flow through together.
-pub(crate) struct Place {
-    node: Mutex<Option<Arc<Node>>>,
-    /// Whether in-place operations through it are nothing that a backward pass minds: `x.data`.
-    pub(crate) silent: bool,
-}
-
-impl Place {
-    pub(crate) fn new(node: Option<Arc<Node>>) -> Arc<Place> {
-        Arc::new(Place { node: Mutex::new(node), silent: false })
-    }
-    /// A place of its own, for another handle on the same value.
-    pub(crate) fn apart(silent: bool) -> Arc<Place> {
-        Arc::new(Place { node: Mutex::new(None), silent })
-    }
-    /// The place, if there is one.
-    pub(crate) fn node(&self) -> Option<Arc<Node>> {
-        lock(&self.node).clone()
-    }
-    /// Replaces the place and returns the old one.
-    #[must_use = "to be dropped outside every lock"]
-    pub(crate) fn replace(&self, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
-        std::mem::replace(&mut *lock(&self.node), node)
+        std::mem::replace(&mut contents.value, value)
     }
 }

@@ -1,64 +1,81 @@
-//! What users hold: a value, perhaps shared with aliases, and its place on the tape.
+//! Operations on tensor handles: reading them, aliases and views, in-place operations, and ops that make new tensors.
 
 use crate::error::Result;
+use crate::handle::{AutogradMeta, Binding, Edge, MaterializedView, Node, Tensor, View};
 use crate::scope::Scope;
-use crate::session::{Session, Value};
-use crate::storage::{Place, Storage};
-use crate::tape::{self, Edge, Node};
-use crate::view::{Seen, Step, Strides, View, is_contiguous, repeats_elements, step_strides};
+use crate::session::ClientSession;
+use crate::storage::Storage;
+use crate::strides::{Strides, ViewOp, is_contiguous, repeats_elements, strides_after};
+use crate::tape::{grad_enabled, next_number};
+use crate::value::TensorValue;
+use gt_ops::error::Result as OpResult;
 use gt_ops::row::{Class, ResultDType};
-use gt_ops::{Arg, Attrs, DType, Meta, Op, OpError, Scalar, Val, build};
+use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, Scalar, Val, build};
 use std::sync::Arc;
 
-/// A tensor as PyTorch's users know it: a handle whose value in-place operations replace.
-///
-/// Values are functional: an in-place operation computes a new one and binds the handle to it. Handles that PyTorch
-/// would let share memory (`data`, `detach()`, views) share a binding here, so that writing through one is seen through
-/// the others.
-pub struct Tensor {
-    binding: Binding,
-}
-
-enum Binding {
-    /// Nobody else sees this handle's value change.
-    Own(Arc<Value>, Option<Arc<Node>>),
-    /// Others do.
-    Shared(Arc<Storage>, Arc<Place>),
-    /// A part of a storage, or all of it in another shape.
-    View(Box<View>),
-}
-
-/// What an in-place operation replaced, to be dropped when no lock is held: freeing a tensor may wait.
+/// The value and node that an in-place operation replaced, to be dropped when no lock is held: freeing may wait.
 #[must_use = "to be dropped outside every lock"]
 pub struct Replaced {
-    _value: Option<Arc<Value>>,
+    _value: Option<Arc<TensorValue>>,
     _node: Option<Arc<Node>>,
 }
 
-impl Tensor {
-    /// A handle on `value`, with its place on the tape if it has one.
-    #[inline]
-    pub fn new(value: Arc<Value>, node: Option<Arc<Node>>) -> Tensor {
-        Tensor { binding: Binding::Own(value, node) }
-    }
-
-    /// The value and the place on the tape it is bound to now.
+impl Scope {
+    /// Adds `tensor` as an operand.
     ///
     /// # Errors
-    /// A view of a changed tensor has to be looked up again, which needs the session.
+    /// A tensor of another session; as [`Tensor::resolve`].
+    pub fn add(&mut self, tensor: &Tensor) -> Result<Val> {
+        let (value, node) = tensor.resolve()?;
+        self.push_operand(value, node)
+    }
+
+    /// A handle on the tensor of `val`.
+    pub fn tensor(&self, val: Val) -> Tensor {
+        let (value, node) = self.parts(val);
+        if self.is_operand(val) {
+            value.version_counter().share();
+        }
+        Tensor::new(value, node)
+    }
+}
+
+/// One builder call over several tensors.
+///
+/// # Errors
+/// No tensors at all, tensors of different sessions, the builder's error.
+pub fn build_from<T, R>(
+    tensors: &[&Tensor],
+    build: impl FnOnce(&mut dyn Graph, &[Val]) -> OpResult<T>,
+    take: impl FnOnce(&Scope, T) -> R,
+) -> Result<R> {
+    let Some(first) = tensors.first() else {
+        return Err(OpError::runtime("expected a non-empty list of Tensors").into());
+    };
+    let mut scope = Scope::new(&first.session());
+    let vals = tensors.iter().map(|t| scope.add(t)).collect::<Result<Vec<_>>>()?;
+    let outcome = build(&mut scope, &vals);
+    scope.finish(outcome, take)
+}
+
+impl Tensor {
+    /// The value and node that the handle is bound to.
+    ///
+    /// # Errors
+    /// A view of a changed tensor is computed again, which fails if the session has ended.
     #[inline]
-    pub fn resolve(&self) -> Result<(Arc<Value>, Option<Arc<Node>>)> {
+    pub fn resolve(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
         Ok(match &self.binding {
             Binding::Own(value, node) => (value.clone(), node.clone()),
-            Binding::Shared(storage, place) => (storage.read().0, place.node()),
+            Binding::Shared(storage, autograd) => (storage.read().0, autograd.node()),
             Binding::View(view) => {
-                let seen = view.read()?;
-                (seen.value, seen.node)
+                let current = view.read()?;
+                (current.value, current.node)
             }
         })
     }
 
-    /// A handle of its own on the present value and place on the tape: what an op would be given.
+    /// An independent handle on the current value and node, which no later in-place operation changes.
     ///
     /// # Errors
     /// As [`Tensor::resolve`].
@@ -66,15 +83,15 @@ impl Tensor {
         self.resolve().map(|(value, node)| Tensor::new(value, node))
     }
 
-    /// The value it is bound to now.
+    /// The value that the handle is bound to.
     ///
     /// # Errors
     /// As [`Tensor::resolve`].
-    pub fn value(&self) -> Result<Arc<Value>> {
+    pub fn value(&self) -> Result<Arc<TensorValue>> {
         self.resolve().map(|(value, _)| value)
     }
 
-    /// Its shape and dtype.
+    /// The shape and dtype.
     #[inline]
     pub fn meta(&self) -> Meta {
         match &self.binding {
@@ -85,7 +102,7 @@ impl Tensor {
     }
 
     /// The session it lives in.
-    pub fn session(&self) -> Arc<Session> {
+    pub fn session(&self) -> Arc<ClientSession> {
         match &self.binding {
             Binding::Own(value, _) => value.session().clone(),
             Binding::Shared(storage, _) => storage.with_value(|v| v.session().clone()),
@@ -93,16 +110,16 @@ impl Tensor {
         }
     }
 
-    /// Its place on the tape.
+    /// The node on the tape, if gradients flow to the tensor.
     #[inline]
     pub fn node(&self) -> Option<Arc<Node>> {
         match &self.binding {
             Binding::Own(_, node) => node.clone(),
-            Binding::Shared(_, place) => place.node(),
-            // Its place moves when the base's does; what was seen last says whether there is one.
+            Binding::Shared(_, autograd) => autograd.node(),
+            // If the session has ended, the last node still says whether the view requires a gradient.
             Binding::View(view) => match view.read() {
-                Ok(seen) => seen.node,
-                Err(_) => view.seen().node,
+                Ok(current) => current.node,
+                Err(_) => view.cached().node,
             },
         }
     }
@@ -115,7 +132,7 @@ impl Tensor {
         }
     }
 
-    /// Whether it was made by a user rather than by a recorded op.
+    /// Whether it is a leaf: no recorded op made it.
     pub fn is_leaf(&self) -> bool {
         self.node().is_none_or(|n| n.is_leaf())
     }
@@ -123,21 +140,21 @@ impl Tensor {
     fn set_node(&mut self, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
         match &mut self.binding {
             Binding::Own(_, own) => std::mem::replace(own, node),
-            Binding::Shared(_, place) => place.replace(node),
+            Binding::Shared(_, autograd) => autograd.replace(node),
             Binding::View(view) => {
-                // A leaf, or off the tape, all by itself.
-                let mut apart = view.detached(view.place.silent);
-                apart.leaf = node;
-                let old = std::mem::replace(&mut **view, apart);
-                old.seen().node
+                // The base keeps its node: the view becomes a leaf, or is off the tape, on its own.
+                let mut detached = view.detached(view.autograd.untracked);
+                detached.leaf = node;
+                let old = std::mem::replace(&mut **view, detached);
+                old.cached().node
             }
         }
     }
 
-    /// Starts or stops gradients flowing to a leaf. What it returns is dropped outside every lock.
+    /// Sets `requires_grad` of a leaf. Returns the old node, to be dropped outside every lock.
     ///
     /// # Errors
-    /// A tensor that is not floating, or that a recorded op made.
+    /// A tensor that is not a leaf, or whose dtype is not floating.
     pub fn set_requires_grad(&mut self, on: bool) -> Result<Option<Arc<Node>>> {
         if on == self.requires_grad() {
             return Ok(None);
@@ -158,72 +175,49 @@ impl Tensor {
         Ok(self.set_node(on.then(|| Node::leaf(meta))))
     }
 
-    /// Another handle on the same value, with a place on the tape of its own, where there is nothing. A backward pass
-    /// does not mind what is done in place through a `silent` one.
-    pub fn alias(&mut self, silent: bool) -> Tensor {
+    /// Another handle on the same storage that is off the tape, as `detach()` gives. In-place operations through an
+    /// `untracked` one, as `x.data` gives, leave saved values valid.
+    pub fn alias(&mut self, untracked: bool) -> Tensor {
         let binding = match &self.binding {
-            Binding::View(view) => Binding::View(Box::new(view.detached(silent))),
-            _ => Binding::Shared(self.share().0, Place::apart(silent)),
+            Binding::View(view) => Binding::View(Box::new(view.detached(untracked))),
+            _ => Binding::Shared(self.share().0, AutogradMeta::detached(untracked)),
         };
         Tensor { binding }
     }
 
-    /// Another handle on the same value and the same place on the tape.
-    pub fn same(&mut self) -> Tensor {
-        let binding = match &self.binding {
-            Binding::View(view) => Binding::View(Box::new(view.same())),
-            _ => {
-                let (storage, place) = self.share();
-                Binding::Shared(storage, place)
-            }
-        };
-        Tensor { binding }
-    }
-
-    /// Leaves the tape: no gradient flows to it any more. What it returns is dropped outside every lock.
-    pub fn leave_tape(&mut self) -> Option<Arc<Node>> {
+    /// Detaches the handle from the tape, as `detach_()` does. Returns the old node, to be dropped outside every lock.
+    pub fn detach_in_place(&mut self) -> Option<Arc<Node>> {
         self.set_node(None)
     }
 
-    /// A copy: a handle of its own, through which gradients flow. Values never change, so none is moved.
+    /// A copy, through which gradients flow, as `clone()` gives. Values are immutable, so no bytes are copied.
     ///
     /// # Errors
     /// As [`Tensor::resolve`].
     pub fn copied(&self) -> Result<Tensor> {
         let (value, node) = self.resolve()?;
         let meta = *value.meta();
-        value.history().share();
-        let node = node.filter(|_| tape::grad_enabled()).map(|node| {
+        value.version_counter().share();
+        let node = node.filter(|_| grad_enabled()).map(|node| {
             let edge = Edge::Tensor { meta, node: Some(node), saved: None };
             Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta)
         });
         Ok(Tensor::new(value, node))
     }
 
-    /// The same tensor, whose elements PyTorch would have in another order in memory.
+    /// The same tensor with `strides`, as if PyTorch had its elements in that order in memory.
     ///
     /// # Errors
     /// As [`Tensor::resolve`].
     pub fn laid_out(mut self, strides: Strides) -> Result<Tensor> {
         let (value, node) = self.resolve()?;
-        let (base, place) = self.share();
-        value.history().view_of(base.epoch());
-        let seen = Seen { value, node, version: base.read().1 };
-        Ok(Tensor { binding: Binding::View(Box::new(View::new(base, place, Arc::new([]), strides, seen))) })
+        let (base, autograd) = self.share();
+        value.version_counter().view_of(base.epoch());
+        let current = MaterializedView { value, node, version: base.read().1 };
+        Ok(Tensor { binding: Binding::View(Box::new(View::new(base, autograd, Arc::new([]), strides, current))) })
     }
 
-    /// The storage and the place on the tape, which the handle shares from now on.
-    fn share(&mut self) -> (Arc<Storage>, Arc<Place>) {
-        let shared = match &self.binding {
-            Binding::Own(value, node) => (Storage::new(value.clone()), Place::new(node.clone())),
-            Binding::Shared(storage, place) => return (storage.clone(), place.clone()),
-            Binding::View(view) => return (view.base.clone(), view.place.clone()),
-        };
-        self.binding = Binding::Shared(shared.0.clone(), shared.1.clone());
-        shared
-    }
-
-    /// Distances between neighbours along each axis, in elements, as PyTorch would have them.
+    /// The strides that PyTorch would have.
     pub fn strides(&self) -> Strides {
         match &self.binding {
             Binding::View(view) => view.strides,
@@ -239,45 +233,42 @@ impl Tensor {
         }
     }
 
-    /// Whether it shows elements of another tensor's storage.
+    /// Whether it is a view of another tensor.
     pub fn is_view(&self) -> bool {
         matches!(self.binding, Binding::View(_))
     }
 
-    /// Whether one element of a base may be seen at several places, as after `expand()`.
+    /// Whether one element of the base may appear at several indices, as after `expand()`.
     pub fn repeats_elements(&self) -> bool {
         match &self.binding {
             Binding::View(view) => {
-                let gathered = view.steps.iter().any(|step| step.index.is_some());
+                let gathered = view.ops.iter().any(|op| op.index.is_some());
                 gathered || repeats_elements(&view.meta.shape, &view.strides)
             }
             _ => false,
         }
     }
 
-    /// Prepares a view of movement ops: everything that may wait.
+    /// Prepares a view of movement ops. This part may wait; [`Tensor::view`], which needs `&mut self`, does not.
     ///
     /// # Errors
-    /// The builder's.
-    pub fn plan_view(
-        &self,
-        build: impl FnOnce(&mut dyn gt_ops::Graph, Val) -> gt_ops::error::Result<Val>,
-    ) -> Result<PlannedView> {
+    /// The builder's error.
+    pub fn plan_view(&self, build: impl FnOnce(&mut dyn Graph, Val) -> OpResult<Val>) -> Result<PlannedView> {
         self.plan_gathered_view(None, |g, v, _| build(g, v))
     }
 
-    /// Prepares a view of movement ops and of gathers by an index, if one is given.
+    /// As [`Tensor::plan_view`], with gathers by `index` among the ops.
     ///
     /// # Errors
-    /// The builder's.
+    /// The builder's error.
     pub fn plan_gathered_view(
         &self,
         index: Option<&Tensor>,
-        build: impl FnOnce(&mut dyn gt_ops::Graph, Val, Option<Val>) -> gt_ops::error::Result<Val>,
+        build: impl FnOnce(&mut dyn Graph, Val, Option<Val>) -> OpResult<Val>,
     ) -> Result<PlannedView> {
         let (value, node) = self.resolve()?;
         let version = match &self.binding {
-            Binding::View(view) => view.seen().version,
+            Binding::View(view) => view.cached().version,
             Binding::Own(..) => 0,
             Binding::Shared(storage, _) => storage.read().1,
         };
@@ -285,52 +276,52 @@ impl Tensor {
         let mut scope = Scope::new(value.session());
         let v = scope.push(value, node);
         let index = index.map(|index| scope.add(index)).transpose()?;
-        scope.keep_trail();
+        scope.record_view_ops();
         let outcome = build(&mut scope, v, index);
         let mut strides = Some(self.strides());
-        let (value, node, steps) = scope.finish(outcome, |scope, v| {
+        let (value, node, ops) = scope.finish(outcome, |scope, v| {
             let (value, node) = scope.parts(v);
-            (value, node, scope.trail().to_vec())
+            (value, node, scope.view_ops().to_vec())
         })?;
         let mut shape = from.shape;
-        for (step, to) in &steps {
-            strides = strides.and_then(|s| step_strides(&shape, &s, step));
+        for (op, to) in &ops {
+            strides = strides.and_then(|s| strides_after(&shape, &s, op));
             shape = *to;
         }
-        let steps = steps.into_iter().map(|(step, _)| step).collect();
-        Ok(PlannedView { value, node, steps, strides, version })
+        let ops = ops.into_iter().map(|(op, _)| op).collect();
+        Ok(PlannedView { value, node, ops, strides, version })
     }
 
-    /// The view that was planned, which shares this handle's binding; a copy where PyTorch's memory would need one.
+    /// The planned view, which shares this handle's storage; an independent tensor where PyTorch would have to copy.
     pub fn view(&mut self, plan: PlannedView) -> Tensor {
-        let PlannedView { value, node, steps, strides, version } = plan;
+        let PlannedView { value, node, ops, strides, version } = plan;
         let Some(strides) = strides else { return Tensor::new(value, node) };
-        if steps.is_empty() {
+        if ops.is_empty() {
             return self.same();
         }
         let before = match &self.binding {
-            // A view that is a leaf by itself is where its views' gradients end.
+            // Gradients of the new view end in this view's own leaf node, not in the base's.
             Binding::View(view) if view.leaf.is_some() => return Tensor::new(value, node),
-            Binding::View(view) => view.steps.to_vec(),
+            Binding::View(view) => view.ops.to_vec(),
             _ => Vec::new(),
         };
-        let steps: Arc<[Step]> = before.into_iter().chain(steps).collect();
-        let (base, place) = self.share();
-        value.history().view_of(base.epoch());
-        let seen = Seen { value, node, version };
-        Tensor { binding: Binding::View(Box::new(View::new(base, place, steps, strides, seen))) }
+        let ops: Arc<[ViewOp]> = before.into_iter().chain(ops).collect();
+        let (base, autograd) = self.share();
+        value.version_counter().view_of(base.epoch());
+        let current = MaterializedView { value, node, version };
+        Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ops, strides, current))) }
     }
 
-    /// Whether an in-place operation is allowed now.
+    /// Checks that an in-place operation is allowed.
     ///
     /// # Errors
-    /// A leaf that requires a gradient, or a view of one, while recording.
+    /// A leaf that requires a gradient, or a view of one, while recording is on.
     pub fn check_in_place(&self) -> Result<()> {
-        if !tape::grad_enabled() {
+        if !grad_enabled() {
             return Ok(());
         }
         if let Binding::View(view) = &self.binding
-            && view.place.node().is_some_and(|n| n.is_leaf())
+            && view.autograd.node().is_some_and(|n| n.is_leaf())
         {
             return Err(OpError::runtime(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation.",
@@ -345,12 +336,13 @@ impl Tensor {
         Ok(())
     }
 
-    /// Prepares binding the handle to the result of an in-place operation: everything that may wait. The operation
-    /// began when the tape had come to `since`; by default it is the op that made the result.
+    /// Prepares binding the handle to the result of an in-place operation. This part may wait; [`Tensor::rebind`], which
+    /// needs `&mut self`, does not. `since` is the sequence number at which the operation began; the default is the
+    /// number of the op that made the result.
     ///
     /// # Errors
-    /// A result of another shape, or of a dtype that does not convert to the tensor's; what [`Tensor::check_in_place`]
-    /// refuses; a view in which one element is seen several times.
+    /// A result of another shape, or of a dtype that does not convert to the tensor's; as [`Tensor::check_in_place`];
+    /// a view that shows one element several times.
     pub fn plan_rebind(&self, result: Tensor, since: Option<u64>) -> Result<PlannedRebind> {
         self.check_in_place()?;
         let (old, new) = (self.meta(), result.meta());
@@ -369,61 +361,61 @@ impl Tensor {
             ))
             .into());
         }
-        let since = since.unwrap_or_else(|| result.node().map_or_else(tape::clock, |node| node.number()));
+        let since = since.unwrap_or_else(|| result.node().map_or_else(next_number, |node| node.number()));
         let result = if new.dtype == old.dtype { result } else { result.apply(|g, v| build::cast(g, v, old.dtype))? };
         let (mut value, mut node) = result.resolve()?;
         if let Binding::View(view) = &self.binding {
-            (value, node) = view.put((value, node))?;
+            (value, node) = view.write((value, node))?;
         }
-        Ok(PlannedRebind { value, node, recorded: tape::grad_enabled(), since })
+        Ok(PlannedRebind { value, node, recorded: grad_enabled(), since })
     }
 
-    /// Binds the handle, and all that share its binding, to what was planned.
+    /// Binds the handle, and all handles that share its storage, to the planned value.
     pub fn rebind(&mut self, plan: PlannedRebind) -> Replaced {
         let PlannedRebind { value, node, recorded, since } = plan;
-        let replace = |storage: &Storage, place: &Place| {
-            let since = (!place.silent).then_some(since);
-            storage.with_value(|old| old.history().replace(value.history(), since));
+        let replace = |storage: &Storage, autograd: &AutogradMeta| {
+            let since = (!autograd.untracked).then_some(since);
+            storage.with_value(|old| old.version_counter().replace(value.version_counter(), since));
             storage.replace(value.clone(), since)
         };
         let (old, old_node) = match &mut self.binding {
             Binding::Own(own, own_node) => {
-                own.history().replace(value.history(), Some(since));
+                own.version_counter().replace(value.version_counter(), Some(since));
                 let old = std::mem::replace(own, value);
                 (old, if recorded { std::mem::replace(own_node, node) } else { node })
             }
-            Binding::Shared(storage, place) => {
-                let old = replace(storage, place);
-                (old, if recorded { place.replace(node) } else { node })
+            Binding::Shared(storage, autograd) => {
+                let old = replace(storage, autograd);
+                (old, if recorded { autograd.replace(node) } else { node })
             }
             Binding::View(view) => {
-                let old = replace(&view.base, &view.place);
-                (old, if recorded { view.place.replace(node) } else { node })
+                let old = replace(&view.base, &view.autograd);
+                (old, if recorded { view.autograd.replace(node) } else { node })
             }
         };
         Replaced { _value: Some(old), _node: old_node }
     }
 
-    /// A handle of its own on the present value, at this place on the tape.
+    /// An independent handle on the current value, with this node.
     ///
     /// # Errors
     /// As [`Tensor::resolve`].
     pub fn at(&self, node: Option<Arc<Node>>) -> Result<Tensor> {
         let value = self.value()?;
-        value.history().share();
+        value.version_counter().share();
         Ok(Tensor::new(value, node))
     }
 
     /// Takes over another tensor's value, shape and dtype, as `t.data = u` does.
-    pub fn set_data(&mut self, value: Arc<Value>) -> Replaced {
-        value.history().share();
+    pub fn set_data(&mut self, value: Arc<TensorValue>) -> Replaced {
+        value.version_counter().share();
         let old = match &mut self.binding {
             Binding::Own(own, _) => std::mem::replace(own, value),
             Binding::Shared(storage, _) => storage.replace(value, None),
             Binding::View(_) => {
                 let old = std::mem::replace(&mut self.binding, Binding::Own(value, None));
                 let Binding::View(view) = old else { return Replaced { _value: None, _node: None } };
-                view.seen().value
+                view.cached().value
             }
         };
         Replaced { _value: Some(old), _node: None }
@@ -435,8 +427,8 @@ impl Tensor {
     /// As [`Tensor::resolve`].
     pub fn version(&self) -> Result<u32> {
         Ok(match &self.binding {
-            Binding::View(view) => view.base.with_value(|value| value.history().version()),
-            _ => self.value()?.history().version(),
+            Binding::View(view) => view.base.with_value(|value| value.version_counter().version()),
+            _ => self.value()?.version_counter().version(),
         })
     }
 
@@ -448,7 +440,7 @@ impl Tensor {
     /// Replaces the accumulated gradient.
     ///
     /// # Errors
-    /// A gradient of another shape or dtype, or for a tensor without one.
+    /// A gradient of another shape or dtype, or a tensor that does not require one.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         if let Some(grad) = &grad
             && grad.meta() != self.meta()
@@ -473,18 +465,16 @@ impl Tensor {
     /// One builder call on this tensor alone.
     ///
     /// # Errors
-    /// The builder's.
-    pub fn apply(
-        &self,
-        build: impl FnOnce(&mut dyn gt_ops::Graph, Val) -> gt_ops::error::Result<Val>,
-    ) -> Result<Tensor> {
+    /// The builder's error.
+    pub fn apply(&self, build: impl FnOnce(&mut dyn Graph, Val) -> OpResult<Val>) -> Result<Tensor> {
         let mut scope = Scope::new(&self.session());
         let v = scope.add(self)?;
         let outcome = build(&mut scope, v);
         scope.finish(outcome, |s, v| s.tensor(v))
     }
 
-    /// An elementwise op with another tensor: the shortest way from a Python `+` to the ring.
+    /// An elementwise op with another tensor. This is the hot path of Python's `+`: two tensors of one shape and dtype
+    /// need no scope.
     ///
     /// # Errors
     /// Shapes that do not broadcast, dtypes the op does not take, another session.
@@ -511,13 +501,13 @@ impl Tensor {
                 let recording = (a_node.is_some() || b_node.is_some())
                     && row.grad.is_some()
                     && a.meta().dtype.is_float()
-                    && tape::grad_enabled();
+                    && grad_enabled();
                 let id = a.session().issue_binary(op, a.id(), b.id(), a.meta().bytes())?;
                 let dtype = if row.result == ResultDType::Bool { DType::Bool } else { a.meta().dtype };
                 let meta = Meta { shape: a.meta().shape, dtype };
-                let value = Value::new(id, meta, a.session());
+                let value = TensorValue::new(id, meta, a.session());
                 let node = recording.then(|| {
-                    let edge = |v: &Arc<Value>, node: &Option<Arc<Node>>, bit: u8| Edge::Tensor {
+                    let edge = |v: &Arc<TensorValue>, node: &Option<Arc<Node>>, bit: u8| Edge::Tensor {
                         meta: *v.meta(),
                         node: node.clone(),
                         saved: (row.saves.inputs & bit != 0).then(|| v.clone()),
@@ -528,21 +518,21 @@ impl Tensor {
                 return Ok(Tensor::new(value, node));
             }
         }
-        self.elementwise(op, &[Operand::This, Operand::Tensor(other)])
+        self.elementwise(op, &[ElementwiseOperand::This, ElementwiseOperand::Tensor(other)])
     }
 
     /// An elementwise op with this tensor among its operands.
     ///
     /// # Errors
     /// As [`build::elementwise`].
-    pub fn elementwise(&self, op: Op, operands: &[Operand<'_>]) -> Result<Tensor> {
+    pub fn elementwise(&self, op: Op, operands: &[ElementwiseOperand<'_>]) -> Result<Tensor> {
         let mut scope = Scope::new(&self.session());
         let mut args = [Arg::Scalar(Scalar::Bool(false)); 3];
         for (arg, operand) in args.iter_mut().zip(operands) {
             *arg = match operand {
-                Operand::This => scope.add(self)?.into(),
-                Operand::Tensor(t) => scope.add(t)?.into(),
-                Operand::Scalar(s) => (*s).into(),
+                ElementwiseOperand::This => scope.add(self)?.into(),
+                ElementwiseOperand::Tensor(t) => scope.add(t)?.into(),
+                ElementwiseOperand::Scalar(s) => (*s).into(),
             };
         }
         let outcome = build::elementwise(&mut scope, op, &args[..operands.len()]);
@@ -550,12 +540,12 @@ impl Tensor {
     }
 }
 
-/// A view about to be made: what takes time was done, see [`Tensor::view`].
+/// A prepared view: see [`Tensor::plan_view`].
 pub struct PlannedView {
-    value: Arc<Value>,
+    value: Arc<TensorValue>,
     node: Option<Arc<Node>>,
-    steps: Vec<Step>,
-    /// None where PyTorch's memory would have to be copied.
+    ops: Vec<ViewOp>,
+    /// None where PyTorch would have to copy.
     strides: Option<Strides>,
     version: u64,
 }
@@ -565,22 +555,22 @@ impl PlannedView {
     pub fn is_copy(&self) -> bool {
         self.strides.is_none()
     }
-    /// Says what PyTorch's strides are where the steps do not show it.
+    /// Sets the strides, for views whose ops do not determine PyTorch's.
     pub fn with_strides(self, strides: Strides) -> PlannedView {
         PlannedView { strides: Some(strides), ..self }
     }
 }
 
-/// An in-place operation about to take effect: what takes time was done, see [`Tensor::rebind`].
+/// A prepared in-place operation: see [`Tensor::plan_rebind`].
 pub struct PlannedRebind {
-    value: Arc<Value>,
+    value: Arc<TensorValue>,
     node: Option<Arc<Node>>,
     recorded: bool,
     since: u64,
 }
 
 /// An operand of [`Tensor::elementwise`].
-pub enum Operand<'a> {
+pub enum ElementwiseOperand<'a> {
     /// The tensor the method is called on.
     This,
     /// Another tensor.

@@ -1,74 +1,78 @@
-//! Bytes in and out: through the arena, never through the rings.
+//! Uploads and downloads: tensor bytes move through the arena, never through the rings.
 
 use crate::blocking::blocking;
-use crate::error::Result;
-use crate::session::{Session, Token, Value};
+use crate::error::{ClientError, Result};
+use crate::session::{ClientSession, CompletionToken};
+use crate::value::TensorValue;
 use gt_ops::Meta;
 use gt_shm::ArenaBlock;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Uploads travel in pieces of this size: the daemon copies one out while the next is copied in, and the few blocks
-/// they share stay in the cache. Measured: at half the size waiting costs more than copying, and larger pieces are
-/// copied out by several threads, which then have no core left to copy in.
+/// Uploads travel in pieces of this size: while the daemon copies one into the tensor, past the caches, the client
+/// copies the next into the arena. The few shared blocks stay in the cache, so an upload reads and writes memory once
+/// each. As measured, waiting costs more than copying at half the size, and the daemon copies larger pieces with several
+/// threads, which leave the client no core to copy on.
 const PIECE_BYTES: usize = 512 << 10;
-/// Pieces of one upload under way at a time.
+/// Pieces of one upload in flight at a time.
 const PIECES_MAX: usize = 8;
 
-/// Memory to upload from.
+/// Memory of the caller to upload from.
 #[derive(Clone, Copy)]
-pub struct Source {
+pub struct UploadSource {
     ptr: *const u8,
     len: usize,
 }
 
-// SAFETY: a Source is only read, and whoever made it promised that the memory stays and is not written meanwhile.
-unsafe impl Send for Source {}
-// SAFETY: as above.
-unsafe impl Sync for Source {}
+// SAFETY: the pointer is only read from, in `copy_to`; the callers of `UploadSource::new` and `From` keep the memory
+// readable and unwritten until the upload returns, on whichever thread it copies.
+unsafe impl Send for UploadSource {}
+// SAFETY: `copy_to` is the only access through `&UploadSource`, and it only reads the memory.
+unsafe impl Sync for UploadSource {}
 
-impl Source {
+impl UploadSource {
     /// `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// They stay readable until the upload returns.
-    pub unsafe fn new(ptr: *const u8, len: usize) -> Source {
-        Source { ptr, len }
+    /// The bytes must stay readable, and not be written, until the upload returns.
+    pub unsafe fn new(ptr: *const u8, len: usize) -> UploadSource {
+        UploadSource { ptr, len }
     }
 
     fn copy_to(&self, offset: usize, block: &ArenaBlock, len: usize) {
         assert!(offset + len <= self.len && len <= block.len());
-        // SAFETY: inside both by the assertion; the source stays by `new`'s contract and the block is ours alone.
+        // SAFETY: the assertion keeps both ranges in bounds. `new` requires the source to stay readable, and `block` is
+        // a block of the arena that no command names yet, so the ranges do not overlap and nothing else writes them.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.add(offset), block.as_ptr(), len) };
     }
 }
 
-impl From<&[u8]> for Source {
-    fn from(bytes: &[u8]) -> Source {
-        Source { ptr: bytes.as_ptr(), len: bytes.len() }
+impl From<&[u8]> for UploadSource {
+    fn from(bytes: &[u8]) -> UploadSource {
+        UploadSource { ptr: bytes.as_ptr(), len: bytes.len() }
     }
 }
 
-impl Session {
-    /// A new tensor with the row-major bytes of `source`, which is copied before this returns.
+impl ClientSession {
+    /// A new tensor with the row-major bytes of `source`, which are copied before this returns.
     ///
     /// # Errors
     /// A full arena, a session that has ended.
     ///
     /// # Panics
-    /// If `source` has not the bytes of `meta`.
-    pub fn upload(self: &Arc<Session>, meta: Meta, source: Source) -> Result<Arc<Value>> {
+    /// If the length of `source` is not that of `meta`.
+    pub fn upload(self: &Arc<ClientSession>, meta: Meta, source: UploadSource) -> Result<Arc<TensorValue>> {
         assert_eq!(source.len, meta.bytes(), "the source of an upload has the tensor's bytes");
         let id = self.allocate(meta)?;
         tracing::debug!(target: "gt_client", id, shape = %meta.shape, dtype = %meta.dtype, "upload");
-        let value = Value::new(id, meta, self);
-        let mut under_way: VecDeque<Token> = VecDeque::with_capacity(PIECES_MAX);
+        let value = TensorValue::new(id, meta, self);
+        let mut in_flight: VecDeque<CompletionToken> = VecDeque::with_capacity(PIECES_MAX);
         let mut offset = 0;
-        // An empty tensor still has one piece, of no bytes: it says that all have come.
+        // An empty tensor has one piece of no bytes, which tells the daemon that the tensor is written.
         loop {
             let len = (source.len - offset).min(PIECE_BYTES);
-            if under_way.len() == PIECES_MAX
-                && let Some(oldest) = under_way.pop_front()
+            if in_flight.len() == PIECES_MAX
+                && let Some(oldest) = in_flight.pop_front()
             {
                 self.wait_written(&oldest)?;
             }
@@ -78,7 +82,7 @@ impl Session {
             } else {
                 source.copy_to(offset, &block, len);
             }
-            under_way.push_back(self.write(id, offset as u64, block, len)?);
+            in_flight.push_back(self.write(id, offset as u64, block, len)?);
             offset += len;
             if offset == source.len {
                 return Ok(value);
@@ -86,7 +90,8 @@ impl Session {
         }
     }
 
-    /// A block of the arena for the row-major bytes of a tensor of `meta`, to be filled for [`Session::upload_block`].
+    /// A block of the arena for the row-major bytes of a tensor of `meta`, to be filled and passed to
+    /// [`ClientSession::upload_block`].
     ///
     /// # Errors
     /// A full arena, a session that has ended.
@@ -94,26 +99,26 @@ impl Session {
         self.arena_block(meta.bytes())
     }
 
-    /// A new tensor with the row-major bytes of `block`, which nobody copies before the daemon does.
+    /// A new tensor with the row-major bytes of `block`, which only the daemon copies.
     ///
     /// # Errors
     /// A session that has ended.
     ///
     /// # Panics
-    /// If `block` has not the bytes of `meta`.
-    pub fn upload_block(self: &Arc<Session>, meta: Meta, block: ArenaBlock) -> Result<Arc<Value>> {
+    /// If the length of `block` is not that of `meta`.
+    pub fn upload_block(self: &Arc<ClientSession>, meta: Meta, block: ArenaBlock) -> Result<Arc<TensorValue>> {
         assert_eq!(block.len(), meta.bytes(), "the source of an upload has the tensor's bytes");
         let id = self.allocate(meta)?;
-        let value = Value::new(id, meta, self);
+        let value = TensorValue::new(id, meta, self);
         let _read = self.write(id, 0, block, meta.bytes())?;
         Ok(value)
     }
 
-    /// The row-major bytes of `value`, in a block of the arena that is the caller's until dropped.
+    /// Fetches the row-major bytes of `value` into a block of the arena, which returns to the arena when dropped.
     ///
     /// # Errors
-    /// What went wrong in computing the value; a full arena, a session that has ended.
-    pub fn download(self: &Arc<Session>, value: &Value) -> Result<ArenaBlock> {
+    /// A failure of an instruction that the value depends on; a full arena, a session that has ended.
+    pub fn download(self: &Arc<ClientSession>, value: &TensorValue) -> Result<ArenaBlock> {
         let len = value.meta().bytes();
         tracing::debug!(target: "gt_client", id = value.id(), bytes = len, "download");
         let block = self.arena_block(len)?;
@@ -121,8 +126,8 @@ impl Session {
         match self.wait(&token) {
             Ok(()) => Ok(block),
             Err(error) => {
-                if matches!(error, crate::Error::Interrupted) {
-                    // The daemon may still write the block: it must not be handed out again before it has.
+                if matches!(error, ClientError::Interrupted) {
+                    // The daemon may still write the block: it must not be reused before the fetch has completed.
                     self.abandon(token, block);
                 }
                 Err(error)

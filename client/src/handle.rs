@@ -1,0 +1,344 @@
+//! Tensor handles, views and autograd nodes: the types that own each other.
+//!
+//! A tensor has a node on the tape, the node of a leaf holds a gradient, and a gradient is a tensor. So their types and
+//! accessors stand together here; [`crate::tape`] records nodes, [`crate::view`] replays views, and [`crate::tensor`]
+//! has the operations.
+
+use crate::error::Result;
+use crate::lock::lock;
+use crate::storage::Storage;
+use crate::strides::{Strides, ViewOp};
+use crate::value::TensorValue;
+use gt_ops::{Attrs, Meta, Op, Scalar};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// A tensor as users of PyTorch know it: a handle whose value in-place operations replace.
+///
+/// Values are immutable: an in-place operation computes a new one and binds the handle to it. Handles that would share
+/// memory in PyTorch (`data`, `detach()`, views) share a binding here, so a write through one shows in the others.
+pub struct Tensor {
+    pub(crate) binding: Binding,
+}
+
+pub(crate) enum Binding {
+    /// No other handle sees this handle's in-place operations.
+    Own(Arc<TensorValue>, Option<Arc<Node>>),
+    /// Other handles share the storage.
+    Shared(Arc<Storage>, Arc<AutogradMeta>),
+    /// Elements of a storage, through movement ops and gathers.
+    View(Box<View>),
+}
+
+impl Tensor {
+    /// A handle on `value`, with its node if it is on the tape.
+    #[inline]
+    pub fn new(value: Arc<TensorValue>, node: Option<Arc<Node>>) -> Tensor {
+        Tensor { binding: Binding::Own(value, node) }
+    }
+
+    /// Another handle on the same value and the same node.
+    pub fn same(&mut self) -> Tensor {
+        let binding = match &self.binding {
+            Binding::View(view) => Binding::View(Box::new(view.same())),
+            _ => {
+                let (storage, autograd) = self.share();
+                Binding::Shared(storage, autograd)
+            }
+        };
+        Tensor { binding }
+    }
+
+    /// The storage and autograd metadata, which the handle shares from now on.
+    pub(crate) fn share(&mut self) -> (Arc<Storage>, Arc<AutogradMeta>) {
+        let shared = match &self.binding {
+            Binding::Own(value, node) => (Storage::new(value.clone()), AutogradMeta::new(node.clone())),
+            Binding::Shared(storage, autograd) => return (storage.clone(), autograd.clone()),
+            Binding::View(view) => return (view.base.clone(), view.autograd.clone()),
+        };
+        self.binding = Binding::Shared(shared.0.clone(), shared.1.clone());
+        shared
+    }
+}
+
+/// The current node of a tensor, for all handles and views that gradients flow through together. `detach()` shares the
+/// storage, but has its own.
+pub(crate) struct AutogradMeta {
+    node: Mutex<Option<Arc<Node>>>,
+    /// Whether in-place operations leave saved values valid, as those through `x.data` do.
+    pub(crate) untracked: bool,
+}
+
+impl AutogradMeta {
+    pub(crate) fn new(node: Option<Arc<Node>>) -> Arc<AutogradMeta> {
+        Arc::new(AutogradMeta { node: Mutex::new(node), untracked: false })
+    }
+    /// For a handle that is not on the tape.
+    pub(crate) fn detached(untracked: bool) -> Arc<AutogradMeta> {
+        Arc::new(AutogradMeta { node: Mutex::new(None), untracked })
+    }
+    pub(crate) fn node(&self) -> Option<Arc<Node>> {
+        lock(&self.node).clone()
+    }
+    /// Replaces the node and returns the old one.
+    #[must_use = "to be dropped outside every lock"]
+    pub(crate) fn replace(&self, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
+        std::mem::replace(&mut *lock(&self.node), node)
+    }
+}
+
+/// A view: ops that lead from a storage's value to the view's.
+pub(crate) struct View {
+    pub(crate) base: Arc<Storage>,
+    /// The autograd metadata of the handle that the view was taken of.
+    pub(crate) autograd: Arc<AutogradMeta>,
+    /// The view's own node, if it was made a leaf.
+    pub(crate) leaf: Option<Arc<Node>>,
+    pub(crate) ops: Arc<[ViewOp]>,
+    pub(crate) meta: Meta,
+    pub(crate) strides: Strides,
+    /// The result of the ops for one version of the base.
+    cached: Mutex<MaterializedView>,
+}
+
+/// The value and node that a view's ops gave for one version of its base.
+#[derive(Clone)]
+pub(crate) struct MaterializedView {
+    pub(crate) value: Arc<TensorValue>,
+    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) version: u64,
+}
+
+impl View {
+    pub(crate) fn new(
+        base: Arc<Storage>,
+        autograd: Arc<AutogradMeta>,
+        ops: Arc<[ViewOp]>,
+        strides: Strides,
+        cached: MaterializedView,
+    ) -> View {
+        let meta = *cached.value.meta();
+        View { base, autograd, leaf: None, ops, meta, strides, cached: Mutex::new(cached) }
+    }
+
+    /// The same view, off the tape.
+    pub(crate) fn detached(&self, untracked: bool) -> View {
+        let cached = MaterializedView { node: None, ..self.cached() };
+        let (base, ops) = (self.base.clone(), self.ops.clone());
+        View::new(base, AutogradMeta::detached(untracked), ops, self.strides, cached)
+    }
+
+    /// Another handle on the same view.
+    pub(crate) fn same(&self) -> View {
+        let (base, autograd, ops) = (self.base.clone(), self.autograd.clone(), self.ops.clone());
+        View { leaf: self.leaf.clone(), ..View::new(base, autograd, ops, self.strides, self.cached()) }
+    }
+
+    /// The last result, whether or not the base has changed since.
+    pub(crate) fn cached(&self) -> MaterializedView {
+        lock(&self.cached).clone()
+    }
+
+    #[must_use = "to be dropped outside every lock"]
+    pub(crate) fn replace_cached(&self, cached: MaterializedView) -> MaterializedView {
+        std::mem::replace(&mut *lock(&self.cached), cached)
+    }
+}
+
+/// A node of the tape: a leaf that accumulates a gradient, or a recorded op.
+pub struct Node {
+    /// The sequence number: nodes created later have larger ones, so an op's is larger than its operands'.
+    pub(crate) number: u64,
+    pub(crate) meta: Meta,
+    pub(crate) kind: NodeKind,
+    pub(crate) grad: Mutex<Option<Tensor>>,
+    /// Whether a non-leaf keeps its gradient.
+    pub(crate) retain: AtomicBool,
+    pub(crate) extras: Mutex<Option<Box<NodeExtras>>>,
+    /// Its index in the registry of living nodes.
+    pub(crate) registry_index: AtomicU32,
+    /// The signal under which its gradients are computed.
+    pub(crate) backward_signal: u32,
+}
+
+#[expect(clippy::large_enum_variant, reason = "leaves are few; recorded ops are what is allocated all the time")]
+pub(crate) enum NodeKind {
+    Leaf,
+    Op {
+        op: Op,
+        attrs: Attrs,
+        edges: Mutex<Edges>,
+    },
+    /// A custom autograd function of the host language; its results are `CustomOutput`s.
+    Custom(Box<CustomFunction>),
+    CustomOutput {
+        /// None only while the node is dropped.
+        function: Option<Arc<Node>>,
+        index: usize,
+    },
+}
+
+/// One operand of a recorded op.
+pub enum Edge {
+    /// A number.
+    Scalar(Scalar),
+    /// A tensor.
+    Tensor {
+        /// The operand's shape and dtype.
+        meta: Meta,
+        /// The operand's node, if gradients flow to it.
+        node: Option<Arc<Node>>,
+        /// The operand's value, if the gradient formula needs it.
+        saved: Option<Arc<TensorValue>>,
+    },
+}
+
+pub(crate) struct Edges {
+    pub(crate) inputs: SmallVec<[Edge; 2]>,
+    pub(crate) output: Option<Arc<TensorValue>>,
+    /// Whether a backward pass has released the saved values.
+    pub(crate) released: bool,
+}
+
+/// A custom autograd function on the tape.
+pub(crate) struct CustomFunction {
+    pub(crate) name: String,
+    pub(crate) inputs: Vec<Option<Arc<Node>>>,
+    pub(crate) results: usize,
+    pub(crate) backward: Backward,
+}
+
+/// The backward of a custom autograd function. Takes the function's node, the gradients of its results and whether the
+/// graph is retained for another pass; returns the gradients of its inputs.
+pub type Backward = Box<dyn Fn(&Arc<Node>, Vec<Option<Tensor>>, bool) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
+/// A hook on a tensor's gradient: it may return another gradient to use instead.
+pub type GradHook = Arc<dyn Fn(Tensor) -> Result<Option<Tensor>> + Send + Sync>;
+/// A hook that runs after a leaf has accumulated a gradient.
+pub type AccumulatedHook = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// Rarely used parts of a node, allocated on first use.
+#[derive(Default)]
+pub(crate) struct NodeExtras {
+    pub(crate) hooks: Vec<(u64, GradHook)>,
+    pub(crate) accumulated_hooks: Vec<(u64, AccumulatedHook)>,
+    /// Under anomaly detection, the line of the host language that recorded the op.
+    pub(crate) origin: Option<String>,
+}
+
+impl Node {
+    /// The node of the custom function and the index of its result; for all other nodes, the node itself and 0.
+    pub fn function(self: &Arc<Node>) -> (Arc<Node>, usize) {
+        match &self.kind {
+            NodeKind::CustomOutput { function: Some(function), index } => (function.clone(), *index),
+            _ => (self.clone(), 0),
+        }
+    }
+
+    pub(crate) fn with_extras<R>(&self, change: impl FnOnce(&mut NodeExtras) -> R) -> R {
+        change(lock(&self.extras).get_or_insert_with(Box::default))
+    }
+    /// Removes a hook of either kind.
+    pub fn remove_hook(&self, key: u64) {
+        // Dropped without the lock: a hook may hold a tensor, and dropping a tensor may wait.
+        let old =
+            self.with_extras(|extras| (take_key(&mut extras.hooks, key), take_key(&mut extras.accumulated_hooks, key)));
+        drop(old);
+    }
+    pub(crate) fn hooks(&self) -> Vec<GradHook> {
+        lock(&self.extras).as_ref().map_or_else(Vec::new, |e| e.hooks.iter().map(|(_, hook)| hook.clone()).collect())
+    }
+    pub(crate) fn accumulated_hooks(&self) -> Vec<AccumulatedHook> {
+        let extras = lock(&self.extras);
+        extras.as_ref().map_or_else(Vec::new, |e| e.accumulated_hooks.iter().map(|(_, hook)| hook.clone()).collect())
+    }
+    /// The line that recorded the op, under anomaly detection.
+    pub fn origin(&self) -> Option<String> {
+        lock(&self.extras).as_ref().and_then(|e| e.origin.clone())
+    }
+    pub(crate) fn backward_signal(&self) -> u32 {
+        self.backward_signal
+    }
+    pub(crate) fn kind(&self) -> &NodeKind {
+        &self.kind
+    }
+
+    /// Whether it accumulates the gradient of a leaf tensor.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self.kind, NodeKind::Leaf)
+    }
+    /// The sequence number: larger than those of all nodes that it was computed from.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+    /// The shape and dtype of its tensor.
+    pub fn meta(&self) -> Meta {
+        self.meta
+    }
+    /// The name of the recorded op or custom function; `leaf` for a leaf.
+    pub fn name(&self) -> &str {
+        match &self.kind {
+            NodeKind::Leaf => "leaf",
+            NodeKind::Op { op, .. } => op.name(),
+            NodeKind::Custom(custom) => &custom.name,
+            NodeKind::CustomOutput { function, .. } => function.as_ref().map_or("", |function| function.name()),
+        }
+    }
+    /// PyTorch's name of the gradient function: `AddBackward0` for `add`.
+    pub fn backward_name(&self) -> String {
+        let op = match &self.kind {
+            NodeKind::Leaf => return "AccumulateGrad".into(),
+            NodeKind::Custom(_) | NodeKind::CustomOutput { .. } => return self.name().into(),
+            NodeKind::Op { op, .. } => op,
+        };
+        let words = op.name().split('_').map(|word| {
+            let mut letters = word.chars();
+            letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
+        });
+        words.collect::<String>() + "Backward0"
+    }
+    /// The nodes of its operands; none for operands that gradients do not flow to.
+    pub fn inputs(&self) -> Vec<Option<Arc<Node>>> {
+        self.each_input(|node| node.cloned())
+    }
+    pub(crate) fn each_input<T>(&self, look: impl Fn(Option<&Arc<Node>>) -> Option<T>) -> Vec<Option<T>> {
+        match &self.kind {
+            NodeKind::Leaf => Vec::new(),
+            NodeKind::Custom(custom) => custom.inputs.iter().map(|node| look(node.as_ref())).collect(),
+            NodeKind::CustomOutput { function, .. } => vec![look(function.as_ref())],
+            NodeKind::Op { edges, .. } => lock(edges)
+                .inputs
+                .iter()
+                .map(|edge| match edge {
+                    Edge::Scalar(_) => None,
+                    Edge::Tensor { node, .. } => look(node.as_ref()),
+                })
+                .collect(),
+        }
+    }
+    /// Whether it records a transpose of the last two axes.
+    pub(crate) fn is_transposition(&self) -> bool {
+        matches!(&self.kind, NodeKind::Op { attrs: Attrs::Permutation(p), .. }
+            if gt_ops::grad::exchanges_last(p, self.meta.shape.rank()))
+    }
+    /// Keeps the gradient of this tensor though it is not a leaf.
+    pub fn retain_grad(&self) {
+        self.retain.store(true, Relaxed);
+    }
+    /// Whether [`Node::retain_grad`] was called.
+    pub fn retains_grad(&self) -> bool {
+        self.retain.load(Relaxed)
+    }
+    pub(crate) fn grad(&self) -> Option<Tensor> {
+        lock(&self.grad).as_mut().map(Tensor::same)
+    }
+    pub(crate) fn set_grad(&self, grad: Option<Tensor>) {
+        let old = std::mem::replace(&mut *lock(&self.grad), grad);
+        drop(old);
+    }
+}
+
+fn take_key<T>(list: &mut Vec<(u64, T)>, key: u64) -> Option<T> {
+    let at = list.iter().position(|(own, _)| *own == key)?;
+    Some(list.remove(at).1)
+}

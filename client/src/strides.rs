@@ -1,0 +1,136 @@
+//! Strides of views as PyTorch would have them in memory, and the ops that views are made of.
+//!
+//! The daemon decides how a tensor lies in memory. Strides only answer what programs ask PyTorch: `stride()`,
+//! `is_contiguous()`, and whether `view()` is possible without a copy.
+
+use crate::value::TensorValue;
+use gt_ops::instruction::SliceSpec;
+use gt_ops::{Attrs, Op, RANK_MAX, Shape};
+use std::sync::Arc;
+
+/// The distance between neighbouring elements along each axis, in elements.
+pub type Strides = [isize; RANK_MAX];
+
+/// One op of a view: a movement op, or a gather with its index.
+#[derive(Clone)]
+pub(crate) struct ViewOp {
+    pub(crate) op: Op,
+    pub(crate) attrs: Attrs,
+    pub(crate) index: Option<Arc<TensorValue>>,
+}
+
+/// The strides after one op; none if PyTorch would have to copy.
+pub(crate) fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &ViewOp) -> Option<Strides> {
+    let mut out = [0; RANK_MAX];
+    match (op, attrs) {
+        (Op::Permute, Attrs::Permutation(permutation)) => {
+            for (to, axis) in out.iter_mut().zip(permutation).take(from.rank()) {
+                *to = strides[*axis as usize];
+            }
+            Some(out)
+        }
+        (Op::Slice, Attrs::Slice(spec)) => {
+            let SliceSpec { step, .. } = **spec;
+            for axis in 0..from.rank() {
+                out[axis] = strides[axis] * step[axis] as isize;
+            }
+            Some(out)
+        }
+        (Op::Expand, Attrs::Shape(to)) => {
+            let lead = to.rank() - from.rank();
+            for (axis, size) in from.dims().iter().enumerate() {
+                out[lead + axis] = if to.dims()[lead + axis] == *size { strides[axis] } else { 0 };
+            }
+            Some(out)
+        }
+        (Op::Reshape, Attrs::Shape(to)) => reshape_strides(from, strides, to),
+        _ => None,
+    }
+}
+
+/// The strides under which the same memory has shape `to`, if there are any. As in PyTorch's `computeStride`, axes that
+/// are contiguous with each other are merged, and the merged runs are split into the new sizes.
+fn reshape_strides(from: &Shape, strides: &Strides, to: &Shape) -> Option<Strides> {
+    if from.numel() == 0 || from.numel() == 1 {
+        return Some(to.contiguous_strides());
+    }
+    // Runs of axes with one common stride: (elements, stride of the innermost).
+    let mut runs: Vec<(usize, isize)> = Vec::with_capacity(RANK_MAX);
+    for (axis, &size) in from.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
+        match runs.last_mut() {
+            Some((elements, stride)) if *stride == strides[axis] * size as isize => {
+                (*elements, *stride) = (*elements * size, strides[axis]);
+            }
+            _ => runs.push((size, strides[axis])),
+        }
+    }
+    let mut out = [0; RANK_MAX];
+    let mut axis = to.rank();
+    while let Some((elements, mut stride)) = runs.pop() {
+        let mut left = elements;
+        while left > 1 {
+            axis = axis.checked_sub(1)?;
+            let size = to.dims()[axis];
+            if left % size != 0 {
+                return None;
+            }
+            out[axis] = stride;
+            stride *= size as isize;
+            left /= size;
+        }
+    }
+    // The remaining axes have size 1.
+    for axis in (0..axis).rev() {
+        out[axis] = if axis + 1 < to.rank() { out[axis + 1] * to.dims()[axis + 1] as isize } else { 1 };
+    }
+    Some(out)
+}
+
+/// Whether the elements lie in row-major order without gaps.
+pub(crate) fn is_contiguous(shape: &Shape, strides: &Strides) -> bool {
+    let expected = shape.contiguous_strides();
+    shape.numel() == 0
+        || shape.dims().iter().enumerate().all(|(axis, size)| *size == 1 || strides[axis] == expected[axis])
+}
+
+/// Whether one element of memory appears at several indices, as after `expand()`.
+pub(crate) fn repeats_elements(shape: &Shape, strides: &Strides) -> bool {
+    shape.numel() > 0 && shape.dims().iter().zip(strides).any(|(size, stride)| *size > 1 && *stride == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(dims: &[usize]) -> Shape {
+        Shape::new(dims).unwrap()
+    }
+    fn strides(values: &[isize]) -> Strides {
+        let mut all = [0; RANK_MAX];
+        all[..values.len()].copy_from_slice(values);
+        all
+    }
+
+    #[test]
+    fn a_reshape_needs_no_copy_where_axes_can_be_merged() {
+        let whole = shape(&[2, 3, 4]);
+        let row_major = whole.contiguous_strides();
+        assert_eq!(reshape_strides(&whole, &row_major, &shape(&[6, 4])), Some(strides(&[4, 1])));
+        assert_eq!(reshape_strides(&whole, &row_major, &shape(&[2, 1, 12])), Some(strides(&[12, 12, 1])));
+        assert_eq!(reshape_strides(&whole, &row_major, &shape(&[24, 1])), Some(strides(&[1, 1])));
+        // The first two axes are transposed: they cannot be merged; the last axis can be split.
+        let transposed = strides(&[4, 12, 1]);
+        assert_eq!(reshape_strides(&shape(&[3, 2, 4]), &transposed, &shape(&[6, 4])), None);
+        assert_eq!(
+            reshape_strides(&shape(&[3, 2, 4]), &transposed, &shape(&[3, 2, 2, 2])),
+            Some(strides(&[4, 12, 2, 1]))
+        );
+    }
+
+    #[test]
+    fn contiguity_ignores_axes_of_size_one_and_emptiness() {
+        assert!(is_contiguous(&shape(&[2, 1, 3]), &strides(&[3, 77, 1])));
+        assert!(is_contiguous(&shape(&[0, 3]), &strides(&[9, 9])));
+        assert!(!is_contiguous(&shape(&[2, 3]), &strides(&[1, 2])));
+    }
+}

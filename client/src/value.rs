@@ -1,0 +1,51 @@
+//! Immutable tensor values: names of tensors that exist in the daemon.
+
+use crate::session::ClientSession;
+use crate::version::VersionCounter;
+use gt_ops::{Meta, TensorId};
+use std::sync::Arc;
+
+/// A tensor in the daemon, which frees it when the last reference here is dropped. Its elements never change.
+pub struct TensorValue {
+    id: TensorId,
+    meta: Meta,
+    session: Arc<ClientSession>,
+    version: VersionCounter,
+}
+
+impl TensorValue {
+    pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
+        Arc::new(TensorValue { id, meta, session: session.clone(), version: VersionCounter::default() })
+    }
+    #[inline]
+    pub(crate) fn version_counter(&self) -> &VersionCounter {
+        &self.version
+    }
+    /// The tensor's id in the session.
+    #[inline]
+    pub fn id(&self) -> TensorId {
+        self.id
+    }
+    /// The shape and dtype.
+    #[inline]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+    /// The session it lives in.
+    #[inline]
+    pub fn session(&self) -> &Arc<ClientSession> {
+        &self.session
+    }
+}
+
+impl Drop for TensorValue {
+    fn drop(&mut self) {
+        self.session.free(self.id, self.meta.bytes());
+    }
+}
+
+impl std::fmt::Debug for TensorValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{} {} {}", self.id, self.meta.dtype, self.meta.shape)
+    }
+}
