@@ -5,7 +5,7 @@
 
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{self, Frame};
-use gt_bridge::greeting::{Answer, Greeting};
+use gt_bridge::handshake::{HandshakeReply, HandshakeRequest};
 use gt_ops::cost::cost;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::text::Event;
@@ -130,8 +130,8 @@ pub fn handshake(bytes: &[u8]) {
     if let Some((socket, _other)) = said(bytes) {
         let _ = gt_protocol::connect_over(socket, &Hello::new(Role::Client, None));
     }
-    let _ = serde_json::from_slice::<Greeting>(bytes);
-    let _ = serde_json::from_slice::<Answer>(bytes);
+    let _ = serde_json::from_slice::<HandshakeRequest>(bytes);
+    let _ = serde_json::from_slice::<HandshakeReply>(bytes);
     let _ = std::str::from_utf8(bytes).map(|text| text.parse::<Address>());
 }
 

@@ -2,7 +2,7 @@
 
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{push_data, push_message, push_slots};
-use gt_bridge::greeting::{Answer, Greeting, Wish};
+use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, WorkerInfo, WorkerOffer};
 use gt_protocol::{
     ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RefusalCode, Refused, Role,
@@ -73,15 +73,15 @@ fn first_words() -> Vec<Vec<u8>> {
         Hello { offer, ..Hello::new(Role::Worker, None) },
     ];
     let token = "0123456789abcdef".to_owned();
-    let greeting = |hello: &Hello| Greeting {
+    let greeting = |hello: &Hello| HandshakeRequest {
         protocol_version: PROTOCOL_VERSION,
         token: token.clone(),
-        wish: Wish::Session,
+        purpose: ConnectionPurpose::Session,
         pid: 3,
         hello: hello.clone(),
     };
-    let socket = Answer::Socket { path: "/run/gt/gtd.sock".into(), protocol_version: PROTOCOL_VERSION };
-    let answers = [Answer::Welcome(Box::new(welcome())), socket, Answer::Refused(refused())];
+    let socket = HandshakeReply::Socket { path: "/run/gt/gtd.sock".into(), protocol_version: PROTOCOL_VERSION };
+    let answers = [HandshakeReply::Welcome(Box::new(welcome())), socket, HandshakeReply::Refused(refused())];
     let mut words: Vec<Vec<u8>> = hellos.iter().map(|hello| json(&ClientMessage::Hello(hello.clone()))).collect();
     words.extend(hellos.iter().map(|hello| json(&greeting(hello))));
     words.extend([json(&DaemonMessage::Welcome(welcome())), json(&DaemonMessage::Refused(refused()))]);

@@ -1,4 +1,5 @@
-//! What travels by TCP: frames, each a header of eight bytes and a payload of bounded length.
+//! Frames: the units of a TCP connection. Each has a header of eight bytes and a payload of bounded length. Both sides
+//! send [`MAGIC`] before their first frame.
 //!
 //! | bytes | header |
 //! |---|---|
@@ -6,65 +7,67 @@
 //! | 1–3 | zero |
 //! | 4–7 | length of the payload, little-endian |
 //!
-//! Decoding is a pure function of bytes that somebody else wrote: it never panics, never allocates and never waits for
-//! more than a frame may have.
+//! Decoding is a pure function of untrusted bytes: it never panics, never allocates, and rejects a header with an invalid
+//! length before the payload arrives.
 
 use gt_protocol::limits::MESSAGE_BYTES_MAX;
 use gt_shm::{SLOT_BYTES, Slot};
 
-/// Bytes of a frame before its payload.
+/// The first bytes of both directions. They never change: the first message after them has the protocol version.
+pub const MAGIC: [u8; 8] = *b"GT-TCP\r\n";
+/// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 8;
-/// Slots in one frame, at most.
+/// The most slots in one frame.
 pub const SLOTS_MAX: usize = 256;
-/// Bytes of an arena in one frame, at most: what is sent while the next is copied stays in the cache.
+/// The most bytes of an arena in one frame: small enough that a frame is still in the cache when it is sent.
 pub const DATA_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a data frame's payload that say where the others belong: the number of the arena, and the offset in it.
-const PLACE_BYTES: usize = 16;
-/// A frame, bytes.
-pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + PLACE_BYTES + DATA_BYTES_MAX;
+/// Bytes of a data frame's payload before the data: the number of the arena segment, and the offset in it.
+const DATA_HEADER_BYTES: usize = 16;
+/// The most bytes of a frame with its header.
+pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + DATA_HEADER_BYTES + DATA_BYTES_MAX;
 
 const SLOTS: u8 = 1;
 const DATA: u8 = 2;
 const MESSAGE: u8 = 3;
 
-/// A frame, whose bytes are where they were read.
+/// A decoded frame, which borrows the buffer that it was read into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Instructions in one direction, completions in the other: slots as rings have them.
+    /// Slots of a ring: instructions from the client, completions from the daemon.
     Slots(&'a [u8]),
-    /// Bytes of an arena. They come before the instruction that reads them, or the completion that tells of them.
+    /// Bytes of an arena. They precede the instruction that reads them, or the completion of the fetch that wrote them.
     Data {
-        /// Which arena of the session's.
+        /// The number of the session's arena segment.
         segment: u64,
-        /// Where in it.
+        /// The offset in the segment, bytes.
         offset: u64,
-        /// What is there.
+        /// The bytes at that offset.
         bytes: &'a [u8],
     },
-    /// What is said on the control socket: one JSON document.
+    /// A message of the control socket: one JSON document.
     Message(&'a [u8]),
 }
 
-/// Bytes that are no frame.
+/// An invalid frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No frame begins so.
+    /// An unknown kind, or padding that is not zero.
     #[error("bytes that begin no frame: {0:02x?}")]
     Kind([u8; 4]),
-    /// Longer than a frame of its kind may be, or no whole number of slots.
+    /// An empty payload, one longer than its kind allows, or one that is not a whole number of slots.
     #[error("a frame of kind {kind} with {len} bytes")]
     Length {
-        /// Its kind.
+        /// The frame's kind.
         kind: u8,
-        /// Its payload's length.
+        /// The payload's length, bytes.
         len: usize,
     },
 }
 
-/// The frame at the start of `bytes` and its length, or none if its end is still to come.
+/// The frame at the start of `bytes` and its length with the header, or none if it is incomplete.
 ///
 /// # Errors
-/// If no frame begins so, whatever else comes.
+/// An invalid header.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [kind, a, b, c, l0, l1, l2, l3] = *header;
@@ -74,7 +77,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let fits = match kind {
         SLOTS => len.is_multiple_of(SLOT_BYTES) && (1..=SLOTS_MAX).contains(&(len / SLOT_BYTES)),
-        DATA => (PLACE_BYTES + 1..=PLACE_BYTES + DATA_BYTES_MAX).contains(&len),
+        DATA => (DATA_HEADER_BYTES + 1..=DATA_HEADER_BYTES + DATA_BYTES_MAX).contains(&len),
         _ => (1..=MESSAGE_BYTES_MAX).contains(&len),
     };
     if !fits {
@@ -89,14 +92,14 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
             let (Some(segment), Some(offset)) = (word(0), word(8)) else {
                 return Err(FrameError::Length { kind, len });
             };
-            Frame::Data { segment, offset, bytes: payload.get(PLACE_BYTES..).unwrap_or_default() }
+            Frame::Data { segment, offset, bytes: payload.get(DATA_HEADER_BYTES..).unwrap_or_default() }
         }
         _ => Frame::Message(payload),
     };
     Ok(Some((frame, HEADER_BYTES + len)))
 }
 
-/// The slots of a frame.
+/// The slots in the payload of [`Frame::Slots`].
 pub fn slots_in(payload: &[u8]) -> impl Iterator<Item = Slot> + '_ {
     payload.as_chunks::<SLOT_BYTES>().0.iter().map(|bytes| {
         let mut slot = Slot::default();
@@ -112,7 +115,7 @@ fn header(out: &mut Vec<u8>, kind: u8, len: usize) {
     out.extend_from_slice(&(len as u32).to_le_bytes());
 }
 
-/// Appends frames with `slots`.
+/// Appends `slots` as frames of at most [`SLOTS_MAX`] slots.
 pub fn push_slots(out: &mut Vec<u8>, slots: &[Slot]) {
     for slots in slots.chunks(SLOTS_MAX) {
         header(out, SLOTS, slots.len() * SLOT_BYTES);
@@ -125,10 +128,10 @@ pub fn push_slots(out: &mut Vec<u8>, slots: &[Slot]) {
 /// Appends a frame of `len` bytes of an arena, which `fill` writes.
 ///
 /// # Panics
-/// With no bytes, or more than [`DATA_BYTES_MAX`].
+/// If `len` is 0 or exceeds [`DATA_BYTES_MAX`].
 pub fn push_data(out: &mut Vec<u8>, segment: u64, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
     assert!((1..=DATA_BYTES_MAX).contains(&len), "{len} bytes in a frame");
-    header(out, DATA, PLACE_BYTES + len);
+    header(out, DATA, DATA_HEADER_BYTES + len);
     out.extend_from_slice(&segment.to_le_bytes());
     out.extend_from_slice(&offset.to_le_bytes());
     let start = out.len();
@@ -139,7 +142,7 @@ pub fn push_data(out: &mut Vec<u8>, segment: u64, offset: u64, len: usize, fill:
 /// Appends a frame with a message.
 ///
 /// # Panics
-/// With no bytes, or more than a message may have.
+/// If the message is empty or exceeds [`MESSAGE_BYTES_MAX`].
 pub fn push_message(out: &mut Vec<u8>, message: &[u8]) {
     assert!((1..=MESSAGE_BYTES_MAX).contains(&message.len()), "a message of {} bytes", message.len());
     header(out, MESSAGE, message.len());
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// All frames of `bytes`, as owned text, and how many bytes were left.
+    /// The frames of `bytes`, as text, and the number of bytes after the last complete frame.
     fn all(mut bytes: &[u8]) -> Result<(Vec<String>, usize), FrameError> {
         let mut frames = Vec::new();
         while let Some((frame, len)) = decode(bytes)? {
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_no_frame_is_refused_before_its_end() {
+    fn an_invalid_header_is_refused_before_its_payload_arrives() {
         assert_eq!(decode(b"GET / HTTP/1.1"), Err(FrameError::Kind(*b"GET ")));
         assert_eq!(decode(&[0; 8]), Err(FrameError::Kind([0; 4])));
         for (kind, len) in [(1, 0), (1, 63), (1, 64 * 257), (2, 16), (2, 17 + (256 << 10)), (3, 0), (3, 65537)] {
@@ -225,7 +228,7 @@ mod tests {
             let (frames, left) = all(&out).unwrap();
             prop_assert_eq!((frames.len(), left), (3, 0));
             let cut = cut.min(out.len());
-            // The start alone is never another frame, nor an error.
+            // A prefix decodes to a prefix of the frames, without an error.
             let (start, left) = all(&out[..cut]).unwrap();
             prop_assert_eq!(&frames[..start.len()], &start[..]);
             let (end, _) = all(&out[cut - left..]).unwrap();

@@ -1,18 +1,19 @@
-//! Sessions with a daemon by TCP: for clients that do not share its memory.
+//! Sessions over TCP, for clients that do not share the daemon's memory.
 //!
-//! Each end of a connection is an ordinary end of rings and arenas. At the client's, [`near`] is what a daemon would
-//! be: it takes instructions out of the session's ring and sends them, with the bytes of the arena that they read. At
-//! the daemon's, [`far`] is what a client would be: it puts them into the ring of a session of its own, and sends back
-//! what completes, with the bytes that were fetched. So neither the client nor the dispatcher knows of TCP, and the
-//! dispatcher believes a client that came so no more than any other.
+//! Each end of a connection is an ordinary end of rings and arenas. [`client_end`] takes the daemon's place for a client:
+//! it pops instructions from the session's submission ring and sends them, each after the arena bytes that it reads.
+//! [`daemon_end`] takes a client's place for the daemon: it pushes the instructions into the ring of a session of its
+//! own, and sends the completions back, each after the bytes that were fetched. So neither the client nor the dispatcher
+//! knows of TCP, and the dispatcher validates such a client as any other.
 //!
-//! This crate knows where commands begin and which of them move bytes, not what they mean. Start at [`mod@frame`], what
-//! travels; [`greeting`] is what is said first, [`token`] who may come in, [`peer`] who came.
+//! This crate knows where commands begin and which of them move bytes, but not what they compute. Start at
+//! [`mod@frame`], the format of the stream. [`handshake`] is the first message each way, [`token`] the access token, and
+//! [`peer`] finds the user at the other end of a local connection.
 
-pub mod far;
+pub mod client_end;
+pub mod daemon_end;
 pub mod frame;
-pub mod greeting;
-pub mod near;
+pub mod handshake;
 pub mod peer;
 mod stream;
 pub mod token;

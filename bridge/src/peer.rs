@@ -1,11 +1,11 @@
-//! Who is at the other end of a connection from this machine, as the kernel knows.
+//! The user at the other end of a TCP connection within this machine, by the kernel's table of sockets.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The user of connections from other machines, or from another network namespace: nobody.
+/// The user id of connections from other machines and from other network namespaces: Linux's `nobody`.
 pub const NOBODY: u32 = 65534;
 
-/// The user at the other end of a connection from `peer` to `own`.
+/// The user id at the other end of a connection from `peer` to `own`.
 pub fn uid(own: SocketAddr, peer: SocketAddr) -> u32 {
     if !peer.ip().to_canonical().is_loopback() {
         return NOBODY;
@@ -15,13 +15,13 @@ pub fn uid(own: SocketAddr, peer: SocketAddr) -> u32 {
     texts.filter_map(|text| uid_in(&text, own, peer)).next().unwrap_or(NOBODY)
 }
 
-/// The user of the socket at `peer` that is connected to `own`, by the kernel's table of sockets.
+/// The user id of the socket at `peer` that is connected to `own`; `table` is the text of `/proc/net/tcp`.
 fn uid_in(table: &str, own: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let same = |text: &str, address: SocketAddr| address_in(text).is_some_and(|found| found == canonical(address));
     table.lines().skip(1).find_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let (local, remote) = (words.next()?, words.next()?);
-        // State, queues, timers and retries come before it.
+        // The state, queue, timer and retry columns precede the user id.
         let uid = words.nth(4)?;
         (same(local, peer) && same(remote, own)).then(|| uid.parse().ok())?
     })
@@ -31,7 +31,7 @@ fn canonical(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
-/// `0100007F:3039`: words in the machine's byte order, and the port.
+/// Parses `0100007F:3039`: the address as 32-bit words in the machine's byte order, and the port.
 fn address_in(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -66,7 +66,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_clients_end_of_a_connection_says_whose_it_is() {
+    fn the_peers_socket_has_the_user_id() {
         let own = "127.0.0.1:12345".parse().unwrap();
         assert_eq!(uid_in(TABLE, own, "127.0.0.1:54321".parse().unwrap()), Some(1000));
         assert_eq!(uid_in(TABLE, own, "127.0.0.1:54322".parse().unwrap()), None);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_nobodys() {
+    fn malformed_tables_give_no_user() {
         for table in ["", "\n\n", "x\n 0: zz:1 0:0 01 a b c d\n", "x\n0: 0100007F:D431\n", "x\n0: é:1 é:2 a b c d 5"]
         {
             assert_eq!(uid_in(table, "127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap()), None);

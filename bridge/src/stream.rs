@@ -1,28 +1,27 @@
-//! Frames out of a connection.
+//! Receiving frames from a TCP connection.
 
-use crate::frame::{FRAME_BYTES_MAX, Frame, FrameError, decode};
-use crate::greeting::MAGIC;
+use crate::frame::{FRAME_BYTES_MAX, Frame, FrameError, MAGIC, decode};
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why no more frames come.
+/// The end of the incoming frames.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
-    /// The other side has ended the connection, perhaps in the middle of a frame.
+pub(crate) enum StreamError {
+    /// The peer has closed the connection, perhaps in the middle of a frame.
     #[error("it has ended the connection")]
     Ended,
-    /// It took too long.
+    /// The deadline has passed.
     #[error("it did not speak in time")]
     TimedOut,
-    /// It does not begin as GT does.
+    /// The first bytes are not [`MAGIC`].
     #[error("it is no GT program")]
     NotGt,
-    /// It sends what is no frame.
+    /// The peer has sent an invalid frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The system says so.
+    /// An error of the system.
     #[error("the connection broke: {0}")]
     Io(io::Error),
 }
@@ -40,8 +39,8 @@ impl Incoming {
         Incoming { tcp, buffer: vec![0; 2 * FRAME_BYTES_MAX].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// Waits for the next frame, which is gone at the next call.
-    pub(crate) fn next(&mut self) -> Result<Frame<'_>, Broken> {
+    /// Waits for the next frame, which borrows the buffer until the next call.
+    pub(crate) fn next(&mut self) -> Result<Frame<'_>, StreamError> {
         let len = loop {
             match decode(&self.buffer[self.start..self.end])? {
                 Some((_, len)) => break len,
@@ -50,41 +49,41 @@ impl Incoming {
         };
         let start = self.start;
         self.start += len;
-        // Once more, as the first borrow may not leave the loop.
+        // Decoded again: the borrow checker does not let the frame decoded in the loop leave it.
         match decode(&self.buffer[start..start + len])? {
             Some((frame, _)) => Ok(frame),
-            None => Err(Broken::Ended),
+            None => Err(StreamError::Ended),
         }
     }
 
-    /// Waits until `deadline` for the bytes that GT begins with, and the first message.
-    pub(crate) fn first_message(&mut self, deadline: Instant) -> Result<Vec<u8>, Broken> {
+    /// Waits until `deadline` for [`MAGIC`] and the first message, and returns the message.
+    pub(crate) fn first_message(&mut self, deadline: Instant) -> Result<Vec<u8>, StreamError> {
         loop {
             let bytes = &self.buffer[self.start..self.end];
             let known = bytes.len().min(MAGIC.len());
             if bytes[..known] != MAGIC[..known] {
-                return Err(Broken::NotGt);
+                return Err(StreamError::NotGt);
             }
             if let Some(rest) = bytes.get(MAGIC.len()..)
                 && let Some((frame, len)) = decode(rest)?
             {
-                let Frame::Message(message) = frame else { return Err(Broken::NotGt) };
+                let Frame::Message(message) = frame else { return Err(StreamError::NotGt) };
                 let message = message.to_vec();
                 self.start += MAGIC.len() + len;
-                self.tcp.set_read_timeout(None).map_err(Broken::Io)?;
+                self.tcp.set_read_timeout(None).map_err(StreamError::Io)?;
                 return Ok(message);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Broken::TimedOut);
+                return Err(StreamError::TimedOut);
             }
-            self.tcp.set_read_timeout(Some(left)).map_err(Broken::Io)?;
+            self.tcp.set_read_timeout(Some(left)).map_err(StreamError::Io)?;
             self.fill()?;
         }
     }
 
-    /// Reads what is there, at least one byte.
-    fn fill(&mut self) -> Result<(), Broken> {
+    /// Reads the bytes that have arrived, waiting for at least one.
+    fn fill(&mut self) -> Result<(), StreamError> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.end < FRAME_BYTES_MAX {
@@ -93,15 +92,15 @@ impl Incoming {
         }
         loop {
             match (&*self.tcp).read(&mut self.buffer[self.end..]) {
-                Ok(0) => return Err(Broken::Ended),
+                Ok(0) => return Err(StreamError::Ended),
                 Ok(count) => {
                     self.end += count;
                     return Ok(());
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(Broken::TimedOut),
-                    _ => return Err(Broken::Io(error)),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(StreamError::TimedOut),
+                    _ => return Err(StreamError::Io(error)),
                 },
             }
         }

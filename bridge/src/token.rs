@@ -1,52 +1,52 @@
-//! The token: who knows it may connect by TCP.
+//! The access token: a client that has it may connect by TCP.
 //!
-//! It travels as it is, and so does all that follows: between machines, use a tunnel.
+//! The token and everything after it travel unencrypted: between machines, use a tunnel.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The environment variable with the token itself.
+/// The environment variable that has the token.
 pub const TOKEN_ENV: &str = "GT_TOKEN";
-/// Where the machine's daemon writes its own.
+/// The token file of the machine's daemon.
 pub const SYSTEM_TOKEN: &str = "/run/gt/token";
-/// Bytes of a token, at least
+/// The fewest bytes of a token.
 const TOKEN_BYTES_MIN: usize = 16;
-/// and at most.
+/// The most bytes of a token.
 const TOKEN_BYTES_MAX: usize = 256;
-/// Random bytes of a token that is made here.
+/// The random bytes of a generated token.
 const RANDOM_BYTES: usize = 32;
-/// In a file's mode: others than the owner may read or write.
+/// The mode bits that let users other than the owner read or write a file.
 const OTHERS: u32 = 0o077;
 
-/// A token.
+/// An access token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why there is no token.
+/// A missing or unusable token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Text that cannot be one.
+    /// Text that is not a token; has its origin.
     #[error(
         "{0} holds no token: it has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} letters and digits; remove it to have one made"
     )]
     Malformed(String),
-    /// Others know it.
+    /// A token file that other users may read.
     #[error("{0} may be read by others, so anybody may know the token: chmod 600 {0}, or remove it to have one made")]
     Open(String),
-    /// The system refused.
+    /// A token file that cannot be read or written.
     #[error("the token file {path}: {source}; name another with --token-file, or set {TOKEN_ENV}")]
     File {
-        /// Which.
+        /// The file's path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nobody says where the file is.
+    /// Neither a token file nor a home directory is known.
     #[error("there is no home for a token file: name one with --token-file, or set {TOKEN_ENV}")]
     Nowhere,
-    /// A client has none.
+    /// The client has no token; has the path where it would be read.
     #[error(
         "connecting by TCP takes the daemon's token: set {TOKEN_ENV}, or copy the daemon's token file to {0}; the daemon \
          says where its own is"
@@ -54,7 +54,7 @@ pub enum TokenError {
     None(String),
 }
 
-// Not its text: it must not get into a log.
+// Does not show the text, which must not get into a log.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
@@ -62,24 +62,24 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// The token in `text`, which came from `place`.
+    /// The token in `text`; `origin` names the text's origin in errors.
     ///
     /// # Errors
-    /// If it is too short, too long, or has other characters than letters, digits and `-._~+/=`.
-    pub fn new(text: &str, place: &str) -> Result<Token, TokenError> {
+    /// Text that is too short, too long, or has characters other than letters, digits and `-._~+/=`.
+    pub fn new(text: &str, origin: &str) -> Result<Token, TokenError> {
         let text = text.trim();
         let allowed = |c: u8| c.is_ascii_alphanumeric() || b"-._~+/=".contains(&c);
         let good = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed);
-        if good { Ok(Token(text.to_owned())) } else { Err(TokenError::Malformed(place.to_owned())) }
+        if good { Ok(Token(text.to_owned())) } else { Err(TokenError::Malformed(origin.to_owned())) }
     }
 
-    /// Whether `other` is this one. Takes as long wherever they differ.
+    /// Whether `other` is this token. The comparison takes constant time, wherever they differ.
     pub fn matches(&self, other: &str) -> bool {
         let differ = self.0.bytes().zip(other.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
         std::hint::black_box(differ) == 0 && self.0.len() == other.len()
     }
 
-    /// Its text, to be sent.
+    /// The text, to be sent.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -91,7 +91,7 @@ impl Token {
     }
 }
 
-/// Where a user's token is: `~/.config/gt/token`.
+/// The path of the user's token file: `~/.config/gt/token`.
 pub fn user_file() -> Option<PathBuf> {
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")))?;
@@ -103,18 +103,18 @@ fn in_environment() -> Option<Result<Token, TokenError>> {
     Some(Token::new(&text, TOKEN_ENV))
 }
 
-/// The daemon's token, and the file that it is in: the environment's, else that of `file`, which is written with a new
-/// one if it is not there.
+/// The daemon's token and its file: the environment's token, else that in `file`. If the file does not exist, it is
+/// created with a new token.
 ///
 /// # Errors
-/// A token that cannot be, a file that others may read or that cannot be written.
-pub fn of_daemon(file: Option<&Path>) -> Result<(Token, Option<PathBuf>), TokenError> {
+/// A malformed token; a file that others may read, or that cannot be read or written.
+pub fn daemon_token(file: Option<&Path>) -> Result<(Token, Option<PathBuf>), TokenError> {
     if file.is_none()
         && let Some(token) = in_environment()
     {
         return Ok((token?, None));
     }
-    // What the service manager made for this service alone, else the user's own.
+    // By default the service manager's directory for this service, else the user's file.
     let runtime = || std::env::var_os("RUNTIME_DIRECTORY").map(|folder| PathBuf::from(folder).join("token"));
     let file = file.map(Path::to_owned).or_else(runtime).or_else(user_file).ok_or(TokenError::Nowhere)?;
     let failed = |source| TokenError::File { path: file.display().to_string(), source };
@@ -124,7 +124,7 @@ pub fn of_daemon(file: Option<&Path>) -> Result<(Token, Option<PathBuf>), TokenE
             if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
                 std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
             }
-            // Not through a link, and not into a file that appeared meanwhile.
+            // `create_new` follows no symbolic link and fails if the file appeared meanwhile.
             let mut new =
                 std::fs::File::options().write(true).create_new(true).mode(0o600).open(&file).map_err(failed)?;
             writeln!(new, "{}", token.text()).map_err(failed)?;
@@ -134,11 +134,11 @@ pub fn of_daemon(file: Option<&Path>) -> Result<(Token, Option<PathBuf>), TokenE
     }
 }
 
-/// A client's token: what it was given, the environment's, its user's, or that of the machine's daemon.
+/// A client's token: `given`, else the environment's, that of the user's file, or that of the machine's daemon.
 ///
 /// # Errors
-/// If there is none.
-pub fn of_client(given: Option<&str>) -> Result<Token, TokenError> {
+/// A malformed token, a file that others may read, or no token.
+pub fn client_token(given: Option<&str>) -> Result<Token, TokenError> {
     if let Some(text) = given {
         return Token::new(text, "the token given");
     }
@@ -163,7 +163,7 @@ fn read(path: &Path) -> Result<Token, TokenError> {
         return Err(TokenError::Open(name));
     }
     let mut text = String::new();
-    // One more than a token and its line's end may have, so that what is longer is seen to be.
+    // One byte more than the longest token and its line end, so that a longer file is found malformed.
     file.take(TOKEN_BYTES_MAX as u64 + 2).read_to_string(&mut text).map_err(failed)?;
     Token::new(&text, &name)
 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_a_form() {
+    fn malformed_tokens_are_refused() {
         for text in ["", "short", "0123456789abcde\u{e9}", "0123456789 abcdef", &"x".repeat(257)] {
             assert!(Token::new(text, "here").unwrap_err().to_string().starts_with("here holds no token"));
         }
@@ -192,12 +192,12 @@ mod tests {
     fn a_file_is_made_once_and_is_its_owners_alone() {
         let folder = std::env::temp_dir().join(format!("gt-token-{}", std::process::id()));
         let file = folder.join("gt/token");
-        let (token, place) = of_daemon(Some(&file)).unwrap();
+        let (token, place) = daemon_token(Some(&file)).unwrap();
         assert_eq!(place.as_deref(), Some(file.as_path()));
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(of_daemon(Some(&file)).unwrap().0, token, "the second daemon has the same");
+        assert_eq!(daemon_token(Some(&file)).unwrap().0, token, "the second daemon has the same");
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-        assert!(matches!(of_daemon(Some(&file)), Err(TokenError::Open(_))));
+        assert!(matches!(daemon_token(Some(&file)), Err(TokenError::Open(_))));
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use crate::dtype::{self, gt_dtype};
 use crate::session::{gt_session, inner};
 use crate::status::{Failure, Result, gt_status, guard, reading, result_at, value_or};
 use crate::tensor::{gt_tensor, meta_of, snapshot};
-use gt_client::{Session, Tensor};
+use gt_client::{ClientSession, Tensor};
 use gt_ops::{DType, Meta};
 use gt_shm::ArenaBlock;
 use std::ffi::c_void;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 /// It is its owner's alone: the daemon looks at it only while a tensor is fetched to it or made of it. What it holds
 /// counts against the session's arena until it is released. It outlives its tensor and its session.
 pub struct gt_buffer {
-    session: Arc<Session>,
+    session: Arc<ClientSession>,
     block: ArenaBlock,
     meta: Meta,
 }
 
 impl gt_buffer {
-    fn wrap(session: &Arc<Session>, block: ArenaBlock, meta: Meta) -> *mut gt_buffer {
+    fn wrap(session: &Arc<ClientSession>, block: ArenaBlock, meta: Meta) -> *mut gt_buffer {
         Box::into_raw(Box::new(gt_buffer { session: session.clone(), block, meta }))
     }
 }

@@ -245,7 +245,7 @@ pub unsafe extern "C" fn gt_op(
 }
 
 fn run(
-    session: Option<&std::sync::Arc<gt_client::Session>>,
+    session: Option<&std::sync::Arc<gt_client::ClientSession>>,
     op: Op,
     inputs: &[Input],
     given: &Given<'_>,

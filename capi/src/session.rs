@@ -1,14 +1,14 @@
 //! Sessions.
 
 use crate::status::{Failure, Result, gt_status, guard, reading, result_at, text_at};
-use gt_client::Session;
-use gt_client::launch::{Choice, parse_address};
+use gt_client::ClientSession;
+use gt_client::launch::{ConnectOptions, parse_address};
 use std::ffi::c_char;
 use std::sync::Arc;
 
 /// A connection to a daemon, in which tensors live.
 pub struct gt_session {
-    pub(crate) inner: Arc<Session>,
+    pub(crate) inner: Arc<ClientSession>,
 }
 
 /// Connects to a daemon.
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn gt_session_open(
             (result_at(session, std::ptr::null_mut(), "session")?, text_at(address, "address")?, text_at(name, "name")?)
         };
         let address = address.map(parse_address).transpose()?;
-        let inner = Session::connect(&Choice { address, token: None, name: name.map(str::to_owned) })?;
+        let inner = ClientSession::connect(&ConnectOptions { address, token: None, name: name.map(str::to_owned) })?;
         *out = Box::into_raw(Box::new(gt_session { inner }));
         Ok(())
     })
@@ -99,13 +99,16 @@ pub unsafe extern "C" fn gt_session_is_alive(session: *const gt_session) -> bool
 ///
 /// # Safety
 /// `session` is NULL or a session that is not closed meanwhile.
-pub(crate) unsafe fn inner<'a>(session: *const gt_session) -> Result<&'a Arc<Session>> {
+pub(crate) unsafe fn inner<'a>(session: *const gt_session) -> Result<&'a Arc<ClientSession>> {
     // SAFETY: as the caller promises.
     unsafe { reading(session, "session") }.map(|session| &session.inner)
 }
 
 /// The session that a new tensor is made in, or that of an operand.
-pub(crate) fn one_of(given: Option<&Arc<Session>>, operand: Option<Arc<Session>>) -> Result<Arc<Session>> {
+pub(crate) fn one_of(
+    given: Option<&Arc<ClientSession>>,
+    operand: Option<Arc<ClientSession>>,
+) -> Result<Arc<ClientSession>> {
     operand.or_else(|| given.cloned()).ok_or_else(|| Failure::argument("session is NULL, and no operand is a tensor"))
 }
 

@@ -1,6 +1,6 @@
 //! What every function returns, and what keeps Rust's errors and panics on this side of the boundary.
 
-use gt_client::Error;
+use gt_client::ClientError;
 use gt_ops::{ErrorKind, OpError};
 use std::any::Any;
 use std::cell::RefCell;
@@ -66,11 +66,11 @@ impl From<OpError> for Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
         let status = match &error {
-            Error::Disconnected(_) => gt_status::GT_ERROR_DISCONNECTED,
-            Error::Launch(_) => gt_status::GT_ERROR_LAUNCH,
+            ClientError::Disconnected(_) => gt_status::GT_ERROR_DISCONNECTED,
+            ClientError::Launch(_) => gt_status::GT_ERROR_LAUNCH,
             _ if error.is_out_of_memory() => gt_status::GT_ERROR_OUT_OF_MEMORY,
             _ => status_of(error.kind().unwrap_or(ErrorKind::Runtime)),
         };

@@ -4,7 +4,7 @@ use crate::dtype::{self, gt_dtype};
 use crate::session::{gt_session, inner};
 use crate::status::{Failure, Result, gt_status, guard, reading, result_at, slice_at, value_or};
 use gt_client::Tensor;
-use gt_client::transfer::Source;
+use gt_client::transfer::UploadSource;
 use gt_ops::{DType, Meta, OpError, build};
 use std::ffi::c_void;
 use std::sync::{PoisonError, RwLock};
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn gt_tensor_from_data(
         if meta.dtype == DType::Bool && data.iter().any(|byte| *byte > 1) {
             return Err(Failure::argument("an element of GT_BOOL is neither 0 nor 1"));
         }
-        let value = session.upload(meta, Source::from(data))?;
+        let value = session.upload(meta, UploadSource::from(data))?;
         *out = gt_tensor::wrap(Tensor::new(value, None));
         Ok(())
     })

@@ -195,9 +195,9 @@ fn by_unix(path: PathBuf, hello: &Hello) -> gt_protocol::Result<Daemon> {
 }
 
 fn by_tcp(host: String, port: u16, token: Option<&str>, hello: Hello) -> Result<Daemon> {
-    let failed = |error: gt_bridge::greeting::Error| ClientError::Launch(error.to_string());
-    let token = gt_bridge::token::of_client(token).map_err(|error| failed(error.into()))?;
-    let connection = gt_bridge::near::connect(&host, port, &token, hello).map_err(failed)?;
+    let failed = |error: gt_bridge::handshake::ConnectError| ClientError::Launch(error.to_string());
+    let token = gt_bridge::token::client_token(token).map_err(|error| failed(error.into()))?;
+    let connection = gt_bridge::client_end::connect(&host, port, &token, hello).map_err(failed)?;
     Ok(Daemon { connection, private: None, address: Address::Tcp { host, port } })
 }
 

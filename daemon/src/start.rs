@@ -216,8 +216,8 @@ fn listen_by_tcp(
     token_file: Option<&Path>,
     socket: &Path,
 ) -> Result<(SocketAddr, Option<PathBuf>), Box<dyn Error>> {
-    let (token, file) = gt_bridge::token::of_daemon(token_file)?;
-    let listener = gt_bridge::far::Listener::bind(address, token, socket)
+    let (token, file) = gt_bridge::token::daemon_token(token_file)?;
+    let listener = gt_bridge::daemon_end::Listener::bind(address, token, socket)
         .map_err(|error| format!("cannot listen at {address}: {error}; choose another port with --listen"))?;
     let address = listener.address();
     if !address.ip().is_loopback() {

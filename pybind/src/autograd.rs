@@ -79,7 +79,7 @@ impl PyHandle {
 fn calling<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> gt_client::Result<T> {
     Python::attach(call).map_err(|error| {
         gil::keep_interrupt(error);
-        gt_client::Error::Interrupted
+        gt_client::ClientError::Interrupted
     })
 }
 
@@ -180,7 +180,7 @@ impl PyTensor {
         }
         // The leaf holds the hook, so the hook must not hold the leaf.
         let leaf = PyWeakrefReference::new(slf)?.unbind();
-        let key = node.add_collected_hook(Arc::new(move || {
+        let key = node.add_accumulated_hook(Arc::new(move || {
             calling(|py| match leaf.bind(py).upgrade() {
                 Some(leaf) => hook.bind(py).call1((leaf,)).map(drop),
                 None => Ok(()),
@@ -219,7 +219,7 @@ impl PyTensor {
     }
     /// Takes this tensor off the tape.
     fn detach_<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
-        drop(slf.get().write(slf.py(), Tensor::leave_tape));
+        drop(slf.get().write(slf.py(), Tensor::detach_in_place));
         slf.clone()
     }
     /// A tensor of its own with the same elements, through which gradients flow.
@@ -366,7 +366,7 @@ fn record<'py>(
     };
     let node = Node::custom(name, inputs, results.len(), meta, Box::new(call));
     let placed = results.iter().zip(&differentiable).enumerate().map(|(index, (tensor, on))| {
-        let place = on.then(|| Node::part(&node, index, metas[index]));
+        let place = on.then(|| Node::custom_output(&node, index, metas[index]));
         tensor.at(place).or_raise().map(PyTensor::wrap)
     });
     PyTuple::new(py, placed.collect::<PyResult<Vec<_>>>()?)
@@ -376,7 +376,7 @@ fn record<'py>(
 #[pyfunction]
 fn as_result(py: Python<'_>, tensor: &Bound<'_, PyTensor>, node: &PyNode, index: usize) -> PyResult<PyTensor> {
     let tensor = tensor.get().snapshot(py)?;
-    let place = Node::part(&node.0, index, tensor.meta());
+    let place = Node::custom_output(&node.0, index, tensor.meta());
     tensor.at(Some(place)).or_raise().map(PyTensor::wrap)
 }
 
@@ -393,7 +393,7 @@ fn frontier(tensors: &Bound<'_, PyAny>, since: u64) -> PyResult<Vec<PyNode>> {
 /// The number of the next place on the tape.
 #[pyfunction]
 fn tape_clock() -> u64 {
-    tape::clock()
+    tape::next_number()
 }
 
 /// Whether products of float32 may be rounded to 11 bits: of matrices, of convolutions.

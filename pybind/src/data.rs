@@ -4,7 +4,7 @@ use crate::error::{OrRaise, raise_op};
 use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::Tensor;
-use gt_client::transfer::Source;
+use gt_client::transfer::UploadSource;
 use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
 use gt_shm::ArenaBlock;
 use half::{bf16, f16};
@@ -81,7 +81,7 @@ pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         }
         let (address, _read_only): (usize, bool) = need("data")?.extract()?;
         // SAFETY: the array, which lives until the upload has copied it, says that this memory is its elements.
-        let source = unsafe { Source::new(address as *const u8, meta.bytes()) };
+        let source = unsafe { UploadSource::new(address as *const u8, meta.bytes()) };
         let value = session.upload(meta, source).or_raise()?;
         return Ok(Tensor::new(value, None));
     }
@@ -218,7 +218,7 @@ pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Te
         let dtype = dtype.unwrap_or(natural);
         let meta = Meta::new(Shape::new(&nested.dims).map_err(raise_op)?, dtype);
         let bytes = pack(&nested, dtype);
-        let value = current(py)?.upload(meta, Source::from(&bytes[..])).or_raise()?;
+        let value = current(py)?.upload(meta, UploadSource::from(&bytes[..])).or_raise()?;
         Tensor::new(value, None)
     };
     match dtype {

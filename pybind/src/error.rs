@@ -1,7 +1,7 @@
 //! Errors as the exceptions PyTorch would raise.
 
 use crate::gil;
-use gt_client::Error;
+use gt_client::ClientError;
 use gt_ops::{ErrorKind, OpError};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
@@ -19,11 +19,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// A session's error as an exception.
-pub fn raise(error: Error) -> PyErr {
+pub fn raise(error: ClientError) -> PyErr {
     let text = error.to_string();
     match &error {
-        Error::Interrupted => gil::take_interrupt(),
-        Error::Disconnected(_) | Error::Launch(_) => DisconnectedError::new_err(text),
+        ClientError::Interrupted => gil::take_interrupt(),
+        ClientError::Disconnected(_) | ClientError::Launch(_) => DisconnectedError::new_err(text),
         _ if error.is_out_of_memory() => OutOfMemoryError::new_err(text),
         _ => match error.kind().unwrap_or(ErrorKind::Runtime) {
             ErrorKind::Index => out_of_range(text),

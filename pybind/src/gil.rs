@@ -92,7 +92,7 @@ pub fn install_hooks() {
         })
         .unwrap_or(Ok(()))
     });
-    gt_client::tape::set_origin_hook(|| Python::try_attach(|py| line_of_caller(py).ok())?);
+    gt_client::origin::set_origin_hook(|| Python::try_attach(|py| line_of_caller(py).ok())?);
 }
 
 /// The innermost line of Python outside this package.

@@ -6,7 +6,7 @@ use crate::convert::{Operand, operand};
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
-use gt_client::tensor::Operand as Input;
+use gt_client::tensor::ElementwiseOperand;
 use gt_ops::{DType, Op};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -27,11 +27,11 @@ fn binary(
     let Some(other) = operand(other)? else { return Ok(None) };
     let this = this.read(py);
     let input = match &other {
-        Operand::Scalar(scalar) => Input::Scalar(*scalar),
-        Operand::Made(tensor) => Input::Tensor(tensor),
+        Operand::Scalar(scalar) => ElementwiseOperand::Scalar(*scalar),
+        Operand::Made(tensor) => ElementwiseOperand::Tensor(tensor),
         Operand::Object(_) => return Ok(None),
     };
-    let operands = if swapped { [input, Input::This] } else { [Input::This, input] };
+    let operands = if swapped { [input, ElementwiseOperand::This] } else { [ElementwiseOperand::This, input] };
     this.elementwise(op, &operands).or_raise().map(Some)
 }
 
@@ -45,7 +45,7 @@ fn answer(py: Python<'_>, result: Option<Tensor>) -> PyResult<Py<PyAny>> {
 fn in_place(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     slf.get().read(py).check_in_place().or_raise()?;
-    let since = gt_client::tape::clock();
+    let since = gt_client::tape::next_number();
     match binary(py, op, slf.get(), other, false)? {
         Some(result) => slf.get().rebind(py, result, Some(since)),
         None => Err(PyTypeError::new_err(format!(
@@ -137,7 +137,7 @@ arithmetic! {
 }
 
 fn unary(py: Python<'_>, op: Op, this: &PyTensor) -> PyResult<PyTensor> {
-    this.read(py).elementwise(op, &[Input::This]).or_raise().map(PyTensor::wrap)
+    this.read(py).elementwise(op, &[ElementwiseOperand::This]).or_raise().map(PyTensor::wrap)
 }
 
 fn power(
@@ -206,18 +206,18 @@ pub fn elementwise(py: Python<'_>, op: u16, args: &Bound<'_, pyo3::types::PyTupl
             _ => None,
         })
         .collect();
-    let inputs: Vec<Input<'_>> = operands
+    let inputs: Vec<ElementwiseOperand<'_>> = operands
         .iter()
         .zip(&readings)
         .map(|(o, reading)| match (o, reading) {
-            (_, Some(reading)) => Input::Tensor(reading),
-            (Operand::Made(tensor), _) => Input::Tensor(tensor),
-            (Operand::Scalar(scalar), _) => Input::Scalar(*scalar),
-            (Operand::Object(_), None) => Input::This,
+            (_, Some(reading)) => ElementwiseOperand::Tensor(reading),
+            (Operand::Made(tensor), _) => ElementwiseOperand::Tensor(tensor),
+            (Operand::Scalar(scalar), _) => ElementwiseOperand::Scalar(*scalar),
+            (Operand::Object(_), None) => ElementwiseOperand::This,
         })
         .collect();
     let first = inputs.iter().find_map(|input| match input {
-        Input::Tensor(tensor) => Some(*tensor),
+        ElementwiseOperand::Tensor(tensor) => Some(*tensor),
         _ => None,
     });
     let first =

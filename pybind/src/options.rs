@@ -6,7 +6,7 @@ use crate::random::PyGenerator;
 use crate::tensor::PyTensor;
 use gt_client::Tensor;
 use gt_client::random::Generator;
-use gt_client::view::Strides;
+use gt_client::strides::Strides;
 use gt_ops::{DType, RANK_MAX, Shape};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;

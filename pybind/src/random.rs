@@ -7,7 +7,7 @@ use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::Tensor;
 use gt_client::random::{Draw, Generator, default_generator, random_seed};
-use gt_client::transfer::Source;
+use gt_client::transfer::UploadSource;
 use gt_ops::{DType, Meta, Shape};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -62,7 +62,7 @@ impl PyGenerator {
         let Draw { seed, stream } = self.0.state();
         let bytes = [seed.to_le_bytes(), stream.to_le_bytes()].concat();
         let meta = Meta::new(Shape::new(&[STATE_BYTES]).or_raise()?, DType::U8);
-        let value = current(py)?.upload(meta, Source::from(&bytes[..])).or_raise()?;
+        let value = current(py)?.upload(meta, UploadSource::from(&bytes[..])).or_raise()?;
         Ok(PyTensor::wrap(Tensor::new(value, None)))
     }
     /// Goes on from where `get_state` was called.

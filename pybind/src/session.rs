@@ -2,22 +2,22 @@
 
 use crate::error::OrRaise;
 use crate::tensor::PyTensor;
-use gt_client::Session;
-use gt_client::launch::{self, Address, Choice};
+use gt_client::ClientSession;
+use gt_client::launch::{self, Address, ConnectOptions};
 use gt_client::session::{PlacementLayout, WorkerInfo};
 use gt_ops::OpError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-static CURRENT: Mutex<Option<Arc<Session>>> = Mutex::new(None);
+static CURRENT: Mutex<Option<Arc<ClientSession>>> = Mutex::new(None);
 
-fn lock() -> MutexGuard<'static, Option<Arc<Session>>> {
+fn lock() -> MutexGuard<'static, Option<Arc<ClientSession>>> {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The process's session: opened when first asked for, and again after it has ended or in a forked child.
-pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
+pub fn current(py: Python<'_>) -> PyResult<Arc<ClientSession>> {
     let known = lock().clone();
     // A daemon that died without a word is noticed here, rather than by the first fetch of what is made now.
     if let Some(session) = known
@@ -30,7 +30,7 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
         match &*current {
             // Another thread was faster.
             Some(session) if session.is_alive() => Ok((session.clone(), None)),
-            _ => Session::open().map(|session| (session.clone(), current.replace(session))),
+            _ => ClientSession::open().map(|session| (session.clone(), current.replace(session))),
         }
     });
     // What is dropped here may hold tensors' last owners: not under the lock.
@@ -39,7 +39,7 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
 }
 
 /// The process's session, if it is open.
-pub fn open() -> Option<Arc<Session>> {
+pub fn open() -> Option<Arc<ClientSession>> {
     lock().clone().filter(|session| session.is_open())
 }
 
@@ -62,12 +62,12 @@ fn flush() {
 #[pyo3(signature = (address=None, token=None))]
 fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyResult<()> {
     let address = address.map(launch::parse_address).transpose().or_raise()?;
-    let choice = Choice { address, token, ..launch::choice() };
+    let options = ConnectOptions { address, token, ..launch::connect_options() };
     let opened = py.detach(|| -> gt_client::Result<_> {
         let mut current = lock();
         if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
             let now = &session.info().address;
-            return match choice.address {
+            return match options.address {
                 Some(wanted) if wanted != *now => Err(OpError::runtime(format!(
                     "connect({wanted}) comes too late: this process has a session with {}; connect before the first \
                      operation, or after gt.disconnect(), which ends that session and its tensors",
@@ -77,8 +77,8 @@ fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyRe
                 _ => Ok(None),
             };
         }
-        let session = Session::connect(&choice)?;
-        launch::choose(choice);
+        let session = ClientSession::connect(&options)?;
+        launch::set_connect_options(options);
         Ok(current.replace(session))
     });
     // What is dropped here may hold tensors' last owners: not under the lock.
@@ -89,7 +89,7 @@ fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyRe
 #[pyfunction]
 fn disconnect(py: Python<'_>) -> PyResult<()> {
     let session = py.detach(|| lock().take());
-    launch::choose(Choice { name: launch::choice().name, ..Choice::default() });
+    launch::set_connect_options(ConnectOptions { name: launch::connect_options().name, ..ConnectOptions::default() });
     session.map_or(Ok(()), |session| session.finish().or_raise())
 }
 
@@ -98,8 +98,8 @@ fn disconnect(py: Python<'_>) -> PyResult<()> {
 #[pyo3(signature = (name))]
 fn set_session_name(py: Python<'_>, name: Option<String>) -> PyResult<Option<String>> {
     launch::check_name(name.as_deref()).or_raise()?;
-    let before = launch::choice();
-    launch::choose(Choice { name: name.clone(), ..before.clone() });
+    let before = launch::connect_options();
+    launch::set_connect_options(ConnectOptions { name: name.clone(), ..before.clone() });
     if let Some(session) = open() {
         py.detach(|| session.rename(name));
     }

@@ -4,7 +4,7 @@ use crate::error::{OrRaise, raise_op};
 use crate::session;
 use crate::tensor::PyTensor;
 use gt_client::launch::{want_workers, workers_wanted};
-use gt_client::signal::{self, Definition, Under};
+use gt_client::signal::{self, ActiveSignal, SignalDefinition};
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::{Attrs, Op, OpError};
 use pyo3::prelude::*;
@@ -15,13 +15,13 @@ use std::sync::OnceLock;
 #[pyfunction]
 #[pyo3(signature = (signal, backward=None))]
 fn under_signal(signal: u32, backward: Option<u32>) -> u64 {
-    Under::new(signal, backward).bits()
+    ActiveSignal::new(signal, backward).bits()
 }
 
 /// Sets what this thread is under; returns what it was set to.
 #[pyfunction]
 fn set_signal(under: u64) -> u64 {
-    signal::set(Under::from_bits(under)).bits()
+    signal::set(ActiveSignal::from_bits(under)).bits()
 }
 
 /// What this thread is under.
@@ -40,12 +40,12 @@ fn set_signal_lookup(lookup: Py<PyAny>) {
         Python::attach(|py| {
             let found = LOOKUP.get().map(|lookup| lookup.bind(py).call0().and_then(|bits| bits.extract()));
             match found {
-                Some(Ok(bits)) => Under::from_bits(bits),
+                Some(Ok(bits)) => ActiveSignal::from_bits(bits),
                 Some(Err(error)) => {
                     error.write_unraisable(py, None);
-                    Under::NOTHING
+                    ActiveSignal::NONE
                 }
-                None => Under::NOTHING,
+                None => ActiveSignal::NONE,
             }
         })
     });
@@ -65,7 +65,7 @@ fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
             _ => RequestedLayout::Any,
         };
         let workers = workers.into_iter().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
-        Definition { signal, requested: RequestedPlacement { workers, layout }, backward, written }
+        SignalDefinition { signal, requested: RequestedPlacement { workers, layout }, backward, written }
     };
     let open = session::open();
     let workers = open.as_ref().map(|session| session.info().workers.len());
@@ -122,8 +122,8 @@ fn start_workers(py: Python<'_>, count: usize) -> PyResult<()> {
 
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("SIGNAL_ASK", Under::ASK.bits())?;
-    module.add("SIGNAL_NONE", Under::NOTHING.bits())?;
+    module.add("SIGNAL_ASK", ActiveSignal::ASK_HOST.bits())?;
+    module.add("SIGNAL_NONE", ActiveSignal::NONE.bits())?;
     module.add("SIGNALS_MAX", gt_ops::wire::SIGNALS_MAX)?;
     module.add("WORKERS_MAX", gt_ops::placement::WORKERS_MAX)?;
     for function in [

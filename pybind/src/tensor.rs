@@ -3,7 +3,7 @@
 use crate::error::OrRaise;
 use crate::gil::GilCell;
 use gt_client::Tensor;
-pub use gt_client::scope::build_from;
+pub use gt_client::tensor::build_from;
 use gt_ops::error::Result as OpResult;
 use gt_ops::{Graph, Val};
 use pyo3::exceptions::PyRuntimeError;

@@ -1,8 +1,8 @@
 //! When the machine has nothing left, and when the daemon goes: whoever is there goes on or is told, and nobody waits.
 
 use crate::support::{DEADLINE, Folder, Gtd, eventually, f32s, gtd_path, range};
-use gt_client::launch::Choice;
-use gt_client::{Error as ClientError, Session, Tensor};
+use gt_client::launch::ConnectOptions;
+use gt_client::{ClientError, ClientSession, Tensor};
 use gt_ops::wire::Command;
 use gt_ops::{Arg, DType, Meta, Op, Scalar, Shape, build};
 use gt_protocol::{Address, Error, Hello, RefusalCode, Role};
@@ -93,19 +93,19 @@ fn a_daemon_without_descriptors_refuses_whoever_comes_and_keeps_whoever_is_there
     });
 }
 
-fn open(gtd: &Gtd) -> gt_client::Result<Arc<Session>> {
+fn open(gtd: &Gtd) -> gt_client::Result<Arc<ClientSession>> {
     let address = Some(Address::Unix(gtd.folder.socket()));
-    Session::connect(&Choice { address, ..Choice::default() })
+    ClientSession::connect(&ConnectOptions { address, ..ConnectOptions::default() })
 }
 
-fn ones(session: &Arc<Session>, size: usize) -> Tensor {
+fn ones(session: &Arc<ClientSession>, size: usize) -> Tensor {
     let bytes: Vec<u8> = (0..size * size).flat_map(|_| 1f32.to_le_bytes()).collect();
     let meta = Meta::new(Shape::new(&[size, size]).unwrap(), DType::F32);
     Tensor::new(session.upload(meta, bytes.as_slice().into()).unwrap(), None)
 }
 
 /// Computes and fetches until that is an error.
-fn compute_until_told(session: &Arc<Session>, mut begun: impl FnMut()) -> ClientError {
+fn compute_until_told(session: &Arc<ClientSession>, mut begun: impl FnMut()) -> ClientError {
     let tensor = ones(session, 64);
     loop {
         let half = |g: &mut dyn gt_ops::Graph, v| {

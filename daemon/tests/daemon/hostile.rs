@@ -301,7 +301,7 @@ fn a_crowd_that_says_nothing_by_tcp_keeps_nobody_out() {
     let mut crowd: Vec<_> = (0..400).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let hello = Hello::new(Role::Client, None);
     let mut client =
-        Client::of(gt_bridge::near::connect("127.0.0.1", port, &Token::new(text, "").unwrap(), hello).unwrap());
+        Client::of(gt_bridge::client_end::connect("127.0.0.1", port, &Token::new(text, "").unwrap(), hello).unwrap());
     let one = client.full(&[1], 1.0);
     assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
     crowd.iter().for_each(|tcp| tcp.set_nonblocking(true).unwrap());

@@ -6,8 +6,8 @@ use crate::attacks::{LAST_TOKEN, PATIENCE, breach, count, garbled};
 use crate::streams::{Dice, encoded, mutated, valid};
 use crate::support::f32s;
 use crate::training;
-use gt_bridge::frame::{self, Frame, HEADER_BYTES, push_data, push_message, push_slots};
-use gt_bridge::greeting::{Answer, Greeting, MAGIC, Wish};
+use gt_bridge::frame::{self, Frame, HEADER_BYTES, MAGIC, push_data, push_message, push_slots};
+use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
 use gt_ops::wire::{ArenaRange, Command, Slot};
 use gt_protocol::limits::HANDSHAKES_MAX;
 use gt_protocol::{Address, ClientMessage, Hello, PROTOCOL_VERSION, Role};
@@ -47,11 +47,11 @@ impl Port {
         Some(tcp)
     }
 
-    fn greeting(&self) -> Greeting {
-        Greeting {
+    fn greeting(&self) -> HandshakeRequest {
+        HandshakeRequest {
             protocol_version: PROTOCOL_VERSION,
             token: self.token.clone(),
-            wish: Wish::Session,
+            purpose: ConnectionPurpose::Session,
             pid: std::process::id(),
             hello: Hello::new(Role::Client, Some("tcp-attacker".into())),
         }
@@ -62,7 +62,7 @@ impl Port {
         let mut wire = Wire { tcp: self.dial()?, unread: Vec::new() };
         wire.say(&said(&self.greeting()))?;
         match wire.answer()? {
-            Answer::Welcome(_) => Some(wire),
+            HandshakeReply::Welcome(_) => Some(wire),
             _ => None,
         }
     }
@@ -132,7 +132,7 @@ impl Wire {
     }
 
     /// What the daemon says to a greeting. None if it ends the connection without a word.
-    fn answer(&mut self) -> Option<Answer> {
+    fn answer(&mut self) -> Option<HandshakeReply> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             if let Some(rest) = self.unread.get(MAGIC.len()..)
@@ -163,7 +163,7 @@ impl Wire {
     }
 }
 
-fn said(greeting: &Greeting) -> Vec<u8> {
+fn said(greeting: &HandshakeRequest) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     push_message(&mut bytes, &serde_json::to_vec(greeting).expect("it is serializable"));
     bytes
@@ -255,7 +255,7 @@ fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
             continue;
         }
         match wire.answer() {
-            Some(Answer::Refused(_)) => count("strangers_refused"),
+            Some(HandshakeReply::Refused(_)) => count("strangers_refused"),
             Some(answer) => breach(&format!("a stranger comes in: {answer:?}")),
             None => count("strangers_hung_up_on"),
         }

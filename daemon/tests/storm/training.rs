@@ -2,8 +2,8 @@
 
 use crate::streams::Dice;
 use gt_client::backward::{BackwardOptions, backward};
-use gt_client::launch::Choice;
-use gt_client::{Result, Scope, Session, Tensor, set_grad_enabled};
+use gt_client::launch::ConnectOptions;
+use gt_client::{ClientSession, Result, Scope, Tensor, set_grad_enabled};
 use gt_ops::build;
 use gt_ops::{Arg, DType, Graph, Meta, Op, Scalar, Shape, Val};
 use gt_protocol::Address;
@@ -15,11 +15,15 @@ const HIDDEN: usize = 48;
 const STEPS: usize = 30;
 const RATE: f64 = 0.05;
 
-fn open(address: &Address, name: &str) -> Result<Arc<Session>> {
-    Session::connect(&Choice { address: Some(address.clone()), name: Some(name.into()), ..Choice::default() })
+fn open(address: &Address, name: &str) -> Result<Arc<ClientSession>> {
+    ClientSession::connect(&ConnectOptions {
+        address: Some(address.clone()),
+        name: Some(name.into()),
+        ..ConnectOptions::default()
+    })
 }
 
-pub fn uploaded(session: &Arc<Session>, dims: &[usize], values: &[f32]) -> Result<Tensor> {
+pub fn uploaded(session: &Arc<ClientSession>, dims: &[usize], values: &[f32]) -> Result<Tensor> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let meta = Meta::new(Shape::new(dims)?, DType::F32);
     Ok(Tensor::new(session.upload(meta, bytes.as_slice().into())?, None))
@@ -33,7 +37,7 @@ pub fn fetched(tensor: &Tensor) -> Result<Vec<f32>> {
     Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
-fn random(session: &Arc<Session>, dims: &[usize], scale: f32, dice: &mut Dice<'_>) -> Result<Tensor> {
+fn random(session: &Arc<ClientSession>, dims: &[usize], scale: f32, dice: &mut Dice<'_>) -> Result<Tensor> {
     let count = dims.iter().product();
     let values: Vec<f32> = (0..count).map(|_| (dice.word() >> 40) as f32 / (1 << 23) as f32 - 1.0).collect();
     uploaded(session, dims, &values.iter().map(|value| value * scale).collect::<Vec<_>>())

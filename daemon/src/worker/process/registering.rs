@@ -5,7 +5,7 @@
 
 use super::child;
 use crate::devices;
-use gt_bridge::{greeting, token};
+use gt_bridge::{handshake, token};
 use gt_config::WorkerKind;
 use gt_cpu::CpuOptions;
 use gt_protocol::address::named_address;
@@ -94,9 +94,9 @@ fn socket_at(address: &Address) -> Result<PathBuf, Box<dyn Error>> {
     match address {
         Address::Unix(path) => Ok(path.clone()),
         Address::Tcp { host, port } => {
-            let token = token::of_client(None)?;
+            let token = token::client_token(None)?;
             let hello = Hello::new(Role::Worker, None);
-            Ok(Path::new(&greeting::ask_socket(host, *port, &token, hello)?).to_owned())
+            Ok(Path::new(&handshake::ask_socket(host, *port, &token, hello)?).to_owned())
         }
         Address::Private => Err("a private daemon belongs to a program, and takes no workers: name another with \
                                  --connect unix:/run/gt/gtd.sock or -p PORT"

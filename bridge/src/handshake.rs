@@ -1,7 +1,7 @@
-//! What is said first: eight bytes that only GT says, then one message each way.
+//! The handshake: the magic bytes, then one message each way.
 
-use crate::frame;
-use crate::stream::{Broken, Incoming};
+use crate::frame::{self, MAGIC};
+use crate::stream::{Incoming, StreamError};
 use crate::token::{Token, TokenError};
 use gt_protocol::{Hello, PROTOCOL_VERSION, Refused, Welcome};
 use serde::{Deserialize, Serialize};
@@ -10,92 +10,91 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How both sides begin. Never changes: what follows says its version.
-pub const MAGIC: [u8; 8] = *b"GT-TCP\r\n";
-/// A machine that has not answered by then is not there.
+/// The timeout of the TCP connect.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
-/// How long to wait for a daemon's first words.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// The timeout of the daemon's reply.
+const REPLY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The client's first message.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Greeting {
+pub struct HandshakeRequest {
     /// [`PROTOCOL_VERSION`]. The one field that no version may rename.
     pub protocol_version: u32,
-    /// The daemon's token.
+    /// The access token.
     pub token: String,
-    /// What is wanted.
-    pub wish: Wish,
-    /// The client's process, for those who look at the daemon.
+    /// The purpose of the connection.
+    #[serde(rename = "wish")]
+    pub purpose: ConnectionPurpose,
+    /// The client's process id, shown by `gtctl`.
     pub pid: u32,
-    /// What the client says to the daemon.
+    /// The handshake of the control socket.
     pub hello: Hello,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wish {
+pub enum ConnectionPurpose {
     /// A session over this connection.
     Session,
-    /// The Unix socket of the daemon, of somebody on the same machine.
+    /// To learn the path of the daemon's Unix socket, on the same machine.
     Socket,
 }
 
 /// The daemon's first message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum Answer {
-    /// The session stands.
+pub enum HandshakeReply {
+    /// The session is open.
     Welcome(Box<Welcome>),
-    /// The path of the daemon's Unix socket.
+    /// The daemon's Unix socket.
     Socket {
-        /// As in `GT_SOCKET`.
+        /// The path, for `GT_SOCKET`.
         path: String,
-        /// The daemon's.
+        /// The daemon's protocol version.
         protocol_version: u32,
     },
-    /// No; the connection ends.
+    /// The daemon refuses and closes the connection.
     Refused(Refused),
 }
 
-/// Why there is no session.
+/// A connection that failed before its session was open.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Nobody answers.
-    #[error("cannot connect to the daemon at {address}: {}", why_not(source))]
+pub enum ConnectError {
+    /// The TCP connection could not be made.
+    #[error("cannot connect to the daemon at {address}: {}", connect_failure_text(source))]
     Connect {
-        /// Where.
+        /// Host and port.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Somebody answers who is no daemon.
+    /// The peer is not a GT daemon.
     #[error("what listens at {0} is no GT daemon, or a very old one: is the port right?")]
     NotGt(String),
-    /// Somebody hangs up without a word.
+    /// The peer closed the connection without a reply.
     #[error("what listens at {0} hung up: it is a daemon that ends, or no GT daemon: is the port right?")]
     HungUp(String),
-    /// Somebody listens who says nothing.
+    /// The peer sent no reply in time.
     #[error("what listens at {0} does not answer: is the port right?")]
     Silent(String),
-    /// There is no token, or none that can be used.
+    /// There is no usable token.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The daemon refused, or speaks another version.
+    /// The daemon refused, or has another protocol version.
     #[error("the daemon at {address}: {source}")]
     Refused {
-        /// Where.
+        /// Host and port.
         address: String,
-        /// What it said.
+        /// The daemon's reason.
         source: gt_protocol::Error,
     },
-    /// The system refused.
+    /// The client's end of the session could not be created.
     #[error("a session by TCP could not be set up: {0}")]
     Local(gt_shm::Error),
 }
 
-fn why_not(error: &std::io::Error) -> String {
+fn connect_failure_text(error: &std::io::Error) -> String {
     use std::io::ErrorKind::{ConnectionRefused, TimedOut};
     match error.kind() {
         ConnectionRefused => "nobody listens there: start one with `python -m gt.server -p PORT`".into(),
@@ -104,45 +103,45 @@ fn why_not(error: &std::io::Error) -> String {
     }
 }
 
-/// Connects to the daemon at `host` and `port`, says `hello` and returns what it answers.
+/// Connects to the daemon at `host` and `port`, sends the request and returns the connection with the daemon's reply.
 ///
 /// # Errors
-/// Nobody there, somebody else, or a daemon that refuses.
-pub(crate) fn greet(
+/// No daemon at that address, or one that refuses.
+pub(crate) fn shake_hands(
     host: &str,
     port: u16,
     token: &Token,
-    wish: Wish,
+    purpose: ConnectionPurpose,
     hello: Hello,
-) -> Result<(Arc<TcpStream>, Incoming, Answer), Error> {
+) -> Result<(Arc<TcpStream>, Incoming, HandshakeReply), ConnectError> {
     let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let connect = |source| Error::Connect { address: address.clone(), source };
+    let connect = |source| ConnectError::Connect { address: address.clone(), source };
     let tcp = Arc::new(dial(host, port).map_err(connect)?);
-    let greeting = Greeting {
+    let request = HandshakeRequest {
         protocol_version: PROTOCOL_VERSION,
         token: token.text().to_owned(),
-        wish,
+        purpose,
         pid: std::process::id(),
         hello,
     };
     let mut out = MAGIC.to_vec();
-    push_json(&mut out, &greeting);
+    push_json(&mut out, &request);
     (&*tcp).write_all(&out).map_err(connect)?;
     let mut incoming = Incoming::new(tcp.clone());
-    let told = incoming.first_message(Instant::now() + ANSWER_DEADLINE).map_err(|broken| match broken {
-        Broken::TimedOut => Error::Silent(address.clone()),
-        Broken::Ended | Broken::Io(_) => Error::HungUp(address.clone()),
-        _ => Error::NotGt(address.clone()),
+    let told = incoming.first_message(Instant::now() + REPLY_DEADLINE).map_err(|broken| match broken {
+        StreamError::TimedOut => ConnectError::Silent(address.clone()),
+        StreamError::Ended | StreamError::Io(_) => ConnectError::HungUp(address.clone()),
+        _ => ConnectError::NotGt(address.clone()),
     })?;
-    let refused = |source| Error::Refused { address: address.clone(), source };
+    let refused = |source| ConnectError::Refused { address: address.clone(), source };
     match gt_protocol::version_in(&told) {
         Some(PROTOCOL_VERSION) => {}
         Some(daemon) => return Err(refused(gt_protocol::Error::DaemonVersion { daemon })),
-        None => return Err(Error::NotGt(address)),
+        None => return Err(ConnectError::NotGt(address)),
     }
     match serde_json::from_slice(&told) {
-        Ok(Answer::Refused(no)) => Err(refused(no.into())),
-        Ok(answer) => Ok((tcp, incoming, answer)),
+        Ok(HandshakeReply::Refused(refusal)) => Err(refused(refusal.into())),
+        Ok(reply) => Ok((tcp, incoming, reply)),
         Err(error) => Err(refused(gt_protocol::Error::Malformed(error.to_string()))),
     }
 }
@@ -161,7 +160,7 @@ fn dial(host: &str, port: u16) -> std::io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| std::io::Error::other("the name has no address")))
 }
 
-/// Small frames travel at once, and a machine that has vanished is noticed.
+/// Disables Nagle's algorithm, so that small frames travel at once, and enables keep-alive to notice a lost machine.
 pub(crate) fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     tcp.set_nodelay(true)?;
@@ -172,27 +171,27 @@ pub(crate) fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The Unix socket of the daemon at `host` and `port`, which is on this machine.
+/// The path of the Unix socket of the daemon at `host` and `port`, which is on this machine.
 ///
 /// # Errors
-/// Nobody there, somebody else, or a daemon that refuses.
-pub fn ask_socket(host: &str, port: u16, token: &Token, hello: Hello) -> Result<String, Error> {
-    match greet(host, port, token, Wish::Socket, hello)?.2 {
-        Answer::Socket { path, .. } => Ok(path),
-        answer => Err(Error::Refused {
+/// No daemon at that address, or one that refuses.
+pub fn ask_socket(host: &str, port: u16, token: &Token, hello: Hello) -> Result<String, ConnectError> {
+    match shake_hands(host, port, token, ConnectionPurpose::Socket, hello)?.2 {
+        HandshakeReply::Socket { path, .. } => Ok(path),
+        reply => Err(ConnectError::Refused {
             address: format!("{host}:{port}"),
-            source: gt_protocol::Error::Malformed(format!("{answer:?}")),
+            source: gt_protocol::Error::Malformed(format!("{reply:?}")),
         }),
     }
 }
 
 /// Appends a message as JSON.
 pub(crate) fn push_json<M: Serialize>(out: &mut Vec<u8>, message: &M) {
-    // A message of these types is always text, and short.
+    // These types always serialize, to less than a message may have.
     frame::push_message(out, &serde_json::to_vec(message).unwrap_or_else(|_| b"null".to_vec()));
 }
 
-/// Whether `address` is on this machine.
+/// Whether `address` is a loopback address.
 pub(crate) fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }

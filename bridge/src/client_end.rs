@@ -1,10 +1,10 @@
-//! The client's end of a connection: a daemon, as far as the client can tell.
+//! The client's end of a connection, which takes the daemon's place for the client.
 //!
-//! Two threads: one takes instructions out of the session's ring and sends them, each after the bytes that it reads;
-//! the other takes what comes, bytes into the arenas, completions into the ring.
+//! It has two threads. One pops instructions from the session's submission ring and sends them, each after the arena
+//! bytes that it reads. The other receives: bytes go into the arenas, completions into the completion ring.
 
 use crate::frame::{DATA_BYTES_MAX, Frame, push_data, push_slots, slots_in};
-use crate::greeting::{self, Answer, Error, Wish, push_json};
+use crate::handshake::{ConnectError, ConnectionPurpose, HandshakeReply, push_json, shake_hands};
 use crate::stream::Incoming;
 use crate::token::Token;
 use gt_ops::wire::{self, Command};
@@ -18,13 +18,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-type Ended = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-struct Near {
+struct ClientEnd {
     tcp: Arc<TcpStream>,
-    /// The daemon's end of the rings that the client has.
+    /// The daemon's end of the client's rings.
     port: Mutex<DaemonPort>,
-    /// The client's arenas, by number.
+    /// The client's arena segments, by number.
     arenas: Mutex<Vec<Arena>>,
     /// The daemon's end of the client's control socket.
     control: Socket,
@@ -34,48 +34,48 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins a session with the daemon at `host` and `port`, which is used as one with a daemon of this machine.
+/// Opens a session with the daemon at `host` and `port`. The connection is used as one to a daemon on this machine.
 ///
 /// # Errors
-/// Nobody there, somebody else, or a daemon that refuses.
-pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Connection, Error> {
-    let (tcp, incoming, answer) = greeting::greet(host, port, token, Wish::Session, hello)?;
-    let malformed = |what: String| Error::Refused {
+/// No daemon at that address, or one that refuses.
+pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Connection, ConnectError> {
+    let (tcp, incoming, reply) = shake_hands(host, port, token, ConnectionPurpose::Session, hello)?;
+    let malformed = |what: String| ConnectError::Refused {
         address: format!("{host}:{port}"),
         source: gt_protocol::Error::Malformed(what),
     };
-    let Answer::Welcome(welcome) = answer else { return Err(malformed(format!("{answer:?}"))) };
+    let HandshakeReply::Welcome(welcome) = reply else { return Err(malformed(format!("{reply:?}"))) };
     let grant = welcome.session.as_ref().ok_or_else(|| malformed("a welcome without a session".into()))?;
     gt_protocol::check_grant(grant).map_err(|error| malformed(error.to_string()))?;
-    let (daemon_port, fds) = DaemonPort::create(grant.sq_slots, grant.cq_slots).map_err(Error::Local)?;
-    let client_port = ClientPort::connect(fds, grant.sq_slots, grant.cq_slots).map_err(Error::Local)?;
-    let (ours, control) = Socket::pair().map_err(Error::Local)?;
+    let (daemon_port, fds) = DaemonPort::create(grant.sq_slots, grant.cq_slots).map_err(ConnectError::Local)?;
+    let client_port = ClientPort::connect(fds, grant.sq_slots, grant.cq_slots).map_err(ConnectError::Local)?;
+    let (ours, control) = Socket::pair().map_err(ConnectError::Local)?;
     // A forked child would hold the connection open after this process has ended.
     fork::close_in_child(tcp.as_raw_fd());
     fork::close_in_child(control.as_fd().as_raw_fd());
-    let near = Arc::new(Near { tcp, port: Mutex::new(daemon_port), arenas: Mutex::default(), control });
-    let local = |source| Error::Local(gt_shm::Error::Os { what: "start a thread", source });
-    let down = near.clone();
+    let end = Arc::new(ClientEnd { tcp, port: Mutex::new(daemon_port), arenas: Mutex::default(), control });
+    let local = |source| ConnectError::Local(gt_shm::Error::Os { what: "start a thread", source });
+    let down = end.clone();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
-    thread("gt-tcp-down").spawn(move || down.ended(down.take(incoming))).map_err(local)?;
-    let up = near.clone();
+    thread("gt-tcp-down").spawn(move || down.ended(down.receive(incoming))).map_err(local)?;
+    let up = end.clone();
     thread("gt-tcp-up").spawn(move || up.ended(up.send())).map_err(|error| {
-        near.ended(Ok(()));
+        end.ended(Ok(()));
         local(error)
     })?;
     Ok(Connection { socket: ours, welcome: *welcome, port: Some(client_port) })
 }
 
-impl Drop for Near {
+impl Drop for ClientEnd {
     fn drop(&mut self) {
         fork::keep_in_child(self.tcp.as_raw_fd());
         fork::keep_in_child(self.control.as_fd().as_raw_fd());
     }
 }
 
-impl Near {
-    /// One direction has ended: so does the other, and the client is told.
-    fn ended(&self, how: Result<(), Ended>) {
+impl ClientEnd {
+    /// Ends both directions after one of them has ended, and closes the client's session.
+    fn ended(&self, how: Result<(), BoxError>) {
         if let Err(error) = how {
             tracing::info!(target: "gt_client", %error, "the connection with the daemon has ended");
         }
@@ -84,8 +84,8 @@ impl Near {
         self.control.shut_down();
     }
 
-    /// Sends what the client submits and asks, until it ends.
-    fn send(&self) -> Result<(), Ended> {
+    /// Sends the client's instructions and control messages until the session ends.
+    fn send(&self) -> Result<(), BoxError> {
         let mut out = Vec::with_capacity(2 * DATA_BYTES_MAX);
         let mut extension_slots = 0;
         let spin = spin_default();
@@ -97,7 +97,7 @@ impl Near {
             }
             match gt_protocol::recv_client_message(&self.control, Duration::ZERO) {
                 Ok(message) => {
-                    // What was submitted before it goes before it.
+                    // The instructions submitted before the message go first.
                     while self.ship(&mut out, &mut extension_slots)? {}
                     push_json(&mut out, &message);
                     self.write(&mut out)?;
@@ -121,15 +121,15 @@ impl Near {
                 }
                 port.doorbell().try_clone()?
             };
-            // Also wakes when the other direction has ended the session.
+            // The control socket also wakes this thread when the other direction has ended the session.
             let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN), PollFd::new(&self.control, PollFlags::IN)], None);
             bell.silence();
             lock(&self.port).cancel_sleep();
         }
     }
 
-    /// Sends what waits in the ring. False if nothing did.
-    fn ship(&self, out: &mut Vec<u8>, extension_slots: &mut usize) -> Result<bool, Ended> {
+    /// Sends the slots in the ring. Returns false if it was empty.
+    fn ship(&self, out: &mut Vec<u8>, extension_slots: &mut usize) -> Result<bool, BoxError> {
         let mut slots = [Slot::default(); POP_SLOTS_MAX];
         loop {
             let count = lock(&self.port).pop(&mut slots)?;
@@ -154,14 +154,14 @@ impl Near {
         }
     }
 
-    /// Sends the bytes of an arena that an instruction will read.
-    fn push_arena(&self, out: &mut Vec<u8>, place: wire::ArenaRange) -> Result<(), Ended> {
-        let arena = usize::try_from(place.segment).ok().and_then(|at| lock(&self.arenas).get(at).cloned());
+    /// Sends the arena bytes that an instruction will read.
+    fn push_arena(&self, out: &mut Vec<u8>, from: wire::ArenaRange) -> Result<(), BoxError> {
+        let arena = usize::try_from(from.segment).ok().and_then(|at| lock(&self.arenas).get(at).cloned());
         let arena = arena.ok_or("an instruction names an arena that is not there")?;
-        let range = arena.range(place.offset_bytes, place.len_bytes)?;
-        let mut offset = place.offset_bytes;
+        let range = arena.range(from.offset_bytes, from.len_bytes)?;
+        let mut offset = from.offset_bytes;
         for piece in range.chunks(DATA_BYTES_MAX) {
-            push_data(out, place.segment, offset, piece.len(), |bytes| piece.copy_in(bytes));
+            push_data(out, from.segment, offset, piece.len(), |bytes| piece.copy_in(bytes));
             offset += piece.len() as u64;
             if out.len() >= DATA_BYTES_MAX {
                 self.write(out)?;
@@ -170,14 +170,14 @@ impl Near {
         Ok(())
     }
 
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), Ended> {
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
         (&*self.tcp).write_all(out)?;
         out.clear();
         Ok(())
     }
 
-    /// Takes what the daemon sends, until it ends.
-    fn take(&self, mut incoming: Incoming) -> Result<(), Ended> {
+    /// Receives the daemon's frames until the connection ends.
+    fn receive(&self, mut incoming: Incoming) -> Result<(), BoxError> {
         loop {
             match incoming.next()? {
                 Frame::Slots(payload) => {
@@ -196,8 +196,8 @@ impl Near {
         }
     }
 
-    /// Passes on what the daemon answers; an arena is made here, too.
-    fn answer(&self, message: DaemonMessage) -> Result<(), Ended> {
+    /// Passes the daemon's reply to the client. A granted arena segment is created here, with the client sharing it.
+    fn answer(&self, message: DaemonMessage) -> Result<(), BoxError> {
         let send = |message: &DaemonMessage, fds: &[_]| {
             gt_protocol::send_daemon_message(&self.control, message, fds, Duration::ZERO)
         };
