@@ -1,5 +1,5 @@
-//! Times the backend by itself: `cargo run --release -p gt-cpu --example measure -- [threads] [filter]`.
-#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+//! Times the CPU backend without a daemon: `cargo run --release -p gt-cpu --example measure -- [threads] [filter]`.
+#![expect(clippy::print_stdout, reason = "it prints its measurements")]
 
 use gt_backend::{Backend, ExecError, Input};
 use gt_cpu::{CpuBackend, CpuOptions, CpuTensor};
@@ -38,7 +38,7 @@ impl Bench {
         self.execute(Op::Cast, &[Input::Tensor(&tensor)], &Attrs::DType(dtype), 0)
     }
 
-    /// The best seconds a call over several rounds.
+    /// The shortest time of a call over 60 rounds, in seconds; none if the filter excludes `name`.
     fn time(
         &mut self,
         name: &str,
@@ -236,14 +236,14 @@ fn main() -> Result<(), ExecError> {
                 }
             }
         }
-        let turned = {
+        let transposed = {
             let mut p = [0; 8];
             p[0] = 1;
             b.execute(Op::Permute, &[Input::Tensor(&x)], &Attrs::Permutation(p), 0)?
         };
         let name = format!("transpose copy {rows}x{columns}");
         let flat = Attrs::Shape(Shape::new(&[rows * columns]).map_err(|e| ExecError::internal(e.to_string()))?);
-        if let Some(s) = b.time(&name, Op::Reshape, &[Input::Tensor(&turned)], &flat)? {
+        if let Some(s) = b.time(&name, Op::Reshape, &[Input::Tensor(&transposed)], &flat)? {
             println!("{name:<28} {:8.1} GB/s {:10.2} us", 8.0 * (rows * columns) as f64 / s / 1e9, s * 1e6);
         }
     }
@@ -297,9 +297,9 @@ fn main() -> Result<(), ExecError> {
             let (xt, yt) = (b.random(&[k, m], dtype)?, b.random(&[n, k], dtype)?);
             let mut p = [0; 8];
             p[0] = 1;
-            let turn = Attrs::Permutation(p);
-            let xt = b.execute(Op::Permute, &[Input::Tensor(&xt)], &turn, 0)?;
-            let yt = b.execute(Op::Permute, &[Input::Tensor(&yt)], &turn, 0)?;
+            let transpose = Attrs::Permutation(p);
+            let xt = b.execute(Op::Permute, &[Input::Tensor(&xt)], &transpose, 0)?;
+            let yt = b.execute(Op::Permute, &[Input::Tensor(&yt)], &transpose, 0)?;
             for (how, left, right) in [("NN", &x, &y), ("NT", &x, &yt), ("TN", &xt, &y)] {
                 let name = format!("matmul {dtype} {m}x{k}x{n} {how}");
                 if let Some(s) =

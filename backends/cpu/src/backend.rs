@@ -124,7 +124,8 @@ impl CpuBackend {
         Ok(out)
     }
 
-    /// A tensor with `t`'s elements that may be written: `t` itself if this is its last use and its only handle, else a copy.
+    /// A tensor with `t`'s elements that may be written: `t` itself if this is its last use and its only handle, else a
+    /// copy.
     pub(crate) fn private_copy(&mut self, t: &CpuTensor, given_up: bool) -> Result<CpuTensor> {
         if given_up && t.contiguous && t.buffer.is_unique() {
             return Ok(t.clone());

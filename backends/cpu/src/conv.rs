@@ -1,11 +1,12 @@
-//! Convolutions and their gradients, without ever writing windows out.
+//! Convolutions and their gradients, computed directly rather than by im2col.
 //!
-//! Each sample's planes are copied once, padded, into scratch memory. There a term of the sums, an element of the
-//! weight, is an offset: results that follow each other read elements that follow each other, rows' ends included
-//! (what is computed there is dropped). For that, a stride's phases are planes of their own. `tiles` has the loops.
+//! Each sample's channels are copied once, with padding, into planes in scratch memory. For each element of the kernel
+//! (a tap) the operand of neighbouring results is then contiguous, at a fixed offset. Tiles run across the ends of
+//! rows, and the results computed there are dropped. With a stride, each phase is a plane of its own. `register_tiles`
+//! has the inner loops.
 //!
 //! The gradient with respect to the input is the same computation with the weight's channels exchanged, once for each
-//! phase of the input's places; that with respect to the weight sums over places instead of terms.
+//! phase of the input's positions. The gradient with respect to the weight sums over positions instead of taps.
 
 use crate::backend::{CpuBackend, Result};
 use crate::conv_planes::{Axes, ConvolutionPass, Planes, input_planes, too_large, transposed_planes, zero};
@@ -16,32 +17,32 @@ use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op, Shape, WindowSpec};
 use std::ops::Range;
 
-/// Products that a thread adds up in a nanosecond.
+/// Multiply-adds of one thread per nanosecond.
 const PRODUCTS_PER_NS: usize = 32;
-/// Chunks a thread.
+/// Chunks per thread.
 const CHUNKS_PER_THREAD: usize = 4;
-/// Places whose gradients are worked on together: they stay in the first cache.
+/// Output positions whose gradients are processed together: they stay in L1.
 const PLACES: usize = 96;
 
-/// Packed weights, offsets of terms and passes: what every sample of a group is multiplied by.
+/// The packed weights, with the offsets of their terms, that each sample is correlated with.
 struct Correlation<'a, E: Tiled> {
     tiles: RegisterTiles<E>,
     planes: &'a Planes,
     passes: &'a [ConvolutionPass],
     offsets: &'a [Vec<isize>],
-    /// Channels of the result, of one group.
-    made: usize,
-    /// The elements of a channel of the result.
+    /// Channels of the result in one group.
+    out_channels: usize,
+    /// Elements of one channel of the result.
     plane: usize,
     weights: *const E,
     weights_group: usize,
     bias: Option<*const E>,
 }
 
-// SAFETY: the pointers are to tensors that outlive the work, which only reads them.
+// SAFETY: `weights` and `bias` point to tensors that outlive the threads' work and are only read.
 unsafe impl<E: Tiled> Sync for Correlation<'_, E> {}
 
-/// How `rows` rows are cut into blocks, largest first.
+/// Divides `rows` rows into blocks of `most`, then of smaller powers of two: first row and number of rows of each.
 fn blocks(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -58,7 +59,7 @@ fn blocks(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl<E: Tiled> Correlation<'_, E> {
-    /// Tiles along the places of a slice of a pass: of flat places, rows' ends included.
+    /// The positions of one depth slice of a pass when its rows are laid end to end at the planes' pitch.
     fn flat(&self, pass: &ConvolutionPass) -> usize {
         let [_, rows, columns] = pass.count;
         if rows == 0 || columns == 0 { 0 } else { (rows - 1) * self.planes.pitch[1] + columns }
@@ -66,15 +67,15 @@ impl<E: Tiled> Correlation<'_, E> {
     fn steps(&self) -> usize {
         self.tiles.lanes * self.tiles.width
     }
-    /// How many tiles, one row of blocks each, a sample has.
+    /// The number of tiles of a sample, each of all its channels.
     fn count(&self) -> usize {
         self.passes.iter().map(|pass| pass.count[0] * self.flat(pass).div_ceil(self.steps())).sum()
     }
 
-    /// Computes the tiles `which` of a sample of a group whose planes are at `from`.
+    /// Computes the tiles `which` of one sample and group, whose planes are at `from`.
     ///
     /// # Safety
-    /// `from` holds the planes and `to` is the sample's first channel of this group.
+    /// `from` holds the filled planes, and `to` is the sample's first channel of this group in the result.
     unsafe fn run(&self, group: usize, which: Range<usize>, from: *const E, to: *mut E) {
         let mut first = 0;
         for (pass, offsets) in self.passes.iter().zip(self.offsets) {
@@ -83,7 +84,8 @@ impl<E: Tiled> Correlation<'_, E> {
             let range = which.start.max(first)..which.end.min(first + tiles);
             for tile in range {
                 let (depth, at) = ((tile - first) / slice, (tile - first) % slice * self.steps());
-                // SAFETY: the caller's promise.
+                // SAFETY: `from` and `to` are those of this function's contract, and `tile` counts tiles of this pass
+                // only.
                 unsafe { self.tile(group, pass, offsets, depth, at, from, to) };
             }
             first += tiles;
@@ -91,8 +93,8 @@ impl<E: Tiled> Correlation<'_, E> {
     }
 
     /// # Safety
-    /// As [`Correlation::run`].
-    #[expect(clippy::too_many_arguments, reason = "a tile's place")]
+    /// Same as for [`Correlation::run`].
+    #[expect(clippy::too_many_arguments, reason = "the position of a tile")]
     unsafe fn tile(
         &self,
         group: usize,
@@ -107,14 +109,15 @@ impl<E: Tiled> Correlation<'_, E> {
         let places = self.steps().min(self.flat(pass) - at);
         let width = places.div_ceil(lanes);
         let pitch = self.planes.pitch[1];
-        // The first and last row and column of the tile.
+        // The first element of the tile.
         let from = from.wrapping_add(depth * self.planes.pitch[0] + at);
         let mut results = [E::ZERO; TILE_ELEMENTS_MAX];
         let nothing = [E::ZERO; 8];
         let mut weights = self.weights.wrapping_add(group * self.weights_group + pass.weights);
-        for (row, rows) in blocks(self.made, self.tiles.rows) {
-            let start = self.bias.map_or(nothing.as_ptr(), |bias| bias.wrapping_add(group * self.made + row));
-            // SAFETY: the caller's promise; offsets reach elements of the planes, and past them by at most a tile.
+        for (row, rows) in blocks(self.out_channels, self.tiles.rows) {
+            let start = self.bias.map_or(nothing.as_ptr(), |bias| bias.wrapping_add(group * self.out_channels + row));
+            // SAFETY: every offset plus a tile lies within the planes, which `Planes` extends by `TILE_ELEMENTS_MAX`;
+            // the packed weights have `rows * offsets.len()` elements from `weights` on, and `start` has one per row.
             unsafe {
                 self.tiles.spread[rows.ilog2() as usize][width - 1](
                     offsets.len(),
@@ -135,7 +138,8 @@ impl<E: Tiled> Correlation<'_, E> {
                     for line in 0..rows {
                         let target = to.wrapping_add((row + line) * self.plane + target);
                         let source = results[line * width * lanes + place - at..].as_ptr();
-                        // SAFETY: the places lie in the sample's channel.
+                        // SAFETY: `x < pass.count[2]` and `y < pass.count[1]`, so the targets lie in the sample's
+                        // channel; `results` holds `places` elements for each line.
                         unsafe { put(source, target, pass.steps[2], end - place) };
                     }
                 }
@@ -145,11 +149,13 @@ impl<E: Tiled> Correlation<'_, E> {
     }
 }
 
+/// Copies `n` elements to positions `step` apart.
+///
 /// # Safety
-/// Source and target are valid for `n`.
+/// Source and target are valid for `n` elements.
 #[inline(always)]
 unsafe fn put<E: Tiled>(from: *const E, to: *mut E, step: usize, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: source and target are valid for `n` elements at their steps by this function's contract.
     unsafe {
         if step == 1 {
             from.copy_to_nonoverlapping(to, n);
@@ -161,14 +167,14 @@ unsafe fn put<E: Tiled>(from: *const E, to: *mut E, step: usize, n: usize) {
     }
 }
 
-/// Sets all elements of a new tensor to 0.
+/// Sets all elements of a newly allocated tensor to 0.
 fn zero_all(t: &CpuTensor) {
-    // SAFETY: nobody else sees it yet.
+    // SAFETY: the tensor is contiguous, and callers just allocated it, so nothing else refers to its memory.
     unsafe { t.ptr().write_bytes(0, t.meta.bytes()) };
 }
 
 impl CpuBackend {
-    /// Any op of class convolution.
+    /// Computes an op of class [`gt_ops::Class::Convolution`].
     ///
     /// # Errors
     /// Out of memory.
@@ -195,7 +201,7 @@ impl CpuBackend {
             return Ok(result);
         }
         if a.numel() == 0 || b.numel() == 0 {
-            // No terms, and sizes that no memory bounds.
+            // Sums without terms, whose sizes no memory bounds: the bias or zeros.
             let mut view = [0; gt_ops::RANK_MAX];
             let Some(bias) = bias else {
                 zero_all(&result);
@@ -224,8 +230,8 @@ impl CpuBackend {
         let output = spec.output().map_err(|e| ExecError::internal(e.to_string()))?;
         match op {
             Op::Convolution => {
-                let seen = b.meta.shape.dims()[1];
-                let (planes, offsets) = input_planes(spec, &output, seen)?;
+                let in_channels = b.meta.shape.dims()[1];
+                let (planes, offsets) = input_planes(spec, &output, in_channels)?;
                 let [_, height, width] = output;
                 let pass = ConvolutionPass {
                     taps: offsets.into_iter().zip(0..).collect(),
@@ -241,7 +247,7 @@ impl CpuBackend {
                 let phases: usize =
                     spec.input.iter().zip(&spec.stride).map(|(size, stride)| size.min(stride)).product();
                 if passes.len() < phases {
-                    // The other places are in no window.
+                    // Positions of the other phases are in no window.
                     zero_all(out);
                 }
                 self.correlate::<E>(a, b, None, spec, &planes, passes, true, out)
@@ -250,7 +256,7 @@ impl CpuBackend {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a convolution is made of")]
+    #[expect(clippy::too_many_arguments, reason = "the operands of a convolution")]
     fn correlate<E: Tiled>(
         &mut self,
         x: &CpuTensor,
@@ -266,14 +272,14 @@ impl CpuBackend {
         let groups = spec.groups;
         let [rows, columns, ..] = *weight.meta.shape.dims() else { return Err(ExecError::internal("a flat weight")) };
         let kernel: usize = spec.kernel.iter().product();
-        let (made, seen) = if transposed { (columns, rows / groups) } else { (rows / groups, columns) };
-        // Terms: by channel, then by tap.
+        let (out_channels, in_channels) = if transposed { (columns, rows / groups) } else { (rows / groups, columns) };
+        // The terms of the sums are ordered by channel, then by tap.
         let mut offsets = Vec::with_capacity(passes.len());
         let mut weights_group = 0;
         for pass in &mut passes {
             pass.weights = weights_group;
-            weights_group += made * seen * pass.taps.len();
-            let channels = 0..seen;
+            weights_group += out_channels * in_channels * pass.taps.len();
+            let channels = 0..in_channels;
             offsets.push(
                 channels
                     .flat_map(|c| pass.taps.iter().map(move |(tap, _)| (c * planes.channel) as isize + tap))
@@ -285,17 +291,17 @@ impl CpuBackend {
         let mut at = packed.ptr().cast::<E>();
         for group in 0..groups {
             for pass in &passes {
-                for (row, rows) in blocks(made, tiles.rows) {
-                    for channel in 0..seen {
+                for (row, rows) in blocks(out_channels, tiles.rows) {
+                    for channel in 0..in_channels {
                         for (_, tap) in &pass.taps {
                             for row in row..row + rows {
                                 let (first, second) = if transposed {
-                                    (group * seen + channel, row)
+                                    (group * in_channels + channel, row)
                                 } else {
-                                    (group * made + row, channel)
+                                    (group * out_channels + row, channel)
                                 };
-                                // SAFETY: the weight has `groups * …` by `columns` by `kernel` elements, and the
-                                // packed one as many as are walked over.
+                                // SAFETY: `first`, `second` and `tap` index the weight's `rows` by `columns` by
+                                // `kernel` elements; `packed` has `weights_group * groups`, each written once.
                                 unsafe {
                                     at.write(source.add((first * columns + second) * kernel + tap).read());
                                     at = at.add(1);
@@ -311,7 +317,7 @@ impl CpuBackend {
             planes,
             passes: &passes,
             offsets: &offsets,
-            made,
+            out_channels,
             plane: out.meta.shape.dims()[2..].iter().product(),
             weights: packed.ptr().cast::<E>(),
             weights_group,
@@ -320,10 +326,10 @@ impl CpuBackend {
         let items = out.meta.shape.dims()[0] * groups;
         let tiles = correlation.count();
         let per_item = passes.iter().map(|pass| pass.count.iter().product::<usize>() * pass.taps.len()).sum::<usize>();
-        let products = per_item.saturating_mul(made * seen).saturating_add(planes.elements);
+        let products = per_item.saturating_mul(out_channels * in_channels).saturating_add(planes.elements);
         let work_ns = items.saturating_mul(products) / PRODUCTS_PER_NS;
         let threads = if self.pool.pays(work_ns) { self.pool.threads() } else { 1 };
-        // Samples are shared out, or if they are few, each one's tiles.
+        // Threads divide the samples, or the tiles of each sample if there are few.
         let parts = if items >= 2 * threads { 1 } else { (2 * threads).div_ceil(items).min(tiles) };
         let chunks = if threads == 1 { 1 } else { items.min(threads * CHUNKS_PER_THREAD) };
         let scratch = self.scratch::<E>(out.meta.dtype, chunks * parts * planes.elements)?;
@@ -332,17 +338,17 @@ impl CpuBackend {
             SharedPtr::new(out.ptr().cast::<E>()),
             SharedPtr::new(scratch.ptr().cast::<E>()),
         );
-        let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * seen;
+        let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * in_channels;
         self.pool.run(chunks * parts, &|i| {
             let (chunk, part) = (i / parts, i % parts);
             let which = tiles * part / parts..tiles * (part + 1) / parts;
             let scratch = scratch_at.get().wrapping_add(i * planes.elements);
             for item in items * chunk / chunks..items * (chunk + 1) / chunks {
-                // SAFETY: items and parts are disjoint; each has the source and the result that its position says,
-                // and each chunk its own scratch memory.
+                // SAFETY: item `item` reads and writes its own `source` and `made * plane` elements, parts write
+                // different tiles, and each of the `chunks * parts` calls has its own scratch memory.
                 unsafe {
-                    planes.fill(seen, from.get().wrapping_add(item * source).cast_const(), scratch);
-                    let to = to.get().wrapping_add(item * made * correlation.plane);
+                    planes.fill(in_channels, from.get().wrapping_add(item * source).cast_const(), scratch);
+                    let to = to.get().wrapping_add(item * out_channels * correlation.plane);
                     correlation.run(item % groups, which.clone(), scratch, to);
                 }
             }
@@ -359,20 +365,20 @@ impl CpuBackend {
     ) -> Result<()> {
         let tiles = E::tiles(self.level);
         let groups = spec.groups;
-        let [rows, seen, ..] = *out.meta.shape.dims() else { return Err(ExecError::internal("a flat weight")) };
-        let (made, samples) = (rows / groups, grads.meta.shape.dims()[0]);
-        let (planes, taps) = input_planes(spec, output, seen)?;
-        let terms = seen * taps.len();
+        let [rows, in_channels, ..] = *out.meta.shape.dims() else { return Err(ExecError::internal("a flat weight")) };
+        let (out_channels, samples) = (rows / groups, grads.meta.shape.dims()[0]);
+        let (planes, taps) = input_planes(spec, output, in_channels)?;
+        let terms = in_channels * taps.len();
         let mut offsets: Vec<isize> =
-            (0..seen).flat_map(|c| taps.iter().map(move |tap| (c * planes.channel) as isize + tap)).collect();
-        // The last tile's missing rows are computed from anything.
+            (0..in_channels).flat_map(|c| taps.iter().map(move |tap| (c * planes.channel) as isize + tap)).collect();
+        // The last tile is padded with taps whose sums are not used.
         offsets.resize(terms.next_multiple_of(tiles.taps), 0);
-        let wide = made.next_multiple_of(tiles.lanes);
+        let wide = out_channels.next_multiple_of(tiles.lanes);
         let [depth, height, width] = *output;
         let places = depth * height * width;
         let work_ns = samples.saturating_mul(groups * places).saturating_mul(wide * terms) / PRODUCTS_PER_NS;
         let threads = if self.pool.pays(work_ns) { self.pool.threads() } else { 1 };
-        // Samples are shared out, or if they are few, blocks of taps.
+        // Threads divide the samples, or blocks of taps if there are few samples.
         let chunks = if threads == 1 { 1 } else { samples.clamp(1, 2 * threads) };
         let blocks = offsets.len() / tiles.taps;
         let parts = if chunks >= threads { 1 } else { threads.div_ceil(chunks).min(blocks) };
@@ -384,20 +390,21 @@ impl CpuBackend {
             SharedPtr::new(grads.ptr().cast::<E>()),
             SharedPtr::new(scratch.ptr().cast::<E>()),
         );
-        let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * seen;
+        let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * in_channels;
         let rows_at_once = (PLACES / width).clamp(1, height);
         let sums_of = |chunk: usize| scratch_at.get().wrapping_add(chunk * each + planes.elements + places * wide);
         self.pool.run(chunks * parts, &|i| {
             let (chunk, part) = (i / parts, i % parts);
             let scratch = scratch_at.get().wrapping_add(i * each);
             let by_channel = scratch.wrapping_add(planes.elements);
-            // SAFETY: each chunk has its own scratch memory; positions are those of the samples' channels.
+            // SAFETY: each call has its own `each` elements of scratch memory, and `item` indexes the samples' groups,
+            // so all positions lie in the operands.
             unsafe {
                 zero(sums_of(i), sums_group * groups);
                 for item in samples * chunk / chunks * groups..samples * (chunk + 1) / chunks * groups {
-                    let grads = grads_at.get().wrapping_add(item * made * places).cast_const();
-                    planes.fill(seen, from.get().wrapping_add(item * source).cast_const(), scratch);
-                    transpose_padded(grads, by_channel, made, places, wide);
+                    let grads = grads_at.get().wrapping_add(item * out_channels * places).cast_const();
+                    planes.fill(in_channels, from.get().wrapping_add(item * source).cast_const(), scratch);
+                    transpose_padded(grads, by_channel, out_channels, places, wide);
                     let sums = sums_of(i).wrapping_add(item % groups * sums_group);
                     for d in 0..depth {
                         for h in (0..height).step_by(rows_at_once) {
@@ -435,20 +442,20 @@ impl CpuBackend {
         let to = out.ptr().cast::<E>();
         for row in 0..rows {
             for term in 0..terms {
-                let at = row / made * sums_group + term * wide + row % made;
+                let at = row / out_channels * sums_group + term * wide + row % out_channels;
                 let mut sum = E::ZERO;
                 for chunk in 0..chunks * parts {
-                    // SAFETY: every chunk has written all its sums; the result has a row of terms for each channel.
+                    // SAFETY: every call zeroed and then wrote all of its `sums_group * groups` sums.
                     sum = sum.plus(unsafe { sums_of(chunk).add(at).read() });
                 }
-                // SAFETY: as above.
+                // SAFETY: the result has `rows * terms` elements.
                 unsafe { to.add(row * terms + term).write(sum) };
             }
         }
         Ok(())
     }
 
-    /// Memory for so many elements, held for one instruction.
+    /// Scratch memory for `elements` elements, freed after the instruction.
     fn scratch<E: Tiled>(&self, dtype: DType, elements: usize) -> Result<CpuTensor> {
         debug_assert_eq!(dtype.size(), size_of::<E>());
         let shape = Shape::new(&[elements]).map_err(|_| too_large())?;
@@ -456,17 +463,18 @@ impl CpuBackend {
     }
 }
 
-/// Gradients by channels as gradients by places: `rows` rows of `places` turned, each place's padded to `wide`.
+/// Transposes gradients from `rows` channels of `places` positions to positions of `wide` channels, padded with zeros.
 ///
 /// # Safety
-/// `from` is valid for all and `to` has room for `places * wide`.
+/// `from` is valid for `rows * places` elements, and `to` has room for `places * wide`.
 unsafe fn transpose_padded<E: Tiled>(from: *const E, to: *mut E, rows: usize, places: usize, wide: usize) {
     const BLOCK: usize = 16;
     for first in (0..places).step_by(BLOCK) {
         let n = BLOCK.min(places - first);
         for row in 0..wide {
             for place in first..first + n {
-                // SAFETY: the caller's promise.
+                // SAFETY: `row * places + place` and `place * wide + row` lie within what this function's contract
+                // grants.
                 unsafe {
                     let x = if row < rows { from.add(row * places + place).read() } else { E::ZERO };
                     to.add(place * wide + row).write(x);
@@ -507,7 +515,7 @@ mod tests {
 
     fn download(tensor: &CpuTensor) -> Vec<f64> {
         let n = tensor.numel();
-        // SAFETY: a result is contiguous and of one of these types.
+        // SAFETY: a result is contiguous, and its dtype is one of these two.
         unsafe {
             match tensor.meta.dtype {
                 DType::F64 => std::slice::from_raw_parts(tensor.ptr().cast::<f64>(), n).to_vec(),
@@ -521,19 +529,19 @@ mod tests {
         let at = |of: &Shape, index: [usize; 4]| {
             index.iter().zip(of.dims()).fold(0, |position, (i, size)| position * size + i)
         };
-        let [samples, made, height, width] = *y.dims() else { panic!("a plane convolution") };
-        let [_, seen, kernel_h, kernel_w] = *w.dims() else { panic!("a plane convolution") };
-        for i in 0..samples * made * height * width * seen * kernel_h * kernel_w {
+        let [samples, out_channels, height, width] = *y.dims() else { panic!("a plane convolution") };
+        let [_, in_channels, kernel_h, kernel_w] = *w.dims() else { panic!("a plane convolution") };
+        for i in 0..samples * out_channels * height * width * in_channels * kernel_h * kernel_w {
             let (kw, i) = (i % kernel_w, i / kernel_w);
             let (kh, i) = (i % kernel_h, i / kernel_h);
-            let (c, i) = (i % seen, i / seen);
+            let (c, i) = (i % in_channels, i / in_channels);
             let (ow, i) = (i % width, i / width);
             let (oh, i) = (i % height, i / height);
-            let (o, n) = (i % made, i / made);
+            let (o, n) = (i % out_channels, i / out_channels);
             let place = |axis: usize, out: usize, k: usize| {
                 (out * spec.stride[axis] + k * spec.dilation[axis]).checked_sub(spec.low[axis])
             };
-            let channel = o / (made / spec.groups) * seen + c;
+            let channel = o / (out_channels / spec.groups) * in_channels + c;
             if let (Some(h), Some(w_)) = (place(1, oh, kh), place(2, ow, kw))
                 && h < spec.input[1]
                 && w_ < spec.input[2]
@@ -557,12 +565,12 @@ mod tests {
         };
         let odd =
             WindowSpec { groups: 2, stride: [1, 2, 3], dilation: [1, 2, 1], low: [0, 2, 1], high: [0, 1, 2], ..plain };
-        for (spec, samples, seen, made) in [(plain, 1, 3, 19), (odd, 5, 2, 6), (plain, 2, 1, 1)] {
+        for (spec, samples, in_channels, out_channels) in [(plain, 1, 3, 19), (odd, 5, 2, 6), (plain, 2, 1, 1)] {
             let output = spec.output().unwrap();
             let shape = |dims: &[usize]| Shape::new(dims).unwrap();
-            let x = shape(&[samples, seen * spec.groups, spec.input[1], spec.input[2]]);
-            let w = shape(&[made, seen, spec.kernel[1], spec.kernel[2]]);
-            let y = shape(&[samples, made, output[1], output[2]]);
+            let x = shape(&[samples, in_channels * spec.groups, spec.input[1], spec.input[2]]);
+            let w = shape(&[out_channels, in_channels, spec.kernel[1], spec.kernel[2]]);
+            let y = shape(&[samples, out_channels, output[1], output[2]]);
             for (op, first, second) in
                 [(Op::Convolution, x, w), (Op::ConvolutionInput, y, w), (Op::ConvolutionWeight, y, x)]
             {

@@ -1,6 +1,7 @@
-//! Where a convolution's operands lie in scratch memory, and which offsets there are the terms of its sums.
+//! The planes of a convolution: a padded copy of a sample's channels in scratch memory, with the offset of each tap.
 //!
-//! A sample's channels are copied once, padded, a stride's phases as planes of their own.
+//! With a stride of `s`, positions `s` apart form a phase, and each phase is a plane of its own (polyphase
+//! decomposition), so that the operand of neighbouring results is contiguous.
 
 use crate::backend::Result;
 use crate::register_tiles::{TILE_ELEMENTS_MAX, Tiled};
@@ -9,21 +10,21 @@ use gt_ops::WindowSpec;
 use gt_ops::window::WINDOW_AXES_MAX;
 use std::ops::Range;
 
-/// An entry for each axis.
+/// One entry per axis: depth, height, width.
 pub type Axes = [usize; WINDOW_AXES_MAX];
 
-/// One axis of planes in scratch memory: element `i` of a phase is element `starts[phase] + i * step` of the source,
-/// or padding.
+/// One axis of the planes: element `i` of a phase is element `starts[phase] + i * step` of the source, or padding if
+/// the source has none.
 pub struct Axis {
     starts: Vec<isize>,
     step: usize,
     count: usize,
-    /// Elements of the source.
+    /// The source's size along the axis.
     pub source: usize,
 }
 
 impl Axis {
-    /// The elements of `phase` that the source has.
+    /// The elements of `phase` that are not padding.
     fn inside(&self, phase: usize) -> Range<usize> {
         let (start, step) = (self.starts[phase], self.step as isize);
         let first = if start < 0 { (-start).div_ceil_of(step) } else { 0 };
@@ -37,27 +38,27 @@ trait DivCeil {
     fn div_ceil_of(self, by: Self) -> Self;
 }
 impl DivCeil for isize {
-    /// Of numbers that are not negative.
+    /// The quotient rounded up, of numbers that are not negative.
     fn div_ceil_of(self, by: isize) -> isize {
         (self as usize).div_ceil(by as usize) as isize
     }
 }
 
-/// How one sample's channels (of one group) lie in scratch memory: by channel, by phases, by places.
+/// The layout of one sample's channels of one group in scratch memory: by channel, then phase, then position.
 pub struct Planes {
     pub axes: [Axis; WINDOW_AXES_MAX],
-    /// From a place to the next.
+    /// Elements from a position to the next, along each axis.
     pub pitch: Axes,
-    /// From a phase to the next.
+    /// Elements from a phase to the next, along each axis.
     phase: Axes,
-    /// From a channel to the next.
+    /// Elements from a channel to the next.
     pub channel: usize,
     pub elements: usize,
 }
 
 impl Planes {
     /// # Errors
-    /// More than there can be memory for.
+    /// The planes are larger than any memory.
     fn new(axes: [Axis; WINDOW_AXES_MAX], channels: usize) -> Result<Planes> {
         let (mut pitch, mut phase, mut step) = ([0; WINDOW_AXES_MAX], [0; WINDOW_AXES_MAX], Some(1usize));
         for i in (0..WINDOW_AXES_MAX).rev() {
@@ -69,16 +70,16 @@ impl Planes {
             step = step.and_then(|step| step.checked_mul(axes[i].starts.len()));
         }
         let all = step.and_then(|step| Some((step, step.checked_mul(channels)?.checked_add(TILE_ELEMENTS_MAX)?)));
-        // Shapes bound what a tensor may hold; scratch memory is asked for as one.
+        // Scratch memory is allocated as a tensor, whose shape bounds the number of elements.
         let (channel, elements) =
             all.filter(|(_, elements)| *elements <= gt_ops::shape::ELEMENTS_MAX >> 8).ok_or_else(too_large)?;
         Ok(Planes { axes, pitch, phase, channel, elements })
     }
 
-    /// Copies a sample's channels from their contiguous source.
+    /// Fills the planes from a sample's contiguous channels.
     ///
     /// # Safety
-    /// The source has the axes' sizes for each channel; `to` has room for all elements.
+    /// The source has `channels` channels of the axes' sizes, and `to` has room for [`Planes::elements`].
     pub unsafe fn fill<E: Tiled>(&self, channels: usize, from: *const E, to: *mut E) {
         let [depth, height, width] = &self.axes;
         let plane = depth.source * height.source * width.source;
@@ -89,8 +90,8 @@ impl Planes {
                 let (inside_d, inside_h, inside_w) = (depth.inside(pd), height.inside(ph), width.inside(pw));
                 for d in 0..depth.count {
                     for h in 0..height.count {
-                        // SAFETY: the caller's promise: `at` walks over all elements once, and what is inside is the
-                        // source's.
+                        // SAFETY: `at` advances over all `elements` once, and rows that are `inside` the source have
+                        // elements there.
                         unsafe {
                             if inside_d.contains(&d) && inside_h.contains(&h) && !inside_w.is_empty() {
                                 let place = |axis: &Axis, phase: usize, i: usize| {
@@ -108,26 +109,30 @@ impl Planes {
                 }
             }
         }
-        // SAFETY: as above: a tile may read past the last row.
+        // SAFETY: `Planes::new` added room for `TILE_ELEMENTS_MAX` elements, since a tile may read past the last row.
         unsafe { zero(at, TILE_ELEMENTS_MAX) };
     }
 }
 
+/// Writes `n` zeros.
+///
 /// # Safety
-/// `to` has room for `n`.
+/// `to` has room for `n` elements.
 #[inline(always)]
 pub unsafe fn zero<E: Tiled>(to: *mut E, n: usize) {
     for i in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i < n`, for which `to` has room.
         unsafe { to.add(i).write(E::ZERO) };
     }
 }
 
+/// Writes a row of `n` elements: `inside` from elements of the source that are `step` apart, zeros elsewhere.
+///
 /// # Safety
-/// `to` has room for `n`, and `from` is valid for as many steps as are inside.
+/// `to` has room for `n` elements, and `from` is valid for `inside.len()` steps.
 #[inline(always)]
 unsafe fn fill_row<E: Tiled>(from: *const E, step: usize, to: *mut E, inside: &Range<usize>, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `inside` lies within `0..n`, for which `to` has room, and `from` has an element for each step inside.
     unsafe {
         zero(to, inside.start);
         if step == 1 {
@@ -141,7 +146,7 @@ unsafe fn fill_row<E: Tiled>(from: *const E, step: usize, to: *mut E, inside: &R
     }
 }
 
-/// The phases of each axis, in the order they lie in.
+/// All combinations of the axes' phases, in memory order.
 fn phases(axes: &[Axis; WINDOW_AXES_MAX]) -> impl Iterator<Item = (usize, usize, usize)> {
     let [depth, height, width] = axes.each_ref().map(|axis| axis.starts.len());
     (0..depth * height * width).map(move |i| (i / (height * width), i / width % height, i % width))
@@ -151,12 +156,12 @@ pub fn too_large() -> ExecError {
     ExecError::internal("a convolution's padded input is larger than any memory")
 }
 
-/// The planes of an input as windows of `spec` see it, and the offset of each element of a window of one channel.
+/// The planes of a convolution's input, and the offset of each tap within a channel.
 pub fn input_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result<(Planes, Vec<isize>)> {
     let mut places: [Vec<(usize, usize)>; WINDOW_AXES_MAX] = Default::default();
     let axes: [Axis; WINDOW_AXES_MAX] = std::array::from_fn(|i| {
         let stride = spec.stride[i];
-        // Only phases that an element of a window falls on.
+        // Only the phases that some tap reads.
         let mut residues: Vec<usize> = (0..spec.kernel[i].min(stride)).map(|k| k * spec.dilation[i] % stride).collect();
         residues.sort_unstable();
         residues.dedup();
@@ -182,29 +187,29 @@ pub fn input_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result
     Ok((planes, offsets))
 }
 
-/// Which results one pass over planes makes: places `0..count` of each axis.
+/// One pass over the planes, which computes the results at positions `0..count` of each axis.
 pub struct ConvolutionPass {
-    /// Offsets of a channel's terms, and where in the kernel they are.
+    /// The offset of each tap within a channel, with its index in the kernel.
     pub taps: Vec<(isize, usize)>,
     pub count: Axes,
-    /// From the start of a sample's first result, and from place to place.
+    /// The offset of the pass's first result within a channel; `steps` are those between its positions.
     pub base: usize,
     pub steps: Axes,
-    /// Weights by blocks of rows, then by terms.
+    /// The offset of the pass's packed weights, which are ordered by blocks of rows, then by terms.
     pub weights: usize,
 }
 
-/// The places of an input along one axis that are a stride apart, and what reaches them.
+/// Input positions along one axis that are a stride apart, with the taps that reach them.
 struct Phase {
-    /// The first place.
+    /// The first position.
     first: usize,
-    /// How many there are.
+    /// The number of positions.
     count: usize,
-    /// Each element of the kernel that reaches them, and how far off its gradient is.
+    /// Each tap that reaches them, with the distance to its gradient in output positions.
     taps: Vec<(usize, isize)>,
 }
 
-/// The phases that the kernel reaches.
+/// The phases of the input along `axis` that some tap reaches.
 fn transposed_axis(spec: &WindowSpec, axis: usize) -> Vec<Phase> {
     let (stride, low) = (spec.stride[axis], spec.low[axis] as isize);
     let at = |k: usize| (k * spec.dilation[axis]) as isize - low;
@@ -226,7 +231,8 @@ fn transposed_axis(spec: &WindowSpec, axis: usize) -> Vec<Phase> {
         .collect()
 }
 
-/// The planes of an output's gradient as its transpose sees it, and a pass for each phase of the input's places.
+/// The planes of the output's gradient for a transposed convolution, and a pass for each phase of the input's
+/// positions.
 pub fn transposed_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result<(Planes, Vec<ConvolutionPass>)> {
     let each: [Vec<Phase>; WINDOW_AXES_MAX] = std::array::from_fn(|i| transposed_axis(spec, i));
     let axes: [Axis; WINDOW_AXES_MAX] = std::array::from_fn(|i| {
@@ -259,7 +265,7 @@ pub fn transposed_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> R
                     taps,
                     count: phases.map(|phase| phase.count),
                     base: (0..WINDOW_AXES_MAX).map(|i| phases[i].first * steps[i]).sum(),
-                    // A stride that is never taken may be too large to multiply.
+                    // The stride of a single position is never used, and its product could overflow.
                     steps: std::array::from_fn(|i| if phases[i].count > 1 { steps[i] * spec.stride[i] } else { 0 }),
                     weights: 0,
                 });

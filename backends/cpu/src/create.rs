@@ -1,4 +1,8 @@
-//! Tensors from numbers, random or not: wide numbers a tile at a time, then cast to the dtype.
+//! Creation ops: constant, evenly spaced and random tensors, made in a wide type a tile at a time and cast to the
+//! dtype.
+//!
+//! Random numbers are a function of seed, stream and position: the words of Philox 4x32-10 (Salmon et al. 2011), so any
+//! part of a tensor can be made alone.
 
 use crate::backend::{CpuBackend, Inputs, Result, compute_dtype};
 use crate::elementwise::{chunk_elements, work_ns};
@@ -11,30 +15,33 @@ use gt_ops::math::Real;
 use gt_ops::{Attrs, DType, Meta, Op, philox};
 use std::slice;
 
-/// What fills a new tensor.
+/// The content of a new tensor.
 #[derive(Clone, Copy, Debug)]
 pub enum Fill {
-    /// One element of so many bytes.
+    /// The same bits everywhere, and the bytes per element.
     Same(u64, usize),
-    /// start + i * step, of i64.
+    /// `start + i * step` in i64.
     Integers(i64, i64),
-    /// start + i * step, of f64.
+    /// `start + i * step` in f64.
     Steps(f64, f64),
-    /// Element `i` is word `i % 4` of block `i / 4` as a fraction, of so many bits: as f32.
+    /// Uniform in [0, 1), in f32: seed, stream, and the number of bits of the fraction. Element `i` is word `i % 4` of
+    /// block `i / 4`.
     Rand(u64, u64, u32),
-    /// Element `i` is words `2 (i % 2)` and the next of block `i / 2` as a fraction: as f64.
+    /// Uniform in [0, 1), in f64. Element `i` is words `2 (i % 2)` and the next of block `i / 2`.
     RandWide(u64, u64),
-    /// Elements `2 j` and `2 j + 1` are `r cos t` and `r sin t` with `r = sqrt(-2 ln u)` and `t = 2 pi v` (Box and
-    /// Muller 1958), `u` in (0, 1] and `v` in [0, 1) being words `2 (j % 2)` and the next of block `j / 2`: as f32.
+    /// Standard normal, in f32, by the Box-Muller transform (1958): elements `2 j` and `2 j + 1` are `r cos t` and
+    /// `r sin t` with `r = sqrt(-2 ln u)` and `t = 2 pi v`, where `u` in (0, 1] and `v` in [0, 1) are words `2 (j % 2)`
+    /// and the next of block `j / 2`.
     Randn(u64, u64),
-    /// The same, `u` and `v` being words 0, 1 and 2, 3 of block `j`: as f64.
+    /// Standard normal, in f64: as [`Fill::Randn`], with `u` words 0 and 1 and `v` words 2 and 3 of block `j`.
     RandnWide(u64, u64),
-    /// Element `i` is `low + (w * range >> 64)`, `w` being the 64-bit word `i % 2` of block `i / 2`: as i64.
+    /// Uniform integers from `low` on, in i64: seed, stream, `low` and `range`. Element `i` is `low + (w * range >>
+    /// 64)` (Lemire 2019, without rejection), where `w` is the 64-bit word `i % 2` of block `i / 2`.
     Randint(u64, u64, i64, u64),
 }
 
 impl Fill {
-    /// The dtype its numbers are made in; [`Fill::Same`] has them in the result's already.
+    /// The dtype that the numbers are made in; none for [`Fill::Same`], which has the result's bits.
     pub fn made_in(&self) -> Option<DType> {
         match self {
             Fill::Same(..) => None,
@@ -45,22 +52,23 @@ impl Fill {
     }
 }
 
-/// How numbers get from where they are made to the result.
+/// The conversions from the dtype that numbers are made in to the result's.
 #[derive(Clone, Copy)]
 pub struct Conversion {
-    /// To the compute type of the result's dtype.
+    /// The cast to the compute type of the result's dtype.
     pub cast: Option<Kernel>,
-    /// From there to the dtype.
+    /// The rounding from there to a half precision.
     pub narrow: Option<Kernel>,
 }
 
-/// Makes numbers `first..first + n` of a [`Fill`], `first` and `n` being multiples of 4.
+/// Makes numbers `first..first + n` of a [`Fill`], where `first` and `n` are multiples of 4.
 type Maker = unsafe fn(fill: Fill, first: usize, n: usize, out: *mut u8);
 
 /// Writes elements `first..last` of a tensor that starts at `out` with the numbers of `fill` from `begin` on.
 ///
 /// # Safety
-/// `out` is writable for them, of `size` bytes each; the route leads from where the fill is made to the dtype.
+/// `out` is writable for `last` elements of `size` bytes each, and `route` converts from the dtype that `fill` is made
+/// in.
 pub unsafe fn fill(
     level: SimdLevel,
     (fill, begin): (Fill, usize),
@@ -79,14 +87,14 @@ pub unsafe fn fill(
     };
     let (made, computed) = (Tile::new(), Tile::new());
     let mut at = first;
-    // SAFETY: tiles have room for `TILE` numbers; the rest is the caller's promise.
+    // SAFETY: `before + n` is at most `TILE`, so tiles have room; `out` is writable up to `last`.
     unsafe {
         if let Fill::Same(bits, size) = fill {
             same(bits, size, out.add(first * size), last - first);
             return;
         }
         while at < last {
-            // Numbers are made four at a time, from a multiple of four on.
+            // A block of Philox has four words, so numbers are made from a multiple of four on.
             let place = begin + at;
             let before = place % 4;
             let n = (TILE - before).min(last - at);
@@ -106,7 +114,8 @@ pub unsafe fn fill(
 /// # Safety
 /// `out` is writable for `n` elements of `size` bytes.
 unsafe fn same(bits: u64, size: usize, out: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is writable for `n` elements of `size` bytes, and callers' allocations are aligned to their
+    // elements.
     unsafe {
         match size {
             1 => out.write_bytes(bits as u8, n),
@@ -117,7 +126,7 @@ unsafe fn same(bits: u64, size: usize, out: *mut u8, n: usize) {
     }
 }
 
-/// The words from `first` on.
+/// The words of Philox from word `first` on, a multiple of four.
 #[inline(always)]
 fn words(seed: u64, stream: u64, first: usize, out: &mut [u32]) {
     let first = (first / 4) as u64;
@@ -130,12 +139,14 @@ fn words(seed: u64, stream: u64, first: usize, out: &mut [u32]) {
     }
 }
 
+/// A [`Maker`], to be inlined into a function of each level.
+///
 /// # Safety
 /// `out` has room for `n` numbers, at most [`TILE`].
 #[inline(always)]
 unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
     let mut tile = [0u32; 2 * TILE];
-    // SAFETY: the caller's promise. Numbers are written before anybody reads them, and any bits are numbers.
+    // SAFETY: `out` has room for `n` numbers of 4 or 8 bytes, which are zeroed first, and any bits are valid numbers.
     let (ints, floats, wide) = unsafe {
         out.write_bytes(0, n * if matches!(fill.made_in(), Some(DType::F32)) { 4 } else { 8 });
         let floats = if matches!(fill.made_in(), Some(DType::F32)) { n } else { 0 };
@@ -150,7 +161,7 @@ unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
         Fill::Same(..) => (),
         Fill::Integers(start, step) => {
             for i in 0..n {
-                // SAFETY: room for `n` integers of 8 bytes.
+                // SAFETY: `i < n`, and `out` has room for `n` integers of 8 bytes.
                 unsafe { ints.cast::<i64>().add(i).write(start.wrapping_add(((first + i) as i64).wrapping_mul(step))) };
             }
         }
@@ -198,7 +209,7 @@ unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
             for (i, w) in tile[..2 * n].chunks_exact(2).enumerate() {
                 let word = (w[1] as u64) << 32 | w[0] as u64;
                 let above = ((word as u128 * range as u128) >> 64) as u64;
-                // SAFETY: room for `n` integers of 8 bytes.
+                // SAFETY: `i < n`, and `out` has room for `n` integers of 8 bytes.
                 unsafe { ints.cast::<i64>().add(i).write(low.wrapping_add(above as i64)) };
             }
         }
@@ -211,7 +222,8 @@ macro_rules! level {
             use super::*;
             $(#[$enable])*
             pub unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `fill` chose this instance for a level that the CPU has, and the contract is that of
+                // `make`.
                 unsafe { super::make(fill, first, n, out) }
             }
         }
@@ -245,7 +257,7 @@ impl CpuBackend {
             Op::Arange if dtype.is_float() => Fill::Steps(number(0)?.to_f64(), number(1)?.to_f64()),
             Op::Arange => Fill::Integers(number(0)?.to_i64(), number(1)?.to_i64()),
             Op::Rand if dtype == DType::F64 => Fill::RandWide(seed, stream),
-            // As many bits as the dtype holds just below 1: rounding never gives 1.
+            // The fraction has as many bits as the dtype resolves just below 1, so that rounding never gives 1.
             Op::Rand if dtype == DType::F16 => Fill::Rand(seed, stream, 11),
             Op::Rand if dtype == DType::BF16 => Fill::Rand(seed, stream, 8),
             Op::Rand => Fill::Rand(seed, stream, 24),
@@ -272,7 +284,7 @@ impl CpuBackend {
         let chunk = chunk_elements(elements.max(1), chunks);
         let level = self.level;
         self.pool.run(elements.div_ceil(chunk), &|i| {
-            // SAFETY: the result is new; chunks are disjoint and start at whole tiles.
+            // SAFETY: `result` was just allocated with `elements` elements, and chunks are disjoint.
             unsafe {
                 fill(level, (how, begin), route, to.get(), dtype.size(), i * chunk, ((i + 1) * chunk).min(elements))
             };

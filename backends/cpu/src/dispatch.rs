@@ -1,4 +1,4 @@
-//! The [`Backend`] trait: an instruction goes to the method of its op's class.
+//! The implementation of [`Backend`]: each instruction goes to the method of its op's class.
 
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::elementwise::STREAM_BYTES_MIN;
@@ -47,7 +47,8 @@ impl Backend for CpuBackend {
         }
         tensor.check_range(offset_bytes, src.len())?;
         let to = tensor.ptr().wrapping_add(offset_bytes);
-        // SAFETY: the range lies in the tensor, which nobody else sees; the caller of `HostRange::new` answers for it.
+        // SAFETY: `check_range` found the range within the tensor, whose handle is unique; `HostRange::new` requires
+        // that `src` is readable for its length.
         unsafe {
             if tensor.meta.bytes() >= STREAM_BYTES_MIN {
                 stream_bytes(&mut self.pool, to, src.as_ptr(), src.len())?;
@@ -59,7 +60,7 @@ impl Backend for CpuBackend {
             let to = SharedPtr::new(to);
             in_chunks(&mut self.pool, src.len(), 1, |first, last| {
                 for i in first..last {
-                    // SAFETY: just written, and nobody else sees it.
+                    // SAFETY: `i` is within the bytes just written, and the tensor's handle is unique.
                     unsafe {
                         let byte = to.get().add(i);
                         byte.write((byte.read() != 0) as u8);
@@ -73,7 +74,8 @@ impl Backend for CpuBackend {
     fn read(&mut self, tensor: &CpuTensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
         tensor.check_range(offset_bytes, dst.len())?;
         if tensor.contiguous {
-            // SAFETY: the range lies in the tensor; the caller of `HostRange::new` answers for the other.
+            // SAFETY: `check_range` found the range within the tensor; `HostRange::new` requires that `dst` is writable
+            // for its length.
             return unsafe {
                 copy_bytes(&mut self.pool, dst.as_ptr(), tensor.ptr().wrapping_add(offset_bytes), dst.len())
             };
@@ -88,8 +90,8 @@ impl Backend for CpuBackend {
             let mut at = first;
             while at < last {
                 let n = TILE.min(last - at);
-                // SAFETY: runs lie in the tensor, the tile has room for `n` elements, and `dst` for all. It may be
-                // unaligned, so elements go by way of the tile.
+                // SAFETY: `check_range` found all runs within the tensor, `n <= TILE`, and `dst` has room for
+                // `dst.len()` bytes. It may be unaligned, so elements are gathered in the tile first.
                 unsafe {
                     let tile = tile.start();
                     loops.for_runs(skipped + at, skipped + at + n, |run| {
@@ -104,7 +106,7 @@ impl Backend for CpuBackend {
     }
 
     fn bytes_of(&self, tensor: &CpuTensor) -> Option<(NonNull<u8>, usize)> {
-        // Of no elements there are no bytes, wherever they would be.
+        // An empty tensor has no bytes, so any aligned address will do.
         let start = if tensor.numel() == 0 { Some(NonNull::dangling()) } else { NonNull::new(tensor.ptr()) };
         start.filter(|_| tensor.contiguous || tensor.numel() == 0).map(|start| (start, tensor.meta.bytes()))
     }
@@ -186,7 +188,7 @@ mod tests {
     use gt_ops::row::ROWS;
     use std::ptr::NonNull;
 
-    /// A tensor of any bits at all.
+    /// A tensor of random bits.
     fn noise(backend: &mut CpuBackend, dtype: DType, elements: usize, seed: u64) -> CpuTensor {
         let meta = Meta::new(Shape::new(&[elements]).unwrap(), dtype);
         let mut bytes: Vec<u8> =
@@ -198,10 +200,10 @@ mod tests {
         tensor
     }
 
-    /// The bits of a tensor's elements, those of all NaNs being the same.
+    /// The bits of a tensor's elements, with all NaNs mapped to the same bits.
     fn bits(backend: &mut CpuBackend, tensor: &CpuTensor) -> Vec<u8> {
         let mut bytes = vec![0u8; tensor.meta.bytes()];
-        // SAFETY: as above.
+        // SAFETY: the bytes live until the read is done, and nothing else refers to them meanwhile.
         let range = unsafe { HostRange::new(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len()) };
         backend.read(tensor, 0, range).unwrap();
         let (size, (infinity, all)) = match tensor.meta.dtype {
@@ -243,7 +245,7 @@ mod tests {
                         let mut tensors: Vec<CpuTensor> =
                             (0..operands).map(|i| noise(backend, dtype, elements, i)).collect();
                         if row.divisor_nonzero && !dtype.is_float() {
-                            // Of all bits but 0.
+                            // A divisor must not be 0.
                             tensors[1] = run(backend, Op::BitwiseOr, &tensors[1..], Some(1), &Attrs::None);
                         }
                         let limit = (row.op == Op::Randint).then_some(7);
@@ -256,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Normal numbers in rows.
+    /// A tensor of normally distributed numbers.
     fn normal(backend: &mut CpuBackend, dtype: DType, dims: &[usize], seed: u64) -> CpuTensor {
         let shape = Shape::new(dims).unwrap();
         run(backend, Op::Randn, &[], None, &Attrs::Random { shape, dtype, seed, stream: 1, first: 0 })
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_kept_for_the_gradient_that_comes_next_and_no_other() {
+    fn moments_are_reused_by_the_next_gradient_only() {
         let mut backend = CpuBackend::new(CpuOptions { threads: 1, ..CpuOptions::default() });
         let b = &mut backend;
         let dims = [40, 100];
@@ -312,7 +314,7 @@ mod tests {
         run(b, Op::LayerNormBackward, &[g.clone(), other.clone(), w.clone()], Some(1), &Attrs::None);
         let after = run(b, Op::LayerNormWeightBackward, &[g.clone(), other.clone()], Some(1), &Attrs::None);
         assert_eq!(bits(b, &after), alone);
-        // Another tensor in the memory of the one whose moments were kept.
+        // Another tensor takes the memory of the one whose moments were cached.
         let mut other_bytes = bits(b, &other);
         let x = normal(b, DType::F32, &dims, 4);
         let place = x.ptr();
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(again.ptr(), place, "the test was to reuse the memory");
     }
 
-    /// Runs an op on tensors and a number, or on a range of numbers.
+    /// Runs an op on tensors and a number, or without tensors on the range from `-number` to `number`.
     fn run(backend: &mut CpuBackend, op: Op, tensors: &[CpuTensor], number: Option<i64>, attrs: &Attrs) -> CpuTensor {
         let mut inputs: Vec<Input<'_, CpuTensor>> = tensors.iter().map(Input::Tensor).collect();
         if let Some(number) = number {

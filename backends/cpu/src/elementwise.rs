@@ -132,7 +132,7 @@ impl ElementwiseTask {
             }
             // SAFETY: `from..to` lies within the elements that `run`'s contract covers, and linear operands were
             // advanced to `from`.
-            unsafe { self.stretch(operands, splat, self.out.add(from * self.out_size), to - from) };
+            unsafe { self.contiguous_run(operands, splat, self.out.add(from * self.out_size), to - from) };
             return;
         }
         // SAFETY: `from..to` lies within the elements that `run`'s contract covers.
@@ -166,7 +166,7 @@ impl ElementwiseTask {
             loops.for_runs(from, to, |run| {
                 let operands = std::array::from_fn(|i| self.sources[i].ptr.wrapping_offset(run.offsets[i]));
                 // SAFETY: `loops` yields only runs within the sources and the result, which `run`'s contract covers.
-                unsafe { self.stretch(operands, splat, self.out.add(run.at * self.out_size), run.len) };
+                unsafe { self.contiguous_run(operands, splat, self.out.add(run.at * self.out_size), run.len) };
             });
             return;
         }
@@ -229,7 +229,7 @@ impl ElementwiseTask {
                 }
             }
             // SAFETY: each operand is in its tile, or in a source that holds these `n` elements by `run`'s contract.
-            unsafe { self.stretch(operands, splat, self.out.add(at * self.out_size), n) };
+            unsafe { self.contiguous_run(operands, splat, self.out.add(at * self.out_size), n) };
             at += n;
         }
     }
@@ -239,7 +239,7 @@ impl ElementwiseTask {
     /// # Safety
     /// Same as for [`ElementwiseTask::run`], for these `n` elements.
     #[inline]
-    unsafe fn stretch(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
+    unsafe fn contiguous_run(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
         let plain = self.narrow.is_none() && !self.in_place && !self.streams() && (splat == 0 || self.takes_splat);
         if plain && self.sources[..self.operands].iter().all(|s| s.widen.is_none()) {
             // SAFETY: by this function's contract the operands hold `n` elements, or one where `splat` says so, and
@@ -252,7 +252,7 @@ impl ElementwiseTask {
     }
 
     /// # Safety
-    /// Same as for [`ElementwiseTask::stretch`].
+    /// Same as for [`ElementwiseTask::contiguous_run`].
     #[inline(never)]
     unsafe fn staged(&self, operands: [*const u8; 3], splat: u8, out: *mut u8, n: usize) {
         let tiles = [Tile::new(), Tile::new(), Tile::new()];

@@ -1,7 +1,8 @@
-//! Several elementwise instructions in one pass: a tile goes through all of them while it is in L1, and what one makes
-//! only for another is never in memory.
+//! Elementwise fusion: several instructions run in one pass, a tile at a time, while the tile is in L1. Intermediate
+//! results that only other instructions of the group read never reach memory.
 //!
-//! The inner loops are those of single instructions, and no element depends on its neighbours: the bits are the same.
+//! This is vectorised execution (MonetDB/X100, Boncz et al. 2005) rather than code generation: the inner loops are
+//! those of single instructions, and no element depends on its neighbours, so the results are the same bits.
 
 use crate::backend::{CpuBackend, Result};
 use crate::elementwise::{
@@ -15,53 +16,53 @@ use crate::tile::{TILE, Tile};
 use gt_backend::{ExecError, Input, Loops, Power, Stage, StageInput, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar, Shape};
 
-/// Bytes of a tile: one of [`TILE`] elements of the widest dtype, or of more elements of a narrower one.
+/// The size of a tile in bytes: [`TILE`] elements of the widest dtype, or more of a narrower one.
 const TILE_BYTES: usize = TILE * size_of::<u64>();
-/// Operands of one instruction.
+/// The most operands of an instruction.
 const OPERANDS_MAX: usize = 3;
-/// Tiles each thread has besides those of results and sources: for what is widened, and for what is to be narrowed.
+/// The extra tiles of a group with half precisions: for widened operands, and for a result before it is narrowed.
 const SCRATCH_TILES: usize = OPERANDS_MAX + 1;
 
-/// Where an operand comes from.
+/// The origin of a step's operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum OperandSource {
-    /// A source.
+    /// An operand from outside the group.
     Source(usize),
     /// The result of an earlier step.
     Step(usize),
 }
 
-/// How the elements of a source follow those of the results.
+/// How an external operand is broadcast to the group's shape.
 enum TilePattern {
-    /// In the same order, without gaps.
+    /// The group's shape in row-major order without gaps.
     Linear,
-    /// One element for all, repeated in a tile if some kernel wants it so.
+    /// A single element, and the tile with its copies if some kernel takes no splat operands.
     Splat(Option<usize>),
-    /// Along these strides, by way of a tile.
+    /// Any other strides, gathered into a tile.
     Strided(Box<Loops<1>>, usize),
 }
 
-/// An operand from outside.
+/// An operand from outside the group.
 struct ExternalOperand {
     ptr: *const u8,
     size: usize,
     pattern: TilePattern,
 }
 
-/// What happens to a result in memory.
+/// How a step's result gets to memory.
 #[derive(Clone, Copy, PartialEq)]
 enum ResultStore {
-    /// It is in its tile only.
+    /// It stays in its tile.
     No,
-    /// The kernel writes it there.
+    /// The kernel writes to memory.
     Direct,
-    /// It takes the memory of an operand, to which it is copied when that has been read.
+    /// It is copied to the memory of an operand, which it takes over, after the operand was read.
     Copied,
-    /// It goes there past the caches.
+    /// It is copied to memory by non-temporal stores.
     Streamed,
 }
 
-/// One instruction.
+/// One instruction of a group.
 struct FusedStep {
     kernel: Kernel,
     takes_splat: bool,
@@ -69,9 +70,9 @@ struct FusedStep {
     count: usize,
     widen: [Option<Kernel>; OPERANDS_MAX],
     narrow: Option<Kernel>,
-    /// Bytes of an element of the result.
+    /// Bytes per element of the result.
     size: usize,
-    /// Where it is computed, unless directly in memory.
+    /// The tile that the result is computed in, unless that is memory.
     tile: usize,
     kept: ResultStore,
     memory: *mut u8,
@@ -84,10 +85,10 @@ struct FusedProgram {
     tile_elements: usize,
 }
 
-// SAFETY: programs are shared only during one call of `ThreadPool::run`, in which threads write disjoint ranges of results.
+// SAFETY: a program is shared only during one call of `ThreadPool::run`, in which threads write disjoint ranges.
 unsafe impl Sync for FusedProgram {}
 
-/// Tiles that are free to be written.
+/// Tiles that may be reused, and how many there are in all.
 #[derive(Default)]
 struct TileAllocator {
     free: Vec<usize>,
@@ -103,12 +104,12 @@ impl TileAllocator {
     }
 }
 
-/// The sources of a program while it is put together.
+/// The external operands of a program under construction.
 struct FusedOperands<'a> {
     shape: Shape,
     tensors: Vec<(&'a CpuTensor, usize)>,
     list: Vec<ExternalOperand>,
-    /// Numbers, as elements of the dtype they are used in.
+    /// Scalar operands, as elements of the dtype they are used in.
     #[expect(clippy::vec_box, reason = "sources point at them, so they stay where they are")]
     numbers: Vec<Box<u64>>,
     tiles: TileAllocator,
@@ -123,7 +124,7 @@ impl<'a> FusedOperands<'a> {
         OperandSource::Source(self.list.len() - 1)
     }
 
-    /// `straight` is the tensor or, where that is turned, a copy of it in row-major order.
+    /// Adds a tensor. `straight` is the tensor itself, or its copy in row-major order if it is transposed.
     fn tensor(&mut self, t: &'a CpuTensor, straight: &CpuTensor) -> OperandSource {
         if let Some((_, known)) = self.tensors.iter().find(|(known, _)| std::ptr::eq(*known, t)) {
             return OperandSource::Source(*known);
@@ -173,7 +174,7 @@ impl CpuBackend {
                     StageInput::Stage(earlier) => OperandSource::Step(*earlier),
                     StageInput::External(Input::Scalar(number)) => sources.number(*number, map.dtypes[i]),
                     StageInput::External(Input::Tensor(t)) => {
-                        let copy = straight.iter().find(|(turned, _)| std::ptr::eq(*turned, *t));
+                        let copy = straight.iter().find(|(transposed, _)| std::ptr::eq(*transposed, *t));
                         sources.tensor(t, copy.map_or(*t, |(_, copy)| copy))
                     }
                 };
@@ -206,24 +207,24 @@ impl CpuBackend {
         let chunks = if self.pool.pays(work_ns) { self.pool.chunks(work_ns) } else { 1 };
         let chunk = chunk_elements(elements, chunks).next_multiple_of(tile_elements.max(CHUNK_ELEMENTS));
         self.pool.run(elements.div_ceil(chunk), &|i| {
-            // SAFETY: sources are tensors of at least the results' broadcast shape, copies of such, or numbers that
-            // live until here. A result is new, or it is the only handle of a linear source of its size that nobody
-            // reads after it is written; chunks are disjoint.
+            // SAFETY: sources are tensors that broadcast to `shape`, copies of such in `straight`, or `numbers`; all
+            // live until after this call. A result is newly allocated, or the unique handle of a linear source that no
+            // step reads after the result is written (`place`). Chunks are disjoint.
             unsafe { program.range(i * chunk, ((i + 1) * chunk).min(elements)) }
         })?;
         drop((numbers, straight));
         Ok(results)
     }
 
-    /// The operands that are walked along their columns, with a copy in row-major order of each.
+    /// The transposed operands, each with a copy in row-major order.
     fn straightened<'a>(
         &mut self,
         stages: &[Stage<'a, CpuTensor>],
         shape: &Shape,
     ) -> Result<Vec<(&'a CpuTensor, CpuTensor)>> {
         let mut copies: Vec<(&CpuTensor, CpuTensor)> = Vec::new();
-        for feed in stages.iter().flat_map(|stage| &stage.inputs) {
-            if let StageInput::External(Input::Tensor(t)) = feed
+        for input in stages.iter().flat_map(|stage| &stage.inputs) {
+            if let StageInput::External(Input::Tensor(t)) = input
                 && is_transposed(t, shape)
                 && !copies.iter().any(|(known, _)| std::ptr::eq(*known, *t))
             {
@@ -233,7 +234,7 @@ impl CpuBackend {
         Ok(copies)
     }
 
-    /// The kernel of a stage and what it reads: for some powers and casts, something simpler.
+    /// The kernel of a stage and its operands; some powers and casts have a simpler kernel.
     fn planned<'a>(
         &self,
         stages: &[Stage<'a, CpuTensor>],
@@ -271,7 +272,7 @@ impl CpuBackend {
         })
     }
 
-    /// Gives every kept result its memory: an operand's that nobody needs any more, or new.
+    /// Gives every result that is kept its memory: that of an operand that is not used any more, or a new block.
     fn place(
         &self,
         stages: &[Stage<'_, CpuTensor>],
@@ -280,14 +281,15 @@ impl CpuBackend {
     ) -> Result<Vec<Option<CpuTensor>>> {
         let last_read =
             |source: usize| steps.iter().rposition(|s| s.operands[..s.count].contains(&OperandSource::Source(source)));
-        // Tensors given up, and the step after which their memory is free to take.
+        // Operands at their last use, and the step after which their memory may be taken over.
         let mut given_up: Vec<(&CpuTensor, usize)> = Vec::new();
         for &(t, source) in &sources.tensors {
             let given = stages.iter().any(|stage| {
                 let marked = |i: usize| stage.last_use >> i & 1 == 1;
-                let is_it =
-                    |feed: &StageInput<'_, CpuTensor>| matches!(feed, StageInput::External(Input::Tensor(x)) if std::ptr::eq(*x, t));
-                stage.inputs.iter().enumerate().any(|(i, feed)| is_it(feed) && marked(i))
+                let is_it = |input: &StageInput<'_, CpuTensor>| {
+                    matches!(input, StageInput::External(Input::Tensor(x)) if std::ptr::eq(*x, t))
+                };
+                stage.inputs.iter().enumerate().any(|(i, input)| is_it(input) && marked(i))
             });
             if given && t.contiguous && t.meta.shape == sources.shape && t.buffer.is_unique() {
                 given_up.extend(last_read(source).map(|step| (t, step)));
@@ -321,19 +323,19 @@ impl CpuBackend {
     }
 }
 
-/// The dtype a stage computes in: that of its tensor operands, for a selection that of the choices.
+/// The dtype a stage computes in: that of its tensor operands, and for `where` that of the choices.
 fn operand_dtype(stages: &[Stage<'_, CpuTensor>], stage: &Stage<'_, CpuTensor>) -> Option<DType> {
     if stage.op.row().class == Class::Select {
         return Some(stage.out.dtype);
     }
-    stage.inputs.iter().find_map(|feed| match feed {
+    stage.inputs.iter().find_map(|input| match input {
         StageInput::External(Input::Tensor(t)) => Some(t.meta.dtype),
         StageInput::External(Input::Scalar(_)) => None,
         StageInput::Stage(earlier) => stages.get(*earlier).map(|earlier: &Stage<'_, CpuTensor>| earlier.out.dtype),
     })
 }
 
-/// Gives a tile to each single element that some kernel wants repeated.
+/// Gives a tile to each splat operand of a kernel that takes no splat operands.
 fn repeat_splats(steps: &[FusedStep], sources: &mut [ExternalOperand], tiles: &mut TileAllocator) {
     for step in steps.iter().filter(|step| !step.takes_splat) {
         for operand in &step.operands[..step.count] {
@@ -346,7 +348,7 @@ fn repeat_splats(steps: &[FusedStep], sources: &mut [ExternalOperand], tiles: &m
     }
 }
 
-/// Gives each result that does not go straight to memory a tile: one whose content nobody reads any more.
+/// Allocates tiles to the results that are not written to memory directly, reusing a tile after its last read.
 fn share_tiles(steps: &mut [FusedStep], tiles: &mut TileAllocator) {
     let mut last_read = vec![0; steps.len()];
     for (at, step) in steps.iter().enumerate() {
@@ -370,8 +372,8 @@ fn share_tiles(steps: &mut [FusedStep], tiles: &mut TileAllocator) {
 
 impl FusedProgram {
     /// # Safety
-    /// Sources are readable and results writable for these elements; a result overlaps no source but one of its size
-    /// that no step after its own reads.
+    /// Sources are readable and results writable for elements `from..to`. A result overlaps no source, except one of
+    /// the same element size that no later step reads.
     unsafe fn range(&self, from: usize, to: usize) {
         let mut room = Box::<[Tile]>::new_uninit_slice(self.tiles);
         let room = room.as_mut_ptr().cast::<u8>();
@@ -381,7 +383,7 @@ impl FusedProgram {
         let mut made: Vec<*const u8> = vec![std::ptr::null(); self.steps.len()];
         for source in &self.sources {
             if let TilePattern::Splat(Some(t)) = source.pattern {
-                // SAFETY: one element is readable, and a tile has room for these.
+                // SAFETY: the source has one element, and a tile has room for `tile_elements`.
                 unsafe { copy_run(tile(t), source.size as isize, source.ptr, 0, self.tile_elements, source.size) };
             }
         }
@@ -390,7 +392,7 @@ impl FusedProgram {
         while at < to {
             let n = self.tile_elements.min(to - at);
             for (ptr, source) in given.iter_mut().zip(&self.sources) {
-                // SAFETY: the caller's promise.
+                // SAFETY: sources are readable for elements `from..to`, of which this tile has `n`.
                 unsafe {
                     match &source.pattern {
                         TilePattern::Linear => *ptr = source.ptr.add(at * source.size),
@@ -402,8 +404,8 @@ impl FusedProgram {
             for (i, step) in self.steps.iter().enumerate() {
                 let mut operands = [std::ptr::null::<u8>(); OPERANDS_MAX];
                 let mut splat = 0;
-                // SAFETY: the caller's promise; tiles have room for a tile's elements, and no two that are in use at
-                // one time are the same.
+                // SAFETY: operands and results are valid for elements `from..to`; tiles have room for
+                // `tile_elements`, and `share_tiles` gives no two results that are in use at one time the same tile.
                 unsafe {
                     for (o, operand) in step.operands[..step.count].iter().enumerate() {
                         let (mut ptr, mut elements) = match operand {
@@ -454,7 +456,8 @@ impl FusedProgram {
     }
 }
 
-/// Where `n` elements from the `at`-th on are side by side: where they lie, or in `tile`.
+/// The address of `n` contiguous elements from the `at`-th on: in the source if they are contiguous there, else in
+/// `tile`.
 ///
 /// # Safety
 /// The source is readable for these elements, and the tile has room for them.
@@ -467,7 +470,7 @@ unsafe fn gather(source: &ExternalOperand, loops: &Loops<1>, at: usize, n: usize
             whole = Some(from);
             return;
         }
-        // SAFETY: the run lies within the source; the tile has room for `n` elements.
+        // SAFETY: the run lies within the source, and `run.at - at + run.len <= n`, for which the tile has room.
         unsafe {
             let to = tile.add((run.at - at) * source.size);
             copy_run(to, source.size as isize, from, step, run.len, source.size);

@@ -1,4 +1,4 @@
-//! Ops that look up or choose single elements: gather, the scatters, argmax, argmin.
+//! Ops by position: gather, scatter and its reductions, argmax and argmin.
 
 use crate::backend::{CpuBackend, Result};
 use crate::kernels::{Kernel, SimdLevel};
@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use std::slice;
 use std::sync::Mutex;
 
-/// Calls a generic function with the type that holds elements of a dtype.
+/// Calls a generic function with the Rust type of a dtype's elements.
 macro_rules! with_type {
     ($dtype:expr, $f:ident($($arg:expr),*)) => {
         match $dtype {
@@ -31,13 +31,13 @@ macro_rules! with_type {
     };
 }
 
-/// An element that can be added and compared.
+/// An element type with the operations of scatter reductions and arg-reductions.
 trait Number: Copy {
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
-    /// Whether `self` is a more extreme element than `best`, NaN being the most.
+    /// Whether `self` is larger (with `MAX`) or smaller than `best`; NaN beats every number.
     fn beats<const MAX: bool>(self, best: Self) -> bool;
-    /// Whether both are one number, or both NaN.
+    /// Whether both are equal, or both NaN.
     fn same(self, other: Self) -> bool;
 }
 
@@ -96,26 +96,26 @@ float_number! {
     f64, |a, b| a + b, a * b;
 }
 
-/// How elements of one type are searched.
+/// The inner loops of argmax or argmin for one element type and [`SimdLevel`].
 #[derive(Clone, Copy)]
 pub struct ArgReducer {
-    /// Searches `n` contiguous elements, of which the first is the `at`-th of all, for one that beats `best`. The first
-    /// of all always does.
+    /// Searches `n` contiguous elements from position `at` on for one that beats `best`. The element at position 0
+    /// always does.
     row: unsafe fn(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize),
-    /// Compares `n` contiguous elements, the `at`-th of as many searches, with those searches' best.
+    /// Compares `n` contiguous elements, at position `at` of `n` neighbouring searches, with the best of each.
     columns: unsafe fn(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32),
 }
 
-/// Elements that one thread searches before it takes more.
+/// The number of elements that a chunk searches.
 const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
-/// Partial results that a row gathers in.
+/// The number of partial results of a row.
 const LANES: usize = 32;
 
 /// # Safety
 /// `from` is valid for `n` elements, and `best` for one.
 #[inline(always)]
 unsafe fn row<T: Number, const MAX: bool>(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is valid for `n` elements and `best` for one.
     let (all, best) = unsafe { (slice::from_raw_parts(from.cast::<T>(), n), best.cast::<T>()) };
     let mut lanes = [all[0]; LANES];
     let mut groups = all.chunks_exact(LANES);
@@ -128,13 +128,13 @@ unsafe fn row<T: Number, const MAX: bool>(from: *const u8, n: usize, at: usize, 
         *lane = if x.beats::<MAX>(*lane) { *x } else { *lane };
     }
     let top = lanes.iter().fold(lanes[0], |top, x| if x.beats::<MAX>(top) { *x } else { top });
-    // SAFETY: as above; it was written when the first was searched.
+    // SAFETY: `best` is valid, and was written when element 0 was searched.
     if at > 0 && unsafe { !top.beats::<MAX>(best.read()) } {
         return;
     }
-    // SAFETY: as above.
+    // SAFETY: `best` is valid for one element.
     unsafe { best.write(top) };
-    // Blocks without it are passed over without a branch for each element.
+    // Blocks without the maximum are skipped with one branch each.
     let mut block = 0;
     while block + LANES < n && !all[block..block + LANES].iter().fold(false, |found, x| found | x.same(top)) {
         block += LANES;
@@ -146,7 +146,8 @@ unsafe fn row<T: Number, const MAX: bool>(from: *const u8, n: usize, at: usize, 
 /// All are valid for `n` elements.
 #[inline(always)]
 unsafe fn columns<T: Number, const MAX: bool>(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32) {
-    // SAFETY: the caller's promise; `best` and `positions` are tiles of the caller's.
+    // SAFETY: all three are valid for `n` elements, and `best` and `positions` are tiles of the caller, which nothing
+    // else refers to.
     let (from, best, positions) = unsafe {
         (
             slice::from_raw_parts(from.cast::<T>(), n),
@@ -167,12 +168,14 @@ macro_rules! level {
             use super::*;
             $(#[$enable])*
             unsafe fn row<T: Number, const MAX: bool>(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `ArgReducer::of` chose this instance for a level that the CPU has, and the contract is that
+                // of `row`.
                 unsafe { super::row::<T, MAX>(from, n, at, best, position) }
             }
             $(#[$enable])*
             unsafe fn columns<T: Number, const MAX: bool>(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `ArgReducer::of` chose this instance for a level that the CPU has, and the contract is that
+                // of `columns`.
                 unsafe { super::columns::<T, MAX>(from, n, at, best, positions) }
             }
             fn of<T: Number>(max: bool) -> ArgReducer {
@@ -209,7 +212,7 @@ level!(
 );
 
 impl ArgReducer {
-    /// How `dtype` is searched, half precisions being widened to `f32` before.
+    /// The loops for `dtype`; half precisions are widened to `f32` first.
     pub fn of(level: SimdLevel, dtype: DType, max: bool) -> ArgReducer {
         match level {
             SimdLevel::Baseline => baseline::searcher(dtype, max),
@@ -221,38 +224,38 @@ impl ArgReducer {
     }
 }
 
-/// One search along an axis.
+/// One argmax or argmin along an axis, ready to run.
 pub struct ArgReduction {
-    /// How.
+    /// The inner loops.
     pub searcher: ArgReducer,
-    /// From the operand's dtype to the one searched.
+    /// The conversion from the operand's dtype to the compute type.
     pub widen: Option<Kernel>,
-    /// Bytes an element.
+    /// Bytes per element.
     pub size: usize,
     /// The first element.
     pub from: *const u8,
-    /// The axes that stay.
+    /// The axes that are kept.
     pub kept: Loops<1>,
-    /// Bytes from one element of the axis to the next.
+    /// The stride of the searched axis, in bytes.
     pub step: isize,
-    /// How many there are.
+    /// The size of the searched axis.
     pub count: usize,
-    /// Where the positions go.
+    /// The result's memory.
     pub out: *mut i64,
 }
 
-// SAFETY: shared only while threads write disjoint positions.
+// SAFETY: threads read the operand and write disjoint ranges of `out`.
 unsafe impl Sync for ArgReduction {}
 
 impl ArgReduction {
-    /// Finds results `first..last`.
+    /// Computes results `first..last`.
     ///
     /// # Safety
-    /// The operand is readable for all elements, of which each result has at least one, and the result is writable.
+    /// The operand is readable for all elements, `count` is not 0, and the result is writable.
     pub unsafe fn range(&self, first: usize, last: usize) {
         let across = self.kept.inner_strides()[0];
         let dense = |step: isize| step == self.size as isize;
-        // A narrow row costs a call for too few elements, unless there are few rows.
+        // Short rows are searched side by side: a kernel call for few elements costs too much.
         let by_columns = u32::try_from(self.count).is_ok()
             && ((self.kept.inner() >= 8 && self.count <= LANES)
                 || (self.kept.inner() >= 2 * LANES && dense(across) && !dense(self.step)));
@@ -261,7 +264,7 @@ impl ArgReduction {
             let mut at = 0;
             while at < run.len {
                 let from = from.wrapping_offset(at as isize * across);
-                // SAFETY: the caller's promise.
+                // SAFETY: `for_runs` yields positions within `first..last`, for which operand and result are valid.
                 unsafe {
                     if by_columns {
                         let n = TILE.min(run.len - at);
@@ -276,14 +279,14 @@ impl ArgReduction {
         });
     }
 
-    /// `n` contiguous elements of the compute type, from `n` that are `step` apart.
+    /// Gathers `n` elements that are `step` apart, and widens them to the compute type.
     ///
     /// # Safety
     /// The elements are readable, and `n` at most [`TILE`].
     #[inline(always)]
     unsafe fn staged(&self, from: *const u8, step: isize, n: usize, tiles: &[Tile; 2]) -> *const u8 {
         let mut from = from;
-        // SAFETY: the caller's promise; tiles have room for `n` elements.
+        // SAFETY: `n <= TILE`, so tiles have room, and `from` is readable for `n` elements that are `step` apart.
         unsafe {
             if step != self.size as isize {
                 copy_run(tiles[0].start(), self.size as isize, from, step, n, self.size);
@@ -298,33 +301,35 @@ impl ArgReduction {
     }
 
     /// # Safety
-    /// As [`ArgReduction::range`].
+    /// Same as for [`ArgReduction::range`].
     unsafe fn one(&self, from: *const u8, result: usize) {
         let tiles = [Tile::new(), Tile::new()];
         let (mut best, mut position, mut at) = (0u64, 0, 0);
         let direct = self.step == self.size as isize && self.widen.is_none();
         while at < self.count {
             let n = if direct { self.count } else { TILE.min(self.count - at) };
-            // SAFETY: the caller's promise.
+            // SAFETY: `at + n <= self.count`, and the operand has that many elements along the axis; without
+            // `direct`, `n <= TILE`.
             unsafe {
                 let from = self.staged(from.wrapping_offset(at as isize * self.step), self.step, n, &tiles);
                 (self.searcher.row)(from, n, at, std::ptr::from_mut(&mut best).cast(), &mut position);
             }
             at += n;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the result has an element for each kept position.
         unsafe { self.out.add(result).write(position as i64) };
     }
 
     /// # Safety
-    /// As [`ArgReduction::range`], for `n` results whose operands are the kept axis' stride apart.
+    /// Same as for [`ArgReduction::range`], for `n` neighbouring results along the innermost kept axis.
     unsafe fn side_by_side(&self, from: *const u8, n: usize, result: usize) {
         let tiles = [Tile::new(), Tile::new()];
         let best = Tile::new();
         let mut positions = [0u32; TILE];
         let across = self.kept.inner_strides()[0];
         for at in 0..self.count {
-            // SAFETY: the caller's promise; the tiles have room for `n`, and the first row starts the search.
+            // SAFETY: `n <= TILE`, so tiles have room, and the operand has `self.count` rows; row 0 initialises
+            // `best`.
             unsafe {
                 let row = self.staged(from.wrapping_offset(at as isize * self.step), across, n, &tiles);
                 if at == 0 {
@@ -336,24 +341,24 @@ impl ArgReduction {
             }
         }
         for (i, position) in positions[..n].iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the result has `n` elements from `result` on.
             unsafe { self.out.add(result + i).write(*position as i64) };
         }
     }
 }
 
-/// Where elements are looked up: along one axis, at the position an index says.
+/// The axis along which an index tensor selects elements.
 pub struct IndexedAxis {
-    /// The axis.
+    /// The axis, for errors.
     pub axis: usize,
-    /// Its size.
+    /// The size of the axis.
     pub size: usize,
-    /// Bytes from one of its elements to the next.
+    /// The stride of the axis, in bytes.
     pub step: isize,
 }
 
 impl IndexedAxis {
-    /// Bytes to the element at `index`.
+    /// The offset of the element at `index`, in bytes.
     #[inline(always)]
     fn offset(&self, index: i64) -> Result<isize> {
         if index < 0 || index as u64 >= self.size as u64 {
@@ -362,11 +367,12 @@ impl IndexedAxis {
         Ok(index as isize * self.step)
     }
 
-    /// `out[i] = from[.., index[i], ..]` for elements `first..last`, `loops` walking index and operand, whose stride
-    /// along the axis is 0.
+    /// `out[i] = from[.., index[i], ..]` for elements `first..last`. `loops` has the strides of index and operand, the
+    /// latter 0 along the axis.
     ///
     /// # Safety
-    /// The places are valid for all elements, of `size` bytes.
+    /// Index, operand and result are valid for all elements, of `size` bytes, and the operand for every index below
+    /// [`IndexedAxis::size`].
     pub unsafe fn gather(
         &self,
         loops: &Loops<2>,
@@ -380,8 +386,9 @@ impl IndexedAxis {
         let steps = loops.inner_strides();
         loops.for_runs(first, last, |run| {
             if steps[0] == 0 {
-                // One index for the whole stretch: what follows each other there is copied together.
-                // SAFETY: the caller's promise, and the index is in range.
+                // One index for the whole run: its elements are copied together.
+                // SAFETY: the index has the result's elements, and `offset` checked the index, so the source has an
+                // element there; `out` has room for the run.
                 unsafe {
                     match self.offset(index.wrapping_offset(run.offsets[0]).cast::<i64>().read()) {
                         Ok(offset) => {
@@ -395,7 +402,8 @@ impl IndexedAxis {
                 return;
             }
             for i in 0..run.len {
-                // SAFETY: the caller's promise, and the index is in range.
+                // SAFETY: the index has the result's elements, and `offset` checked the index, so the source has an
+                // element there; `out` has room for it.
                 unsafe {
                     let at = index.wrapping_offset(run.offsets[0] + i as isize * steps[0]).cast::<i64>().read();
                     match self.offset(at) {
@@ -421,11 +429,12 @@ impl IndexedAxis {
         result
     }
 
-    /// `out[.., index[i], ..]` joined with `from[i]` for all elements in order, `loops` walking index, source and
-    /// result, whose stride along the axis is 0.
+    /// Combines `out[.., index[i], ..]` with `from[i]` by `op`, for all elements in order. `loops` has the strides of
+    /// index, source and result, the latter 0 along the axis.
     ///
     /// # Safety
-    /// The places are valid for all elements.
+    /// Index, source and result are valid for all elements of `dtype`, and the result for every index below
+    /// [`IndexedAxis::size`].
     pub unsafe fn scatter(
         &self,
         op: Op,
@@ -436,7 +445,8 @@ impl IndexedAxis {
         out: *mut u8,
     ) -> Result<()> {
         let places = ScatterTask { lookup: self, loops, index, from, out };
-        // SAFETY: the caller's promise.
+        // SAFETY: index, source and result are valid for all elements of `loops`, of the dtype's type or one of its
+        // size.
         unsafe {
             match op {
                 Op::Scatter => match dtype.size() {
@@ -451,7 +461,7 @@ impl IndexedAxis {
     }
 }
 
-/// What a scatter walks.
+/// One scatter, ready to run.
 struct ScatterTask<'a> {
     lookup: &'a IndexedAxis,
     loops: &'a Loops<3>,
@@ -462,18 +472,19 @@ struct ScatterTask<'a> {
 
 impl ScatterTask<'_> {
     /// # Safety
-    /// As [`IndexedAxis::scatter`], for elements of type `T`.
+    /// Same as for [`IndexedAxis::scatter`], for elements of type `T`.
     #[inline(always)]
     unsafe fn each<T: Copy>(&self, join: impl Fn(T, T) -> T) -> Result<()> {
         let mut result = Ok(());
         let [across, step, to_step] = self.loops.inner_strides();
         self.loops.for_runs(0, self.loops.numel(), |run| {
             let index = |i: isize| {
-                // SAFETY: the caller's promise.
+                // SAFETY: `i < run.len`, and the index is valid for the whole run.
                 unsafe { self.index.wrapping_offset(run.offsets[0] + i * across).cast::<i64>().read() }
             };
             let put = |i: isize, offset: isize| {
-                // SAFETY: the caller's promise, and the index is in range.
+                // SAFETY: the source is valid for the run, and `offset` was checked against the axis, so the result
+                // has an element there.
                 unsafe {
                     let x = self.from.wrapping_offset(run.offsets[1] + i * step).cast::<T>().read();
                     let to = self.out.wrapping_offset(run.offsets[2] + i * to_step + offset).cast::<T>();
@@ -482,13 +493,14 @@ impl ScatterTask<'_> {
             };
             let dense = size_of::<T>() as isize;
             if across == 0 && step == dense && to_step == dense {
-                // One index for the whole stretch, whose elements follow each other: a row.
+                // One index for a whole contiguous row.
                 match self.lookup.offset(index(0)) {
                     Ok(offset) => {
                         let from = self.from.wrapping_offset(run.offsets[1]).cast::<T>();
                         let to = self.out.wrapping_offset(run.offsets[2] + offset).cast::<T>();
                         for i in 0..run.len {
-                            // SAFETY: as above.
+                            // SAFETY: `i < run.len`, the source is valid for the run, and `offset` was checked
+                            // against the axis.
                             unsafe { to.add(i).write(join(to.add(i).read(), from.add(i).read())) };
                         }
                     }
@@ -509,11 +521,13 @@ impl ScatterTask<'_> {
     }
 }
 
+/// Scatters with the reduction of `op`.
+///
 /// # Safety
-/// As [`ScatterTask::each`].
+/// Same as for [`ScatterTask::each`].
 unsafe fn joined<T: Number>(op: Op, places: &ScatterTask<'_>) -> Result<()> {
     let extreme = |beats: bool, old: T, x: T| if beats { x } else { old };
-    // SAFETY: the caller's promise.
+    // SAFETY: the elements are of type `T`, and the contract is that of `each`.
     unsafe {
         match op {
             Op::ScatterAdd => places.each(T::plus),
@@ -544,10 +558,10 @@ impl CpuBackend {
             count: t.meta.shape.dims()[axis],
             out: result.ptr().cast(),
         };
-        // SAFETY: the axes are those of the tensor, and shape inference refused an empty axis; the result is new.
         let chunk = (SEARCH_CHUNK_ELEMENTS / search.count).max(1);
         run_or_not(&mut self.pool, results * search.count * 4, results.div_ceil(chunk), &|i| {
-            // SAFETY: as above; chunks are disjoint.
+            // SAFETY: the axes are the tensor's, shape inference refused an empty one, and chunks of the new result are
+            // disjoint.
             unsafe { search.range(i * chunk, ((i + 1) * chunk).min(results)) }
         })?;
         Ok(result)
@@ -565,10 +579,11 @@ impl CpuBackend {
         let lookup = IndexedAxis { axis, size: from.meta.shape.dims()[axis], step: from.strides[axis] };
         let (index, from, to, size) =
             (SharedPtr::new(index.ptr()), SharedPtr::new(from.ptr()), SharedPtr::new(result.ptr()), from.size());
-        // The first bad index in order is the one to tell, whichever thread finds it.
+        // The error names the first bad index in order, whichever thread finds one.
         let worst: Mutex<Option<(usize, ExecError)>> = Mutex::new(None);
         in_chunks(&mut self.pool, elements, 16, |first, last| {
-            // SAFETY: the index has the result's shape, and off the axis the source is as large; the result is new.
+            // SAFETY: inference checked that the index has the result's shape and that the source is as large along all
+            // other axes; `result` was just allocated.
             let done = unsafe { lookup.gather(&loops, (first, last), index.get(), from.get(), to.get(), size) };
             if let Err(error) = done
                 && let Ok(mut worst) = worst.lock()
@@ -600,7 +615,8 @@ impl CpuBackend {
         others[axis] = 0;
         let loops = Loops::new(&index.meta.shape, [&index.strides, &source.strides, &others]);
         let lookup = IndexedAxis { axis, size: out.meta.shape.dims()[axis], step: out.strides[axis] };
-        // SAFETY: source and, off the axis, result are at least as large as the index; the result is ours alone.
+        // SAFETY: inference checked that the source, and the result along all other axes, are at least as large as the
+        // index; `out` has the only handle of its buffer.
         unsafe { lookup.scatter(op, &loops, out.meta.dtype, index.ptr(), source.ptr(), out.ptr())? };
         Ok(out)
     }

@@ -1,103 +1,104 @@
-//! Sixty-four numbers side by side in the vector registers of a level.
+//! Sixty-four numbers in the vector registers of a [`SimdLevel`](crate::kernels::SimdLevel).
 //!
-//! The compiler makes vector instructions of loops over arrays, but sums that an array keeps from one turn of a loop to
-//! the next go through memory each turn. These stay in registers.
+//! The compiler vectorises loops over arrays, but it stores an array of partial sums to memory in each iteration. The
+//! types here keep them in registers.
 
 use gt_ops::math::Real;
 use std::ops::{Add, Mul, Sub};
 
-/// How many.
+/// The number of lanes.
 pub const LANES: usize = 64;
-/// How many are left of sums whose halves were added twice.
+/// The number of lanes left after halves were added twice.
 pub const QUARTER: usize = LANES / 4;
 
-/// Numbers side by side, with the arithmetic of `R`. Who has one has the level's instructions: making the first is what
-/// needs a promise.
+/// [`LANES`] numbers with the arithmetic of `R`, lane by lane. Only creating a value is unsafe: a value exists only
+/// where the CPU has the level's instructions.
 pub trait Lanes<R: Real>: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
-    /// The same number everywhere.
+    /// The same number in all lanes.
     ///
     /// # Safety
-    /// The machine has the level, and the caller was compiled for it.
+    /// The CPU has the level, and the caller was compiled for it.
     unsafe fn splat(x: R) -> Self;
 
-    /// What is in memory.
+    /// Loads [`LANES`] numbers.
     ///
     /// # Safety
-    /// As [`Lanes::splat`], and there are [`LANES`] numbers.
+    /// Same as for [`Lanes::splat`], and `from` points to [`LANES`] numbers.
     unsafe fn load(from: *const R) -> Self;
 
-    /// Writes all numbers to memory.
+    /// Stores all numbers.
     ///
     /// # Safety
-    /// There is room for [`LANES`] numbers.
+    /// `to` has room for [`LANES`] numbers.
     #[inline(always)]
     unsafe fn store(self, to: *mut R) {
-        // SAFETY: the caller's promise.
+        // SAFETY: there is room for `LANES` numbers at `to`.
         unsafe { to.cast::<[R; LANES]>().write(self.array()) };
     }
 
-    /// Writes the first `count` numbers to memory.
+    /// Stores the first `count` numbers.
     ///
     /// # Safety
-    /// There is room for so many, fewer than [`LANES`].
+    /// `to` has room for `count` numbers, fewer than [`LANES`].
     #[inline(always)]
     unsafe fn store_first(self, to: *mut R, count: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: there is room for `count` numbers at `to`.
         unsafe { std::ptr::copy_nonoverlapping(self.array().as_ptr(), to, count) };
     }
 
-    /// `self * x + y`, rounded once.
+    /// `self * x + y` with a single rounding (fused multiply-add).
     fn mul_add(self, x: Self, y: Self) -> Self;
 
-    /// The first `count` numbers in memory, then `filler`.
+    /// Loads `count` numbers, and fills the other lanes with `filler`.
     ///
     /// # Safety
-    /// As [`Lanes::splat`], and there are so many numbers, fewer than [`LANES`].
+    /// Same as for [`Lanes::splat`], and `from` points to `count` numbers, fewer than [`LANES`].
     #[inline(always)]
     unsafe fn load_first(from: *const R, count: usize, filler: R) -> Self {
         let mut all = [filler; LANES];
-        // SAFETY: the caller's promise.
+        // SAFETY: there are `count` numbers at `from`; the array has `LANES`; the caller has the level, as `load`
+        // requires.
         unsafe {
             all[..count].copy_from_slice(std::slice::from_raw_parts(from, count));
             Self::load(all.as_ptr())
         }
     }
 
-    /// The first `count` numbers, then those of `others`.
+    /// The first `count` lanes of `self`, and the rest from `others`.
     #[inline(always)]
     fn first(self, count: usize, others: Self) -> Self {
         let mut all = others.array();
         all[..count].copy_from_slice(&self.array()[..count]);
-        // SAFETY: who has lanes has the level.
+        // SAFETY: `self` exists, so the CPU has the level; the array has `LANES` numbers.
         unsafe { Self::load(all.as_ptr()) }
     }
 
-    /// All numbers.
+    /// All lanes as an array.
     fn array(self) -> [R; LANES];
 
-    /// Sums of lanes that are a quarter apart: of the first and the third, and of the second and the fourth, together.
+    /// The sums of lanes that are a quarter apart: `(x[i] + x[i + 2q]) + (x[i + q] + x[i + 3q])` for a quarter `q`.
     fn quarter(self) -> [R; QUARTER];
 
-    /// At each place the larger, and NaN where it or `x` is.
+    /// The larger of each pair of lanes, and NaN where either is.
     fn larger(self, x: Self) -> Self;
 
-    /// At each place the smaller, and NaN where it or `x` is.
+    /// The smaller of each pair of lanes, and NaN where either is.
     fn smaller(self, x: Self) -> Self;
 }
 
-/// A number that has vectors.
+/// A number type with lanes at every level.
 pub trait Vectors: Real {
-    /// Without a level's instructions.
+    /// An array, without vector instructions of a level.
     type Baseline: Lanes<Self>;
-    /// In registers of 256 bits.
+    /// Registers of 256 bits.
     #[cfg(target_arch = "x86_64")]
     type Avx2: Lanes<Self>;
-    /// In registers of 512 bits.
+    /// Registers of 512 bits.
     #[cfg(target_arch = "x86_64")]
     type Avx512: Lanes<Self>;
 }
 
-/// Numbers side by side in an array.
+/// Lanes in an array.
 #[derive(Clone, Copy)]
 pub struct Plain<R>([R; LANES]);
 
@@ -124,7 +125,7 @@ impl<R: Real> Lanes<R> for Plain<R> {
     }
     #[inline(always)]
     unsafe fn load(from: *const R) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: there are `LANES` numbers at `from`.
         Plain(unsafe { from.cast::<[R; LANES]>().read() })
     }
     #[inline(always)]
@@ -146,7 +147,7 @@ impl<R: Real> Lanes<R> for Plain<R> {
     #[inline(always)]
     fn larger(mut self, x: Self) -> Self {
         for (best, x) in self.0.iter_mut().zip(x.0) {
-            // A NaN enters, and nothing beats it afterwards.
+            // A NaN replaces any number, and nothing replaces it.
             *best = if (x > *best) | x.is_nan() { x } else { *best };
         }
         self
@@ -167,8 +168,8 @@ mod x86 {
     use std::mem::transmute;
     use std::ops::{Add, Mul, Sub};
 
-    /// A type of [`LANES`] numbers in registers: its name, number, register, the registers by number, where the four
-    /// quarters of them are, and the instructions.
+    /// Defines a type of [`LANES`] numbers in registers, given its name, the number and register types, the indices of
+    /// the registers, those of a quarter, and the instructions.
     macro_rules! registers {
         ($name:ident, $number:ty, $register:ty, [$($i:literal),+], [$($q:literal),+] of $n:literal,
          $set1:ident, $loadu:ident, $add:ident, $sub:ident, $mul:ident, $mul_add:ident,
@@ -183,59 +184,67 @@ mod x86 {
             impl Lanes<$number> for $name {
                 #[inline(always)]
                 unsafe fn splat(x: $number) -> Self {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the CPU has the level, by the contract of `splat`.
                     let x = unsafe { $set1(x) };
                     $name([$(registers!(@each $i x)),+])
                 }
                 #[inline(always)]
                 unsafe fn load(from: *const $number) -> Self {
                     const WIDTH: usize = size_of::<$register>() / size_of::<$number>();
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the CPU has the level, and there are `LANES` numbers at `from`, by the contract of
+                    // `load`.
                     unsafe { $name([$($loadu(from.add($i * WIDTH))),+]) }
                 }
                 $(
                     #[inline(always)]
                     unsafe fn load_first(from: *const $number, count: usize, filler: $number) -> Self {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the CPU has the level, and there are `count` numbers at `from`, by the contract of
+                        // `load_first`.
                         unsafe { $name($load_first(from, count, filler)) }
                     }
                     #[inline(always)]
                     unsafe fn store_first(self, to: *mut $number, count: usize) {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: there is room for `count` numbers at `to`, and the CPU has the level, since a value
+                        // of this type exists.
                         unsafe { $store_first(self.0, to, count) }
                     }
                     #[inline(always)]
                     fn first(self, count: usize, others: Self) -> Self {
-                        // SAFETY: who has registers has the level.
+                        // SAFETY: a value of this type exists only where the CPU has the level, as `splat` and `load`
+                        // require.
                         unsafe { $name($first(self.0, count, others.0)) }
                     }
                 )?
                 #[inline(always)]
                 fn array(self) -> [$number; LANES] {
-                    // SAFETY: registers are as long as what is in them, and any bits are numbers.
+                    // SAFETY: the registers are as long as the array, and any bits are valid numbers.
                     unsafe { transmute(self.0) }
                 }
                 #[inline(always)]
                 fn quarter(self) -> [$number; QUARTER] {
                     let x = &self.0;
-                    // SAFETY: who has registers has the level; lengths and bits as above.
+                    // SAFETY: `self` exists only where the CPU has the level; the registers of a quarter are as long as
+                    // the array, and any bits are valid numbers.
                     unsafe {
                         transmute([$($add($add(x[$q], x[$q + 2 * $n]), $add(x[$q + $n], x[$q + 3 * $n]))),+])
                     }
                 }
                 #[inline(always)]
                 fn mul_add(self, x: Self, y: Self) -> Self {
-                    // SAFETY: who has registers has the level.
+                    // SAFETY: a value of this type exists only where the CPU has the level, as `splat` and `load`
+                    // require.
                     unsafe { $name([$($mul_add(self.0[$i], x.0[$i], y.0[$i])),+]) }
                 }
                 #[inline(always)]
                 fn larger(self, x: Self) -> Self {
-                    // SAFETY: who has registers has the level.
+                    // SAFETY: a value of this type exists only where the CPU has the level, as `splat` and `load`
+                    // require.
                     unsafe { $name([$($larger(self.0[$i], x.0[$i])),+]) }
                 }
                 #[inline(always)]
                 fn smaller(self, x: Self) -> Self {
-                    // SAFETY: who has registers has the level.
+                    // SAFETY: a value of this type exists only where the CPU has the level, as `splat` and `load`
+                    // require.
                     unsafe { $name([$($smaller(self.0[$i], x.0[$i])),+]) }
                 }
             }
@@ -245,7 +254,8 @@ mod x86 {
                 type Output = Self;
                 #[inline(always)]
                 fn $function(self, other: Self) -> Self {
-                    // SAFETY: who has registers has the level.
+                    // SAFETY: a value of this type exists only where the CPU has the level, as `splat` and `load`
+                    // require.
                     unsafe { $name([$($instruction(self.0[$i], other.0[$i])),+]) }
                 }
             }
@@ -266,7 +276,7 @@ mod x86 {
     _mm512_set1_pd, _mm512_loadu_pd, _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_fmadd_pd,
     larger_512_f64 smaller_512_f64, load_first_f64 store_first_f64 first_f64 }
 
-    /// `x` where it is beyond `best` or NaN: a NaN enters, and nothing beats it afterwards.
+    /// Defines a maximum or minimum that propagates NaN: `x` where it is beyond `best` or NaN, else `best`.
     macro_rules! extreme {
         (256 $name:ident, $beyond:ident, $register:ty, $compare:ident, $or:ident, $blend:ident) => {
             #[inline]
@@ -292,7 +302,7 @@ mod x86 {
     extreme! { 512 smaller_512_f32, _CMP_LT_OQ, __m512, _mm512_cmp_ps_mask, _mm512_mask_blend_ps }
     extreme! { 512 smaller_512_f64, _CMP_LT_OQ, __m512d, _mm512_cmp_pd_mask, _mm512_mask_blend_pd }
 
-    /// The first `count` numbers of memory or of registers, then others.
+    /// Defines masked loads, stores and blends of the first `count` lanes.
     macro_rules! masked {
         ($load_first:ident $store_first:ident $first:ident, $number:ty, [$register:ty; [$($i:literal),+]], $mask:ty,
          $set1:ident, $load:ident, $store:ident, $blend:ident) => {
@@ -301,14 +311,16 @@ mod x86 {
             unsafe fn $load_first(from: *const $number, count: usize, filler: $number) -> [$register; [$($i),+].len()] {
                 const WIDTH: usize = size_of::<$register>() / size_of::<$number>();
                 let filler = $set1(filler);
-                // SAFETY: only the numbers that are there are loaded.
+                // SAFETY: the mask has bits for the first `count` numbers only, which `from` points to; masked lanes
+                // are not accessed.
                 unsafe { [$($load(filler, masked!(@mask count, WIDTH, $i, $mask), from.wrapping_add($i * WIDTH))),+] }
             }
             #[inline]
             #[target_feature(enable = "avx512f")]
             unsafe fn $store_first(x: [$register; [$($i),+].len()], to: *mut $number, count: usize) {
                 const WIDTH: usize = size_of::<$register>() / size_of::<$number>();
-                // SAFETY: only the numbers that there is room for are stored.
+                // SAFETY: the mask has bits for the first `count` numbers only, for which `to` has room; masked lanes
+                // are not accessed.
                 unsafe { $($store(to.wrapping_add($i * WIDTH), masked!(@mask count, WIDTH, $i, $mask), x[$i]);)+ }
             }
             #[inline]
@@ -332,15 +344,15 @@ mod x86 {
     _mm512_set1_pd, _mm512_mask_loadu_pd, _mm512_mask_storeu_pd, _mm512_mask_blend_pd }
 }
 
-/// The vectors of a level.
+/// A [`SimdLevel`](crate::kernels::SimdLevel) as a type.
 pub trait Registers {
-    /// Those of a number.
+    /// The level's lanes of a number type.
     type Of<R: Vectors>: Lanes<R>;
 }
 
 macro_rules! levels {
     ($($(#[$when:meta])* $level:ident;)*) => {$(
-        /// The level of that name, as a type.
+        /// The vector level of that name.
         $(#[$when])*
         pub struct $level;
         $(#[$when])*
@@ -376,7 +388,7 @@ pub fn joined<R: Real, V: Lanes<R>>(lanes: V) -> R {
     folded(lanes.quarter(), |x, y| x + y)
 }
 
-/// All numbers made one: halves at a time, the order in which all levels compute.
+/// Reduces numbers by combining the upper half with the lower until one is left: the same order at all levels.
 #[inline(always)]
 pub fn folded<R: Real, const N: usize>(mut numbers: [R; N], f: impl Fn(R, R) -> R) -> R {
     let mut width = N;
@@ -389,11 +401,11 @@ pub fn folded<R: Real, const N: usize>(mut numbers: [R; N], f: impl Fn(R, R) -> 
     numbers[0]
 }
 
-/// Elements that partial sums gather before they join a sum in f64.
+/// The number of elements that are summed in the compute type before the sum is added to one in f64.
 pub const SUM_BLOCK: usize = 8 << 10;
 
-/// What lanes gather of a slice or of several of one length: `step` makes new lanes of `so_far` and the elements at the
-/// same place. No closure does, which would not have a level's instructions. In an unsafe block, as [`Lanes::splat`].
+/// Folds slices of one length into lanes: `step` computes new lanes from `so_far` and the slices' next elements. It is
+/// a macro, since a closure would not be compiled for the level. It needs an unsafe block, like [`Lanes::splat`].
 macro_rules! gather_over {
     ($R:ty, $V:ty: $($x:ident in $from:expr),+; $so_far:ident from $start:expr => $step:expr) => {{
         $(let $x: &[$R] = $from;)+
@@ -409,7 +421,7 @@ macro_rules! gather_over {
         if at < n {
             let $so_far = lanes;
             $(let $x = <$V as Lanes<$R>>::load_first($x[at..n].as_ptr(), n - at, <$R as Real>::ZERO);)+
-            // What comes of the filling does not count.
+            // Lanes beyond the end keep their earlier value.
             lanes = $step.first(n - at, lanes);
         }
         lanes
@@ -417,7 +429,8 @@ macro_rules! gather_over {
 }
 pub(crate) use gather_over;
 
-/// The sum over the elements at the same place of slices of one length, in f64, as [`gather_over`].
+/// Sums a function of the elements of slices of one length: blocks of [`SUM_BLOCK`] by [`gather_over`], their sums in
+/// f64.
 macro_rules! sum_over {
     ($R:ty, $V:ty: $($x:ident in $from:expr),+; $sum:ident => $step:expr) => {{
         $(let $x: &[$R] = $from;)+
@@ -436,8 +449,8 @@ macro_rules! sum_over {
 }
 pub(crate) use sum_over;
 
-/// Writes what `value` makes of the elements at the same place of slices to a slice, all of one length; in an unsafe
-/// block, as [`Lanes::splat`].
+/// Writes a function of the elements of slices to another slice, all of one length. It needs an unsafe block, like
+/// [`Lanes::splat`].
 macro_rules! map_over {
     ($R:ident, $V:ident: $to:expr; $($x:ident in $from:expr),+ => $value:expr) => {{
         let to: &mut [$R] = $to;
@@ -457,17 +470,17 @@ macro_rules! map_over {
 }
 pub(crate) use map_over;
 
-/// The largest element, NaN if any is.
+/// The largest element, or NaN if any element is NaN.
 ///
 /// # Safety
-/// As [`Lanes::splat`].
+/// Same as for [`Lanes::splat`].
 #[inline(always)]
 pub unsafe fn largest<R: Real, V: Lanes<R>>(row: &[R]) -> R {
     let better = |best: R, x: R| if (x > best) | x.is_nan() { x } else { best };
     if row.len() < LANES / 2 {
         return row.iter().fold(-R::INFINITY, |best, x| better(best, *x));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
     let lanes = unsafe { gather_over!(R, V: x in row; best from -R::INFINITY => best.larger(x)) };
     folded(lanes.array(), better)
 }

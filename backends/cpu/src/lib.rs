@@ -6,7 +6,7 @@
 //! | file | ops |
 //! |---|---|
 //! | `elementwise`, `fused` | elementwise ops one by one, or several in one pass, over the inner loops of `kernels` |
-//! | `reduce`, `scan`, `sort`, `search`, `index` | along axes: reductions, scans, sorting, searching, gather and scatter |
+//! | `reduce`, `scan`, `sort`, `search`, `index` | along axes: reductions, scans, sorting, gather, scatter |
 //! | `rows` | along the last axis in one pass: softmax, norms, losses, attention |
 //! | `matmul` | matrix products |
 //! | `conv`, `pooling` | windows: convolutions over the inner loops of `register_tiles`, pooling |

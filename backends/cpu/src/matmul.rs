@@ -1,4 +1,5 @@
-//! Matrix products, by the `gemm` crates for floats.
+//! Matrix products: floats by the `gemm` crates (packed panels as in GotoBLAS, Goto & van de Geijn 2008, and BLIS),
+//! integers by a packed loop of our own.
 
 use crate::backend::{CpuBackend, Result};
 use crate::tensor::CpuTensor;
@@ -8,38 +9,39 @@ use gt_backend::{ExecError, Loops};
 use gt_ops::math::Int;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
 
-/// Products that one thread adds up in a nanosecond: of floats, and of integers.
+/// Multiply-adds of one thread per nanosecond, of floats and of integers.
 const FLOATS_PER_NS: usize = 64;
 const INTEGERS_PER_NS: usize = 4;
-/// Products with fewer rows read a transposed right operand once, as it is.
+/// Products with fewer rows read a transposed right operand in place, since they read it only once.
 const TRANSPOSED_ROWS_MIN: usize = 4;
-/// A product of so few rows with a transposed operand of so few bytes, which stays in L2, is made with the rows in the
-/// vector registers: a row's elements are broadcast from where they are, and nothing is turned or packed.
+/// A product of at most this many rows with a transposed right operand of at most this many bytes, which stays in L2,
+/// holds rows of the result in the vector registers: elements of the right operand are broadcast from memory, without
+/// transposing or packing.
 const FEW_ROWS_MAX: usize = 32;
 const FEW_ROWS_OPERAND_BYTES_MAX: usize = 1 << 20;
-/// Threads share a product along blocks of this many rows or columns.
+/// Threads divide a product at multiples of this many rows or columns.
 const BLOCK: usize = 64;
 
-/// One operand or the result: where it is and how far apart its rows and columns are, in elements.
+/// A matrix in memory: an operand or the result.
 #[derive(Clone, Copy, Debug)]
 pub struct StridedMatrix {
     /// The element at (0, 0).
     pub ptr: *mut u8,
-    /// From a row to the next.
+    /// The stride of rows, in elements.
     pub row_step: isize,
-    /// From a column to the next.
+    /// The stride of columns, in elements.
     pub column_step: isize,
 }
 
-// SAFETY: whoever dereferences the pointer answers for the accesses not overlapping.
+// SAFETY: the type only carries the address; `BatchedMatmul::run` gives each thread its own part of the result.
 unsafe impl Sync for StridedMatrix {}
 
 impl StridedMatrix {
-    /// Rows for columns.
+    /// The transpose: rows and columns exchanged.
     pub fn transposed(self) -> StridedMatrix {
         StridedMatrix { row_step: self.column_step, column_step: self.row_step, ..self }
     }
-    /// From an element on, elements being of `size` bytes.
+    /// The submatrix from (`row`, `column`) on, with elements of `size` bytes.
     pub fn at(self, row: usize, column: usize, size: usize) -> StridedMatrix {
         let elements = row as isize * self.row_step + column as isize * self.column_step;
         StridedMatrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
@@ -48,33 +50,34 @@ impl StridedMatrix {
 
 /// `out = a b` for `batches` matrices of `m` by `k` and `k` by `n`.
 pub struct BatchedMatmul<'a> {
-    /// The dtype of all three; half precisions are widened before.
+    /// The dtype of all three matrices; half precisions are widened first.
     pub dtype: DType,
     /// Rows of the result.
     pub m: usize,
-    /// The length of the sums.
+    /// Columns of `a` and rows of `b`: the length of the sums.
     pub k: usize,
     /// Columns of the result.
     pub n: usize,
-    /// How many.
+    /// The number of products.
     pub batches: usize,
-    /// The vector registers hold several rows of the result, rather than several columns.
+    /// Whether a vector register holds several rows of the result, rather than several columns.
     pub rows_in_registers: bool,
-    /// The three matrices of each batch: result, a, b.
+    /// The three matrices of a batch: result, `a`, `b`.
     pub matrices: &'a (dyn Fn(usize) -> [StridedMatrix; 3] + Sync),
 }
 
 impl BatchedMatmul<'_> {
-    /// Computes it.
+    /// Computes all products.
     ///
     /// # Errors
     /// A panic in a chunk.
     ///
     /// # Safety
-    /// The matrices are valid for their elements; results overlap nothing.
+    /// The matrices are valid for all their elements, and no result overlaps another matrix.
     pub unsafe fn run(&self, pool: &mut ThreadPool) -> Result<()> {
         let &BatchedMatmul { m, n, k, batches, dtype, rows_in_registers, .. } = self;
-        // SAFETY: the caller's promise.
+        // SAFETY: each call gets a part of the result that no other call writes, of matrices that are valid by this
+        // function's contract.
         let one = |m, n, matrices| unsafe { one(dtype, (m, n, k), matrices, rows_in_registers, false) };
         let products = m.saturating_mul(n).saturating_mul(k.max(1));
         let threads = pool.threads();
@@ -84,10 +87,10 @@ impl BatchedMatmul<'_> {
             return Ok(());
         }
         if batches >= 2 * threads {
-            // Batches are disjoint.
+            // Each batch writes its own result.
             return pool.run(batches, &|i| one(m, n, (self.matrices)(i)));
         }
-        // The longer side of the result is shared out: the operand of the other side is packed by each thread.
+        // Threads divide the longer side of the result; each packs the operand of the other side for itself.
         let by_rows = m > n;
         let side = if by_rows { m } else { n };
         let piece = side.div_ceil(threads).next_multiple_of(BLOCK).min(side);
@@ -97,7 +100,7 @@ impl BatchedMatmul<'_> {
             let first = i % pieces * piece;
             let len = piece.min(side - first);
             let size = dtype.size();
-            // Pieces are disjoint.
+            // Each piece writes its own rows or columns.
             if by_rows {
                 one(len, n, [out.at(first, 0, size), a.at(first, 0, size), b]);
             } else {
@@ -107,10 +110,11 @@ impl BatchedMatmul<'_> {
     }
 }
 
-/// One product of `m` by `k` and `k` by `n`, added to what is there if `onto`, which only floats can be.
+/// One product of an `m` by `k` and a `k` by `n` matrix; with `onto` (floats only) it is added to the result's
+/// elements.
 ///
 /// # Safety
-/// As [`BatchedMatmul::run`].
+/// Same as for [`BatchedMatmul::run`].
 pub unsafe fn one(
     dtype: DType,
     (m, n, k): (usize, usize, usize),
@@ -118,7 +122,8 @@ pub unsafe fn one(
     rows_in_registers: bool,
     onto: bool,
 ) {
-    // The float kernels' registers hold several elements of a column: those of the transposed product, a row.
+    // The kernels hold several elements of a column in a register. For several of a row, the transposed product
+    // b^T a^T = (a b)^T is computed.
     let ([out, left, right], m, n) = if rows_in_registers {
         (matrices, m, n)
     } else {
@@ -127,7 +132,8 @@ pub unsafe fn one(
     };
     macro_rules! gemm {
         ($t:ty, $f:path) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract, and strides are in
+            // elements of the type.
             unsafe {
                 ($f())(
                     m,
@@ -156,25 +162,26 @@ pub unsafe fn one(
     match dtype {
         DType::F32 => gemm!(f32, gemm_f32::gemm::f32::get_gemm_fn),
         DType::F64 => gemm!(f64, gemm_f64::gemm::f64::get_gemm_fn),
-        // SAFETY: the caller's promise.
+        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
         DType::U8 | DType::Bool => unsafe { integers::<u8>(m, n, k, out, left, right) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
         DType::I8 => unsafe { integers::<i8>(m, n, k, out, left, right) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
         DType::I16 | DType::F16 | DType::BF16 => unsafe { integers::<i16>(m, n, k, out, left, right) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
         DType::I32 => unsafe { integers::<i32>(m, n, k, out, left, right) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
         DType::I64 => unsafe { integers::<i64>(m, n, k, out, left, right) },
     }
 }
 
-/// Terms of the sums, and rows of the result, that integers are multiplied in blocks of: the left operand's stay in L2.
+/// Integer products are computed in blocks of this many terms and rows: the packed block of the left operand stays in
+/// L2.
 const INTEGER_TERMS: usize = 64;
 const INTEGER_ROWS: usize = 2048;
 
 /// # Safety
-/// As [`BatchedMatmul::run`].
+/// Same as for [`BatchedMatmul::run`].
 unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: StridedMatrix, a: StridedMatrix, b: StridedMatrix) {
     let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
     let at =
@@ -182,14 +189,15 @@ unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: StridedMatrix, a: 
     let rows = INTEGER_ROWS.min(m);
     let mut panel = vec![I::ZERO; INTEGER_TERMS * rows];
     let mut sums = vec![I::ZERO; rows];
-    // The result starts as 0, since there may be no terms at all.
+    // There is at least one block of terms, so that a result without terms is set to 0.
     let blocks =
         (0..m).step_by(INTEGER_ROWS).flat_map(|row| (0..k.max(1)).step_by(INTEGER_TERMS).map(move |term| (row, term)));
     for (top, first) in blocks {
         let (rows, terms) = (INTEGER_ROWS.min(m - top), INTEGER_TERMS.min(k - first));
-        // SAFETY: the caller's promise.
+        // SAFETY: `top + row < m`, `first + term < k` and `column < n`, for which the matrices are valid by the
+        // contract of `BatchedMatmul::run`.
         unsafe {
-            // The left operand's columns, each contiguous.
+            // Pack the block of the left operand by columns.
             for (term, column) in panel.chunks_exact_mut(rows).enumerate().take(terms) {
                 for (row, x) in column.iter_mut().enumerate() {
                     *x = left.offset(at(a, top + row, first + term)).read();
@@ -216,7 +224,7 @@ unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: StridedMatrix, a: 
 impl CpuBackend {
     pub(crate) fn matmul(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
         if out.dtype == DType::BF16 || out.dtype == DType::F16 {
-            // The conversions are a small part of the products, and sums in f32 are what PyTorch's users expect.
+            // The conversions cost little beside the products, and PyTorch accumulates half precisions in f32 too.
             let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
             let (wide_a, wide_b) = (self.cast(a, &wide(a), 0)?, self.cast(b, &wide(b), 0)?);
             let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;
@@ -226,7 +234,7 @@ impl CpuBackend {
             && b.meta.bytes() <= FEW_ROWS_OPERAND_BYTES_MAX;
         let transposed = by_columns(b);
         if transposed && !few_rows && out.shape.dims()[out.shape.rank() - 2] >= TRANSPOSED_ROWS_MIN {
-            // Turning it once takes less than the product's own packing does across its columns.
+            // One transposed copy costs less than packing across the columns, which the kernel would do.
             let turned = self.contiguous(b)?;
             return self.matmul(a, &turned, out);
         }
@@ -255,7 +263,7 @@ impl CpuBackend {
         };
         let strides = [leading(&result), leading(a), leading(b)];
         let loops = Loops::new(&batch, strides.each_ref());
-        // Many matrices times one are one tall matrix, if their rows follow each other.
+        // A batch of matrices with evenly spaced rows times a single matrix is the product of one tall matrix.
         let [_, left_step, right_step] = loops.inner_strides();
         let tall = batches > 1
             && loops.sizes().len() == 1
@@ -272,13 +280,13 @@ impl CpuBackend {
         };
         let rows_in_registers = few_rows && transposed;
         let product = BatchedMatmul { dtype: out.dtype, m, n, k, batches, rows_in_registers, matrices: &matrices };
-        // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
+        // SAFETY: the matrices are those of tensors whose shapes inference checked; `result` was just allocated.
         unsafe { product.run(&mut self.pool)? };
         Ok(result)
     }
 }
 
-/// Whether the elements of a matrix's columns follow each other, rather than those of its rows.
+/// Whether the columns of a large f32 matrix are contiguous, and not its rows.
 fn by_columns(t: &CpuTensor) -> bool {
     let (rank, size) = (t.meta.shape.rank(), t.size());
     let dims = t.meta.shape.dims();

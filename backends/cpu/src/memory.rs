@@ -111,7 +111,8 @@ pub struct Buffer {
     block: NonNull<HeapBlock>,
 }
 
-// SAFETY: the reference count is atomic, and the bytes are reached through raw pointers only, whose users are unsafe code.
+// SAFETY: the reference count is atomic, and the bytes are reached through raw pointers only, whose users are unsafe
+// code.
 unsafe impl Send for Buffer {}
 
 fn class_of(bytes: usize) -> usize {
@@ -365,8 +366,8 @@ impl Heap {
     /// Moves pages of free blocks into a new mapping of `room` bytes, starting with the least recently requested class.
     ///
     /// Without this the free blocks of all classes together would grow far beyond what is ever in use at one time, and
-    /// the system would have to clear new pages. Pages of owners other than `owner` are cleared. Returns false if part of
-    /// the new mapping was lost.
+    /// the system would have to clear new pages. Pages of owners other than `owner` are cleared. Returns false if part
+    /// of the new mapping was lost.
     #[must_use]
     fn take_cached_pages(&mut self, data: *mut u8, room: usize, owner: u64) -> bool {
         let mut at = 0;
@@ -561,7 +562,8 @@ const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4
 
 #[cfg(all(unix, not(miri)))]
 fn unmap(data: *mut u8, bytes: usize) {
-    // SAFETY: callers pass data of a mapping of `map` that no live block uses; `munmap` takes whole pages, as `map` made.
+    // SAFETY: callers pass data of a mapping of `map` that no live block uses; `munmap` takes whole pages, as `map`
+    // made.
     unsafe { libc::munmap(data.cast(), bytes.next_multiple_of(PAGE_BYTES)) };
 }
 

@@ -1,4 +1,4 @@
-//! Ops that move elements without computing: views, slice scatter, concatenation.
+//! Movement ops: views of the same buffer, slice scatter and concatenation.
 
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::strided::copy;
@@ -22,14 +22,15 @@ impl CpuBackend {
         last_use: u8,
     ) -> Result<CpuTensor> {
         let out = self.private_copy(base, last_use & 1 == 1)?;
-        let hole = out.seen(out.boxed(spec));
-        // SAFETY: both have the box's shape; the result is ours alone, so the source is elsewhere.
+        let window = out.seen(out.boxed(spec));
+        // SAFETY: both layouts have the slice's shape, and `out` has the only handle of its buffer, so they are
+        // disjoint.
         unsafe {
             copy(
                 &mut self.pool,
                 &spec.sizes,
                 source.size(),
-                (hole.ptr(), &hole.strides),
+                (window.ptr(), &window.strides),
                 (source.ptr(), &source.strides),
             )?
         };
@@ -41,7 +42,8 @@ impl CpuBackend {
         let mut at = result.ptr();
         for input in inputs {
             let t = tensor(input)?;
-            // SAFETY: the operands' sizes along the axis add up to the result's, which is new.
+            // SAFETY: shape inference made the result's axis the sum of the operands', so `at` with this shape lies in
+            // it; `result` was just allocated.
             unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (at, &result.strides), (t.ptr(), &t.strides))? };
             at = at.wrapping_offset(t.meta.shape.dims()[axis] as isize * result.strides[axis]);
         }

@@ -1,4 +1,4 @@
-//! Pools and their gradients: channel by channel, a row of results at a time.
+//! Max and sum pooling with their gradients: channel by channel, a row of results at a time.
 
 use crate::backend::{CpuBackend, Result};
 use crate::kernels::SimdLevel;
@@ -8,19 +8,19 @@ use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op, WindowSpec};
 use std::ops::Range;
 
-/// Elements of windows that a thread looks at in a nanosecond.
+/// Window elements that one thread reads per nanosecond.
 const ELEMENTS_PER_NS: usize = 2;
-/// Chunks a thread.
+/// Chunks per thread.
 const CHUNKS_PER_THREAD: usize = 4;
-/// No element of a window was seen yet.
+/// The position of a window's maximum before any element was seen.
 const NONE: i64 = i64::MIN;
 
-/// An element of a pool.
+/// An element type that can be pooled.
 trait Pooled: Copy + PartialOrd + 'static {
     const ZERO: Self;
     const LEAST: Self;
     fn plus(self, other: Self) -> Self;
-    /// Whether it replaces the largest so far. Of several NaNs, the last counts, as in PyTorch.
+    /// Whether the element replaces the largest so far. Every NaN does, so the last of several counts, as in PyTorch.
     #[inline(always)]
     fn beats(self, best: Self) -> bool {
         #[expect(clippy::eq_op, reason = "whether it is NaN")]
@@ -43,7 +43,7 @@ macro_rules! pooled {
 }
 pooled!(f32 f64);
 
-/// The row loops of one level: over `n` results and elements `step` apart.
+/// The inner loops of one [`SimdLevel`], over `n` results and elements that are `step` apart.
 #[derive(Clone, Copy)]
 struct Rows<E> {
     largest: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
@@ -52,7 +52,7 @@ struct Rows<E> {
     spread: unsafe fn(to: *mut E, from: *const E, step: usize, n: usize),
 }
 
-/// Calls a loop with the step as a constant where it is a usual one, so that it is vectorised.
+/// Instantiates a loop with the common steps 1 and 2 as constants, so that the compiler vectorises it.
 macro_rules! with_step {
     ($step:ident, $body:expr) => {
         match $step {
@@ -69,13 +69,15 @@ macro_rules! with_step {
     };
 }
 
+/// Keeps the larger of each result and its element.
+///
 /// # Safety
-/// `to` is valid for `n` elements and `from` for as many steps.
+/// `to` is valid for `n` elements, and `from` for `n` steps.
 #[inline(always)]
 unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
     with_step!(step, {
         for i in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < n`, for which `to` is valid, as is `from` at `n` steps, by this function's contract.
             unsafe {
                 let (x, best) = (from.add(i * step).read(), to.add(i).read());
                 to.add(i).write(if x.beats(best) { x } else { best });
@@ -84,13 +86,16 @@ unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) 
     });
 }
 
+/// Like [`largest`], and records the position of each maximum, less the steps taken along the row.
+///
 /// # Safety
-/// As [`largest`].
+/// Same as for [`largest`], with `found` valid for `n` elements too.
 #[inline(always)]
 unsafe fn find<E: Pooled>(best: *mut E, found: *mut i64, place: i64, from: *const E, step: usize, n: usize) {
     with_step!(step, {
         for i in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < n`, for which `best` and `found` are valid, as is `from` at `n` steps, by this function's
+            // contract.
             unsafe {
                 let (x, top, at) = (from.add(i * step).read(), best.add(i).read(), found.add(i).read());
                 let beats = x.beats(top) | (at == NONE);
@@ -101,25 +106,29 @@ unsafe fn find<E: Pooled>(best: *mut E, found: *mut i64, place: i64, from: *cons
     });
 }
 
+/// Adds each element to its result.
+///
 /// # Safety
-/// As [`largest`].
+/// Same as for [`largest`].
 #[inline(always)]
 unsafe fn sum<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
     with_step!(step, {
         for i in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < n`, for which `to` is valid, as is `from` at `n` steps, by this function's contract.
             unsafe { to.add(i).write(to.add(i).read().plus(from.add(i * step).read())) };
         }
     });
 }
 
+/// Adds each gradient of a result to an element of the input, the gradient of [`sum`].
+///
 /// # Safety
-/// `from` is valid for `n` elements and `to` for as many steps.
+/// `from` is valid for `n` elements, and `to` for `n` steps.
 #[inline(always)]
 unsafe fn spread<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
     with_step!(step, {
         for i in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < n`, for which `from` is valid, as is `to` at `n` steps, by this function's contract.
             unsafe { to.add(i * step).write(to.add(i * step).read().plus(from.add(i).read())) };
         }
     });
@@ -131,22 +140,26 @@ macro_rules! level {
             use super::{Pooled, Rows};
             $(#[$enable])*
             unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // that of the function called.
                 unsafe { super::largest(to, from, step, n) }
             }
             $(#[$enable])*
             unsafe fn find<E: Pooled>(best: *mut E, found: *mut i64, place: i64, from: *const E, step: usize, n: usize) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // that of the function called.
                 unsafe { super::find(best, found, place, from, step, n) }
             }
             $(#[$enable])*
             unsafe fn sum<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // that of the function called.
                 unsafe { super::sum(to, from, step, n) }
             }
             $(#[$enable])*
             unsafe fn spread<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // that of the function called.
                 unsafe { super::spread(to, from, step, n) }
             }
             pub fn rows<E: Pooled>() -> Rows<E> {
@@ -172,12 +185,12 @@ fn rows<E: Pooled>(level: SimdLevel) -> Rows<E> {
     }
 }
 
-/// The windows over one channel.
+/// The pooling windows of one channel.
 struct PoolWindows {
     spec: WindowSpec,
     output: [usize; 3],
-    /// For each column of the kernel that is ever inside the input: the results for which it is, and where in a row the
-    /// first of them finds it.
+    /// For each column of the kernel that is ever inside the input: the columns of results for which it is, and the
+    /// input column that the first of them reads.
     columns: Vec<(Range<usize>, usize)>,
 }
 
@@ -193,7 +206,7 @@ impl PoolWindows {
         PoolWindows { spec: *spec, output, columns: columns.collect() }
     }
 
-    /// The elements of the kernel along `axis` that are inside the input for the result at `at`.
+    /// The kernel elements along `axis` that lie inside the input for the result at `at`.
     fn inside(&self, axis: usize, at: usize) -> Range<usize> {
         let (low, dilation) = (self.spec.low[axis], self.spec.dilation[axis]);
         let start = at * self.spec.stride[axis];
@@ -202,8 +215,7 @@ impl PoolWindows {
         first..end
     }
 
-    /// Calls `f` for each row of results, and with it a function that calls its own argument for each row of the input
-    /// below it: where the row starts.
+    /// Calls `f` for each row of results, with an iterator function over the starts of the input rows in its windows.
     fn rows(&self, mut f: impl FnMut(usize, &dyn Fn(&mut dyn FnMut(usize)))) {
         let [depth, height, _] = self.output;
         let [_, input_height, input_width] = self.spec.input;
@@ -225,10 +237,10 @@ impl PoolWindows {
     }
 }
 
-/// Finds in each window of a channel the largest element, and calls `each` with the result's place and the element's.
+/// Finds the largest element in each window of a channel, and calls `each` with the positions of result and element.
 ///
 /// # Safety
-/// `from` is the channel's input.
+/// `from` points to the channel's input.
 unsafe fn search<E: Pooled>(
     windows: &PoolWindows,
     rows: &Rows<E>,
@@ -242,9 +254,10 @@ unsafe fn search<E: Pooled>(
         found.fill(NONE);
         below(&mut |start| {
             for (range, at) in &windows.columns {
-                // Where the row's result 0 would find it; the others follow by strides.
+                // The position that result 0 of the row would read; the others are strides apart.
                 let place = (start + at) as i64 - (range.start * stride) as i64;
-                // SAFETY: the ranges lie in the row of results, and what they look at in the channel.
+                // SAFETY: `PoolWindows::new` chose ranges within the row of results, whose windows read elements within
+                // the channel.
                 unsafe {
                     (rows.find)(
                         best.as_mut_ptr().add(range.start),
@@ -265,7 +278,7 @@ unsafe fn search<E: Pooled>(
 }
 
 impl CpuBackend {
-    /// Any op of class pooling.
+    /// Computes an op of class [`gt_ops::Class::Pooling`].
     ///
     /// # Errors
     /// Out of memory.
@@ -325,7 +338,8 @@ impl CpuBackend {
         let chunks = planes.min(self.pool.threads() * CHUNKS_PER_THREAD);
         run_or_not(&mut self.pool, planes.saturating_mul(per_plane) / ELEMENTS_PER_NS, chunks, &|i| {
             for plane in planes * i / chunks..planes * (i + 1) / chunks {
-                // SAFETY: planes are disjoint, and each operand has one of its sizes.
+                // SAFETY: every operand has `planes` planes of `inputs` or `outputs` elements, and each plane of the
+                // result is written by one thread.
                 unsafe {
                     let (from, grads) = (from.get().add(plane * inputs), given.get().add(plane * outputs));
                     match op {
@@ -338,7 +352,7 @@ impl CpuBackend {
                         Op::MaxPoolIndices => {
                             let to = to.get().cast::<i64>().add(plane * outputs);
                             search(&windows, &rows, from, |at, position| {
-                                // A window of padding alone has no position.
+                                // A window over padding only has no position: -1.
                                 to.add(at).write(position.map_or(-1, |position| position as i64));
                             });
                         }
@@ -370,17 +384,21 @@ impl CpuBackend {
     }
 }
 
+/// Writes `n` times `x`.
+///
 /// # Safety
-/// `to` has room for `n`.
+/// `to` has room for `n` elements.
 unsafe fn fill<E: Pooled>(to: *mut E, n: usize, x: E) {
     for i in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i < n`, for which `to` has room by this function's contract.
         unsafe { to.add(i).write(x) };
     }
 }
 
+/// Pools one channel with `row_loop`, from results of `start`.
+///
 /// # Safety
-/// `from` is a channel's input and `to` its result.
+/// `from` points to a channel's input and `to` to its result.
 unsafe fn reduce<E: Pooled>(
     windows: &PoolWindows,
     row_loop: unsafe fn(*mut E, *const E, usize, usize),
@@ -391,11 +409,12 @@ unsafe fn reduce<E: Pooled>(
     let width = windows.output[2];
     windows.rows(|row, below| {
         let to = to.wrapping_add(row * width);
-        // SAFETY: the caller's promise.
+        // SAFETY: the result has a row of `width` elements at `to`.
         unsafe { fill(to, width, start) };
         below(&mut |first| {
             for (range, at) in &windows.columns {
-                // SAFETY: the caller's promise; the ranges lie in the row, and what they look at in the channel.
+                // SAFETY: `PoolWindows::new` chose ranges within the row of results, whose windows read elements
+                // within the channel.
                 unsafe { row_loop(to.add(range.start), from.add(first + at), windows.spec.stride[2], range.len()) };
             }
         });

@@ -1,7 +1,8 @@
 //! Reductions along any axes.
 //!
-//! Sums of floats gather in many partial sums of the compute type over a block, and blocks gather in f64: as accurate
-//! as pairwise summation, and vectorisable. The order never depends on the number of threads.
+//! Sums of floats use blocked summation (Higham 1993): partial sums in the compute type over a block, in many lanes,
+//! and the sums of blocks in f64. This is as accurate as pairwise summation, and vectorisable. The order of additions
+//! depends on shapes only, never on the number of threads.
 
 use crate::backend::{CpuBackend, Result};
 use crate::kernels::{Kernel, SimdLevel};
@@ -17,32 +18,32 @@ use gt_ops::{DType, Meta, Op};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Partial results, not in vectors, that a row of less than [`LONG_ROW`] elements gathers in.
+/// The number of partial results of a row shorter than [`LONG_ROW`], in an array.
 const LANES_SHORT: usize = 16;
-/// From here on more partial results are worth their joining.
+/// Rows of this length and more use [`LANES`] partial results, which take longer to combine.
 const LONG_ROW: usize = 512;
 /// Rows of at most this many elements are reduced side by side, as columns.
 const SHORT_ROW: usize = 48;
-/// A column is cut into at most this many pieces.
+/// A column is divided into at most this many pieces.
 const PIECES_MAX: usize = 64;
-/// Elements that partial results gather before they join the accumulator.
+/// The number of elements in partial results before these are added to the accumulator.
 const BLOCK: usize = 8 << 10;
-/// Rows that a column's partial result gathers before it joins the accumulator.
+/// The number of rows in a column's partial result before it is added to the accumulator.
 const BLOCK_ROWS: usize = 256;
-/// Elements of one result that one thread reduces by itself. The order of a sum depends on it.
+/// The number of elements of one result that one thread reduces by itself. The order of a sum depends on it.
 const PIECE: usize = 64 << 10;
-/// Elements that one thread reduces, row by row, before it takes more rows.
+/// The number of elements in a chunk of rows.
 const ROWS_CHUNK_ELEMENTS: usize = 16 << 10;
-/// Columns reduced together.
+/// The number of columns that are reduced together.
 const COLUMNS: usize = TILE;
 
-/// How elements of type `T` are reduced.
+/// A reduction of elements of type `T`.
 trait Fold<T: Copy> {
-    /// What a block gathers in.
+    /// The partial result of a block.
     type Lane: Copy;
-    /// What blocks gather in; at most 8 bytes.
+    /// The accumulator of all blocks, of at most 8 bytes.
     type Acc: Copy;
-    /// What comes out: of the compute type, or a bool's byte.
+    /// The result: the compute type, or a bool as a byte.
     type Out: Copy;
     const LANE: Self::Lane;
     const ACC: Self::Acc;
@@ -52,10 +53,10 @@ trait Fold<T: Copy> {
     fn combine(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     fn finish(acc: Self::Acc, count: usize) -> Self::Out;
 
-    /// What the elements of a block gather to.
+    /// Reduces a block to a partial result.
     ///
     /// # Safety
-    /// The machine has the level, and the caller was compiled for it.
+    /// The CPU has the level `L`, and the caller was compiled for it.
     #[inline(always)]
     unsafe fn gather<L: Registers>(block: &[T]) -> Self::Lane
     where
@@ -91,7 +92,8 @@ macro_rules! float_folds {
             }
             #[inline(always)]
             unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: the CPU has the level `L`, and this function is inlined into one that was compiled for it,
+                // by the contract of `gather`.
                 let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from 0.0 => so_far + x) };
                 lanes::joined::<$t, L::Of<$t>>(lanes)
             }
@@ -124,7 +126,8 @@ macro_rules! float_folds {
             }
             #[inline(always)]
             unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: the CPU has the level `L`, and this function is inlined into one that was compiled for it,
+                // by the contract of `gather`.
                 let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from 0.0 => so_far + x) };
                 lanes::joined::<$t, L::Of<$t>>(lanes)
             }
@@ -157,7 +160,8 @@ macro_rules! float_folds {
             }
             #[inline(always)]
             unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: the CPU has the level `L`, and this function is inlined into one that was compiled for it,
+                // by the contract of `gather`.
                 let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from 0.0 => x.mul_add(x, so_far)) };
                 lanes::joined::<$t, L::Of<$t>>(lanes)
             }
@@ -179,7 +183,7 @@ macro_rules! float_folds {
             }
         }
         impl Fold<$t> for Prod {
-            // Products leave f32's range on the way more easily than at the end.
+            // Partial products may leave the range of f32 even if the whole product does not.
             type Lane = f64;
             type Acc = f64;
             type Out = $t;
@@ -220,12 +224,13 @@ macro_rules! float_folds {
             const ACC: $t = $start;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
-                // A NaN enters, and nothing beats it afterwards.
+                // A NaN replaces any number, and nothing replaces it.
                 if (x $beats lane) | (x != x) { x } else { lane }
             }
             #[inline(always)]
             unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: the CPU has the level `L`, and this function is inlined into one that was compiled for it,
+                // by the contract of `gather`.
                 let lanes = unsafe { gather_over!($t, L::Of<$t>: x in block; so_far from $start => so_far.$beyond(x)) };
                 lanes::folded(lanes.array(), Real::$f)
             }
@@ -328,20 +333,20 @@ int_folds! {
     i64, i64::MIN, i64::MAX;
 }
 
-/// A fold, its types erased. Accumulators and lanes are 8 bytes apart at most.
+/// A [`Fold`] with its types erased. Accumulators and lanes have at most 8 bytes.
 #[derive(Clone, Copy)]
 pub struct Reducer {
-    /// Starts `n` accumulators.
+    /// Initialises `n` accumulators.
     start: unsafe fn(accs: *mut u8, n: usize),
     /// Reduces `n` contiguous elements into one accumulator.
     row: unsafe fn(from: *const u8, n: usize, acc: *mut u8),
-    /// Starts `n` lanes.
+    /// Initialises `n` lanes.
     start_lanes: unsafe fn(lanes: *mut u8, n: usize),
-    /// Steps `n` lanes by one contiguous element each.
+    /// Adds one of `n` contiguous elements to each of `n` lanes.
     columns: unsafe fn(from: *const u8, n: usize, lanes: *mut u8),
-    /// Lets `n` accumulators absorb their lanes.
+    /// Adds each of `n` lanes to its accumulator.
     absorb: unsafe fn(lanes: *const u8, n: usize, accs: *mut u8),
-    /// Combines `n` accumulators into `n` others.
+    /// Combines each of `n` accumulators with one of `n` others.
     combine: unsafe fn(others: *const u8, accs: *mut u8, n: usize),
     /// Writes the results of `n` accumulators of `count` elements each.
     finish: unsafe fn(accs: *const u8, n: usize, count: usize, out: *mut u8),
@@ -349,13 +354,14 @@ pub struct Reducer {
 }
 
 /// # Safety
-/// `from` is valid for `n` elements; the machine has the level, and the caller was compiled for it.
+/// `from` is valid for `n` elements and `acc` for an accumulator; the CPU has the level `L`, and the caller was
+/// compiled for it.
 #[inline(always)]
 unsafe fn row<T: Copy, F: Fold<T>, L: Registers>(from: *const u8, n: usize, acc: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is valid for `n` elements, and `acc` points to an accumulator, which nothing else refers to.
     let (all, acc) = unsafe { (slice::from_raw_parts(from.cast::<T>(), n), &mut *acc.cast::<F::Acc>()) };
     for block in all.chunks(BLOCK) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the CPU has the level `L`, and this function is inlined into one that was compiled for it.
         *acc = F::absorb(*acc, unsafe { F::gather::<L>(block) });
     }
 }
@@ -386,7 +392,8 @@ fn gather<T: Copy, F: Fold<T>, const N: usize>(block: &[T]) -> F::Lane {
 /// `from` and `lanes` are valid for `n` elements.
 #[inline(always)]
 unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
-    // SAFETY: the caller's promise; lanes are on the caller's stack.
+    // SAFETY: `from` and `lanes` are valid for `n` elements, and the lanes are a tile of the caller, which nothing
+    // else refers to.
     let (from, lanes) =
         unsafe { (slice::from_raw_parts(from.cast::<T>(), n), slice::from_raw_parts_mut(lanes.cast::<F::Lane>(), n)) };
     for (lane, x) in lanes.iter_mut().zip(from) {
@@ -398,7 +405,7 @@ unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8
 /// `lanes` and `accs` are valid for `n` elements.
 #[inline(always)]
 unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `lanes` and `accs` are valid for `n` elements, and the accumulators belong to the caller alone.
     let (lanes, accs) = unsafe {
         (slice::from_raw_parts(lanes.cast::<F::Lane>(), n), slice::from_raw_parts_mut(accs.cast::<F::Acc>(), n))
     };
@@ -409,21 +416,21 @@ unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8)
 
 unsafe fn start<T: Copy, F: Fold<T>>(accs: *mut u8, n: usize) {
     for i in 0..n {
-        // SAFETY: the caller has room for `n`.
+        // SAFETY: callers pass room for `n` accumulators.
         unsafe { accs.cast::<F::Acc>().add(i).write(F::ACC) };
     }
 }
 
 unsafe fn start_lanes<T: Copy, F: Fold<T>>(lanes: *mut u8, n: usize) {
     for i in 0..n {
-        // SAFETY: the caller has room for `n`.
+        // SAFETY: callers pass room for `n` lanes.
         unsafe { lanes.cast::<F::Lane>().add(i).write(F::LANE) };
     }
 }
 
 unsafe fn combine<T: Copy, F: Fold<T>>(others: *const u8, accs: *mut u8, n: usize) {
     for i in 0..n {
-        // SAFETY: the caller gives `n` of each.
+        // SAFETY: callers pass `n` accumulators on both sides.
         unsafe {
             let (other, acc) = (others.cast::<F::Acc>().add(i), accs.cast::<F::Acc>().add(i));
             acc.write(F::combine(acc.read(), other.read()));
@@ -433,7 +440,7 @@ unsafe fn combine<T: Copy, F: Fold<T>>(others: *const u8, accs: *mut u8, n: usiz
 
 unsafe fn finish<T: Copy, F: Fold<T>>(accs: *const u8, n: usize, count: usize, out: *mut u8) {
     for i in 0..n {
-        // SAFETY: the caller gives `n` accumulators and room for as many results.
+        // SAFETY: callers pass `n` accumulators, and room for `n` results.
         unsafe { out.cast::<F::Out>().add(i).write(F::finish(accs.cast::<F::Acc>().add(i).read(), count)) };
     }
 }
@@ -444,17 +451,20 @@ macro_rules! level {
             use super::*;
             $(#[$enable])*
             unsafe fn row<T: Copy, F: Fold<T>>(from: *const u8, n: usize, acc: *mut u8) {
-                // SAFETY: the caller's promise, as in this whole module.
+                // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
+                // `row`.
                 unsafe { super::row::<T, F, lanes::$level>(from, n, acc) }
             }
             $(#[$enable])*
             unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
-                // SAFETY: as above.
+                // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
+                // `columns`.
                 unsafe { super::columns::<T, F>(from, n, lanes) }
             }
             $(#[$enable])*
             unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8) {
-                // SAFETY: as above.
+                // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
+                // `absorb`.
                 unsafe { super::absorb::<T, F>(lanes, n, accs) }
             }
             fn reducer<T: Copy, F: Fold<T>>() -> Reducer {
@@ -519,7 +529,7 @@ level!(
 );
 
 impl Reducer {
-    /// How `op` reduces `dtype`, half precisions being widened to `f32` before.
+    /// The reducer of `op` for `dtype`, if there is one; half precisions are widened to `f32` first.
     pub fn of(level: SimdLevel, op: Op, dtype: DType) -> Option<Reducer> {
         match level {
             SimdLevel::Baseline => baseline::of(op, dtype),
@@ -531,33 +541,33 @@ impl Reducer {
     }
 }
 
-/// One reduction.
+/// One reduction, ready to run.
 pub struct ReductionTask {
-    /// How.
+    /// The inner loops.
     pub reducer: Reducer,
-    /// From the operand's dtype to the compute type.
+    /// The conversion from the operand's dtype to the compute type.
     pub widen: Option<Kernel>,
-    /// From the compute type to the result's dtype.
+    /// The conversion from the compute type to the result's dtype.
     pub narrow: Option<Kernel>,
     /// The first element.
     pub from: *const u8,
-    /// Bytes an element.
+    /// Bytes per element of the operand.
     pub size: usize,
-    /// The axes that stay, in the result's order.
+    /// The axes that are kept, in the result's order.
     pub kept: Loops<1>,
-    /// The axes that go.
+    /// The axes that are reduced.
     pub reduced: Loops<1>,
-    /// Where the results go.
+    /// The result's memory.
     pub out: *mut u8,
-    /// Bytes a result.
+    /// Bytes per element of the result.
     pub out_size: usize,
-    /// How many results.
+    /// The number of results.
     pub results: usize,
-    /// How many elements each has.
+    /// The number of elements that each result reduces.
     pub count: usize,
 }
 
-// SAFETY: shared only during one call of `ThreadPool::run`, in which threads write disjoint results.
+// SAFETY: a task is shared only during one call of `ThreadPool::run`, in which threads write disjoint results.
 unsafe impl Sync for ReductionTask {}
 
 impl ReductionTask {
@@ -573,31 +583,33 @@ impl ReductionTask {
         let dense = |loops: &Loops<1>, least| loops.inner_strides()[0] == self.size as isize && loops.inner() >= least;
         let side_by_side = self.count <= SHORT_ROW && self.kept.inner() >= 16;
         if self.count > 0 && (side_by_side || (dense(&self.kept, 4) && !dense(&self.reduced, 4))) {
-            // SAFETY: the caller's promise.
+            // SAFETY: this function's contract is that of `columns`.
             return unsafe { self.columns(pool, work) };
         }
         if self.count > PIECE && self.results < 4 * pool.threads() {
             return (0..self.results).try_for_each(|i| {
-                // SAFETY: the caller's promise.
+                // SAFETY: this function's contract covers all results, `i` among them.
                 unsafe { self.long_row(pool, i) }
             });
         }
         let rows = (ROWS_CHUNK_ELEMENTS / self.count.max(1)).max(1);
         run_or_not(pool, work.saturating_mul(4), self.results.div_ceil(rows), &|i| {
-            // SAFETY: the caller's promise; chunks are disjoint.
+            // SAFETY: this function's contract covers all results, and each chunk writes its own.
             unsafe { self.rows(i * rows, ((i + 1) * rows).min(self.results)) };
         })
     }
 
     /// # Safety
-    /// As [`Reduction::run`].
+    /// Same as for [`Reduction::run`].
     unsafe fn rows(&self, first: usize, last: usize) {
         self.kept.for_runs(first, last, |run| {
             for i in 0..run.len {
                 let mut acc = MaybeUninit::<u64>::uninit();
                 let acc = acc.as_mut_ptr().cast::<u8>();
                 let from = self.from.wrapping_offset(run.offsets[0] + i as isize * self.kept.inner_strides()[0]);
-                // SAFETY: the caller's promise; pieces keep the order of a long row.
+                // SAFETY: an accumulator has at most 8 bytes, so `acc` and `part` have room for one; `first..last`
+                // and `0..count` lie within what `run`'s contract covers. Pieces are combined in the order of
+                // `long_row`.
                 unsafe {
                     (self.reducer.start)(acc, 1);
                     if self.count <= PIECE {
@@ -618,7 +630,7 @@ impl ReductionTask {
     }
 
     /// # Safety
-    /// As [`Reduction::run`].
+    /// Same as for [`Reduction::run`].
     unsafe fn long_row(&self, pool: &mut ThreadPool, result: usize) -> Result<()> {
         let mut from = self.from;
         self.kept.for_runs(result, result + 1, |run| from = self.from.wrapping_offset(run.offsets[0]));
@@ -626,7 +638,8 @@ impl ReductionTask {
         let mut parts = vec![0u64; pieces];
         let (shared, from) = (SharedPtr::new(parts.as_mut_ptr()), SharedPtr::new(from.cast_mut()));
         pool.run(pieces, &|i| {
-            // SAFETY: the caller's promise; each piece has its own part.
+            // SAFETY: `i < pieces`, so each call has its own element of `parts`, and its piece lies within
+            // `0..count`.
             unsafe {
                 let part = shared.get().add(i).cast::<u8>();
                 (self.reducer.start)(part, 1);
@@ -635,7 +648,7 @@ impl ReductionTask {
         })?;
         let mut acc = MaybeUninit::<u64>::uninit();
         let acc = acc.as_mut_ptr().cast::<u8>();
-        // SAFETY: the parts are accumulators.
+        // SAFETY: all parts were initialised and filled above, and an accumulator has at most 8 bytes.
         unsafe {
             (self.reducer.start)(acc, 1);
             for part in &parts {
@@ -649,11 +662,11 @@ impl ReductionTask {
     /// Reduces elements `first..last` of one result into an accumulator.
     ///
     /// # Safety
-    /// As [`Reduction::run`].
+    /// Same as for [`Reduction::run`].
     unsafe fn piece(&self, from: *const u8, first: usize, last: usize, acc: *mut u8) {
         let step = self.reduced.inner_strides()[0];
         let dense = step == self.size as isize;
-        // SAFETY: runs lie within the operand; tiles have room for `TILE` elements of any dtype.
+        // SAFETY: runs lie within the operand, `n <= TILE`, and `acc` points to an accumulator.
         unsafe {
             if dense && self.widen.is_none() {
                 self.reduced.for_runs(first, last, |run| {
@@ -683,11 +696,12 @@ impl ReductionTask {
     /// Reduces along the innermost kept axis, a block of columns at a time.
     ///
     /// # Safety
-    /// As [`Reduction::run`].
+    /// Same as for [`Reduction::run`].
     unsafe fn columns(&self, pool: &mut ThreadPool, work: usize) -> Result<()> {
         let columns = self.kept.inner();
         let row_bytes = (columns * self.size) as isize;
-        // A few columns whose rows follow each other are many columns with fewer rows, to be joined in the end.
+        // A contiguous matrix of few columns is treated as one of `fold` times as many columns and fewer rows; the
+        // results of the copies of a column are combined at the end.
         let packed = self.kept.inner_strides()[0] == self.size as isize
             && self.reduced.sizes().len() == 1
             && self.reduced.inner_strides()[0] == row_bytes
@@ -702,7 +716,7 @@ impl ReductionTask {
         let reduced = if fold > 1 { Loops::line(rows, row_bytes * fold as isize) } else { self.reduced };
         let blocks = lanes.div_ceil(COLUMNS);
         let groups = self.results / columns * blocks;
-        // How columns are cut depends on shapes alone, so that sums do not depend on the number of threads.
+        // The division into pieces depends on shapes only, so that sums do not depend on the number of threads.
         let rows_a_piece = if groups < 8 { (PIECE / lanes.min(COLUMNS)).max(rows.div_ceil(PIECES_MAX)) } else { rows };
         let pieces = rows.div_ceil(rows_a_piece);
         let mut parts = vec![0u64; if pieces > 1 { groups * pieces * COLUMNS } else { 0 }];
@@ -710,13 +724,13 @@ impl ReductionTask {
         let first_of = |group: usize| group / blocks * columns + group % blocks * COLUMNS;
         let width_of = |group: usize| COLUMNS.min(lanes - group % blocks * COLUMNS);
         let finish = |group: usize, accs: *mut u8| {
-            // SAFETY: `accs` holds the group's accumulators.
+            // SAFETY: `accs` holds the group's `width_of(group)` accumulators, `fold` copies of `columns` if folded.
             unsafe {
                 for copy in 1..fold {
                     (self.reducer.combine)(accs.add(copy * columns * self.reducer.acc_size), accs, columns);
                 }
                 if rows * fold < self.count {
-                    // The rows that did not fill a fold.
+                    // The remaining rows, fewer than `fold`.
                     let from = self.from.wrapping_offset(row_bytes * (rows * fold) as isize);
                     let rest = Loops::line(self.count - rows * fold, row_bytes);
                     let tile = Tile::new();
@@ -734,7 +748,8 @@ impl ReductionTask {
             self.kept.for_runs(first, first + 1, |run| base = self.from.wrapping_offset(run.offsets[0]));
             let (from, to) = (piece * rows_a_piece, ((piece + 1) * rows_a_piece).min(rows));
             let tile = Tile::new();
-            // SAFETY: the caller's promise; groups are disjoint, and each piece has its own accumulators.
+            // SAFETY: each call has its own `COLUMNS` accumulators, and its rows and columns lie within the operand;
+            // groups write their own results.
             unsafe {
                 let accs = if pieces > 1 { shared.get().add(i * COLUMNS).cast() } else { tile.start() };
                 self.column_piece(base, width_of(group), &reduced, from, to, accs);
@@ -745,7 +760,7 @@ impl ReductionTask {
         })?;
         if pieces > 1 {
             for group in 0..groups {
-                // SAFETY: each piece left its accumulators there.
+                // SAFETY: each piece wrote its accumulators at its own `COLUMNS` elements of `parts`.
                 unsafe {
                     let accs = parts.as_mut_ptr().add(group * pieces * COLUMNS);
                     for piece in 1..pieces {
@@ -761,7 +776,7 @@ impl ReductionTask {
     /// Reduces rows `first..last` of `n` columns, at most [`COLUMNS`], into fresh accumulators.
     ///
     /// # Safety
-    /// As [`Reduction::run`].
+    /// Same as for [`Reduction::run`].
     unsafe fn column_piece(
         &self,
         base: *const u8,
@@ -775,7 +790,8 @@ impl ReductionTask {
         let lanes = lanes.start();
         let (step, across) = (rows.inner_strides()[0], self.kept.inner_strides()[0]);
         let mut gathered = 0;
-        // SAFETY: tiles have room for `n` elements, lanes or accumulators; rows lie within the operand.
+        // SAFETY: `n <= COLUMNS`, so tiles have room for `n` elements, lanes or accumulators; rows lie within the
+        // operand.
         unsafe {
             (self.reducer.start)(accs, n);
             (self.reducer.start_lanes)(lanes, n);
@@ -805,7 +821,7 @@ impl ReductionTask {
     /// # Safety
     /// `accs` holds `n` accumulators, `n` at most [`TILE`].
     unsafe fn finish(&self, accs: *const u8, result: usize, n: usize) {
-        // SAFETY: the result has room for all; a tile has room for `n`.
+        // SAFETY: the result has `n` elements from `result` on, and a tile has room for `n`.
         unsafe {
             let out = self.out.add(result * self.out_size);
             if let Some(narrow) = self.narrow {
@@ -846,7 +862,7 @@ impl CpuBackend {
             results,
             count,
         };
-        // SAFETY: the axes are those of the tensor; the result is new and has one element for each kept position.
+        // SAFETY: the axes are the tensor's, and `result` was just allocated with one element for each kept position.
         unsafe { reduction.run(&mut self.pool)? };
         Ok(result)
     }

@@ -1,40 +1,43 @@
-//! The inner loops of convolutions: tiles of sums of products that stay in registers.
+//! The inner loops of convolutions: tiles of accumulators that stay in vector registers, as in a GEMM micro-kernel
+//! (BLIS, Van Zee & van de Geijn 2015).
 //!
-//! Both multiply vectors by single numbers. [`RegisterTiles::spread`] makes a tile of results, each row's terms being numbers
-//! of a packed weight and the vectors windows of one plane after another. [`RegisterTiles::collect`] makes a tile of a weight's
-//! gradient, its terms being numbers of an input and vectors of gradients that lie by channels.
+//! Both loops multiply vectors by broadcast numbers. [`RegisterTiles::spread`] computes a tile of results: the numbers
+//! are packed weights, and the vectors are neighbouring positions in the input's planes. [`RegisterTiles::collect`]
+//! computes a tile of the weight's gradient: the numbers are elements of the input, and the vectors are the channels of
+//! the gradient at one position.
 
 #![expect(clippy::needless_range_loop, reason = "iterators over vectors are not inlined into functions of a level")]
 
 use crate::kernels::SimdLevel;
 
-/// A tile of results: so many terms, of packed weights (`rows` a term) and of vectors at `from` plus each offset.
+/// Computes a tile of results: for each of `terms` terms, `rows` packed weights times the vectors at `from` plus an
+/// offset.
 type Spread<E> =
     unsafe fn(terms: usize, weights: *const E, offsets: *const isize, from: *const E, start: *const E, to: *mut E);
 
-/// What a tile of a weight's gradient is summed over.
+/// The output positions that a tile of a weight's gradient is summed over.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputPositions<E> {
-    /// The input, for the first place.
+    /// The input of the first position.
     pub from: *const E,
-    /// From a row to the next, in the input.
+    /// Elements from a row of the input to the next.
     pub from_row: usize,
-    /// The gradients by channels, of the first place; places follow each other.
+    /// The gradients of the first position, by channel.
     pub grads: *const E,
-    /// From a place to the next.
+    /// Elements from the gradients of a position to those of the next.
     pub grads_step: usize,
-    /// Rows of places.
+    /// Rows of positions.
     pub rows: usize,
-    /// Places in a row.
+    /// Positions in a row.
     pub columns: usize,
 }
 
-/// A tile of a weight's gradient: one row for each of [`RegisterTiles::taps`] offsets, added to what is there.
+/// Adds to a tile of a weight's gradient, which has one row for each of [`RegisterTiles::taps`] offsets.
 type Collect<E> = unsafe fn(places: &OutputPositions<E>, offsets: *const isize, sums: *mut E, sums_step: usize);
 
-/// The most vectors in a row of a tile.
+/// The largest number of vectors in a row of a tile.
 pub const WIDTH_MAX: usize = 4;
-/// The most elements in a tile.
+/// The largest number of elements in a tile.
 pub const TILE_ELEMENTS_MAX: usize = 8 * 3 * 16;
 
 /// The tiles of one level for one type of element.
@@ -42,29 +45,29 @@ pub const TILE_ELEMENTS_MAX: usize = 8 * 3 * 16;
 pub struct RegisterTiles<E: 'static> {
     /// Elements of a vector.
     pub lanes: usize,
-    /// The most rows and the most vectors of a tile of results.
+    /// The largest number of rows of a tile of results.
     pub rows: usize,
-    /// As above.
+    /// The largest number of vectors in a row of a tile of results.
     pub width: usize,
-    /// By the logarithm of the rows, and vectors - 1.
+    /// The loops for tiles of results, by the binary logarithm of the rows and by vectors - 1.
     pub spread: [[Spread<E>; 3]; 4],
-    /// Offsets that [`Collect`] takes at once.
+    /// The number of offsets in a tile of a weight's gradient.
     pub taps: usize,
-    /// By vectors - 1.
+    /// The loops for tiles of a weight's gradient, by vectors - 1.
     pub collect: [Collect<E>; WIDTH_MAX],
 }
 
-/// A type of element that has tiles.
+/// An element type that has tiles.
 pub trait Tiled: Copy + Send + Sync + 'static {
-    /// Zero.
+    /// The number 0.
     const ZERO: Self;
-    /// The sum.
+    /// The sum of both.
     fn plus(self, other: Self) -> Self;
-    /// The tiles of a level that this machine has.
+    /// The tiles of a level that this CPU has.
     fn tiles(level: SimdLevel) -> RegisterTiles<Self>;
 }
 
-/// A vector.
+/// A vector register, or an array in its place.
 trait SimdVector: Copy {
     type E: Copy;
     const N: usize;
@@ -76,7 +79,7 @@ trait SimdVector: Copy {
 }
 
 /// # Safety
-/// As [`Spread`]: everything is valid for `terms` terms and the vectors of a tile.
+/// All pointers are valid for `terms` terms and the vectors of a tile.
 #[inline(always)]
 unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
     terms: usize,
@@ -86,7 +89,8 @@ unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
     start: *const V::E,
     to: *mut V::E,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `weights` holds `terms * ROWS` elements, `offsets` holds `terms`, each of which leaves `WIDTH` vectors
+    // readable at `from`, `start` holds `ROWS`, and `to` has room for the tile, by the contract of `Spread`.
     unsafe {
         let mut sums = [[V::splat(*start); WIDTH]; ROWS];
         for row in 0..ROWS {
@@ -116,7 +120,7 @@ unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
 }
 
 /// # Safety
-/// As [`Collect`]: everything is valid for the places, and `sums` for its rows.
+/// Input and gradients are valid for all positions, and `to` for its rows.
 #[inline(always)]
 unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
     places: &OutputPositions<V::E>,
@@ -124,7 +128,8 @@ unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
     to: *mut V::E,
     step: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `offsets` holds `TAPS` offsets, `sums` has `TAPS` rows `step` apart of `WIDTH` vectors, and input and
+    // gradients are readable at all positions, by the contract of `Collect`.
     unsafe {
         let mut sums = [[V::load(to); WIDTH]; TAPS];
         for tap in 0..TAPS {
@@ -169,12 +174,12 @@ impl<E: Copy + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: u
     }
     #[inline(always)]
     unsafe fn load(from: *const E) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` is valid for `N` elements; the read needs no alignment.
         unsafe { from.cast::<[E; N]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut E) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` has room for `N` elements; the write needs no alignment.
         unsafe { to.cast::<[E; N]>().write_unaligned(self) }
     }
     #[inline(always)]
@@ -191,22 +196,24 @@ macro_rules! lanes {
             const N: usize = $n;
             #[inline(always)]
             unsafe fn splat(x: $e) -> Self {
-                // SAFETY: only instantiated in functions of a level that has these instructions.
+                // SAFETY: instantiated only in functions of a level that has these instructions.
                 unsafe { std::arch::x86_64::$splat(x) }
             }
             #[inline(always)]
             unsafe fn load(from: *const $e) -> Self {
-                // SAFETY: as above, and the caller's promise.
+                // SAFETY: instantiated only in functions of a level that has these instructions, and `from` is valid
+                // for a vector.
                 unsafe { std::arch::x86_64::$load(from) }
             }
             #[inline(always)]
             unsafe fn store(self, to: *mut $e) {
-                // SAFETY: as above, and the caller's promise.
+                // SAFETY: instantiated only in functions of a level that has these instructions, and `to` has room
+                // for a vector.
                 unsafe { std::arch::x86_64::$store(to, self) }
             }
             #[inline(always)]
             unsafe fn plus_product(self, a: Self, b: Self) -> Self {
-                // SAFETY: as above.
+                // SAFETY: instantiated only in functions of a level that has these instructions.
                 unsafe { std::arch::x86_64::$fma(a, b, self) }
             }
         }
@@ -221,7 +228,7 @@ lanes! {
     std::arch::x86_64::__m512d, f64, 8: _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_fmadd_pd;
 }
 
-/// The functions of one level. As many sums are kept as its registers hold.
+/// The functions of one level, with as many accumulators as its registers hold.
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $rows:literal rows, $width:literal wide, $taps:literal taps, $collect_width:literal) => {
         mod $name {
@@ -235,7 +242,8 @@ macro_rules! level {
                 start: *const V::E,
                 to: *mut V::E,
             ) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `RegisterTiles` holds this instance only for a level that the CPU has, and the contract is
+                // that of the function called.
                 unsafe { super::spread::<V, ROWS, WIDTH>(terms, weights, offsets, from, start, to) }
             }
             $(#[$enable])*
@@ -245,7 +253,8 @@ macro_rules! level {
                 sums: *mut V::E,
                 step: usize,
             ) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `RegisterTiles` holds this instance only for a level that the CPU has, and the contract is
+                // that of the function called.
                 unsafe { super::collect::<V, TAPS, WIDTH>(places, offsets, sums, step) }
             }
             fn widths<V: SimdVector, const ROWS: usize>() -> [Spread<V::E>; 3] {

@@ -1,4 +1,4 @@
-//! Scans: each element from all up to it along an axis.
+//! Scans, such as prefix sums: each result combines all elements up to its own along an axis.
 
 use crate::backend::{CpuBackend, Result};
 use crate::strided::{SharedPtr, run_or_not};
@@ -9,19 +9,19 @@ use gt_ops::math::Int;
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
 
-/// Neighbouring scans that go on side by side.
+/// The number of neighbouring scans that proceed together.
 const LANES: usize = 64;
-/// Elements that one thread scans before it takes more.
+/// The number of elements in a chunk of scans.
 const CHUNK_ELEMENTS: usize = 16 << 10;
 
-/// An element, and the type in which a scan of such elements goes on.
+/// An element type, with the wider type that its scans accumulate in.
 trait ScanElement: Copy {
     type Wide: Copy;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
     fn plus(a: Self::Wide, b: Self::Wide) -> Self::Wide;
     fn times(a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    /// Whether `self` is at least as extreme as `best`, NaN being the most.
+    /// Whether `self` is at least as large (with `MAX`) or small as `best`; NaN reaches every number.
     fn reaches<const MAX: bool>(self, best: Self) -> bool;
     const ZERO: Self::Wide;
     const ONE: Self::Wide;
@@ -61,7 +61,7 @@ macro_rules! float_element {
         }
     )*};
 }
-// Sums of single precision are carried in double, as PyTorch does.
+// Single precision accumulates in double precision, as in PyTorch.
 float_element! {
     f16, f32, |x| x.to_f32(), f16::from_f32(x);
     bf16, f32, |x| x.to_f32(), bf16::from_f32(x);
@@ -69,22 +69,23 @@ float_element! {
     f64, f64, |x| x, x;
 }
 
-/// Scans along one axis, each on its own.
+/// All scans along one axis, which are independent of each other.
 struct Scan {
     from: SharedPtr<u8>,
     to: SharedPtr<u8>,
-    /// The other axes, of operand and result.
+    /// The other axes of operand and result.
     kept: Loops<2>,
-    /// Bytes from one element of the axis to the next, of operand and result.
+    /// The stride of the axis in operand and result, in bytes.
     step: [isize; 2],
     count: usize,
 }
 
 impl Scan {
-    /// Scans `first..last`, each from `start` on: `step` takes what it has, an element and its position along the axis.
+    /// Computes scans `first..last` from the state `start`: `step` takes the state, an element and its position, and
+    /// `out` makes a result of the state.
     ///
     /// # Safety
-    /// Both places are valid for all elements; nobody else writes these results.
+    /// Operand and result are valid for all elements of types `T` and `O`, and nothing else writes these results.
     #[inline(always)]
     unsafe fn range<T: Copy, O, S: Copy>(
         &self,
@@ -106,7 +107,8 @@ impl Scan {
                     let from = from.wrapping_offset(i as isize * self.step[0]);
                     let to = to.wrapping_offset(i as isize * self.step[1]);
                     for (lane, state) in states[..lanes].iter_mut().enumerate() {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: operand and result are valid for all elements, and only this call writes these
+                        // results.
                         unsafe {
                             let x = from.wrapping_offset(lane as isize * across[0]).cast::<T>().read();
                             *state = step(*state, x, i);
@@ -120,7 +122,7 @@ impl Scan {
     }
 
     /// # Safety
-    /// As [`Scan::range`].
+    /// Same as for [`Scan::range`].
     unsafe fn typed<T: ScanElement>(
         &self,
         op: Op,
@@ -128,7 +130,7 @@ impl Scan {
         exps: impl Fn(T) -> f64,
         logs: impl Fn(f64) -> T,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the elements are of type `T`, and the contract is that of `range`.
         unsafe {
             match op {
                 Op::Cumsum => self.range(range, T::ZERO, |s, x: T, _| T::plus(s, x.widen()), T::narrow),
@@ -146,21 +148,22 @@ impl Scan {
     }
 
     /// # Safety
-    /// As [`Scan::range`].
+    /// Same as for [`Scan::range`].
     unsafe fn extreme<T: ScanElement, const MAX: bool>(&self, range: (usize, usize)) {
         let start = (T::narrow(T::ZERO), 0i64);
         let step = |(best, at): (T, i64), x: T, i: usize| {
             if i == 0 || x.reaches::<MAX>(best) { (x, i as i64) } else { (best, at) }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the elements are of type `T`, positions are written as i64, and the contract is that of `range`.
         unsafe { self.range(range, start, step, |(_, at)| at) };
     }
 }
 
-/// A sum of exponentials, as the largest exponent and the sum over its exponential, with one more.
+/// Adds `exp(x)` to a sum of exponentials, kept as the largest exponent and the sum scaled by its exponential: the
+/// online normaliser of Milakov & Gimelshein (2018).
 fn plus_exp((most, sum): (f64, f64), x: f64) -> (f64, f64) {
     if x == most && x.is_infinite() {
-        // Their difference is no number; of infinities, one counts.
+        // The difference of two infinities would be NaN: +inf counts once, -inf adds nothing.
         (most, if x > 0.0 { 1.0 } else { 0.0 })
     } else if x <= most {
         (most, sum + (x - most).exp())
@@ -170,7 +173,7 @@ fn plus_exp((most, sum): (f64, f64), x: f64) -> (f64, f64) {
 }
 
 impl CpuBackend {
-    /// A scan along an axis.
+    /// Computes a scan along an axis.
     pub(crate) fn scan(&mut self, op: Op, t: &CpuTensor, axis: usize, out: &Meta) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
@@ -191,7 +194,8 @@ impl CpuBackend {
         let chunk = (CHUNK_ELEMENTS / count).max(1);
         run_or_not(&mut self.pool, scans * count * 4, scans.div_ceil(chunk), &|i| {
             let range = (i * chunk, ((i + 1) * chunk).min(scans));
-            // SAFETY: the axes are those of the tensors, of one shape; the result is new, and chunks are disjoint.
+            // SAFETY: the axes are the tensors', which have one shape; `result` was just allocated, and chunks are
+            // disjoint.
             unsafe {
                 match dtype {
                     DType::Bool | DType::U8 => scan.typed::<u8>(op, range, |_| 0.0, |_| 0),

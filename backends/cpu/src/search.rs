@@ -1,4 +1,4 @@
-//! Ops that find positions: of true elements, and among sorted ones.
+//! Ops that find positions: `nonzero` and `searchsorted`.
 
 use crate::backend::{CpuBackend, Result};
 use crate::strided::{SharedPtr, in_chunks, run_or_not};
@@ -7,10 +7,11 @@ use gt_ops::{DType, Meta, Op, RANK_MAX};
 use half::{bf16, f16};
 use std::slice;
 
-/// Elements of a mask that one thread looks at before it takes more.
+/// The number of mask elements in a chunk.
 const CHUNK_ELEMENTS: usize = 64 << 10;
 
-/// Of sorted elements, how many are below `x`, or not above it. NaN comes last, and all are below it.
+/// The number of sorted elements that are less than `x` (with `RIGHT`, less or equal), by binary search. NaN sorts
+/// last.
 fn rank_of<T: PartialOrd + Copy, const RIGHT: bool>(sorted: &[T], x: T) -> usize {
     #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
     let last = x != x;
@@ -18,7 +19,7 @@ fn rank_of<T: PartialOrd + Copy, const RIGHT: bool>(sorted: &[T], x: T) -> usize
 }
 
 impl CpuBackend {
-    /// Where each element of `wanted` belongs among the sorted ones of its row.
+    /// The position at which each element of `wanted` keeps its row of `sorted` in order.
     pub(crate) fn search(&mut self, op: Op, sorted: &CpuTensor, wanted: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
         let (sorted, wanted) = (self.contiguous(sorted)?, self.contiguous(wanted)?);
         let result = self.new_tensor(out)?;
@@ -27,12 +28,13 @@ impl CpuBackend {
             return Ok(result);
         }
         let count = sorted.meta.shape.dims()[sorted.meta.shape.rank() - 1];
-        // Elements of `wanted` to a row of sorted ones.
+        // The number of wanted elements for each row of sorted ones.
         let row = if sorted.meta.shape.rank() == 1 { elements } else { out.shape.dims()[out.shape.rank() - 1] };
         let (from, at, to) =
             (SharedPtr::new(sorted.ptr()), SharedPtr::new(wanted.ptr()), SharedPtr::new(result.ptr().cast::<i64>()));
         /// # Safety
-        /// As below.
+        /// `from`, `at` and `to` are valid for elements of type `T`: `count` sorted ones per row, and `last` wanted
+        /// ones and results.
         unsafe fn range<T: PartialOrd + Copy>(
             op: Op,
             (from, at, to): (*const u8, *const u8, *mut i64),
@@ -40,9 +42,10 @@ impl CpuBackend {
             (first, last): (usize, usize),
         ) {
             for i in first..last {
-                // SAFETY: the caller's promise.
+                // SAFETY: there are `last` wanted elements and results, and a row of `count` sorted elements for each
+                // `row` of them.
                 unsafe {
-                    // Without elements there is no place for them either.
+                    // An empty tensor may have no memory to make a slice of.
                     let sorted = if count == 0 {
                         &[][..]
                     } else {
@@ -61,7 +64,8 @@ impl CpuBackend {
         in_chunks(&mut self.pool, elements, 64, |first, last| {
             let (places, sizes, range_) =
                 ((from.get().cast_const(), at.get().cast_const(), to.get()), (row, count), (first, last));
-            // SAFETY: all are contiguous, of these sizes; the result is new, and chunks are disjoint.
+            // SAFETY: all three are contiguous and of these sizes; `result` was just allocated, and chunks are
+            // disjoint.
             unsafe {
                 match dtype {
                     DType::Bool | DType::U8 => range::<u8>(op, places, sizes, range_),
@@ -79,7 +83,10 @@ impl CpuBackend {
         Ok(result)
     }
 
-    /// The positions of a mask's true elements, as many as the result has rows; zeros where there are fewer.
+    /// The positions of a mask's true elements, in as many rows as the result has, padded with zeros.
+    ///
+    /// Stream compaction in two passes: count the true elements of each chunk, then write from the prefix sums of the
+    /// counts.
     pub(crate) fn positions(&mut self, mask: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
         let mask = self.contiguous(mask)?;
         let result = self.new_tensor(out)?;
@@ -93,12 +100,12 @@ impl CpuBackend {
         let counts = SharedPtr::new(starts.as_mut_ptr());
         let part = |i: usize| {
             let (first, last) = (i * CHUNK_ELEMENTS, ((i + 1) * CHUNK_ELEMENTS).min(elements));
-            // SAFETY: the mask is contiguous, and its bytes are 0 or 1.
+            // SAFETY: the mask is contiguous with `elements` bytes, and `last <= elements`.
             (first, unsafe { slice::from_raw_parts(from.get().cast_const().add(first), last - first) })
         };
         run_or_not(&mut self.pool, elements, chunks, &|i| {
             let count: usize = part(i).1.chunks(128).map(|bytes| bytes.iter().sum::<u8>() as usize).sum();
-            // SAFETY: there is one count a chunk.
+            // SAFETY: `starts` has one element per chunk, and `i < chunks`.
             unsafe { counts.get().add(i).write(count) };
         })?;
         let mut total = 0;
@@ -115,12 +122,12 @@ impl CpuBackend {
                     index[axis] = (rest % size) as i64;
                     rest /= size;
                 }
-                // SAFETY: the row is in the result, which is new; each has its own.
+                // SAFETY: `row < rows`, and the prefix sums give each true element its own row of the new result.
                 unsafe { to.get().add(row * shape.rank()).copy_from_nonoverlapping(index.as_ptr(), shape.rank()) };
             }
         })?;
         for row in total.min(rows)..rows {
-            // SAFETY: as above.
+            // SAFETY: `row < rows`, and the result has `shape.rank()` positions in each row.
             unsafe { to.get().add(row * shape.rank()).write_bytes(0, shape.rank()) };
         }
         Ok(result)

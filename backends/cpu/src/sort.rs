@@ -1,4 +1,5 @@
-//! The order of elements along an axis, by their keys: unsigned integers in the same order.
+//! Argsort along an axis: elements are mapped to unsigned integer keys of the same order, which are sorted by a stable
+//! radix sort, or by comparison if there are few.
 
 use crate::backend::{CpuBackend, Result};
 use crate::strided::SharedPtr;
@@ -8,13 +9,13 @@ use gt_ops::{DType, Meta, Op, Shape};
 use half::{bf16, f16};
 use std::slice;
 
-/// Fewer elements are sorted by comparing.
+/// Rows with fewer elements are sorted by comparison.
 const RADIX_ELEMENTS_MIN: usize = 512;
-/// Bits of the key that one pass looks at.
+/// The number of key bits that one pass of the radix sort orders by.
 const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 
-/// An element with a key.
+/// An element type with a sort key.
 trait Keyed: Copy {
     /// An unsigned integer of at most [`Keyed::BITS`] bits that grows with the element; NaN has the largest.
     fn key(self) -> u64;
@@ -35,11 +36,12 @@ macro_rules! keyed_floats {
     ($($t:ty, $unsigned:ty, $zero:expr;)*) => {$(
         impl Keyed for $t {
             fn key(self) -> u64 {
-                // Both zeros are one number, and all NaNs the last.
+                // Flip the sign bit of positive and all bits of negative numbers. Both zeros have one key, and NaN the
+                // largest.
                 let bits = if self == $zero { 0 } else { self.to_bits() };
                 let sign = 1 << (<$unsigned>::BITS - 1);
-                let turned = if bits & sign == 0 { bits | sign } else { !bits };
-                (if self.is_nan() { <$unsigned>::MAX } else { turned }) as u64
+                let ordered = if bits & sign == 0 { bits | sign } else { !bits };
+                (if self.is_nan() { <$unsigned>::MAX } else { ordered }) as u64
             }
             const BITS: u32 = <$unsigned>::BITS;
         }
@@ -47,7 +49,7 @@ macro_rules! keyed_floats {
 }
 keyed_floats! { f16, u16, f16::ZERO; bf16, u16, bf16::ZERO; f32, u32, 0.0; f64, u64, 0.0; }
 
-/// Sorts along one axis, each on its own.
+/// All sorts along one axis, which are independent of each other.
 struct Sort {
     from: SharedPtr<u8>,
     to: SharedPtr<u8>,
@@ -58,17 +60,17 @@ struct Sort {
 }
 
 impl Sort {
-    /// Sort `at`: `items` and `spare` have room for two words an element.
+    /// Computes sort number `at`; `items` and `spare` have an entry for each element.
     ///
     /// # Safety
-    /// Both places are valid for all elements; nobody else writes this result.
+    /// Operand and result are valid for all elements, and nothing else writes this result.
     unsafe fn one<T: Keyed>(&self, at: usize, items: &mut [(u64, u64)], spare: &mut [(u64, u64)]) {
         let mut offsets = [0; 2];
         self.kept.for_runs(at, at + 1, |run| offsets = run.offsets);
         let from = self.from.get().wrapping_offset(offsets[0]);
         let largest = if T::BITS == 64 { u64::MAX } else { (1 << T::BITS) - 1 };
         for (i, item) in items.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < self.count`, for which the operand is valid along the axis.
             let key = unsafe { from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read() }.key();
             *item = (if self.descending { largest - key } else { key }, i as u64);
         }
@@ -76,18 +78,18 @@ impl Sort {
             items.sort_unstable();
             items
         } else {
-            by_digits(items, spare, T::BITS)
+            radix_sort(items, spare, T::BITS)
         };
         let to = self.to.get().wrapping_offset(offsets[1]);
         for (i, (_, place)) in sorted.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < self.count`, for which the result is valid along the axis, and only this call writes it.
             unsafe { to.wrapping_offset(i as isize * self.step[1]).cast::<i64>().write(*place as i64) };
         }
     }
 }
 
-/// Sorts by one digit of the key after the other, the lowest first, each pass keeping the order of equals.
-fn by_digits<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits: u32) -> &'a mut [(u64, u64)] {
+/// Least-significant-digit radix sort of (key, position) pairs. Each pass is a stable counting sort by one digit.
+fn radix_sort<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits: u32) -> &'a mut [(u64, u64)] {
     let (mut from, mut to) = (items, spare);
     for shift in (0..bits).step_by(DIGIT_BITS as usize) {
         let digit = |key: u64| (key >> shift) as usize & (DIGITS - 1);
@@ -113,7 +115,7 @@ fn by_digits<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits:
 }
 
 impl CpuBackend {
-    /// The positions of the elements along an axis, in order.
+    /// The positions of the elements along an axis in sorted order.
     pub(crate) fn sort(&mut self, op: Op, t: &CpuTensor, axis: usize, out: &Meta) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
@@ -129,22 +131,22 @@ impl CpuBackend {
             count,
             descending: op == Op::ArgsortDescending,
         };
-        // Each part of the work has room for two words an element, twice.
+        // Each part of the work has two buffers of (key, position) pairs.
         let parts = sorts.min(self.pool.threads());
         let room = Shape::new(&[parts, 4, count]).map_err(|e| gt_backend::ExecError::internal(e.to_string()))?;
         let scratch = self.new_tensor(&Meta::new(room, DType::I64))?;
         let words = SharedPtr::new(scratch.ptr().cast::<(u64, u64)>());
         let share = sorts.div_ceil(parts);
         self.pool.run(parts, &|part| {
-            // SAFETY: the scratch tensor is new, large enough and aligned; parts are disjoint. It is written before it
-            // is read, and any bits are integers.
+            // SAFETY: the new scratch tensor has four aligned words per element for each part, and parts are disjoint.
             let (items, spare) = unsafe {
                 let all = words.get().add(part * 2 * sort.count);
                 std::ptr::write_bytes(all, 0, 2 * sort.count);
                 slice::from_raw_parts_mut(all, 2 * sort.count).split_at_mut(sort.count)
             };
             for at in part * share..((part + 1) * share).min(sorts) {
-                // SAFETY: the axes are those of the tensors, of one shape; the result is new, and parts are disjoint.
+                // SAFETY: the axes are the tensors', which have one shape; `result` was just allocated, and parts are
+                // disjoint.
                 unsafe {
                     match dtype {
                         DType::Bool | DType::U8 => sort.one::<u8>(at, items, spare),

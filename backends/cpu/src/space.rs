@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(space.segment.resident_bytes(), 8 * PAGE as u64);
         space.give(data, 8 * PAGE);
         assert_eq!(space.segment.resident_bytes(), 0);
-        // SAFETY: `take` returned a stretch of 8 pages, which is in the mapped segment.
+        // SAFETY: `take` returned a range of 8 pages, which is in the mapped segment.
         assert_eq!(unsafe { space.take(8 * PAGE, PAGE).unwrap().read() }, 0);
     }
 

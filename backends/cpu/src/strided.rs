@@ -18,7 +18,8 @@ const BLOCK: usize = 32;
 #[derive(Clone, Copy)]
 pub struct SharedPtr<T>(*mut T);
 
-// SAFETY: the type only carries the address; every dereference of `get()` is unsafe and states why threads do not overlap.
+// SAFETY: the type only carries the address; every dereference of `get()` is unsafe and states why threads do not
+// overlap.
 unsafe impl<T> Sync for SharedPtr<T> {}
 // SAFETY: the same holds when the pointer is sent to another thread: each use through `get` is checked where it
 // happens.

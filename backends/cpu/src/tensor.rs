@@ -45,7 +45,8 @@ impl CpuTensor {
         CpuTensor { buffer: self.buffer.clone(), layout }
     }
 
-    /// A tensor in the same memory with another dtype of the same size, for a result that takes over an operand's memory.
+    /// A tensor in the same memory with another dtype of the same size, for a result that takes over an operand's
+    /// memory.
     pub(crate) fn reused(&self, meta: Meta) -> CpuTensor {
         self.seen(Layout { meta, ..self.layout })
     }

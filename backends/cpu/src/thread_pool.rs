@@ -1,8 +1,8 @@
 //! A fork-join thread pool whose caller never waits for a helper that has not started.
 //!
 //! The caller of [`ThreadPool::run`] publishes a job and works on it at once. Helpers join when they notice the job and
-//! claim chunks from the same counter. When all chunks are claimed, the caller closes the job and waits only for helpers
-//! that are still inside a chunk. A late helper finds the job closed and never touches it.
+//! claim chunks from the same counter. When all chunks are claimed, the caller closes the job and waits only for
+//! helpers that are still inside a chunk. A late helper finds the job closed and never touches it.
 
 use gt_backend::ExecError;
 use std::cell::UnsafeCell;
@@ -124,7 +124,8 @@ impl ThreadPool {
         }
         let shared = &*self.shared;
         debug_assert_eq!(shared.state.load(Ordering::Relaxed) & (OPEN | INSIDE), 0);
-        // SAFETY: only the lifetime changes, and the job is closed and left by all helpers before this function returns.
+        // SAFETY: only the lifetime changes, and the job is closed and left by all helpers before this function
+        // returns.
         let work: &'static Work = unsafe { std::mem::transmute(work) };
         // SAFETY: the job is closed and no helper is inside (asserted above); `&mut self` excludes other callers.
         unsafe { *shared.work.get() = Some(work) };
@@ -133,7 +134,8 @@ impl ThreadPool {
         shared.panicked.store(false, Ordering::Relaxed);
         let job = shared.state.load(Ordering::Relaxed) + NEXT_JOB;
         shared.state.store(job | OPEN, Ordering::Release);
-        // With the helper's fence this orders the two flags: a helper that goes to sleep sees the job, or is seen asleep.
+        // With the helper's fence this orders the two flags: a helper that goes to sleep sees the job, or is seen
+        // asleep.
         fence(Ordering::SeqCst);
         for (i, (helper, asleep)) in self.helpers.iter().zip(&shared.asleep).take(chunks - 1).enumerate() {
             if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
@@ -196,8 +198,8 @@ impl PoolState {
             }
             match self.state.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    // SAFETY: the exchange above put this helper inside an open job: the caller wrote the work before it
-                    // opened the job, and does not write it again until no helper is inside.
+                    // SAFETY: the exchange above put this helper inside an open job: the caller wrote the work before
+                    // it opened the job, and does not write it again until no helper is inside.
                     if let Some(work) = unsafe { *self.work.get() } {
                         // SAFETY: the caller of `run` keeps the work alive until no helper is inside the job, and
                         // this helper is inside.

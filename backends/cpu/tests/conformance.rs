@@ -1,4 +1,4 @@
-//! The CPU backend passes the suite of every backend, on one thread and on several.
+//! The conformance suite of all backends, run on the CPU backend with one thread and with three.
 
 use gt_backend::conformance::MEMORY_BYTES;
 use gt_cpu::{CpuBackend, CpuOptions};

@@ -1,6 +1,8 @@
-//! Attention without keeping its scores: a block of queries meets all keys it sees while their scores stay in cache.
+//! Scaled dot-product attention that never stores the whole matrix of scores: each block of queries computes its scores
+//! against all its keys, their softmax and the weighted sum of values while the scores stay in cache.
 //!
-//! The gradient computes the scores again, which takes less than reading them from memory.
+//! The gradient recomputes the scores, as FlashAttention does (Dao et al. 2022): that is faster than reading them from
+//! memory. A row of scores is complete before its softmax, so no online softmax is needed.
 
 use super::{RowKernel, at_level};
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
@@ -13,16 +15,16 @@ use gt_backend::Loops;
 use gt_ops::math::Real;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
 
-/// Queries whose scores are computed together: enough for the products to run at full speed.
+/// The number of queries in a block: enough for the matrix products to run at full speed.
 const BLOCK: usize = 64;
-/// Operations that one score costs besides its products, and those of a query however few keys it sees.
+/// The cost of a score besides its products, and the fixed cost of a query, in elementwise operations.
 const SCORE_WEIGHT: usize = 16;
 const QUERY_WEIGHT: usize = 4_000;
-/// Units that share their room for scores, where that leaves each thread so many turns: a causal block costs the more
-/// the later it is.
+/// Consecutive units share their buffers for scores, in this many turns per thread. Later causal blocks cost more, so
+/// threads need several turns to balance their work.
 const TURNS_PER_THREAD: usize = 8;
 
-/// Tensors that share their leading axes, as matrices.
+/// Batches of matrices: tensors with the same leading axes.
 struct Batches<const N: usize> {
     loops: Loops<N>,
     first: [StridedMatrix; N],
@@ -57,7 +59,7 @@ impl<const N: usize> Batches<N> {
     }
 }
 
-/// Which scores there are, and how they become weights.
+/// The sizes of an attention, and how its scores become weights.
 struct Scores {
     dtype: DType,
     queries: usize,
@@ -69,17 +71,18 @@ struct Scores {
 }
 
 impl Scores {
-    /// How many keys query `i` sees.
+    /// The number of keys that query `i` attends to.
     #[inline(always)]
     fn seen(&self, i: usize) -> usize {
         if self.causal { self.keys.min(i + 1) } else { self.keys }
     }
 
-    /// For `rows` queries from `first` on: the exponentials of their scores less the largest of each, a row of `keys`
-    /// for each query, and in `factors` what makes weights of them.
+    /// Computes the exponentials of the scores of `rows` queries from `first` on, less the maximum of each row of
+    /// `keys` scores. `factors` gets the reciprocal of each row's sum, which makes weights of them.
     ///
     /// # Safety
-    /// The matrices hold these queries and all keys.
+    /// The matrices hold these queries and all keys, and `scores` and `factors` have room. The CPU has the level of
+    /// `V`, and the caller was compiled for it.
     #[inline(always)]
     unsafe fn block<R: Real, V: Lanes<R>>(
         &self,
@@ -91,11 +94,11 @@ impl Scores {
     ) {
         let size = size_of::<R>();
         let to = StridedMatrix { ptr: scores.as_mut_ptr().cast(), row_step: keys as isize, column_step: 1 };
-        // SAFETY: the caller's promise; the scores have room.
+        // SAFETY: the matrices hold these queries and `keys` keys, and `scores` has `rows * keys` elements.
         unsafe {
             one(self.dtype, (rows, keys, self.features), [to, query.at(first, 0, size), key.transposed()], false, false)
         };
-        // A number is as good after the largest score was taken off: a pass over the scores less.
+        // Without a mask a positive scale can be applied after the maximum is subtracted, which saves a pass.
         let late = mask.is_none() && self.scale > 0.0;
         let scale = R::from_f64(self.scale);
         let fall = if late { scale } else { R::ONE };
@@ -108,23 +111,23 @@ impl Scores {
                 Some(mask) => {
                     let from = mask.at(first + i, 0, size).ptr.cast::<R>();
                     if mask.column_step == 1 {
-                        // SAFETY: the mask has an element for each key.
+                        // SAFETY: the mask has a contiguous row with an element for each key.
                         let added = unsafe { std::slice::from_raw_parts(from, row.len()) };
                         for (x, m) in row.iter_mut().zip(added) {
                             *x = *x * scale + *m;
                         }
                     } else {
                         for (j, x) in row.iter_mut().enumerate() {
-                            // SAFETY: as above.
+                            // SAFETY: the mask has an element for each key, `column_step` apart.
                             *x = *x * scale + unsafe { from.offset(j as isize * mask.column_step).read() };
                         }
                     }
                 }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
             let max = unsafe { largest::<R, V>(row) };
             if max == -R::INFINITY {
-                // It sees nothing.
+                // The query attends to no key.
                 row.fill(R::ZERO);
                 *factor = R::ZERO;
                 continue;
@@ -132,21 +135,21 @@ impl Scores {
             for x in row.iter_mut() {
                 *x = ((*x - max) * fall).exp_of_fall();
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
             *factor = R::from_f64(1.0 / unsafe { sum_over!(R, V: x in row; sum => sum + x) });
         }
     }
 
-    /// The keys that queries up to `last` see, at least one row of scores wide.
+    /// The number of keys that some query before `last` attends to.
     #[inline(always)]
     fn width(&self, last: usize) -> usize {
         self.seen(last - 1)
     }
 
-    /// Operations of all scores of one query, in those of elementwise work, with `products` products of matrices.
+    /// The cost of a query in elementwise operations, with `products` matrix products.
     fn weight(&self, products: usize) -> usize {
         let wide = self.features.max(self.out);
-        // Whole blocks are computed: only where there are several does being causal save any.
+        // Scores are computed in whole blocks of queries, so a causal mask saves work only if there are several blocks.
         let keys = if self.causal { (self.keys + BLOCK).div_ceil(2).min(self.keys) } else { self.keys };
         keys * (SCORE_WEIGHT + products * wide) + QUERY_WEIGHT
     }
@@ -160,7 +163,7 @@ struct AttentionForward {
 }
 
 impl<R: Vectors> RowKernel<R> for AttentionForward {
-    /// A row is a block of queries of one batch.
+    /// Computes units, each a block of queries of one batch.
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let s = &self.scores;
@@ -175,7 +178,8 @@ impl<R: Vectors> RowKernel<R> for AttentionForward {
             let rows = BLOCK.min(s.queries - at);
             let keys = s.width(at + rows);
             let (scores, factors) = (&mut scores[..rows * keys], &mut factors[..rows]);
-            // SAFETY: the caller's promise; a block's results are its own.
+            // SAFETY: `at + rows <= queries`, for which all matrices are valid; each unit writes its own rows of the
+            // result, `rows * s.out` contiguous elements. The caller was compiled for the level of `V`.
             unsafe {
                 s.block::<R, V>([query, key], mask, (at, rows, keys), scores, factors);
                 let weights =
@@ -203,13 +207,13 @@ struct AttentionBackward {
 }
 
 impl<R: Vectors> RowKernel<R> for AttentionBackward {
-    /// A row is a batch.
+    /// Computes the gradients of whole batches.
     #[inline(always)]
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
         let s = &self.scores;
         let size = size_of::<R>();
         let room = BLOCK.min(s.queries) * s.keys;
-        let (mut weights, mut slopes) = (vec![R::ZERO; room], vec![R::ZERO; room]);
+        let (mut weights, mut score_grads) = (vec![R::ZERO; room], vec![R::ZERO; room]);
         let mut factors = [R::ZERO; BLOCK];
         let scale = R::from_f64(s.scale);
         for batch in first..last {
@@ -218,7 +222,7 @@ impl<R: Vectors> RowKernel<R> for AttentionBackward {
             let [query_grad, key_grad, value_grad] = self
                 .out
                 .map(|matrix| StridedMatrix { ptr: matrix.ptr.wrapping_add(batch * self.out_step * size), ..matrix });
-            // SAFETY: a batch's results are its own.
+            // SAFETY: each batch's gradients have these sizes and are written by one call.
             unsafe {
                 key_grad.ptr.cast::<R>().write_bytes(0, s.keys * s.features);
                 value_grad.ptr.cast::<R>().write_bytes(0, s.keys * s.out);
@@ -226,22 +230,24 @@ impl<R: Vectors> RowKernel<R> for AttentionBackward {
             for at in (0..s.queries).step_by(BLOCK) {
                 let rows = BLOCK.min(s.queries - at);
                 let keys = s.width(at + rows);
-                let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
+                let (weights, score_grads) = (&mut weights[..rows * keys], &mut score_grads[..rows * keys]);
                 let factors = &mut factors[..rows];
                 let dense = |ptr: *mut R| StridedMatrix { ptr: ptr.cast(), row_step: keys as isize, column_step: 1 };
-                let (p, d) = (dense(weights.as_mut_ptr()), dense(slopes.as_mut_ptr()));
-                // SAFETY: the caller's promise.
+                let (p, d) = (dense(weights.as_mut_ptr()), dense(score_grads.as_mut_ptr()));
+                // SAFETY: `at + rows <= queries`, for which all matrices are valid, and each batch's gradients are
+                // written by one call. The caller was compiled for the level of `V`.
                 unsafe {
                     s.block::<R, V>([query, key], mask, (at, rows, keys), weights, factors);
                     let grad = grad.at(at, 0, size);
                     one(s.dtype, (rows, keys, s.out), [d, grad, value.transposed()], false, false);
-                    let pairs = weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys));
-                    for ((weights, slopes), factor) in pairs.zip(&*factors) {
+                    let pairs = weights.chunks_exact_mut(keys).zip(score_grads.chunks_exact_mut(keys));
+                    for ((weights, score_grads), factor) in pairs.zip(&*factors) {
                         for w in weights.iter_mut() {
                             *w = *w * *factor;
                         }
-                        let total = R::from_f64(sum_over!(R, V: w in weights, d in slopes; sum => w.mul_add(d, sum)));
-                        for (d, w) in slopes.iter_mut().zip(&*weights) {
+                        let total =
+                            R::from_f64(sum_over!(R, V: w in weights, d in score_grads; sum => w.mul_add(d, sum)));
+                        for (d, w) in score_grads.iter_mut().zip(&*weights) {
                             *d = *w * (*d - total) * scale;
                         }
                     }
@@ -261,7 +267,7 @@ impl<R: Vectors> RowKernel<R> for AttentionBackward {
 }
 
 impl CpuBackend {
-    /// Half precisions as f32: the conversions are a small part of the products.
+    /// The operands, with half precisions cast to f32: the conversions cost little beside the products.
     fn wide_operands(&mut self, inputs: Inputs<'_, '_>) -> Result<Vec<CpuTensor>> {
         inputs
             .iter()
@@ -280,7 +286,7 @@ impl CpuBackend {
         let turns = if self.pool.pays(work_ns(units, weight)) { self.pool.threads() * TURNS_PER_THREAD } else { 1 };
         let turn = units.div_ceil(turns);
         self.pool.run(units.div_ceil(turn), &|i| {
-            // SAFETY: `attention` and `attention_grad` made the work for these units; turns are disjoint.
+            // SAFETY: `attention` and `attention_grad` built `work` for `units` units, and turns are disjoint.
             unsafe { at_level::<R, W>(level, work, i * turn, ((i + 1) * turn).min(units)) }
         })
     }
@@ -298,7 +304,7 @@ impl CpuBackend {
         if out.shape.numel() > 0 {
             let scores = scores(&operands[0], &operands[1], &operands[2], causal, scale);
             if scores.keys == 0 {
-                // SAFETY: the result is new and has so many bytes.
+                // SAFETY: `result` was just allocated with `wide.bytes()` bytes.
                 unsafe { result.ptr().write_bytes(0, wide.bytes()) };
             } else {
                 let batches = Batches::new([&operands[0], &operands[1], &operands[2], &result])?;
@@ -328,7 +334,7 @@ impl CpuBackend {
         let result = self.new_tensor(&wide)?;
         let scores = scores(&operands[1], &operands[2], &operands[3], causal, scale);
         if operands[0].numel() == 0 || scores.keys == 0 {
-            // SAFETY: the result is new and has so many bytes.
+            // SAFETY: `result` was just allocated with `wide.bytes()` bytes.
             unsafe { result.ptr().write_bytes(0, wide.bytes()) };
             return self.cast(&result, out, 0);
         }

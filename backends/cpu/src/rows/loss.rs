@@ -1,4 +1,4 @@
-//! Losses over classes that an index names, and their gradients.
+//! Cross-entropy and negative log-likelihood of class indices, with their gradients.
 
 use super::softmax::exps;
 use super::{RowKernel, RowSink, RowSource, block_rows, extent, run};
@@ -12,30 +12,31 @@ use gt_ops::instruction::{LossReduction, LossSpec};
 use gt_ops::math::Real;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// The cost of an element in operations, with a softmax and without.
 const WEIGHT: usize = 20;
 const WEIGHT_PLAIN: usize = 1;
 
-/// The classes that samples should have, and what each counts.
+/// The target class of each sample, and the weight of each class.
 struct ClassTargets<R> {
     index: SharedPtr<i64>,
     classes: usize,
-    /// What samples of each class count; none if 1.
+    /// The weight of each class; none if all are 1.
     weight: Option<Vec<R>>,
     /// The sum of the weights of all classes.
     all: f64,
     spec: LossSpec,
-    /// The first sample whose class is not there.
+    /// The first sample whose class is out of range, or `usize::MAX`.
     bad: AtomicUsize,
 }
 
 impl<R: Real> ClassTargets<R> {
-    /// The class of a sample; none if it does not count.
+    /// The class of a sample; none if it is ignored or out of range.
     ///
     /// # Safety
-    /// There is such a sample.
+    /// The index has an element for `sample`.
     #[inline(always)]
     unsafe fn class(&self, sample: usize) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the index has an element for `sample`, by this function's contract.
         let class = unsafe { self.index.get().add(sample).read() };
         if class == self.spec.ignore_index {
             return None;
@@ -52,22 +53,22 @@ impl<R: Real> ClassTargets<R> {
         self.weight.as_ref().map_or(1.0, |w| w[class].to_f64())
     }
 
-    /// What all samples count together.
+    /// The sum of the samples' weights.
     ///
     /// # Safety
-    /// There are so many samples.
+    /// The index has `samples` elements.
     unsafe fn total(&self, samples: usize) -> f64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the index has `samples` elements, by this function's contract.
         (0..samples).filter_map(|i| unsafe { self.class(i) }).map(|class| self.weight_of(class)).sum()
     }
 
-    /// An index that named no class.
+    /// Returns the error of the first index that was out of range, if any was.
     fn check(&self) -> Result<()> {
         let sample = self.bad.load(Ordering::Relaxed);
         if sample == usize::MAX {
             return Ok(());
         }
-        // SAFETY: a sample that was looked at.
+        // SAFETY: `class` recorded `sample` after reading its index.
         let index = unsafe { self.index.get().add(sample).read() };
         Err(ExecError::IndexOutOfRange { index, axis: 1, size: self.classes })
     }
@@ -76,7 +77,7 @@ impl<R: Real> ClassTargets<R> {
 struct LossForward<'a, R> {
     from: RowSource,
     targets: &'a ClassTargets<R>,
-    /// The scores are logarithms of probabilities only after a softmax.
+    /// Whether the operand has logits, which need a log-softmax, rather than log-probabilities.
     scores: bool,
     losses: SharedPtr<f64>,
 }
@@ -90,7 +91,9 @@ impl<R: Vectors> RowKernel<R> for LossForward<'_, R> {
         let step = block_rows(n);
         for at in (first..last).step_by(step) {
             let rows = step.min(last - at);
-            // SAFETY: the caller's promise.
+            // SAFETY: `first..last` are rows that the operands and results have, by the contract of
+            // `RowKernel::rows`, whose caller was compiled for the level of `V`; `losses` has an element for each
+            // row.
             unsafe {
                 let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
                 if self.scores {
@@ -126,9 +129,9 @@ struct LossBackward<'a, R> {
     to: RowSink,
     targets: &'a ClassTargets<R>,
     scores: bool,
-    /// The gradient of each sample's loss, or of all.
+    /// The gradient of each sample's loss, or a single one of the reduced loss.
     grads: &'a [R],
-    /// What gradients are multiplied by.
+    /// The factor of the reduction: 1, or for a mean the reciprocal of the total weight.
     share: f64,
 }
 
@@ -141,7 +144,8 @@ impl<R: Vectors> RowKernel<R> for LossBackward<'_, R> {
         let step = block_rows(n);
         for at in (first..last).step_by(step) {
             let rows = step.min(last - at);
-            // SAFETY: the caller's promise.
+            // SAFETY: `first..last` are rows that the operands and results have, by the contract of
+            // `RowKernel::rows`, whose caller was compiled for the level of `V`.
             unsafe {
                 let to = self.to.room::<R>(at * n, rows * n, &mut made);
                 if self.scores {
@@ -216,16 +220,16 @@ impl CpuBackend {
             };
             let weight = if scores { WEIGHT } else { WEIGHT_PLAIN };
             let columns = if scores { classes } else { 1 };
-            // SAFETY: the operand has a row, and the losses have a place, for each sample.
+            // SAFETY: the operand has a row and `losses` an element for each sample.
             unsafe { run::<R, _>(&mut self.pool, self.level, &work, (samples, columns), weight)? };
         }
-        // SAFETY: the index has so many elements.
+        // SAFETY: `samples` is the number of the index's elements.
         let total = if spec.reduction == LossReduction::Mean { unsafe { targets.total(samples) } } else { 1.0 };
         targets.check()?;
         if spec.reduction != LossReduction::None {
             losses = vec![losses.iter().sum::<f64>() / total];
         }
-        // SAFETY: the result has one element, or one for each sample.
+        // SAFETY: the result has one element, or one for each sample, as `losses` has; it was just allocated.
         unsafe { self.sink(&result).write::<R>(&losses) };
         Ok(result)
     }
@@ -246,7 +250,7 @@ impl CpuBackend {
         }
         let targets = self.targets::<R>(&index, &inputs[3], spec, classes)?;
         let grads = self.numbers::<R>(&inputs[0], tensor(&inputs[0])?.numel())?;
-        // SAFETY: the index has so many elements.
+        // SAFETY: shape inference checked that the index has an element for each sample.
         let total = if spec.reduction == LossReduction::Mean { unsafe { targets.total(samples) } } else { 1.0 };
         let work = LossBackward {
             from: self.source(&from),
@@ -257,7 +261,7 @@ impl CpuBackend {
             share: 1.0 / total,
         };
         let weight = if scores { WEIGHT } else { WEIGHT_PLAIN };
-        // SAFETY: operands and result have these rows; the result is new.
+        // SAFETY: operands and result have these rows; `result` was just allocated.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (samples, classes), weight)? };
         targets.check()?;
         Ok(result)

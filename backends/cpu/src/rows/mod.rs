@@ -1,8 +1,8 @@
-//! Ops that do several steps over rows, the last axis, in one pass: what they share.
+//! Row-wise ops, which fuse several steps over the last axis into one pass: softmax, norms, losses and attention.
 //!
-//! A [`RowKernel`] computes a range of rows. It is generic over the compute type, its bodies are inlined into one function
-//! a level of vector instructions, and sums gather in a fixed number of partial sums, so that all levels and any number
-//! of threads compute the same bits.
+//! A [`RowKernel`] computes a range of rows. It is generic over the compute type, and its bodies are inlined into one
+//! function for each [`SimdLevel`]. Sums have a fixed number of partial sums, so that all levels and any number of
+//! threads compute the same bits.
 
 mod attention;
 mod loss;
@@ -22,19 +22,19 @@ use gt_ops::{Attrs, DType, Meta, Op, Row};
 use std::ops::Deref;
 use std::slice;
 
-/// Rows are worked on so many elements at a time: a few such blocks stay in L1.
+/// The number of elements in a block of rows: a few such blocks stay in L1.
 const BLOCK_ELEMENTS: usize = 1024;
-/// Shorter rows share loops with their neighbours.
+/// Rows shorter than this are processed several at a time.
 const SHORT_ROW: usize = 64;
-/// Operations, in those of elementwise work, that a row costs however short it is: its sums are joined, and more.
+/// The fixed cost of a row, in elementwise operations: combining its partial sums, and more.
 const ROW_WEIGHT: usize = 3_000;
 
-/// Rows to be computed.
+/// An op on rows, ready to run.
 trait RowKernel<R: Vectors>: Sync {
-    /// Computes rows `first..last`, with a level's vectors.
+    /// Computes rows `first..last` with the lanes `V` of a level.
     ///
     /// # Safety
-    /// The operands are valid for these rows, and nobody else writes their results. The machine has the level, and the
+    /// The operands are valid for these rows, and nothing else writes their results. The CPU has the level, and the
     /// caller was compiled for it.
     unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize);
 }
@@ -42,21 +42,24 @@ trait RowKernel<R: Vectors>: Sync {
 /// Computes rows `first..last` with a level's instructions.
 ///
 /// # Safety
-/// As [`RowKernel::rows`], on a machine that has the level.
+/// Same as for [`RowKernel::rows`], on a CPU that has the level.
 unsafe fn at_level<R: Vectors, W: RowKernel<R>>(level: SimdLevel, work: &W, first: usize, last: usize) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn avx2<R: Vectors, W: RowKernel<R>>(work: &W, first: usize, last: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the CPU has AVX2 and FMA: `SimdLevel::runs_here` checked them. The rows are those of the contract
+        // of `at_level`.
         unsafe { work.rows::<R::Avx2>(first, last) }
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     unsafe fn avx512<R: Vectors, W: RowKernel<R>>(work: &W, first: usize, last: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the CPU has these AVX-512 instructions: `SimdLevel::runs_here` checked them. The rows are those of
+        // the contract of `at_level`.
         unsafe { work.rows::<R::Avx512>(first, last) }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the backend chose a `level` that the CPU has, and each call is compiled for its level; rows by the
+    // contract of `at_level`.
     unsafe {
         match level {
             SimdLevel::Baseline => work.rows::<R::Baseline>(first, last),
@@ -68,10 +71,10 @@ unsafe fn at_level<R: Vectors, W: RowKernel<R>>(level: SimdLevel, work: &W, firs
     }
 }
 
-/// Computes all rows of `columns` elements, by several threads when that pays; `weight` is the operations an element.
+/// Computes all `rows` rows, on several threads when that pays; `weight` is the cost of an element in operations.
 ///
 /// # Safety
-/// As [`RowKernel::rows`].
+/// Same as for [`RowKernel::rows`].
 unsafe fn run<R: Vectors, W: RowKernel<R>>(
     pool: &mut ThreadPool,
     level: SimdLevel,
@@ -83,28 +86,28 @@ unsafe fn run<R: Vectors, W: RowKernel<R>>(
     let ns = work_ns(rows.saturating_mul(columns), weight + ROW_WEIGHT / columns);
     let chunk = if pool.pays(ns) { rows.div_ceil(pool.chunks(ns)).max(1) } else { rows.max(1) };
     pool.run(rows.div_ceil(chunk), &|i| {
-        // SAFETY: the caller's promise; chunks are disjoint.
+        // SAFETY: `i * chunk` up to `rows` are rows that the contract covers, and chunks are disjoint.
         unsafe { at_level::<R, W>(level, work, i * chunk, ((i + 1) * chunk).min(rows)) }
     })
 }
 
-/// An operand's rows, which follow each other.
+/// The contiguous rows of an operand.
 struct RowSource {
     ptr: *const u8,
     size: usize,
     widen: Option<Kernel>,
 }
-// SAFETY: it is only read, while the operand lives.
+// SAFETY: the operand is only read, and outlives the threads' work.
 unsafe impl Sync for RowSource {}
 
 impl RowSource {
-    /// Elements `first..first + count` in the compute type: where they are, or widened into `scratch`.
+    /// Elements `first..first + count` in the compute type: in place, or widened into `scratch`.
     ///
     /// # Safety
-    /// The operand has these elements, of type `R` or to be widened to it.
+    /// The operand has these elements, of type `R` or with a conversion to it.
     #[inline(always)]
     unsafe fn elements<'a, R: Real>(&'a self, first: usize, count: usize, scratch: &'a mut Vec<R>) -> &'a [R] {
-        // SAFETY: the caller's promise; the scratch has room for all.
+        // SAFETY: the operand has `count` elements from `first` on, and `scratch` was resized to hold them widened.
         unsafe {
             let from = self.ptr.add(first * self.size);
             match self.widen {
@@ -119,50 +122,52 @@ impl RowSource {
     }
 }
 
-/// Where a result's rows go.
+/// The contiguous rows of a result.
 struct RowSink {
     ptr: *mut u8,
     size: usize,
     narrow: Option<Kernel>,
 }
-// SAFETY: threads write disjoint rows.
+// SAFETY: each row is written by one thread only.
 unsafe impl Sync for RowSink {}
 
 impl RowSink {
-    /// Room for elements `first..first + count`: where they go, or `scratch` where they are to be narrowed. No closure
-    /// fills it, which would not have a level's instructions.
+    /// Memory for elements `first..first + count` in the compute type: the result's own, or `scratch` if they are
+    /// narrowed later by [`RowSink::done`]. The caller fills it, since a closure would not be compiled for the level.
     ///
     /// # Safety
-    /// The result has these elements, which nobody else writes or reads meanwhile. They are written before being read.
+    /// The result has these elements, and nothing else reads or writes them meanwhile.
     #[inline(always)]
     unsafe fn room<'a, R: Real>(&'a self, first: usize, count: usize, scratch: &'a mut Vec<R>) -> &'a mut [R] {
         if self.narrow.is_some() {
             scratch.resize(count, R::ZERO);
             return scratch;
         }
-        // SAFETY: the caller's promise; memory of a tensor is initialised, whatever it holds.
+        // SAFETY: the result has `count` elements from `first` on, which only the caller uses; a tensor's memory is
+        // always initialised.
         unsafe { slice::from_raw_parts_mut(self.ptr.add(first * self.size).cast::<R>(), count) }
     }
 
-    /// What was written to [`RowSink::room`] is done.
+    /// Narrows the elements written to [`RowSink::room`] into the result, if that is needed.
     ///
     /// # Safety
-    /// As there.
+    /// Same as for [`RowSink::room`], with the same `first`, `count` and `scratch`.
     #[inline(always)]
     unsafe fn done<R: Real>(&self, first: usize, count: usize, scratch: &[R]) {
         if let Some(narrow) = self.narrow {
-            // SAFETY: the caller's promise.
+            // SAFETY: the result has `count` elements from `first` on, and `scratch` holds as many, by the contract
+            // of `room`.
             unsafe { narrow(self.ptr.add(first * self.size), [scratch.as_ptr().cast(); 3], 0, count) };
         }
     }
 
-    /// The elements of the whole result.
+    /// Writes all elements of the result.
     ///
     /// # Safety
-    /// It has so many, and nobody else writes or reads them.
+    /// The result has `values.len()` elements, and nothing else reads or writes them.
     unsafe fn write<R: Real>(&self, values: &[f64]) {
         let mut scratch = Vec::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the result has `values.len()` elements, which nothing else reads or writes.
         unsafe {
             for (to, x) in self.room::<R>(0, values.len(), &mut scratch).iter_mut().zip(values) {
                 *to = R::from_f64(*x);
@@ -172,14 +177,14 @@ impl RowSink {
     }
 }
 
-/// How many rows of `columns` elements make a block.
+/// The number of rows of `columns` elements in a block.
 #[inline(always)]
 fn block_rows(columns: usize) -> usize {
     (BLOCK_ELEMENTS / columns.max(1)).max(1)
 }
 
 impl CpuBackend {
-    /// One op on rows.
+    /// Computes a row-wise op.
     pub(crate) fn rows(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
         match compute_dtype(out.dtype) {
             DType::F64 => self.rows_of::<f64>(row.op, inputs, attrs, out),
@@ -213,7 +218,7 @@ impl CpuBackend {
         }
     }
 
-    /// The rows of a tensor without gaps.
+    /// The rows of a contiguous tensor.
     fn source(&self, t: &CpuTensor) -> RowSource {
         RowSource { ptr: t.ptr(), size: t.size(), widen: self.widen(t.meta.dtype) }
     }
@@ -222,7 +227,7 @@ impl CpuBackend {
         RowSink { ptr: t.ptr(), size: t.size(), narrow: self.narrow(t.meta.dtype) }
     }
 
-    /// The elements of a tensor, or a number so many times, in the compute type.
+    /// The `count` elements of a tensor, or a number `count` times, in the compute type.
     fn numbers<R: Real>(&mut self, input: &Input<'_, CpuTensor>, count: usize) -> Result<DenseValues<R>> {
         match input {
             Input::Scalar(scalar) => {
@@ -231,7 +236,7 @@ impl CpuBackend {
             Input::Tensor(t) => {
                 let dense = self.contiguous(t)?;
                 let (source, mut made) = (self.source(&dense), Vec::new());
-                // SAFETY: the operand has so many elements, says shape inference.
+                // SAFETY: shape inference checked that the operand has `count` elements.
                 unsafe { source.elements::<R>(0, count, &mut made) };
                 Ok(DenseValues { tensor: Some(dense), made, count })
             }
@@ -239,7 +244,7 @@ impl CpuBackend {
     }
 }
 
-/// Numbers in the compute type, in a tensor where that has them so.
+/// Numbers in the compute type: the tensor's own if it has that type, else converted.
 struct DenseValues<R> {
     tensor: Option<CpuTensor>,
     made: Vec<R>,
@@ -250,7 +255,8 @@ impl<R> Deref for DenseValues<R> {
     type Target = [R];
     fn deref(&self) -> &[R] {
         match &self.tensor {
-            // SAFETY: a tensor that was not widened has so many elements of this type, and keeps them.
+            // SAFETY: `made` is empty only if the tensor has the compute type, and it has `count` elements, which stay
+            // alive with `self`.
             Some(tensor) if self.made.is_empty() => unsafe {
                 slice::from_raw_parts(tensor.ptr().cast::<R>(), self.count)
             },

@@ -1,4 +1,6 @@
-//! Layer and root-mean-square norms, and their gradients.
+//! Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) with their gradients.
+//!
+//! The variance takes a second pass over the row, which is in L1 by then, and has no cancellation.
 
 use super::moments::RowMoments;
 use super::{ROW_WEIGHT, RowKernel, RowSink, RowSource, extent, number, run};
@@ -11,23 +13,24 @@ use gt_ops::math::Real;
 use gt_ops::{Meta, Scalar};
 use std::slice;
 
+/// The cost of an element in operations.
 const WEIGHT: usize = 6;
-/// The gradients of weights gather in at most so many pieces, of at least so many rows.
+/// The gradient of the weights is summed in at most this many pieces, of at least this many rows.
 const PIECES_MAX: usize = 64;
 const PIECE_ROWS_MIN: usize = 16;
-/// Rows that partial sums gather before they join those in f64.
+/// The number of rows in partial sums before these are added to sums in f64.
 const BLOCK_ROWS: usize = 256;
-/// Rows that are added to the partial sums together.
+/// The number of rows that are added to the partial sums together.
 const GROUP_ROWS: usize = 4;
 
-/// What is taken off a row, and what it is multiplied by then. With `CENTRE` that is a layer norm.
+/// The mean of a row (0 without `CENTRE`, for an RMS norm) and the reciprocal of its standard deviation around that.
 ///
 /// # Safety
-/// As [`Lanes::splat`].
+/// Same as for [`Lanes::splat`].
 #[inline(always)]
 unsafe fn moments<R: Real, V: Lanes<R>, const CENTRE: bool>(row: &[R], eps: f64) -> (R, R) {
     let n = row.len() as f64;
-    // SAFETY: the caller's promise.
+    // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
     unsafe {
         let mean = if CENTRE { R::from_f64(sum_over!(R, V: x in row; sum => sum + x) / n) } else { R::ZERO };
         let centre = V::splat(mean);
@@ -36,17 +39,18 @@ unsafe fn moments<R: Real, V: Lanes<R>, const CENTRE: bool>(row: &[R], eps: f64)
     }
 }
 
-/// The sums of `(x - mean) * g * w` and of `g * w` over a row, in one pass over it.
+/// The sums of `(x - mean) * g * w` and of `g * w` over a row, in one pass.
 ///
 /// # Safety
-/// As [`Lanes::splat`].
+/// Same as for [`Lanes::splat`].
 #[inline(always)]
 unsafe fn pulls<R: Real, V: Lanes<R>>(row: &[R], grad: &[R], weight: &[R], mean: R) -> (f64, f64) {
     let n = row.len();
     let (mut along_total, mut level_total, mut block) = (0.0, 0.0, 0);
     while block < n {
         let end = (block + SUM_BLOCK).min(n);
-        // SAFETY: the caller's promise; each load has so many elements.
+        // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it; each
+        // load has its elements within the slices.
         unsafe {
             let mean = V::splat(mean);
             let (mut along, mut level) = (V::splat(R::ZERO), V::splat(R::ZERO));
@@ -59,7 +63,7 @@ unsafe fn pulls<R: Real, V: Lanes<R>>(row: &[R], grad: &[R], weight: &[R], mean:
                 at += LANES;
             }
             if at < end {
-                // The filling pulls nothing.
+                // The lanes beyond the end have gradient 0 and add nothing.
                 let x = V::load_first(row[at..end].as_ptr(), end - at, R::ZERO);
                 let [g, w] = [grad, weight].map(|from| from[at..end].as_ptr());
                 let pull = V::load_first(g, end - at, R::ZERO) * V::load_first(w, end - at, R::ZERO);
@@ -89,7 +93,8 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormForward<'_, R, CENTRE>
         let n = self.columns;
         let (mut wide, mut made) = (Vec::new(), Vec::new());
         for at in first..last {
-            // SAFETY: the caller's promise.
+            // SAFETY: `first..last` are rows that the operands and results have, by the contract of
+            // `RowKernel::rows`, whose caller was compiled for the level of `V`.
             unsafe {
                 let row = self.from.elements::<R>(at * n, n, &mut wide);
                 let (mean, factor) = moments::<R, V, CENTRE>(row, self.eps);
@@ -109,7 +114,7 @@ struct NormBackward<'a, R, const CENTRE: bool> {
     columns: usize,
     weight: &'a [R],
     eps: f64,
-    /// Room for the moments of all rows.
+    /// The moments of all rows, to be written.
     moments: SharedPtr<(f64, f64)>,
 }
 
@@ -119,7 +124,8 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormBackward<'_, R, CENTRE
         let n = self.columns;
         let (mut wide, mut wide_grad, mut made) = (Vec::new(), Vec::new(), Vec::new());
         for at in first..last {
-            // SAFETY: the caller's promise.
+            // SAFETY: `first..last` are rows that the operands and results have, by the contract of
+            // `RowKernel::rows`, whose caller was compiled for the level of `V`.
             unsafe {
                 let row = self.from.elements::<R>(at * n, n, &mut wide);
                 let grad = self.grad.elements::<R>(at * n, n, &mut wide_grad);
@@ -139,7 +145,7 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormBackward<'_, R, CENTRE
     }
 }
 
-/// Pieces of rows, each of which adds up two rows of sums.
+/// The gradient of the weights and biases: each piece of the rows has its own sums.
 struct NormWeightGradient<'a, const CENTRE: bool> {
     grad: RowSource,
     from: RowSource,
@@ -147,9 +153,9 @@ struct NormWeightGradient<'a, const CENTRE: bool> {
     rows: usize,
     rows_a_piece: usize,
     eps: f64,
-    /// What was computed of all rows before.
+    /// The moments of all rows, if the input's gradient computed them before.
     moments: Option<&'a [(f64, f64)]>,
-    /// `2 * columns` sums for each piece.
+    /// For each piece, `columns` sums for the weights and as many for the biases.
     sums: SharedPtr<f64>,
 }
 
@@ -163,7 +169,7 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormWeightGradient<'_, CEN
         let mut moments = [(R::ZERO, R::ZERO); GROUP_ROWS];
         for piece in first..last {
             let (from, to) = (piece * self.rows_a_piece, ((piece + 1) * self.rows_a_piece).min(self.rows));
-            // SAFETY: each piece has sums of its own.
+            // SAFETY: each piece has its own `2 * n` sums.
             let sums = unsafe { slice::from_raw_parts_mut(self.sums.get().add(piece * 2 * n), 2 * n) };
             let (weight_sums, bias_sums) = sums.split_at_mut(n);
             for block in (from..to).step_by(BLOCK_ROWS) {
@@ -172,7 +178,9 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormWeightGradient<'_, CEN
                 let block_end = (block + BLOCK_ROWS).min(to);
                 for at in (block..block_end).step_by(GROUP_ROWS) {
                     let group = GROUP_ROWS.min(block_end - at);
-                    // SAFETY: the caller's promise; sums have room for whole lanes.
+                    // SAFETY: `first..last` are rows that the operands and results have, by the contract of
+                    // `RowKernel::rows`, whose caller was compiled for the level of `V`; `weights` and `biases` have
+                    // room for whole lanes.
                     unsafe {
                         let rows = self.from.elements::<R>(at * n, group * n, &mut wide);
                         let grads = self.grad.elements::<R>(at * n, group * n, &mut wide_grad);
@@ -196,11 +204,11 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormWeightGradient<'_, CEN
     }
 }
 
-/// Adds `grad * normal` of a few rows to `weights` and, with `CENTRE`, `grad` to `biases`, which have room for whole
-/// lanes: sums are loaded and stored once for all these rows.
+/// Adds `grad * (x - mean) * factor` of a few rows to `weights` and, with `CENTRE`, `grad` to `biases`. The sums, which
+/// have room for whole lanes, are loaded and stored once for all these rows.
 ///
 /// # Safety
-/// As [`Lanes::splat`], and there are as many rows as moments.
+/// Same as for [`Lanes::splat`], and there are as many rows as moments.
 #[inline(always)]
 unsafe fn add_up<R: Real, V: Lanes<R>, const CENTRE: bool>(
     rows: &[R],
@@ -213,7 +221,8 @@ unsafe fn add_up<R: Real, V: Lanes<R>, const CENTRE: bool>(
     let mut at = 0;
     while at < n {
         let left = n - at;
-        // SAFETY: the caller's promise.
+        // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it; there
+        // are as many rows as moments, and `at + LANES` is at most the rounded-up length of the sums.
         unsafe {
             let mut weight = V::load(weights[at..at + LANES].as_ptr());
             let mut bias = V::load(biases[at..at + LANES].as_ptr());
@@ -262,7 +271,7 @@ impl CpuBackend {
             bias: &bias,
             eps,
         };
-        // SAFETY: operand and result have this shape; the result is new.
+        // SAFETY: operand and result are contiguous of this shape; `result` was just allocated.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
         Ok(result)
     }
@@ -290,7 +299,7 @@ impl CpuBackend {
             eps,
             moments: SharedPtr::new(moments.as_mut_ptr()),
         };
-        // SAFETY: operands, result and moments have these rows; the result is new.
+        // SAFETY: operands, result and moments have these rows; `result` was just allocated.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
         self.moments = Some(RowMoments { step: self.step, from: t.ptr(), meta: t.meta, eps, rows: moments });
         Ok(result)
@@ -307,7 +316,7 @@ impl CpuBackend {
         if columns == 0 {
             return Ok(result);
         }
-        // How rows are cut depends on shapes alone, so that sums do not depend on the number of threads.
+        // The division into pieces depends on shapes only, so that sums do not depend on the number of threads.
         let rows_a_piece = rows.div_ceil(PIECES_MAX).max(PIECE_ROWS_MIN);
         let pieces = rows.div_ceil(rows_a_piece);
         let mut sums = vec![0.0f64; pieces.max(1) * 2 * columns];
@@ -336,7 +345,8 @@ impl CpuBackend {
                 *total += x;
             }
         }
-        // SAFETY: the result has a row of weights, and after it one of biases if the norm has them.
+        // SAFETY: the result has a row of weights, followed by one of biases if the norm has them; it was just
+        // allocated.
         unsafe { self.sink(&result).write::<R>(&total[..out.shape.numel()]) };
         Ok(result)
     }

@@ -1,4 +1,4 @@
-//! Softmax, its logarithm, and their gradients.
+//! Softmax and log-softmax with their gradients, from the exponentials of the row less its maximum.
 
 use super::{RowKernel, RowSink, RowSource, SHORT_ROW, block_rows, extent, run};
 use crate::backend::{CpuBackend, Result};
@@ -7,22 +7,22 @@ use crate::tensor::CpuTensor;
 use gt_ops::Meta;
 use gt_ops::math::Real;
 
-/// Operations an element, and those of the gradient of softmax.
+/// The cost of an element in operations, and that of the gradient of softmax, which has no exponentials.
 const WEIGHT: usize = 20;
 const WEIGHT_PLAIN: usize = 4;
-/// Elements whose exponentials are summed while they are in L1.
+/// The number of exponentials that are summed while they are in L1.
 const EXP_BLOCK: usize = 2048;
 
 /// Writes `exp(x - max)` of whole rows to `to`, and the maximum and sum of each row to `stats`.
 ///
 /// # Safety
-/// As [`Lanes::splat`].
+/// Same as for [`Lanes::splat`].
 #[inline(always)]
 pub unsafe fn exps<R: Real, V: Lanes<R>>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(R, R)>) {
     stats.clear();
     if columns < SHORT_ROW {
         for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
             let max = unsafe { largest::<R, V>(row) };
             stats.push((max, R::ZERO));
             for (to, x) in to.iter_mut().zip(row) {
@@ -33,20 +33,20 @@ pub unsafe fn exps<R: Real, V: Lanes<R>>(rows: &[R], columns: usize, to: &mut [R
             *x = x.exp_of_fall();
         }
         for (row, stat) in to.chunks_exact(columns).zip(stats) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
             stat.1 = R::from_f64(unsafe { sum_over!(R, V: x in row; sum => sum + x) });
         }
         return;
     }
     for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
         let max = unsafe { largest::<R, V>(row) };
         let mut total = 0.0;
         for (block, to) in row.chunks(EXP_BLOCK).zip(to.chunks_mut(EXP_BLOCK)) {
             for (to, x) in to.iter_mut().zip(block) {
                 *to = (*x - max).exp_of_fall();
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
             total += unsafe { sum_over!(R, V: x in to; sum => sum + x) };
         }
         stats.push((max, R::from_f64(total)));
@@ -68,7 +68,8 @@ impl<R: Vectors> RowKernel<R> for SoftmaxForward {
         let step = block_rows(n);
         for at in (first..last).step_by(step) {
             let count = step.min(last - at) * n;
-            // SAFETY: the caller's promise.
+            // SAFETY: `first..last` are rows that the operands and results have, by the contract of
+            // `RowKernel::rows`, whose caller was compiled for the level of `V`.
             unsafe {
                 let rows = self.from.elements::<R>(at * n, count, &mut wide);
                 let to = self.to.room::<R>(at * n, count, &mut made);
@@ -106,7 +107,8 @@ impl<R: Vectors> RowKernel<R> for SoftmaxBackward {
         let step = block_rows(n);
         for at in (first..last).step_by(step) {
             let count = step.min(last - at) * n;
-            // SAFETY: the caller's promise.
+            // SAFETY: `first..last` are rows that the operands and results have, by the contract of
+            // `RowKernel::rows`, whose caller was compiled for the level of `V`.
             unsafe {
                 let grads = self.grad.elements::<R>(at * n, count, &mut wide_grad);
                 let outs = self.out.elements::<R>(at * n, count, &mut wide_out);
@@ -144,7 +146,7 @@ impl CpuBackend {
             return Ok(result);
         }
         let work = SoftmaxForward { from: self.source(&t), to: self.sink(&result), columns, log };
-        // SAFETY: operand and result have this shape; the result is new.
+        // SAFETY: operand and result are contiguous of this shape; `result` was just allocated.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
         Ok(result)
     }
@@ -164,7 +166,7 @@ impl CpuBackend {
         }
         let work =
             SoftmaxBackward { grad: self.source(&grad), out: self.source(&y), to: self.sink(&result), columns, log };
-        // SAFETY: operands and result have this shape; the result is new.
+        // SAFETY: operands and result are contiguous of this shape; `result` was just allocated.
         unsafe {
             run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), if log { WEIGHT } else { WEIGHT_PLAIN })?
         };
