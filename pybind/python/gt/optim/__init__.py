@@ -1,15 +1,18 @@
-"""Optimizers: they change parameters by what `backward()` left in their `.grad`.
+"""Optimizers and learning-rate schedulers: they update parameters by the gradients that `backward()` left in `.grad`.
 
-Knows tensors alone, not modules. Start at `optimizer.py`.
+Optimizers know tensors alone, not modules. Start at `optimizer.py`.
 """
 
 from gt import _absent
 from gt.optim import lr_scheduler
+from gt.optim.adafactor import Adafactor
 from gt.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from gt.optim.adaptive_rates import Adadelta, Adagrad, RMSprop
-from gt.optim.full_batch import ASGD, LBFGS, Rprop
-from gt.optim.matrix_optimizers import Adafactor, Muon
+from gt.optim.asgd import ASGD
+from gt.optim.lbfgs import LBFGS
+from gt.optim.muon import Muon
 from gt.optim.optimizer import Optimizer
+from gt.optim.rprop import Rprop
 from gt.optim.sgd import SGD
 
 __all__ = [

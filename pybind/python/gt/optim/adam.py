@@ -1,6 +1,6 @@
-"""Adam (Kingma and Ba 2015) and what became of it: AdamW, Adamax, NAdam, RAdam.
+"""Adam and its variants: AdamW, Adamax, NAdam and RAdam.
 
-All keep running means of the gradient and, but for Adamax, of its square: `_WithMoments`.
+All keep running means of the gradient and, except for Adamax, of its square: `_WithMoments`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
 
 
 class _WithMoments(Optimizer):
-    """Keeps running means of the gradient and of its square; takes the options that all have."""
+    """The base of optimizers with running means of the gradient and its square (first and second moments)."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class _WithMoments(Optimizer):
         super().__init__(params, {**all_have, **(options or {}), **hints(**choices)})
 
     def _decayed(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
-        """The gradient to go down; the parameter is shrunk instead where decay is decoupled."""
+        """The gradient with weight decay applied; decoupled weight decay shrinks the parameter instead."""
         if group["weight_decay"] and group.get("decoupled_weight_decay"):
             p.mul_(1 - group["lr"] * group["weight_decay"])
             return -grad if group["maximize"] else grad
         return prepared(p, grad, group)
 
     def _moments(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        """The state, its running means and its number of steps brought up to date."""
+        """The state, after updating its moments and step count."""
         state = self.state[p]
         if not state:
             state.update(step=0, exp_avg=gt.zeros_like(p), exp_avg_sq=gt.zeros_like(p))
@@ -56,7 +56,34 @@ class _WithMoments(Optimizer):
 
 
 class Adam(_WithMoments):
-    """Steps of about `lr`, whatever the size of the gradients: their mean over the root of their mean square."""
+    """Adam (Kingma and Ba 2015): `p -= lr * m_hat / (sqrt(v_hat) + eps)`.
+
+    The moments are `m = beta1 * m + (1 - beta1) * grad` and `v = beta2 * v + (1 - beta2) * grad^2`, with the bias
+    corrections
+    `m_hat = m / (1 - beta1^t)` and `v_hat = v / (1 - beta2^t)` at step `t`.
+
+    Args:
+        params: Tensors, or dicts of parameter groups.
+        lr: The learning rate.
+        betas: The decay rates of both moments.
+        eps: Added to the denominator.
+        weight_decay: The factor of the L2 penalty: `grad += weight_decay * p`.
+        amsgrad: Whether to use the largest second moment so far (Reddi et al. 2018).
+        foreach: Ignored: it affects speed in PyTorch alone.
+        maximize: Whether to ascend the gradient.
+        capturable: Ignored.
+        differentiable: Not supported.
+        fused: Ignored: it affects speed in PyTorch alone.
+        decoupled_weight_decay: Whether weight decay is that of `AdamW`.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.Adam([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9000])
+    """
 
     def __init__(
         self,
@@ -74,22 +101,6 @@ class Adam(_WithMoments):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        """Takes the parameters and the options of each.
-
-        Args:
-            params: Tensors, or groups of them.
-            lr: The learning rate.
-            betas: How much of the running mean and of the running mean square is kept at a step.
-            eps: Added to the root, so that nothing is divided by 0.
-            weight_decay: How much of the parameter is added to its gradient (L2 penalty).
-            amsgrad: Divide by the root of the largest mean square so far.
-            foreach: Changes nothing; so do `capturable` and `fused`.
-            maximize: Step up the gradient, not down.
-            capturable: See `foreach`.
-            differentiable: Not there.
-            fused: See `foreach`.
-            decoupled_weight_decay: Shrink the parameter by `lr * weight_decay` instead, as `AdamW` does.
-        """
         options = {"amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay}
         choices = {"foreach": foreach, "capturable": capturable, "fused": fused, "differentiable": differentiable}
         super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)
@@ -101,15 +112,37 @@ class Adam(_WithMoments):
         if group["amsgrad"]:
             most = state.get("max_exp_avg_sq")
             square = state["max_exp_avg_sq"] = square if most is None else gt.maximum(most, square)
-        # Both means started at 0: what that takes from them is put back. The root's share is taken out of the quotient,
-        # as the authors do it, so that the parameter changes in two instructions.
+        # The bias corrections are moved out of the quotient (Kingma and Ba 2015, end of section 2), so that the update
+        # is two instructions.
         bias1 = 1 - beta1 ** state["step"]
         root2 = math.sqrt(1 - beta2 ** state["step"])
         p.addcmul_(ROWS["scaled_step"](state["exp_avg"], square, group["eps"] * root2), -group["lr"] * root2 / bias1)
 
 
 class AdamW(Adam):
-    """`Adam` whose weight decay shrinks the parameters themselves, so that it does not mix with the gradients."""
+    """Adam with decoupled weight decay: `p *= 1 - lr * weight_decay` before the step (Loshchilov and Hutter 2019).
+
+    Args:
+        params: Tensors, or dicts of parameter groups.
+        lr: The learning rate.
+        betas: The decay rates of both moments.
+        eps: Added to the denominator.
+        weight_decay: The factor of the weight decay.
+        amsgrad: Whether to use the largest second moment so far (Reddi et al. 2018).
+        maximize: Whether to ascend the gradient.
+        foreach: Ignored: it affects speed in PyTorch alone.
+        capturable: Ignored.
+        differentiable: Not supported.
+        fused: Ignored: it affects speed in PyTorch alone.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.AdamW([w], lr=0.1, weight_decay=0.5)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.8500])
+    """
 
     def __init__(
         self,
@@ -126,14 +159,16 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        """Takes the parameters and the options of each, as `Adam`."""
         options = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused}
         options |= {"maximize": maximize, "decoupled_weight_decay": True}
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
 
 
 class Adamax(_WithMoments):
-    """Adam with the largest gradient of late in place of the mean square (Kingma and Ba 2015)."""
+    """Adam with the infinity norm: `p -= lr / (1 - beta1^t) * m / u`, `u = max(beta2 * u, |grad| + eps)`.
+
+    See Kingma and Ba 2015, section 7. The arguments are those of `Adam`.
+    """
 
     def __init__(
         self,
@@ -148,7 +183,6 @@ class Adamax(_WithMoments):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        """Takes the parameters and the options of each, as `Adam`."""
         choices = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         super().__init__(params, lr, betas, eps, weight_decay, maximize, **choices)
 
@@ -165,7 +199,10 @@ class Adamax(_WithMoments):
 
 
 class NAdam(_WithMoments):
-    """Adam with Nesterov's momentum (Dozat 2016)."""
+    """Adam with Nesterov momentum (Dozat 2016).
+
+    The arguments are those of `Adam`, and `momentum_decay`, the rate at which the momentum grows to `beta1`.
+    """
 
     def __init__(
         self,
@@ -182,7 +219,6 @@ class NAdam(_WithMoments):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        """Takes the parameters and the options of each, as `Adam`; `momentum_decay` says how momentum grows."""
         check_not_negative(**{"momentum_decay value": momentum_decay})
         options = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
         choices = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
@@ -201,7 +237,10 @@ class NAdam(_WithMoments):
 
 
 class RAdam(_WithMoments):
-    """Adam that is plain momentum until the mean square is known well enough (Liu et al. 2020)."""
+    """Rectified Adam (Liu et al. 2020): plain momentum while the variance of the second moment is too large.
+
+    The arguments are those of `Adam`.
+    """
 
     def __init__(
         self,
@@ -217,7 +256,6 @@ class RAdam(_WithMoments):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        """Takes the parameters and the options of each, as `Adam`."""
         options = {"decoupled_weight_decay": decoupled_weight_decay}
         choices = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)

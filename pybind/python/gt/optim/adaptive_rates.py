@@ -1,4 +1,4 @@
-"""Steps scaled by how large the gradients have been: Adagrad, RMSprop and Adadelta."""
+"""Adaptive learning-rate methods: Adagrad, RMSprop and Adadelta."""
 
 from __future__ import annotations
 
@@ -12,7 +12,28 @@ from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
 
 
 class Adagrad(Optimizer):
-    """The gradient over the root of the sum of all its squares (Duchi et al. 2011)."""
+    """Adagrad (Duchi et al. 2011): `p -= lr * grad / (sqrt(s) + eps)`, where `s` is the sum of the squared gradients.
+
+    Args:
+        params: Tensors, or dicts of parameter groups.
+        lr: The learning rate.
+        lr_decay: Step `t`, from 0, has the learning rate `lr / (1 + t * lr_decay)`.
+        weight_decay: The factor of the L2 penalty: `grad += weight_decay * p`.
+        initial_accumulator_value: The initial value of `s`.
+        eps: Added to the denominator.
+        foreach: Ignored: it affects speed in PyTorch alone.
+        maximize: Whether to ascend the gradient.
+        differentiable: Not supported.
+        fused: Ignored: it affects speed in PyTorch alone.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.Adagrad([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9000])
+    """
 
     def __init__(
         self,
@@ -28,20 +49,6 @@ class Adagrad(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        """Takes the parameters and the options of each.
-
-        Args:
-            params: Tensors, or groups of them.
-            lr: The learning rate.
-            lr_decay: Step `n`, from 0, has the learning rate `lr / (1 + n * lr_decay)`.
-            weight_decay: How much of the parameter is added to its gradient (L2 penalty).
-            initial_accumulator_value: What the sum of squares starts with.
-            eps: Added to the root, so that nothing is divided by 0.
-            foreach: Changes nothing; neither does `fused`.
-            maximize: Step up the gradient, not down.
-            differentiable: Not there.
-            fused: See `foreach`.
-        """
         check_not_negative(
             **{
                 "learning rate": lr,
@@ -74,7 +81,29 @@ class Adagrad(Optimizer):
 
 
 class RMSprop(Optimizer):
-    """The gradient over the root of the running mean of its squares (Hinton)."""
+    """RMSprop (Tieleman and Hinton 2012): `v = alpha * v + (1 - alpha) * grad^2`, `p -= lr * grad / (sqrt(v) + eps)`.
+
+    Args:
+        params: Tensors, or dicts of parameter groups.
+        lr: The learning rate.
+        alpha: The decay rate of the mean square `v`.
+        eps: Added to the denominator.
+        weight_decay: The factor of the L2 penalty: `grad += weight_decay * p`.
+        momentum: The momentum factor.
+        centered: Whether to divide by the standard deviation: `v` less the square of the gradient's running mean.
+        capturable: Ignored.
+        foreach: Ignored: it affects speed in PyTorch alone.
+        maximize: Whether to ascend the gradient.
+        differentiable: Not supported.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.RMSprop([w], lr=0.01)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9000])
+    """
 
     def __init__(
         self,
@@ -90,21 +119,6 @@ class RMSprop(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        """Takes the parameters and the options of each.
-
-        Args:
-            params: Tensors, or groups of them.
-            lr: The learning rate.
-            alpha: How much of the running mean of squares is kept at a step.
-            eps: Added to the root, so that nothing is divided by 0.
-            weight_decay: How much of the parameter is added to its gradient (L2 penalty).
-            momentum: How much of the last step's direction is kept.
-            centered: Divide by the root of the variance instead: the mean of squares less the square of the mean.
-            capturable: Changes nothing; neither does `foreach`.
-            foreach: See `capturable`.
-            maximize: Step up the gradient, not down.
-            differentiable: Not there.
-        """
         check_not_negative(
             **{
                 "learning rate": lr,
@@ -147,7 +161,21 @@ class RMSprop(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """The gradient in units of the parameter: times the root of its steps' mean square, over that of its own."""
+    """Adadelta (Zeiler 2012): `p -= lr * sqrt(u + eps) / sqrt(v + eps) * grad`.
+
+    `v` is the running mean of the squared gradients, `u` that of the squared updates.
+
+    Args:
+        params: Tensors, or dicts of parameter groups.
+        lr: The factor of the update.
+        rho: The decay rate of both running means.
+        eps: Added under the roots; it sets the size of the first steps.
+        weight_decay: The factor of the L2 penalty: `grad += weight_decay * p`.
+        foreach: Ignored: it affects speed in PyTorch alone.
+        capturable: Ignored.
+        maximize: Whether to ascend the gradient.
+        differentiable: Not supported.
+    """
 
     def __init__(
         self,
@@ -162,19 +190,6 @@ class Adadelta(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        """Takes the parameters and the options of each (Zeiler 2012).
-
-        Args:
-            params: Tensors, or groups of them.
-            lr: What the step is multiplied by.
-            rho: How much of the running means of squares is kept at a step.
-            eps: Added under the roots; it sets the size of the first steps.
-            weight_decay: How much of the parameter is added to its gradient (L2 penalty).
-            foreach: Changes nothing; neither does `capturable`.
-            capturable: See `foreach`.
-            maximize: Step up the gradient, not down.
-            differentiable: Not there.
-        """
         check_not_negative(**{"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         if not 0.0 <= rho <= 1.0:
             raise ValueError(f"Invalid rho value: {rho}")

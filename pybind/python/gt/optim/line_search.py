@@ -1,4 +1,4 @@
-"""How far to go along a direction: `strong_wolfe`, after Nocedal and Wright's "Numerical Optimization", chapter 3.5."""
+"""Line search for the strong Wolfe conditions (Nocedal and Wright 2006, "Numerical Optimization", section 3.5)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from gt._gt import Tensor
 
-# How much of the fall that the slope promises is enough, and how much of the slope may remain.
+# The constants c1 (sufficient decrease) and c2 (curvature) of the Wolfe conditions.
 FALL_SHARE_MIN = 1e-4
 SLOPE_SHARE_MAX = 0.9
 STEPS_MAX = 25
 
 
 class Point(NamedTuple):
-    """A place along the direction: how far, the value there, the gradient, and the slope along the direction."""
+    """A point on the search line: step length, objective value, gradient, and directional derivative."""
 
     t: float
     value: float
@@ -24,7 +24,7 @@ class Point(NamedTuple):
 
 
 def _lowest(a: Point, b: Point, low: float, high: float) -> float:
-    """Where the cubic with these values and slopes is lowest, between bounds."""
+    """The minimum between bounds of the cubic with the values and slopes of two points."""
     left, right = (a, b) if a.t <= b.t else (b, a)
     if left.t == right.t:
         return (low + high) / 2
@@ -43,14 +43,14 @@ def _lowest(a: Point, b: Point, low: float, high: float) -> float:
 def strong_wolfe(
     at: Callable[[float], Point], start: Point, t: float, change_min: float, size: float
 ) -> tuple[Point, int]:
-    """A point where the value has fallen enough and the slope is small, and how many were looked at.
+    """A step length that satisfies the strong Wolfe conditions, and the number of evaluations.
 
     Args:
-        at: Evaluates a place.
-        start: The place 0.
-        t: Where to look first.
-        change_min: The smallest change that is one.
-        size: The direction's largest element.
+        at: Evaluates the objective at a step length.
+        start: The point at step length 0.
+        t: The first step length to try.
+        change_min: The smallest change of a parameter at which the search goes on.
+        size: The largest absolute element of the direction.
     """
 
     def too_high(point: Point) -> bool:
@@ -59,7 +59,7 @@ def strong_wolfe(
     def flat(point: Point) -> bool:
         return abs(point.slope) <= -SLOPE_SHARE_MAX * start.slope
 
-    # Out, until a place is found beyond which there is no need to look.
+    # Bracketing: extend the step until an interval contains an acceptable point.
     before, point, steps = start, at(t), 1
     while True:
         tried = steps - 1
@@ -76,7 +76,7 @@ def strong_wolfe(
             break
         far = _lowest(before, point, point.t + 0.01 * (point.t - before.t), point.t * 10)
         before, point, steps = point, at(far), steps + 1
-    # In, between both.
+    # Zoom: shrink the interval by cubic interpolation.
     low, high = (low, high) if low.value <= high.value else (high, low)
     stuck = False
     while steps - 1 < STEPS_MAX and abs(high.t - low.t) * size >= change_min:
@@ -84,7 +84,7 @@ def strong_wolfe(
         place = _lowest(low, high, first, last)
         margin = 0.1 * (last - first)
         if min(last - place, place - first) < margin:
-            # Close to an end twice, or at it: a step away from there.
+            # A trial point at an end, or close to one twice in a row, is moved inwards by the margin.
             if stuck or place >= last or place <= first:
                 place = last - margin if abs(place - last) < abs(place - first) else first + margin
                 stuck = False

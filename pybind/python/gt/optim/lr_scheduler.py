@@ -1,7 +1,7 @@
-"""Learning rates that change: a scheduler's `step()`, called after the optimizer's, sets `lr` in its groups.
+"""Learning-rate schedulers: `step()`, called after the optimizer's, sets the learning rate of its parameter groups.
 
-Each scheduler but `ReduceLROnPlateau` and those that are made of others says in `_factor` or `_rates` what the rates
-are after so many steps, from the rates at the start alone: no error adds up. Start at `LRScheduler`.
+Most schedulers compute the rates from the initial rates and the number of steps alone (`_factor` or `_rates`), so that
+rounding errors do not accumulate. Start at `LRScheduler`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,25 @@ _EPOCH_WARNING = (
 
 
 class LRScheduler:
-    """The base of schedulers: a subclass says in `_rates` what the rates are after `last_epoch` steps.
+    """The base class of schedulers: a subclass returns, in `_rates`, the learning rates after `last_epoch` steps.
 
-    One of a program's own says it in `get_lr`, from `base_lrs` and `last_epoch`, or from the rates in the groups.
+    A user's subclass implements `get_lr` instead, from `base_lrs` and `last_epoch` or from the groups' present rates.
+    If something else changes a rate, such as another scheduler of the same optimizer, a step multiplies it by the
+    factor
+    by which this scheduler's own rate changes.
 
-    `base_lrs` holds each group's rate at the start, which the group keeps as `"initial_lr"`. A `last_epoch` other than
-    -1 goes on from there, in an optimizer whose groups have an `"initial_lr"`.
+    Args:
+        optimizer: The optimizer whose rates are scheduled.
+        last_epoch: The step to resume from; -1 to start. To resume, the groups need an `"initial_lr"`.
 
-    Where somebody else has changed a rate, as another scheduler that is stepped with this one, it is changed by the
-    factor by which this one's own rate changes.
+    Attributes:
+        base_lrs: The initial rate of each group, which the group keeps as `"initial_lr"`.
+        last_epoch: The number of steps taken.
     """
 
-    # The rates are what `_rates` says, whoever has changed them.
+    # Whether a step sets the rates of `_rates` whatever the groups' rates are.
     _absolute = False
-    # What the factor is of: what is above this.
+    # The rate from which on the factor of a step is taken: the rate less this changes by the factor.
     _floor = 0.0
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
@@ -80,11 +85,11 @@ class LRScheduler:
         self.step()
 
     def _is_own(self) -> bool:
-        """Whether a program says in `get_lr` what the rates are."""
+        """Whether the class implements `get_lr` itself."""
         return type(self).get_lr is not LRScheduler.get_lr
 
     def _factor(self) -> float:
-        """What the rates at the start are multiplied by now."""
+        """The factor of the initial rates after `last_epoch` steps."""
         raise NotImplementedError
 
     def _rates(self) -> list[float]:
@@ -97,11 +102,11 @@ class LRScheduler:
         self._last_lr = list(rates)
 
     def get_last_lr(self) -> list[float]:
-        """The rates set last, one a group."""
+        """The learning rate of each group that the last step set."""
         return self._last_lr
 
     def _next(self, current: float, before: float, own: float) -> float:
-        """A rate after a step that takes this scheduler's own from `before` to `own`."""
+        """A group's rate after a step that changes this scheduler's own rate from `before` to `own`."""
         if self._absolute or current == before:
             return own
         if before == self._floor or own == before:
@@ -109,7 +114,7 @@ class LRScheduler:
         return self._floor + (current - self._floor) * ((own - self._floor) / (before - self._floor))
 
     def get_lr(self) -> list[float]:
-        """The rates of the step that is being taken; outside of one, `get_last_lr` is what to ask."""
+        """The learning rate of each group for the step that is being taken; elsewhere, use `get_last_lr`."""
         if not self._get_lr_called_within_step:
             message = "To get the last learning rate computed by the scheduler, please use `get_last_lr()`."
             warnings.warn(message, UserWarning, stacklevel=2)
@@ -119,7 +124,11 @@ class LRScheduler:
         return [self._next(g["lr"], *own) for g, *own in zip(groups, before, self._own_lr, strict=True)]
 
     def step(self, epoch: int | None = None) -> None:
-        """One step on; or, as older programs say, to the step `epoch`."""
+        """Advances by one step and sets the learning rates.
+
+        Args:
+            epoch: The step to go to. Deprecated.
+        """
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1
@@ -136,7 +145,7 @@ class LRScheduler:
             self._get_lr_called_within_step = False
 
     def _go_to(self, epoch: int) -> None:
-        """Sets the rates that are after so many steps, whoever has changed them."""
+        """Sets the rates after `epoch` steps, whatever the groups' present rates are."""
         self.last_epoch = epoch
         if self._is_own():
             self._set(self._computed())
@@ -145,20 +154,34 @@ class LRScheduler:
             self._set(self._own_lr)
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer, and functions, which are not data."""
+        """The scheduler's state, without the optimizer and functions."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restores the state that `state_dict` returned."""
         self.__dict__.update(state_dict)
         self._own_lr = state_dict.get("_own_lr", self._last_lr)
 
 
-_LRScheduler = LRScheduler  # its older name, which programs still derive from
+_LRScheduler = LRScheduler  # the older name, which programs still derive from
 
 
 class LambdaLR(LRScheduler):
-    """The rates at the start times what a function, or one a group, says of the number of steps."""
+    """Multiplies the initial rates by a function of the number of steps.
+
+    Args:
+        optimizer: The optimizer.
+        lr_lambda: The function, or one for each group.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
+    """
 
     _absolute = True
 
@@ -182,7 +205,25 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """Times `gamma` every `step_size` steps."""
+    """Multiplies the rates by `gamma` every `step_size` steps.
+
+    Args:
+        optimizer: The optimizer.
+        step_size: The number of steps between changes.
+        gamma: The factor.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.1)
+        >>> rates = []
+        >>> for _ in range(4):
+        ...     rates.append(scheduler.get_last_lr()[0])
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 1.0, 0.1, 0.1]
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size = step_size
@@ -194,7 +235,22 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Times `gamma` at each of the steps `milestones`."""
+    """Multiplies the rates by `gamma` at each of the steps `milestones`.
+
+    Args:
+        optimizer: The optimizer.
+        milestones: The steps.
+        gamma: The factor.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 3])
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.1]
+    """
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -208,7 +264,21 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Times `gamma` at every step."""
+    """Multiplies the rates by `gamma` at every step.
+
+    Args:
+        optimizer: The optimizer.
+        gamma: The factor.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -219,7 +289,14 @@ class ExponentialLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Times `factor` for the first `total_iters` steps."""
+    """Multiplies the initial rates by `factor` for the first `total_iters` steps.
+
+    Args:
+        optimizer: The optimizer.
+        factor: The factor, at most 1.
+        total_iters: The number of steps.
+        last_epoch: The step to resume from; -1 to start.
+    """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
@@ -233,7 +310,25 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` equal steps."""
+    """Multiplies the initial rates by a factor that changes linearly from `start_factor` to `end_factor`.
+
+    Args:
+        optimizer: The optimizer.
+        start_factor: The first factor.
+        end_factor: The last factor.
+        total_iters: The number of steps between both.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+        >>> scheduler.get_last_lr()
+        [0.5]
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.75]
+    """
 
     def __init__(
         self,
@@ -258,7 +353,24 @@ class LinearLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Down to `eta_min` in `T_max` steps along half a cosine, then up again, and so on."""
+    """Cosine annealing: `eta_min + (lr - eta_min) * (1 + cos(pi * t / T_max)) / 2` at step `t`.
+
+    See Loshchilov and Hutter 2017; there are no restarts.
+
+    Args:
+        optimizer: The optimizer.
+        T_max: The number of steps to the minimum.
+        eta_min: The minimum rate.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803
         self.T_max = T_max
@@ -271,7 +383,14 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """The rates fall to 0 within `total_iters` steps, as a power of what is left of them."""
+    """Polynomial decay: `lr * (1 - t / total_iters)^power` at step `t`, 0 from `total_iters` on.
+
+    Args:
+        optimizer: The optimizer.
+        total_iters: The number of steps.
+        power: The exponent.
+        last_epoch: The step to resume from; -1 to start.
+    """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters = total_iters
@@ -283,7 +402,13 @@ class PolynomialLR(LRScheduler):
 
 
 class MultiplicativeLR(LRScheduler):
-    """The rates times what a function, or one a group, says of each step so far."""
+    """Multiplies the rates at each step by a function of the number of steps.
+
+    Args:
+        optimizer: The optimizer.
+        lr_lambda: The function, or one for each group.
+        last_epoch: The step to resume from; -1 to start.
+    """
 
     _absolute = True
 
@@ -310,7 +435,15 @@ class MultiplicativeLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """The rates fall along a cosine to `eta_min` within `T_0` steps, and start again, each time `T_mult` as long."""
+    """Cosine annealing with warm restarts (SGDR, Loshchilov and Hutter 2017).
+
+    Args:
+        optimizer: The optimizer.
+        T_0: The number of steps to the first restart.
+        T_mult: The factor by which each period is longer than the one before.
+        eta_min: The minimum rate.
+        last_epoch: The step to resume from; -1 to start.
+    """
 
     _absolute = True
 
@@ -330,7 +463,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def step(self, epoch: float | None = None) -> None:
-        """One step on, or to a given one, which may be a fraction."""
+        """Advances by one step, or to a given one, which may be a fraction."""
         if epoch is not None and epoch < 0:
             raise ValueError(f"Expected non-negative epoch, but got {epoch}")
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch  # type: ignore[assignment]
@@ -345,7 +478,22 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """One scheduler after the other: the next takes over, from its own start, at each of the steps `milestones`."""
+    """Runs schedulers one after the other: the next takes over, from its start, at each of the steps `milestones`.
+
+    Args:
+        optimizer: The optimizer of all schedulers.
+        schedulers: The schedulers.
+        milestones: The steps, one fewer than there are schedulers.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> warmup = gt.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2)
+        >>> decay = gt.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> scheduler = gt.optim.lr_scheduler.SequentialLR(optimizer, [warmup, decay], milestones=[2])
+        >>> scheduler.get_last_lr()
+        [0.1]
+    """
 
     def __init__(
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
@@ -369,7 +517,7 @@ class SequentialLR(LRScheduler):
         self.optimizer = optimizer
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch + 1
-        # Each set its first rates when it was made, over those of the first.
+        # Each scheduler's constructor set its own first rates; those of the first one are restored.
         self._restart(schedulers[0])
 
     def _restart(self, scheduler: LRScheduler) -> None:
@@ -397,9 +545,31 @@ class SequentialLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up to `max_lr` and down far below the start, once, in a known number of steps (Smith and Topin 2018).
+    """The 1cycle policy (Smith and Topin 2018): up to `max_lr`, then down far below the initial rate.
 
-    The momentum, or the first of an Adam's `betas`, goes the other way meanwhile.
+    Momentum, or the first of Adam's `betas`, moves in the opposite direction.
+
+    Args:
+        optimizer: The optimizer.
+        max_lr: The peak rate, or one for each group.
+        total_steps: The number of steps; or give `epochs` and `steps_per_epoch`.
+        epochs: The number of epochs.
+        steps_per_epoch: The number of steps in an epoch.
+        pct_start: The fraction of the steps in which the rate rises.
+        anneal_strategy: `"cos"` or `"linear"`.
+        cycle_momentum: Whether momentum is cycled too.
+        base_momentum: The momentum at the peak, or one for each group.
+        max_momentum: The momentum at both ends, or one for each group.
+        div_factor: The initial rate is `max_lr / div_factor`.
+        final_div_factor: The final rate is the initial one divided by this.
+        three_phase: Whether to fall to the initial rate symmetrically first, and then to the final one.
+        last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=0.1, momentum=0.9)
+        >>> scheduler = gt.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10)
+        >>> round(scheduler.get_last_lr()[0], 4)
+        0.04
     """
 
     _absolute = True
@@ -421,24 +591,6 @@ class OneCycleLR(LRScheduler):
         three_phase: bool = False,
         last_epoch: int = -1,
     ) -> None:
-        """Takes the optimizer and the shape of the cycle.
-
-        Args:
-            optimizer: Whose rates change.
-            max_lr: The rate at the top, or one a group.
-            total_steps: How many steps there are; or else `epochs` times `steps_per_epoch`.
-            epochs: See `total_steps`.
-            steps_per_epoch: See `total_steps`.
-            pct_start: The share of the steps that goes up.
-            anneal_strategy: The way between two rates: `"cos"` or `"linear"`.
-            cycle_momentum: Whether the momentum changes too.
-            base_momentum: The momentum at the top, or one a group.
-            max_momentum: The momentum at both ends, or one a group.
-            div_factor: The first rate is `max_lr` divided by this.
-            final_div_factor: The last rate is the first divided by this.
-            three_phase: Come down to the first rate as fast as going up, and from there to the last.
-            last_epoch: The step to go on from, in an optimizer that a cycle was started in.
-        """
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise ValueError(
@@ -511,7 +663,25 @@ class OneCycleLR(LRScheduler):
 
 
 class CyclicLR(LRScheduler):
-    """The rates up and down between two bounds in straight lines, again and again; momentum the other way round."""
+    """Cyclical learning rates (Smith 2017): linear between two bounds, up and down again and again.
+
+    Args:
+        optimizer: The optimizer.
+        base_lr: The lower bound, or one for each group.
+        max_lr: The upper bound of the first cycle, or one for each group.
+        step_size_up: The number of steps up.
+        step_size_down: The number of steps down; as many as up if not given.
+        mode: `"triangular"`; `"triangular2"`, which halves the amplitude each cycle; or `"exp_range"`, which multiplies
+            it
+            by `gamma` each step.
+        gamma: The factor of `"exp_range"`.
+        scale_fn: A function for the amplitude in place of a mode.
+        scale_mode: The argument of `scale_fn`: the number of the `"cycle"`, or of `"iterations"`.
+        cycle_momentum: Whether momentum, or `betas[0]`, moves in the opposite direction.
+        base_momentum: The lower bound of the momentum.
+        max_momentum: The upper bound of the momentum.
+        last_epoch: The step to resume from; -1 to start.
+    """
 
     _absolute = True
 
@@ -531,23 +701,6 @@ class CyclicLR(LRScheduler):
         max_momentum: float | Sequence[float] = 0.9,
         last_epoch: int = -1,
     ) -> None:
-        """Takes the bounds, one or one a group, and the length of a cycle.
-
-        Args:
-            optimizer: Whose rates change.
-            base_lr: The lower bound, where a cycle starts.
-            max_lr: The upper bound, of the first cycle.
-            step_size_up: The steps to the upper bound.
-            step_size_down: The steps back; as many if not given.
-            mode: `"triangular"`, `"triangular2"`, whose height halves each cycle, or `"exp_range"`, `gamma ** step`.
-            gamma: See `mode`.
-            scale_fn: The height in place of a `mode`, by the number of the cycle or of the step.
-            scale_mode: Which of them: `"cycle"` or `"iterations"`.
-            cycle_momentum: Whether momentum, or `betas[0]`, moves too.
-            base_momentum: Its lower bound, where the rate is highest.
-            max_momentum: Its upper bound.
-            last_epoch: The step to go on from.
-        """
         groups = optimizer.param_groups
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError("mode is invalid and scale_fn is None")
@@ -572,7 +725,7 @@ class CyclicLR(LRScheduler):
         self.base_lrs = lows
 
     def scale_fn(self, x: float) -> float:
-        """How high a cycle, or a step, is."""
+        """The amplitude of cycle, or of step, `x`."""
         if self._scale_fn is not None:
             return self._scale_fn(x)
         return {"triangular": 1.0, "triangular2": 1 / 2.0 ** (x - 1), "exp_range": self.gamma**x}[self.mode]
@@ -593,7 +746,12 @@ class CyclicLR(LRScheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """Several at every step, each changing what the one before has set."""
+    """Steps several schedulers together; each changes the rates that the one before has set.
+
+    Args:
+        schedulers: The schedulers.
+        optimizer: Their optimizer; the first scheduler's if not given.
+    """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if len(schedulers) < 1:
@@ -630,7 +788,27 @@ class ChainedScheduler(LRScheduler):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times `factor` when a number that is given at each step, such as the loss, has not improved for a while."""
+    """Multiplies the rates by `factor` when a metric has stopped improving.
+
+    Args:
+        optimizer: The optimizer.
+        mode: Whether the metric should fall, `"min"`, or rise, `"max"`.
+        factor: The factor.
+        patience: The number of steps without improvement that are allowed.
+        threshold: The smallest improvement that counts.
+        threshold_mode: Whether the threshold is relative to the best value, `"rel"`, or absolute, `"abs"`.
+        cooldown: The number of steps after a change in which the metric is not counted.
+        min_lr: The lower bound of the rates, or one for each group.
+        eps: The smallest change of a rate that is made.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+        >>> for loss in (2.0, 2.0, 2.0):
+        ...     scheduler.step(loss)
+        >>> scheduler.get_last_lr()
+        [0.1]
+    """
 
     def __init__(
         self,
@@ -644,19 +822,6 @@ class ReduceLROnPlateau(LRScheduler):
         min_lr: float | Sequence[float] = 0.0,
         eps: float = 1e-8,
     ) -> None:
-        """Takes the optimizer and what an improvement is.
-
-        Args:
-            optimizer: Whose rates change.
-            mode: Whether a smaller number is better, `"min"`, or a larger one, `"max"`.
-            factor: What the rates are multiplied by.
-            patience: How many steps without improvement are allowed.
-            threshold: How much better a number must be.
-            threshold_mode: Whether that is a share of the best one, `"rel"`, or an amount, `"abs"`.
-            cooldown: How many steps after a change do not count.
-            min_lr: No rate goes below this, or one bound a group.
-            eps: A change smaller than this is left out.
-        """
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
         if not isinstance(optimizer, Optimizer):
@@ -692,7 +857,12 @@ class ReduceLROnPlateau(LRScheduler):
         return value > bound if self.mode == "max" else value < bound
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        """One step on, at which the number is `metrics`; a tensor is waited for."""
+        """Takes the metric of a step; a tensor is waited for.
+
+        Args:
+            metrics: The metric.
+            epoch: The step to go to. Deprecated.
+        """
         value = float(metrics)
         if epoch is not None:
             warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""`Optimizer`: groups of parameters with options, and a state for each parameter."""
+"""`Optimizer`: parameter groups with options, and a state for each parameter."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gt.utils.hooks import RemovableHandle
 
 
 def check_not_negative(**options: float) -> None:
-    """Raises a ValueError that names the first option below 0."""
+    """Raises a ValueError that names the first negative option."""
     for name, value in options.items():
         if value < 0.0:
             raise ValueError(f"Invalid {name}: {value}")
 
 
 class _RequiredParameter:
-    """What stands as the default of an option that each group has to give."""
+    """The default of an option that each parameter group must give."""
 
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -28,15 +28,15 @@ class _RequiredParameter:
 
 required = _RequiredParameter()
 
-# What is a number in a parameter's state here, and a tensor of one in PyTorch's state dicts.
+# State entries that are numbers here, and tensors of one element in PyTorch's state dicts.
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})
 
 
 def hints(*, differentiable: bool = False, **others: Any) -> dict[str, Any]:
-    """Options that choose among PyTorch's implementations, kept for state dicts: the steps are the same.
+    """Options that choose among PyTorch's implementations, kept for state dicts: the update is the same for all.
 
     Raises:
-        NotImplementedError: `differentiable`, which is no such choice.
+        NotImplementedError: `differentiable` is true.
     """
     if differentiable:
         raise NotImplementedError("differentiable=True is not there: steps are not recorded for backward()")
@@ -44,21 +44,36 @@ def hints(*, differentiable: bool = False, **others: Any) -> dict[str, Any]:
 
 
 def prepared(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
-    """The gradient to go down, weight decay included."""
+    """The gradient to descend, with `maximize` and the L2 penalty `weight_decay` applied."""
     if group["maximize"]:
         grad = -grad
     return gt.addcmul(grad, p, group["weight_decay"]) if group["weight_decay"] else grad
 
 
 class Optimizer:
-    """The base of every optimizer: a subclass says, in `_update`, how one parameter steps.
+    """The base class of optimizers: a subclass implements `_update`, the step of one parameter.
 
-    `param_groups` is a list of dicts, each with its parameters under `"params"` and its options beside them: change an
-    option there at any time. `state` holds what a subclass remembers of a parameter, under the parameter itself.
+    Args:
+        params: Tensors, pairs of names and tensors, or dicts with these under `"params"` and options of their own.
+        defaults: The options of groups that do not give them.
+
+    Attributes:
+        param_groups: Dicts with their parameters under `"params"` and their options, which may be changed at any time.
+        state: A dict for each parameter, with what the optimizer remembers of it.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([4.0]))
+        >>> optimizer = gt.optim.SGD([w], lr=0.1)
+        >>> for _ in range(3):
+        ...     optimizer.zero_grad()
+        ...     loss = (w * w).sum()
+        ...     loss.backward()
+        ...     optimizer.step()
+        >>> w.detach()
+        tensor([2.0480])
     """
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
-        """Takes tensors, or dicts with tensors under `"params"` and options that differ from `defaults`."""
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
@@ -82,7 +97,23 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters, or pairs of names and parameters, with options of their own: when a layer is thawed."""
+        """Adds a parameter group, such as layers that are no longer frozen.
+
+        Args:
+            param_group: A dict with tensors, or pairs of names and tensors, under `"params"`, and options that differ
+                from the
+                defaults.
+
+        Raises:
+            ValueError: A parameter is in another group already, is not a leaf, or a required option is missing.
+
+        Example:
+            >>> a, b = gt.nn.Parameter(gt.ones(1)), gt.nn.Parameter(gt.ones(1))
+            >>> optimizer = gt.optim.SGD([a], lr=0.1)
+            >>> optimizer.add_param_group({"params": [b], "lr": 0.01})
+            >>> [group["lr"] for group in optimizer.param_groups]
+            [0.1, 0.01]
+        """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         group = dict(param_group)
@@ -110,15 +141,22 @@ class Optimizer:
             taken.add(id(p))
         for p in params:
             if not isinstance(p, Tensor):
-                p._groups.append(params)  # the parameter to come takes its place
+                p._groups.append(params)  # `materialize` replaces the placeholder in this list
         self.param_groups.append({**self.defaults, **group, "params": params})
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        """Changes `p` in place by its gradient. Nothing is recorded meanwhile."""
+        """Updates `p` in place by its gradient; autograd is off."""
         raise NotImplementedError
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Changes every parameter that has a gradient; `closure` may compute the loss, and gradients, first."""
+        """Updates all parameters that have a gradient.
+
+        Args:
+            closure: Recomputes the loss and the gradients, and returns the loss; required by `LBFGS`.
+
+        Returns:
+            The closure's loss, or `None`.
+        """
         for hook in self._step_pre_hooks.values():
             answer = hook(self, (closure,) if closure else (), {})
             if answer is not None:
@@ -142,37 +180,44 @@ class Optimizer:
         return loss
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(optimizer, args, kwargs)` before each step."""
+        """Registers `hook(optimizer, args, kwargs)`, called before each step; returns a handle to remove it."""
         return RemovableHandle(self._step_pre_hooks).add(hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(optimizer, args, kwargs)` after each step."""
+        """Registers `hook(optimizer, args, kwargs)`, called after each step; returns a handle to remove it."""
         return RemovableHandle(self._step_post_hooks).add(hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls `hook(optimizer)` before `state_dict`."""
+        """Registers `hook(optimizer)`, called before `state_dict`; returns a handle to remove it."""
         return RemovableHandle(self._state_dict_pre_hooks).add(hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls `hook(optimizer, state_dict)` after `state_dict`; what it returns replaces that."""
+        """Registers `hook(optimizer, state_dict)`, called after `state_dict`.
+
+        Its result, if any, replaces the state dict.
+        """
         return RemovableHandle(self._state_dict_post_hooks).add(hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls `hook(optimizer, state_dict)` before `load_state_dict`; what it returns is loaded instead."""
+        """Registers `hook(optimizer, state_dict)`, called before loading; its result, if any, is loaded instead."""
         return RemovableHandle(self._load_state_dict_pre_hooks).add(hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls `hook(optimizer)` after `load_state_dict`."""
+        """Registers `hook(optimizer)`, called after `load_state_dict`; returns a handle to remove it."""
         return RemovableHandle(self._load_state_dict_post_hooks).add(hook, prepend)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients, or sets them to zeros."""
+        """Sets the gradients of all parameters to `None`, or to zeros if `set_to_none` is false."""
         for group in self.param_groups:
             for p in group["params"]:
                 p.grad = None if set_to_none or p.grad is None else gt.zeros_like(p.grad)
 
     def state_dict(self) -> dict[str, Any]:
-        """Options and state, the parameters being numbered in order, as they are now: PyTorch's form."""
+        """The options and the state, copied, with parameters as numbers in order: PyTorch's format.
+
+        Returns:
+            A dict with `"state"` and `"param_groups"`.
+        """
         for hook in self._state_dict_pre_hooks.values():
             hook(self)
         numbers: dict[int, int] = {}
@@ -198,10 +243,13 @@ class Optimizer:
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave, for the same number of parameters in the same order.
+        """Restores the options and the state that `state_dict` returned.
+
+        Args:
+            state_dict: The state dict of an optimizer with the same number of parameters, in the same order.
 
         Raises:
-            ValueError: The groups are not of the same sizes.
+            ValueError: The numbers of groups or of their parameters differ.
         """
         for hook in self._load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict

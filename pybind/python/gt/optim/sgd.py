@@ -1,4 +1,4 @@
-"""Stochastic gradient descent."""
+"""Stochastic gradient descent with momentum."""
 
 from __future__ import annotations
 
@@ -11,9 +11,29 @@ from gt.optim.optimizer import Optimizer, hints, prepared
 
 
 class SGD(Optimizer):
-    """`p -= lr * grad`, with momentum, Nesterov's momentum and weight decay as PyTorch has them.
+    """Stochastic gradient descent: `v = momentum * v + (1 - dampening) * grad`, `p -= lr * v`.
 
-    A plain step is one instruction for each parameter, each option one more.
+    A step is one instruction for each parameter, and one more for each option.
+
+    Args:
+        params: Tensors, or dicts of parameter groups.
+        lr: The learning rate.
+        momentum: The momentum factor.
+        dampening: The dampening of the momentum.
+        weight_decay: The factor of the L2 penalty: `grad += weight_decay * p`.
+        nesterov: Whether to use Nesterov momentum: `p -= lr * (grad + momentum * v)` (Sutskever et al. 2013).
+        maximize: Whether to ascend the gradient.
+        foreach: Ignored: it affects speed in PyTorch alone.
+        differentiable: Not supported.
+        fused: Ignored: it affects speed in PyTorch alone.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.SGD([w], lr=0.1, momentum=0.9)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.7000])
     """
 
     def __init__(
@@ -30,20 +50,6 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        """Takes the parameters and the options of each.
-
-        Args:
-            params: Tensors, or groups of them.
-            lr: The learning rate.
-            momentum: How much of the last direction is kept.
-            dampening: How much less the gradient adds to a direction that is kept.
-            weight_decay: How much of the parameter is added to its gradient (L2 penalty).
-            nesterov: Looks ahead along the kept direction (Sutskever et al. 2013).
-            maximize: Climbs instead of descending.
-            foreach: Changes nothing; neither does `fused`.
-            differentiable: Not there.
-            fused: See `foreach`.
-        """
         for name, value in {
             "learning rate": lr,
             "momentum value": momentum,

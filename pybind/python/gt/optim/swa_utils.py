@@ -1,4 +1,4 @@
-"""Means of a model's parameters over training: `AveragedModel`, with a schedule and a pass that fits `BatchNorm`."""
+"""Stochastic weight averaging (Izmailov et al. 2018): `AveragedModel`, `SWALR` and `update_bn`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MultiAverage = Callable[[list[Tensor], list[Tensor], Any], None]
 
 
 def get_swa_avg_fn() -> Average:
-    """The plain mean of all that was seen."""
+    """The averaging function of equal weights: `averaged + (current - averaged) / (n + 1)`."""
     return lambda averaged, current, count: averaged + (current - averaged) / (count + 1)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
-    """A mean that forgets: `decay` of it is kept each time."""
+    """The averaging function of an exponential moving average: `decay * averaged + (1 - decay) * current`."""
     if not 0.0 <= decay <= 1.0:
         raise ValueError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
     return lambda averaged, current, _: averaged * decay + current * (1 - decay)
@@ -54,17 +54,32 @@ def _of_many(average: Average) -> MultiAverage:
 
 
 def get_swa_multi_avg_fn() -> MultiAverage:
-    """`get_swa_avg_fn` of many parameters, which it changes."""
+    """`get_swa_avg_fn` for lists of parameters, updated in place."""
     return _of_many(get_swa_avg_fn())
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
-    """`get_ema_avg_fn` of many parameters, which it changes."""
+    """`get_ema_avg_fn` for lists of parameters, updated in place."""
     return _of_many(get_ema_avg_fn(decay))
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are means of the model's at each call of `update_parameters`."""
+    """A copy of a model whose parameters are averages of the model's over calls of `update_parameters`.
+
+    Args:
+        model: The model.
+        device: Where the copy is.
+        avg_fn: The averaging function: `avg_fn(averaged, current, count)`; equal weights if not given.
+        multi_avg_fn: Or such a function of lists, which updates them in place.
+        use_buffers: Whether buffers are averaged too rather than copied.
+
+    Example:
+        >>> model = gt.nn.Linear(2, 1)
+        >>> averaged = gt.optim.swa_utils.AveragedModel(model)
+        >>> averaged.update_parameters(model)
+        >>> bool((averaged.module.weight == model.weight).all())
+        True
+    """
 
     def __init__(
         self,
@@ -90,7 +105,7 @@ class AveragedModel(Module):
 
     @no_grad()
     def update_parameters(self, model: Module) -> None:
-        """Takes up the model's parameters as they are now."""
+        """Includes the model's present parameters in the average."""
         pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
         buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
         seen = self.n_averaged.item()
@@ -112,7 +127,13 @@ class AveragedModel(Module):
 
 @no_grad()
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Computes the running means and variances of the model's `BatchNorm` layers anew, over all that `loader` gives."""
+    """Recomputes the running statistics of the model's batch normalization layers over a data set.
+
+    Args:
+        loader: Iterates over batches: tensors, or sequences whose first element is one.
+        model: The model.
+        device: Where to move the batches.
+    """
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not layers:
         return
@@ -130,7 +151,15 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """Goes over to the rate `swa_lr` within `anneal_epochs` steps, and stays there."""
+    """Anneals the learning rate to `swa_lr` within `anneal_epochs` steps, and keeps it there.
+
+    Args:
+        optimizer: The optimizer.
+        swa_lr: The final learning rate.
+        anneal_epochs: The number of steps.
+        anneal_strategy: `"cos"` or `"linear"`.
+        last_epoch: The step to resume from; -1 to start.
+    """
 
     def __init__(
         self,

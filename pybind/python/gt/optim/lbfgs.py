@@ -1,4 +1,4 @@
-"""For gradients of all samples at once: Rprop, ASGD and LBFGS."""
+"""Limited-memory BFGS, a quasi-Newton method."""
 
 from __future__ import annotations
 
@@ -9,113 +9,36 @@ from gt import _core as gt
 from gt._autograd import enable_grad, no_grad
 from gt._gt import Tensor
 from gt.optim.line_search import Point, strong_wolfe
-from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
-
-
-class Rprop(Optimizer):
-    """Steps of a size of each element's own, larger while its gradient keeps its sign (Riedmiller and Braun 1993)."""
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-2,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50),
-        *,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        """Takes the parameters and the options of each.
-
-        Args:
-            params: Tensors, or groups of them.
-            lr: The size of the first steps.
-            etas: What a size is multiplied by where the sign changed, and where it did not.
-            step_sizes: The smallest size and the largest.
-            capturable: Changes nothing; neither does `foreach`.
-            foreach: See `capturable`.
-            maximize: Step up the gradient, not down.
-            differentiable: Not there.
-        """
-        check_not_negative(**{"learning rate": lr})
-        if not 0.0 < etas[0] < 1.0 < etas[1]:
-            raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        defaults = {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}
-        defaults |= hints(foreach=foreach, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, defaults)
-
-    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        if group["maximize"]:
-            grad = -grad
-        state = self.state[p]
-        if not state:
-            state.update(step=0, prev=gt.zeros_like(p), step_size=gt.full_like(p, group["lr"]))
-        state["step"] += 1
-        agrees = grad * state["prev"]
-        shrink, grow = group["etas"]
-        factor = gt.where(agrees > 0, grow, gt.where(agrees < 0, shrink, 1.0)).to(p.dtype)
-        state["step_size"] = (state["step_size"] * factor).clamp(*group["step_sizes"])
-        # Where the sign has changed nothing moves this time, nor is there a sign to compare with next time.
-        grad = gt.where(agrees < 0, 0.0, grad).to(p.dtype)
-        p.addcmul_(grad.sign(), state["step_size"] * -1)
-        state["prev"] = grad
-
-
-class ASGD(Optimizer):
-    """Gradient descent whose parameters' mean, kept as `ax`, is the answer (Polyak and Juditsky 1992)."""
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-2,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0.0,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-        capturable: bool = False,
-    ) -> None:
-        """Takes the parameters and the options of each.
-
-        Args:
-            params: Tensors, or groups of them.
-            lr: The learning rate at the start.
-            lambd: How much of the parameter is taken away at a step.
-            alpha: Step `n` has the learning rate `lr / (1 + lambd * lr * n) ** alpha`.
-            t0: The step from which on the mean is taken.
-            weight_decay: How much of the parameter is added to its gradient (L2 penalty).
-            foreach: Changes nothing; neither does `capturable`.
-            maximize: Step up the gradient, not down.
-            differentiable: Not there.
-            capturable: See `foreach`.
-        """
-        check_not_negative(**{"learning rate": lr, "weight_decay value": weight_decay})
-        defaults = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay}
-        defaults |= {"maximize": maximize}
-        defaults |= hints(foreach=foreach, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, defaults)
-
-    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = prepared(p, grad, group)
-        state = self.state[p]
-        if not state:
-            state.update(step=0, eta=group["lr"], mu=1.0, ax=gt.zeros_like(p))
-        state["step"] += 1
-        p.mul_(1 - group["lambd"] * state["eta"])
-        p.addcmul_(grad, -state["eta"])
-        state["ax"] = p.clone() if state["mu"] == 1 else gt.addcmul(state["ax"], p - state["ax"], state["mu"])
-        state["eta"] = group["lr"] / (1 + group["lambd"] * group["lr"] * state["step"]) ** group["alpha"]
-        state["mu"] = 1 / max(1, state["step"] - group["t0"])
+from gt.optim.optimizer import Optimizer, check_not_negative
 
 
 class LBFGS(Optimizer):
-    """Newton's method with a Hessian guessed from the last gradients (Liu and Nocedal 1989).
+    """Limited-memory BFGS (Liu and Nocedal 1989): a quasi-Newton method with a Hessian estimated from recent gradients.
 
-    `step` takes a closure that clears the gradients, computes the loss, calls `backward()` and returns the loss.
+    `step` needs a closure that clears the gradients, computes the loss, calls `backward()` and returns the loss.
+
+    Args:
+        params: Tensors; there is one parameter group.
+        lr: The learning rate: the step length without a line search.
+        max_iter: The iterations of one call of `step`.
+        max_eval: The evaluations of the closure in one call of `step`; `max_iter * 5 / 4` if not given.
+        tolerance_grad: The largest gradient element at which the optimization has converged.
+        tolerance_change: The change of the loss or of the parameters at which it has converged.
+        history_size: The number of gradient differences kept.
+        line_search_fn: `"strong_wolfe"` or `None`.
+        maximize: Whether to maximize the loss.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([4.0]))
+        >>> optimizer = gt.optim.LBFGS([w], line_search_fn="strong_wolfe")
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = ((w - 1) ** 2).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> _ = optimizer.step(closure)
+        >>> w.detach()
+        tensor([1.])
     """
 
     def __init__(
@@ -131,19 +54,6 @@ class LBFGS(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        """Takes the parameters, in one group.
-
-        Args:
-            params: Tensors.
-            lr: How much of a step is taken.
-            max_iter: Steps in one call of `step`.
-            max_eval: Calls of the closure in one call of `step`; 5/4 of `max_iter` if not given.
-            tolerance_grad: The largest element of a gradient that is none.
-            tolerance_change: The smallest change that is one.
-            history_size: How many of the last gradients are kept.
-            line_search_fn: How far to go: to where the loss has fallen enough with `"strong_wolfe"`, else `lr`.
-            maximize: Make what the closure returns large, not small.
-        """
         check_not_negative(**{"learning rate": lr})
         if line_search_fn not in (None, "strong_wolfe"):
             raise RuntimeError("only 'strong_wolfe' is supported")
@@ -167,7 +77,7 @@ class LBFGS(Optimizer):
         return -found if self.param_groups[0]["maximize"] else found
 
     def _value(self, loss: Any) -> float:
-        """What is to become small."""
+        """The objective to minimize: the loss, negated if `maximize`."""
         return -float(loss) if self.param_groups[0]["maximize"] else float(loss)
 
     def _move(self, direction: Tensor, t: float) -> None:
@@ -177,7 +87,7 @@ class LBFGS(Optimizer):
             start += p.numel()
 
     def _search(self, start: Point, state: dict[str, Any], evaluated: Callable[[], Any]) -> tuple[Point, int]:
-        """Goes along the direction to where the search ends."""
+        """Runs the line search along the direction and moves the parameters to its result."""
         params, direction = self.param_groups[0]["params"], state["d"]
         before = [p.clone() for p in params]
 
@@ -199,7 +109,7 @@ class LBFGS(Optimizer):
 
     @staticmethod
     def _direction(gradient: Tensor, state: dict[str, Any]) -> Tensor:
-        """Minus the gradient, times the inverse of the Hessian guessed: two loops over what is kept."""
+        """The quasi-Newton direction, by the two-loop recursion (Nocedal and Wright 2006, algorithm 7.4)."""
         steps, changes, shares = state["old_stps"], state["old_dirs"], state["ro"]
         direction, weights = -gradient, []
         for s, y, ro in zip(reversed(steps), reversed(changes), reversed(shares), strict=True):
