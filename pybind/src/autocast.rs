@@ -1,4 +1,4 @@
-//! The dtype that products are computed in while `gt.autocast` is entered. `gt._autocast` says where else it applies.
+//! The dtype of matrix products inside `gt.autocast`. `gt._autocast` applies it to the other functions.
 
 use crate::dtype::{DTypeArg, PyDType, instance};
 use gt_ops::error::Result;
@@ -10,7 +10,7 @@ thread_local! {
     static DTYPE: Cell<Option<DType>> = const { Cell::new(None) };
 }
 
-/// The product of two tensors, in the dtype that this thread computes products in.
+/// The matrix product of two tensors, in this thread's autocast dtype.
 ///
 /// # Errors
 /// As [`build::matmul`].
@@ -18,19 +18,19 @@ pub fn matmul(g: &mut dyn Graph, a: Val, b: Val) -> Result<Val> {
     let Some(dtype) = DTYPE.get() else { return build::matmul(g, a, b) };
     let [a, b] = [a, b].map(|v| {
         let own = g.meta(v).dtype;
-        // Whoever chose f64 wants it.
+        // float64 is chosen for its precision: autocast leaves it alone, as PyTorch's does.
         if own.is_float() && own != DType::F64 { build::cast(g, v, dtype) } else { Ok(v) }
     });
     build::matmul(g, a?, b?)
 }
 
-/// The dtype this thread computes products in, if not in their own.
+/// This thread's autocast dtype; `None` outside `gt.autocast`.
 #[pyfunction]
 fn autocast_dtype(py: Python<'_>) -> PyResult<Option<Py<PyDType>>> {
     DTYPE.get().map(|dtype| instance(py, dtype)).transpose()
 }
 
-/// Chooses it; returns what it was.
+/// Sets this thread's autocast dtype; returns the former one.
 #[pyfunction]
 fn set_autocast_dtype(py: Python<'_>, dtype: Option<DTypeArg>) -> PyResult<Option<Py<PyDType>>> {
     DTYPE.replace(dtype.map(|d| d.0)).map(|dtype| instance(py, dtype)).transpose()

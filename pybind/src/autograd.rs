@@ -1,4 +1,4 @@
-//! Gradients: what tensors offer of the tape.
+//! Autograd: the tensor's methods on the tape, and functions on its nodes.
 
 use crate::error::OrRaise;
 use crate::gil;
@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use std::sync::{Arc, Weak};
 
-/// A recorded op, as `grad_fn` shows it.
+/// A node of the autograd graph: a recorded operation, as `grad_fn` shows it.
 #[pyclass(name = "Node", module = "gt", frozen)]
 pub struct PyNode(Arc<Node>);
 
 impl PyNode {
-    /// The op that `node` is a result of.
+    /// The operation of which `node` is an output.
     fn of(node: &Arc<Node>) -> PyNode {
         PyNode(node.function().0)
     }
@@ -24,11 +24,11 @@ impl PyNode {
 
 #[pymethods]
 impl PyNode {
-    /// The name of the gradient, as `AddBackward0`.
+    /// The name of the gradient function, as `AddBackward0`.
     fn name(&self) -> String {
         self.0.backward_name()
     }
-    /// The places on the tape of the operands.
+    /// The nodes of the operands, each with the index of its output.
     #[getter]
     fn next_functions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let next = self.0.inputs().into_iter().map(|node| match node {
@@ -51,7 +51,7 @@ impl PyNode {
     }
 }
 
-/// What adding a hook returns: `remove()` takes it away again.
+/// A handle of a hook: `remove()` removes the hook.
 #[pyclass(name = "RemovableHandle", module = "gt.utils.hooks", frozen)]
 pub struct PyHandle {
     node: Weak<Node>,
@@ -60,7 +60,7 @@ pub struct PyHandle {
 
 #[pymethods]
 impl PyHandle {
-    /// Takes the hook away.
+    /// Removes the hook.
     fn remove(&self) {
         if let Some(node) = self.node.upgrade() {
             node.remove_hook(self.key);
@@ -93,35 +93,39 @@ fn options(retain_graph: Option<bool>, create_graph: bool) -> BackwardOptions {
 
 #[pymethods]
 impl PyTensor {
-    /// Whether gradients flow to it.
+    /// Whether autograd records what is computed from this tensor.
     #[getter]
     fn requires_grad(&self, py: Python<'_>) -> bool {
         self.read(py).requires_grad()
     }
     #[setter(requires_grad)]
     fn set_requires_grad(&self, py: Python<'_>, on: bool) -> PyResult<()> {
-        // A view looks its base up first, which may wait; the change itself does not.
+        // A view resolves its base first, which may wait; the change itself does not.
         self.read(py).resolve().or_raise()?;
         let old = self.write(py, |t| t.set_requires_grad(on));
         old.or_raise().map(drop)
     }
-    /// Starts or stops gradients flowing to it.
+    /// Sets `requires_grad` in place, and returns the tensor.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(2).requires_grad_()
+    ///     tensor([0., 0.], requires_grad=True)
     #[pyo3(signature = (requires_grad=true))]
     fn requires_grad_<'py>(slf: &Bound<'py, Self>, requires_grad: bool) -> PyResult<Bound<'py, Self>> {
         slf.get().set_requires_grad(slf.py(), requires_grad)?;
         Ok(slf.clone())
     }
-    /// Whether a user made it, rather than a recorded op.
+    /// Whether the tensor is a leaf of the graph: made by the user, or computed without being recorded.
     #[getter]
     fn is_leaf(&self, py: Python<'_>) -> bool {
         self.read(py).is_leaf()
     }
-    /// The op that made it, if one was recorded.
+    /// The node of the graph that computed the tensor; `None` for a leaf.
     #[getter]
     fn grad_fn(&self, py: Python<'_>) -> Option<PyNode> {
         self.read(py).node().filter(|n| !n.is_leaf()).map(|n| PyNode::of(&n))
     }
-    /// The gradient collected by `backward()`.
+    /// The gradient that `backward()` accumulated; `None` before the first.
     #[getter]
     fn grad(&self, py: Python<'_>) -> Option<PyTensor> {
         self.read(py).grad().map(PyTensor::wrap)
@@ -138,7 +142,15 @@ impl PyTensor {
         };
         self.read(py).set_grad(grad).or_raise()
     }
-    /// Keeps the gradient of this tensor though no user made it.
+    /// Makes `backward()` keep the gradient of this tensor in `grad`, although it is no leaf.
+    ///
+    /// Example:
+    ///     >>> x = gt.ones(2, requires_grad=True)
+    ///     >>> y = x * 3
+    ///     >>> y.retain_grad()
+    ///     >>> y.sum().backward()
+    ///     >>> y.grad
+    ///     tensor([1., 1.])
     fn retain_grad(&self, py: Python<'_>) -> PyResult<()> {
         match self.read(py).node() {
             Some(node) => {
@@ -148,12 +160,25 @@ impl PyTensor {
             None => Err(PyRuntimeError::new_err("can't retain_grad on Tensor that has requires_grad=False")),
         }
     }
-    /// Whether the gradient is kept though no user made the tensor.
+    /// Whether `retain_grad()` was called on this tensor.
     #[getter]
     fn retains_grad(&self, py: Python<'_>) -> bool {
         self.read(py).node().is_some_and(|node| !node.is_leaf() && node.retains_grad())
     }
-    /// Calls `hook` with the gradient of this tensor when that is known; what it returns, if anything, replaces it.
+    /// Calls `hook(grad)` whenever the gradient of this tensor is computed.
+    ///
+    /// Args:
+    ///     hook: A function of the gradient. A tensor that it returns replaces the gradient.
+    ///
+    /// Returns:
+    ///     A handle whose `remove()` removes the hook.
+    ///
+    /// Example:
+    ///     >>> x = gt.ones(2, requires_grad=True)
+    ///     >>> handle = x.register_hook(lambda grad: grad * 10)
+    ///     >>> x.sum().backward()
+    ///     >>> x.grad
+    ///     tensor([10., 10.])
     fn register_hook(&self, py: Python<'_>, hook: Py<PyAny>) -> PyResult<PyHandle> {
         let node = self.hooked(py)?;
         let key = node.add_hook(Arc::new(move |grad| {
@@ -171,7 +196,7 @@ impl PyTensor {
         }));
         Ok(PyHandle { node: Arc::downgrade(&node), key })
     }
-    /// Calls `hook` with this leaf each time that it has collected a gradient.
+    /// Calls `hook(tensor)` with this leaf each time that a gradient was added to its `grad`.
     fn register_post_accumulate_grad_hook(slf: &Bound<'_, Self>, hook: Py<PyAny>) -> PyResult<PyHandle> {
         let py = slf.py();
         let node = slf.get().hooked(py)?;
@@ -188,21 +213,21 @@ impl PyTensor {
         }));
         Ok(PyHandle { node: Arc::downgrade(&node), key })
     }
-    /// How many in-place operations have changed it; views and `detach()` count with their base.
+    /// The number of in-place operations on the tensor; views and `detach()` count with their base.
     #[getter]
     fn _version(&self, py: Python<'_>) -> PyResult<u32> {
         self.read(py).version().or_raise()
     }
-    /// Whether it shows elements of another tensor.
+    /// Whether the tensor is a view of another.
     fn _is_view(&self, py: Python<'_>) -> bool {
         self.read(py).is_view()
     }
-    /// Which result of its `grad_fn` it is.
+    /// The index of this tensor among the outputs of its `grad_fn`.
     #[getter]
     fn output_nr(&self, py: Python<'_>) -> usize {
         self.read(py).node().map_or(0, |node| node.function().1)
     }
-    /// The same elements outside the tape; writing to either in place is seen through both.
+    /// The elements outside the graph; writing to either in place is seen through both.
     #[getter]
     fn data(&self, py: Python<'_>) -> PyTensor {
         PyTensor::wrap(self.write(py, |tensor| tensor.alias(true)))
@@ -213,16 +238,30 @@ impl PyTensor {
         drop(self.write(py, |tensor| tensor.set_data(value)));
         Ok(())
     }
-    /// The same elements outside the tape; writing to either in place is seen through both.
+    /// A tensor that shares the elements but is no part of the graph: no gradient flows through it.
+    ///
+    /// Writing to either in place is seen through both.
+    ///
+    /// Example:
+    ///     >>> x = gt.ones(2, requires_grad=True)
+    ///     >>> x.detach().requires_grad
+    ///     False
     fn detach(&self, py: Python<'_>) -> PyTensor {
         PyTensor::wrap(self.write(py, |tensor| tensor.alias(false)))
     }
-    /// Takes this tensor off the tape.
+    /// Takes this tensor out of the graph: it becomes a leaf that requires no grad.
     fn detach_<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
         drop(slf.get().write(slf.py(), Tensor::detach_in_place));
         slf.clone()
     }
-    /// A tensor of its own with the same elements, through which gradients flow.
+    /// A copy, through which gradients flow back to this tensor.
+    ///
+    /// Example:
+    ///     >>> x = gt.zeros(2)
+    ///     >>> y = x.clone()
+    ///     >>> y[0] = 1
+    ///     >>> x
+    ///     tensor([0., 0.])
     #[pyo3(signature = (*, memory_format=None))]
     pub fn clone(&self, py: Python<'_>, memory_format: Option<MemoryFormat>) -> PyResult<PyTensor> {
         let copy = self.read(py).copied().or_raise()?;
@@ -235,7 +274,25 @@ impl PyTensor {
             None => copy,
         }))
     }
-    /// Walks the tape back from this tensor, collecting gradients in the leaves, or in `inputs` alone.
+    /// Computes the gradient of this tensor with respect to the leaves of its graph, and adds it to their `grad`.
+    ///
+    /// Args:
+    ///     gradient: The gradient of the loss with respect to this tensor; not needed for a tensor of one element,
+    ///         whose
+    ///         gradient is 1.
+    ///     retain_graph: Whether to keep the graph for another pass; `create_graph` if not given.
+    ///     create_graph: Whether to record the computation of the gradients, for gradients of gradients.
+    ///     inputs: The tensors to collect gradients in; all leaves if not given.
+    ///
+    /// Raises:
+    ///     RuntimeError: The tensor requires no grad, has several elements and no `gradient` is given, or its graph was
+    ///         freed by an earlier pass.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    ///     >>> (x * x).sum().backward()
+    ///     >>> x.grad
+    ///     tensor([2., 4., 6.])
     #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false, inputs=None))]
     fn backward(
         &self,
@@ -254,7 +311,7 @@ impl PyTensor {
 }
 
 impl PyTensor {
-    /// Its place on the tape, for a hook.
+    /// The tensor's node on the tape, to which a hook is added.
     fn hooked(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         self.read(py)
             .node()
@@ -262,19 +319,24 @@ impl PyTensor {
     }
 }
 
-/// Whether this thread records what it computes.
+/// Whether autograd records operations in this thread.
+///
+/// Example:
+///     >>> with gt.no_grad():
+///     ...     gt.is_grad_enabled()
+///     False
 #[pyfunction]
 fn is_grad_enabled() -> bool {
     tape::grad_enabled()
 }
 
-/// Turns recording on or off for this thread; returns what it was.
+/// Enables or disables recording in this thread; returns the former setting.
 #[pyfunction]
 fn set_grad_enabled(mode: bool) -> bool {
     tape::set_grad_enabled(mode)
 }
 
-/// The places on the tape of tensors, of one or of places themselves.
+/// The nodes of one or several tensors, or of nodes themselves.
 fn wanted(object: &Bound<'_, PyAny>) -> PyResult<Vec<Arc<Node>>> {
     if object.is_instance_of::<PyTensor>() {
         return wanted(PyTuple::new(object.py(), [object])?.as_any());
@@ -286,7 +348,7 @@ fn wanted(object: &Bound<'_, PyAny>) -> PyResult<Vec<Arc<Node>>> {
     object.try_iter()?.map(place).collect()
 }
 
-/// Where a tensor is on the tape, or the place itself; none for `None` and tensors outside it.
+/// The node of a tensor, or the node itself; `None` for `None` and for tensors outside the graph.
 fn place_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Node>>> {
     if object.is_none() {
         return Ok(None);
@@ -307,7 +369,7 @@ fn borrowed(roots: &[(Tensor, Option<Tensor>)]) -> Vec<(&Tensor, Option<&Tensor>
     roots.iter().map(|(tensor, grad)| (tensor, grad.as_ref())).collect()
 }
 
-/// Walks the tape back from tensors, with a gradient or `None` for each, collecting gradients in the leaves.
+/// Runs the backward pass from tensors, with a gradient or `None` for each, and accumulates gradients in the leaves.
 #[pyfunction]
 #[pyo3(signature = (tensors, grads, retain_graph, create_graph, inputs=None))]
 fn run_backward(
@@ -322,7 +384,7 @@ fn run_backward(
     backward::backward(&borrowed(&roots), inputs.as_deref(), options(retain_graph, create_graph)).or_raise()
 }
 
-/// The gradients of tensors, with a gradient or `None` for each, with respect to tensors or places on the tape.
+/// The gradients of tensors, with a gradient or `None` for each, with respect to tensors or nodes.
 #[pyfunction]
 fn gradients<'py>(
     py: Python<'py>,
@@ -337,9 +399,9 @@ fn gradients<'py>(
     PyTuple::new(py, found.into_iter().map(|grad| grad.map(PyTensor::wrap)))
 }
 
-/// Records `results` as those of a function of `inputs`: tensors, places on the tape, or `None`. Its gradient is what
-/// `backward` makes of its place, a list of the gradients of the results and whether another pass may come. A result
-/// that is not `differentiable` stays outside the tape.
+/// Records `results` as the outputs of a function of `inputs`: tensors, nodes, or `None`. Its gradient function is
+/// `backward(node, gradients of the results, whether the graph is retained)`. A result that is not `differentiable`
+/// stays outside the graph.
 #[pyfunction]
 fn record<'py>(
     py: Python<'py>,
@@ -380,7 +442,7 @@ fn as_result(py: Python<'_>, tensor: &Bound<'_, PyTensor>, node: &PyNode, index:
     tensor.at(Some(place)).or_raise().map(PyTensor::wrap)
 }
 
-/// The places on the tape that tensors were computed from: leaves, and those older than `since`.
+/// The nodes that tensors were computed from: leaves, and nodes older than `since`.
 #[pyfunction]
 fn frontier(tensors: &Bound<'_, PyAny>, since: u64) -> PyResult<Vec<PyNode>> {
     let mut todo = Vec::new();
@@ -390,19 +452,19 @@ fn frontier(tensors: &Bound<'_, PyAny>, since: u64) -> PyResult<Vec<PyNode>> {
     Ok(backward::frontier(todo, since).into_iter().map(PyNode).collect())
 }
 
-/// The number of the next place on the tape.
+/// The number of the next node on the tape.
 #[pyfunction]
 fn tape_clock() -> u64 {
     tape::next_number()
 }
 
-/// Whether products of float32 may be rounded to 11 bits: of matrices, of convolutions.
+/// Sets whether products of float32 may use TF32 (11 bits of mantissa): in matrix products, in convolutions.
 #[pyfunction]
 fn allow_tf32(matmuls: bool, convolutions: bool) {
     gt_client::precision::allow_tf32(matmuls, convolutions);
 }
 
-/// Turns anomaly detection on or off, and the search for NaNs with it; returns what both were.
+/// Enables or disables anomaly detection and its NaN check; returns the former settings.
 #[pyfunction]
 fn set_anomaly(on: bool, check_nan: bool) -> (bool, bool) {
     let before = tape::anomaly();
@@ -410,13 +472,13 @@ fn set_anomaly(on: bool, check_nan: bool) -> (bool, bool) {
     before
 }
 
-/// Whether anomaly detection is on, and whether it looks for NaNs.
+/// Whether anomaly detection is enabled, and whether it checks for NaN.
 #[pyfunction]
 fn anomaly() -> (bool, bool) {
     tape::anomaly()
 }
 
-/// The places on the tape that are alive, oldest first.
+/// The live nodes of the tape, oldest first.
 #[pyfunction(name = "tape")]
 fn live_tape(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);

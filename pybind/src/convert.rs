@@ -1,4 +1,4 @@
-//! Python's arguments: numbers, sizes, axes and operands.
+//! Conversion of Python arguments: numbers, sizes, axes and operands.
 
 use crate::data;
 use crate::tensor::PyTensor;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
 use std::ops::Deref;
 
-/// A Python number, if `object` is one.
+/// The value of `object` if it is a Python number.
 pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if object.is_exact_instance_of::<PyFloat>() {
         return Ok(Some(Scalar::Float(object.extract()?)));
@@ -20,7 +20,7 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if object.is_instance_of::<PyInt>() {
         return match object.extract::<i64>() {
             Ok(i) => Ok(Some(Scalar::Int(i))),
-            // Larger than int64: PyTorch takes uint64's range bit for bit and refuses the rest.
+            // As PyTorch: integers in uint64's range keep their bits, larger ones are refused.
             Err(error) => object.extract::<u64>().map(|u| Some(Scalar::Int(u as i64))).map_err(|_| error),
         };
     }
@@ -30,7 +30,7 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     Ok(None)
 }
 
-/// An argument that is a tensor; another library's, as PyTorch's, becomes one.
+/// An argument that is a tensor. Another library's tensor, as PyTorch's, is copied to one.
 pub struct TensorArg<'py>(Bound<'py, PyTensor>);
 
 impl<'py> FromPyObject<'_, 'py> for TensorArg<'py> {
@@ -55,79 +55,79 @@ impl<'py> Deref for TensorArg<'py> {
     }
 }
 
-/// An operand of an op: a tensor, a number, or what becomes one.
-pub enum Operand<'py> {
+/// An operand of an op.
+pub enum PyOperand<'py> {
     /// A tensor object.
     Object(Bound<'py, PyTensor>),
-    /// A tensor made from an array just now.
+    /// A tensor copied from an array.
     Made(Tensor),
     /// A number.
     Scalar(Scalar),
 }
 
-/// `object` as an operand; none if it is nothing an op takes.
-pub fn operand<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Operand<'py>>> {
+/// `object` as an operand; `None` if it is neither a tensor, an array nor a number.
+pub fn operand<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<PyOperand<'py>>> {
     if let Ok(tensor) = object.cast::<PyTensor>() {
-        return Ok(Some(Operand::Object(tensor.clone())));
+        return Ok(Some(PyOperand::Object(tensor.clone())));
     }
     if let Some(scalar) = number(object)? {
-        return Ok(Some(Operand::Scalar(scalar)));
+        return Ok(Some(PyOperand::Scalar(scalar)));
     }
     if data::is_array(object) {
         if data::is_numpy(object) && object.hasattr("item")? && object.getattr("ndim")?.extract::<usize>()? == 0 {
-            // A NumPy scalar counts as the Python number it holds.
-            return number(&object.call_method0("item")?).map(|n| n.map(Operand::Scalar));
+            // A NumPy scalar promotes as a Python number.
+            return number(&object.call_method0("item")?).map(|n| n.map(PyOperand::Scalar));
         }
-        return data::from_array(object).map(|t| Some(Operand::Made(t)));
+        return data::from_array(object).map(|t| Some(PyOperand::Made(t)));
     }
     Ok(None)
 }
 
-/// The operands of one call: tensors in a row, as a builder takes them, and where each argument is.
-pub struct Operands(Vec<Tensor>);
+/// The tensor operands of one call, in the order in which a builder takes them.
+pub struct PyOperands(Vec<Tensor>);
 
 /// Where an argument is: among the tensors, or a number by itself.
 #[derive(Clone, Copy)]
-pub enum Place {
+pub enum PyArg {
     /// The tensor of this number.
     Tensor(usize),
     /// A number.
     Scalar(Scalar),
 }
 
-impl Operands {
-    /// The operands that start with `first`.
-    pub fn new(first: Tensor) -> Operands {
-        Operands(vec![first])
+impl PyOperands {
+    /// PyOperands whose first is `first`.
+    pub fn new(first: Tensor) -> PyOperands {
+        PyOperands(vec![first])
     }
-    /// One more argument, called `what` if it is nothing an op takes.
-    pub fn add(&mut self, object: &Bound<'_, PyAny>, what: &str) -> PyResult<Place> {
+    /// Adds an argument; `what` names it in the error if it is no operand.
+    pub fn add(&mut self, object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyArg> {
         let tensor = match operand(object)? {
-            Some(Operand::Scalar(scalar)) => return Ok(Place::Scalar(scalar)),
-            Some(Operand::Object(object)) => object.get().snapshot(object.py())?,
-            Some(Operand::Made(tensor)) => tensor,
+            Some(PyOperand::Scalar(scalar)) => return Ok(PyArg::Scalar(scalar)),
+            Some(PyOperand::Object(object)) => object.get().snapshot(object.py())?,
+            Some(PyOperand::Made(tensor)) => tensor,
             None => return Err(PyTypeError::new_err(format!("{what} must be tensors or numbers"))),
         };
         self.0.push(tensor);
-        Ok(Place::Tensor(self.0.len() - 1))
+        Ok(PyArg::Tensor(self.0.len() - 1))
     }
-    /// The tensors.
+    /// The tensor operands in order.
     pub fn tensors(&self) -> Vec<&Tensor> {
         self.0.iter().collect()
     }
 }
 
-impl Place {
-    /// The argument, where the tensors have become `vals`.
+impl PyArg {
+    /// The argument of a builder whose tensor operands are `vals`.
     pub fn arg(self, vals: &[Val]) -> Arg {
         match self {
-            Place::Tensor(i) => Arg::Val(vals[i]),
-            Place::Scalar(scalar) => Arg::Scalar(scalar),
+            PyArg::Tensor(i) => Arg::Val(vals[i]),
+            PyArg::Scalar(scalar) => Arg::Scalar(scalar),
         }
     }
 }
 
-/// A sequence of integers, or one, or none.
+/// The integers of a sequence, or of one integer.
 pub fn ints(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
         let mut all = Vec::with_capacity(object.len()?);
@@ -154,7 +154,7 @@ fn int(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     })
 }
 
-/// Sizes given as `f(2, 3)` or `f((2, 3))`.
+/// Sizes passed as `f(2, 3)` or `f((2, 3))`.
 pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
     if args.len() == 1 {
         return ints(&args.get_item(0)?);
@@ -162,7 +162,7 @@ pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
     ints(args.as_any())
 }
 
-/// Axes under either of their names: PyTorch's `dim` or NumPy's `axis`.
+/// Axes passed as PyTorch's `dim` or as NumPy's `axis`.
 pub fn axes(dim: Option<&Bound<'_, PyAny>>, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<i64>>> {
     match (dim, axis) {
         (Some(_), Some(_)) => Err(PyTypeError::new_err("dim and axis name the same thing: give one of them")),
@@ -171,7 +171,7 @@ pub fn axes(dim: Option<&Bound<'_, PyAny>>, axis: Option<&Bound<'_, PyAny>>) -> 
     }
 }
 
-/// One axis under either of its names.
+/// One axis passed as PyTorch's `dim` or as NumPy's `axis`.
 pub fn axis(dim: Option<i64>, axis: Option<i64>) -> PyResult<Option<i64>> {
     if dim.is_some() && axis.is_some() {
         return Err(PyTypeError::new_err("dim and axis name the same thing: give one of them"));

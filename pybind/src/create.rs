@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-/// A new tensor from a builder without operands.
+/// A new tensor that `build` makes without operands.
 fn fresh(py: Python<'_>, options: &Options, build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>) -> PyResult<PyTensor> {
     let mut scope = Scope::new(&current(py)?);
     if let Some(generator) = &options.generator {
@@ -26,7 +26,7 @@ fn fresh(py: Python<'_>, options: &Options, build: impl FnOnce(&mut dyn Graph) -
     finish(scope.finish(outcome, |s, v| s.tensor(v)).or_raise()?, options.requires_grad)
 }
 
-/// A new tensor from a builder, or `out=` with its elements.
+/// A new tensor that `build` makes, or `out=` with its elements.
 fn make(
     py: Python<'_>,
     options: Options,
@@ -48,14 +48,14 @@ fn finish(mut tensor: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
 fn scalar(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Scalar> {
     match number(object)? {
         Some(scalar) => Ok(scalar),
-        // Tensors and NumPy scalars of one element.
+        // A tensor or a NumPy scalar of one element counts as its number.
         None if object.hasattr("item")? => number(&object.call_method0("item")?)?
             .ok_or_else(|| PyTypeError::new_err(format!("{what} must be a number"))),
         None => Err(PyTypeError::new_err(format!("{what} must be a number, not {}", object.get_type().name()?))),
     }
 }
 
-/// Sizes as arguments, or as `size=`.
+/// Sizes passed as arguments, or as `size=`.
 fn size_args(args: &Bound<'_, PyTuple>, size: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<i64>> {
     match size {
         Some(size) if args.is_empty() => ints(size),
@@ -66,7 +66,7 @@ fn size_args(args: &Bound<'_, PyTuple>, size: Option<&Bound<'_, PyAny>>) -> PyRe
 
 #[pymethods]
 impl PyTensor {
-    /// PyTorch's oldest constructor: sizes, or data that become the default dtype.
+    /// PyTorch's legacy constructor: from sizes, or from data that are converted to the default dtype.
     #[new]
     #[pyo3(signature = (*args, device=None))]
     fn new(args: &Bound<'_, PyTuple>, device: Option<DeviceArg>) -> PyResult<PyTensor> {
@@ -91,18 +91,45 @@ impl PyTensor {
     }
 }
 
-/// A tensor from numbers, nested sequences of them, or an array.
+/// A new tensor from numbers, nested sequences of numbers, a NumPy array or another library's tensor. Copies the data.
+///
+/// Args:
+///     data: The elements.
+///     dtype: The dtype. By default that of the data: bool, int64 for integers, the default dtype for floats.
+///     device: Where to put it; the daemon decides if not given.
+///     requires_grad: Whether autograd records what is computed from it.
+///
+/// Example:
+///     >>> gt.tensor([[1, 2], [3, 4]])
+///     tensor([[1, 2],
+///             [3, 4]])
+///     >>> gt.tensor([1, 2], dtype=gt.float32)
+///     tensor([1., 2.])
+///     >>> gt.tensor(3.5).shape
+///     gt.Size([])
 #[pyfunction]
 #[pyo3(signature = (data, dtype=None, **options))]
 fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, options: Option<&Bound<'_, PyDict>>) -> PyResult<PyTensor> {
     let options = Options::of("tensor", options)?;
-    // A copy of another library's tensor starts anew, as one of a tensor of GT's does.
+    // The copy of another library's tensor is a leaf, as the copy of a tensor of GT's is.
     let detached = data::is_foreign(data) && data.hasattr("detach")?;
     let data = &if detached { data.call_method0("detach")? } else { data.clone() };
     finish(data::from_python(data, dtype.map(|d| d.0))?, options.requires_grad)
 }
 
-/// The tensor itself, or one made from numbers or an array.
+/// `data` as a tensor: the tensor itself if it is one of this dtype, otherwise a new one.
+///
+/// Args:
+///     data: A tensor, numbers, nested sequences of numbers or a NumPy array.
+///     dtype: The dtype; that of the data if not given.
+///     device: Where to put it; the daemon decides if not given.
+///
+/// Example:
+///     >>> x = gt.ones(2)
+///     >>> gt.as_tensor(x) is x
+///     True
+///     >>> gt.as_tensor([1.0, 2.0])
+///     tensor([1., 2.])
 #[pyfunction]
 #[pyo3(signature = (data, dtype=None, device=None))]
 fn as_tensor<'py>(
@@ -120,7 +147,17 @@ fn as_tensor<'py>(
     Ok(Bound::new(py, PyTensor::wrap(data::from_python(data, dtype.map(|d| d.0))?))?.into_any())
 }
 
-/// A tensor with the elements of a NumPy array, copied.
+/// A tensor with a copy of the elements of a NumPy array, in its dtype.
+///
+/// Later changes to the array do not show in the tensor, nor the other way round.
+///
+/// Raises:
+///     TypeError: The argument is no array, or GT has no such dtype.
+///
+/// Example:
+///     >>> import numpy as np
+///     >>> gt.from_numpy(np.arange(3))
+///     tensor([0, 1, 2])
 #[pyfunction]
 fn from_numpy(array: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
     if !data::is_numpy(array) {
@@ -130,7 +167,7 @@ fn from_numpy(array: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
 }
 
 macro_rules! constants {
-    ($($name:ident $like:ident $value:literal $doc:literal;)*) => {
+    ($($name:ident $like:ident $value:literal $doc:literal $like_doc:literal;)*) => {
         $(
             #[doc = $doc]
             #[pyfunction]
@@ -146,7 +183,7 @@ macro_rules! constants {
                 let dtype = options.float();
                 make(py, options, |g| build::full(g, shape, Scalar::Int($value), dtype))
             }
-            #[doc = concat!($doc, " The shape and dtype are another tensor's.")]
+            #[doc = $like_doc]
             #[pyfunction]
             #[pyo3(signature = (input, **options))]
             fn $like(
@@ -163,12 +200,61 @@ macro_rules! constants {
 }
 
 constants! {
-    zeros zeros_like 0 "Zeros.";
-    ones ones_like 1 "Ones.";
-    empty empty_like 0 "A tensor whose elements are to be written: zeros, since memory is never shown uncleared.";
+    zeros zeros_like 0
+        "A tensor filled with zeros.
+
+Args:
+    args: The sizes, as arguments or as one sequence.
+    dtype: The dtype; the default dtype if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.zeros(2, 3)
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]])"
+        "A tensor filled with zeros, with the shape and, unless given, the dtype of another.";
+    ones ones_like 1
+        "A tensor filled with ones.
+
+Args:
+    args: The sizes, as arguments or as one sequence.
+    dtype: The dtype; the default dtype if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.ones(2, dtype=gt.int64)
+    tensor([1, 1])"
+        "A tensor filled with ones, with the shape and, unless given, the dtype of another.";
+    empty empty_like 0
+        "A tensor to be written to later. It holds zeros: memory is never shown uncleared.
+
+Args:
+    args: The sizes, as arguments or as one sequence.
+    dtype: The dtype; the default dtype if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.empty(2, 3).shape
+    gt.Size([2, 3])"
+        "A tensor to be written to later, with the shape and, unless given, the dtype of another.";
 }
 
-/// A tensor of one number.
+/// A tensor filled with one number.
+///
+/// Args:
+///     size: The shape, a sequence.
+///     fill_value: The number.
+///     dtype: The dtype; that of the number if not given.
+///     device: Where to put it; the daemon decides if not given.
+///     requires_grad: Whether autograd records what is computed from it.
+///
+/// Example:
+///     >>> gt.full((2, 2), 7)
+///     tensor([[7, 7],
+///             [7, 7]])
 #[pyfunction]
 #[pyo3(signature = (size, fill_value, **options))]
 fn full(
@@ -184,7 +270,11 @@ fn full(
     make(py, options, |g| build::full(g, shape, value, dtype))
 }
 
-/// A tensor of one number, with another's shape and dtype.
+/// A tensor filled with one number, with the shape and, unless given, the dtype of another.
+///
+/// Example:
+///     >>> gt.full_like(gt.zeros(3), 2)
+///     tensor([2., 2., 2.])
 #[pyfunction]
 #[pyo3(signature = (input, fill_value, **options))]
 fn full_like(
@@ -199,7 +289,22 @@ fn full_like(
     make(py, options, |g| build::full(g, meta.shape, value, meta.dtype))
 }
 
-/// `start, start + step, …` up to but without `end`.
+/// Evenly spaced numbers of a half-open interval: `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
+///
+/// Args:
+///     start: The first number, 0 if not given.
+///     end: The bound, which is left out.
+///     step: The distance between neighbours, 1 if not given.
+///     dtype: The dtype; int64 if all three are integers, otherwise the default dtype.
+///
+/// Returns:
+///     A vector of ceil((end - start) / step) elements.
+///
+/// Example:
+///     >>> gt.arange(5)
+///     tensor([0, 1, 2, 3, 4])
+///     >>> gt.arange(1, 2, 0.25)
+///     tensor([1.0000, 1.2500, 1.5000, 1.7500])
 #[pyfunction]
 #[pyo3(signature = (*args, start=None, end=None, step=None, **options))]
 fn arange(
@@ -228,7 +333,17 @@ fn arange(
     make(py, options, |g| build::arange(g, first, last, stride, dtype))
 }
 
-/// `steps` numbers from `start` to `end`, both included.
+/// `steps` evenly spaced numbers from `start` to `end`, both included.
+///
+/// Args:
+///     start: The first number.
+///     end: The last.
+///     steps: The number of elements.
+///     dtype: The dtype; the default dtype if not given.
+///
+/// Example:
+///     >>> gt.linspace(0, 1, 5)
+///     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
 #[pyfunction]
 #[pyo3(signature = (start, end, steps, **options))]
 fn linspace(
@@ -243,7 +358,17 @@ fn linspace(
     make(py, options, |g| build::linspace(g, start, end, steps, dtype))
 }
 
-/// Ones on the diagonal.
+/// A matrix with ones on the diagonal and zeros elsewhere.
+///
+/// Args:
+///     n: The number of rows.
+///     m: The number of columns; `n` if not given.
+///     dtype: The dtype; the default dtype if not given.
+///
+/// Example:
+///     >>> gt.eye(2, 3)
+///     tensor([[1., 0., 0.],
+///             [0., 1., 0.]])
 #[pyfunction]
 #[pyo3(signature = (n, m=None, **options))]
 fn eye(py: Python<'_>, n: i64, m: Option<i64>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyTensor>> {
@@ -253,7 +378,7 @@ fn eye(py: Python<'_>, n: i64, m: Option<i64>, options: Option<&Bound<'_, PyDict
 }
 
 macro_rules! randoms {
-    ($($name:ident $like:ident $op:ident $doc:literal;)*) => {
+    ($($name:ident $like:ident $op:ident $doc:literal $like_doc:literal;)*) => {
         $(
             #[doc = $doc]
             #[pyfunction]
@@ -269,7 +394,7 @@ macro_rules! randoms {
                 let dtype = options.float();
                 make(py, options, |g| build::random(g, Op::$op, &[], shape, dtype))
             }
-            #[doc = concat!($doc, " The shape and dtype are another tensor's.")]
+            #[doc = $like_doc]
             #[pyfunction]
             #[pyo3(signature = (input, **options))]
             fn $like(
@@ -286,12 +411,50 @@ macro_rules! randoms {
 }
 
 randoms! {
-    rand rand_like Rand "Uniform numbers in [0, 1).";
-    randn randn_like Randn "Normal numbers of mean 0 and variance 1.";
+    rand rand_like Rand
+        "Random numbers, uniform over [0, 1).
+
+Args:
+    args: The sizes, as arguments or as one sequence.
+    dtype: The dtype; the default dtype if not given.
+    device: Where to put it; the daemon decides if not given.
+    generator: The generator to draw from; the default one if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> x = gt.rand(100, 2)
+    >>> bool(((0 <= x) & (x < 1)).all())
+    True"
+        "Random numbers, uniform over [0, 1), with the shape and, unless given, the dtype of another tensor.";
+    randn randn_like Randn
+        "Random numbers from the normal distribution with mean 0 and variance 1.
+
+Args:
+    args: The sizes, as arguments or as one sequence.
+    dtype: The dtype; the default dtype if not given.
+    device: Where to put it; the daemon decides if not given.
+    generator: The generator to draw from; the default one if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.randn(2, 3).shape
+    gt.Size([2, 3])"
+        "Random numbers of the standard normal distribution, with the shape and, unless given, the dtype of another.";
 }
 
-/// Uniform integers from `low` (0 unless given) up to but without `high`: `randint(high, size)` or
-/// `randint(low, high, size)`.
+/// Random integers, uniform over `low <= x < high`: `randint(high, size)` or `randint(low, high, size)`.
+///
+/// Args:
+///     low: The smallest number, 0 if not given.
+///     high: The bound, which is left out.
+///     size: The shape, a sequence.
+///     dtype: The dtype, int64 if not given.
+///     generator: The generator to draw from; the default one if not given.
+///
+/// Example:
+///     >>> x = gt.randint(10, (1000,))
+///     >>> x.min().item(), x.max().item()
+///     (0, 9)
 #[pyfunction]
 #[pyo3(signature = (*args, low=None, high=None, size=None, **options))]
 fn randint(

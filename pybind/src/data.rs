@@ -1,4 +1,4 @@
-//! Lists and NumPy arrays in; NumPy arrays, lists and numbers out.
+//! Conversion of lists and NumPy arrays to tensors, and of tensors to NumPy arrays, lists and numbers.
 
 use crate::error::{OrRaise, raise_op};
 use crate::session::current;
@@ -14,12 +14,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 
-/// Whether `object` shows its memory as NumPy's arrays do.
+/// Whether `object` has NumPy's array interface.
 pub fn is_numpy(object: &Bound<'_, PyAny>) -> bool {
     object.hasattr(intern!(object.py(), "__array_interface__")).unwrap_or(false)
 }
 
-/// Whether `object` is another library's tensor, as PyTorch's: one that hands out its memory by DLPack.
+/// Whether `object` is another library's tensor, as PyTorch's: one that implements DLPack.
 pub fn is_foreign(object: &Bound<'_, PyAny>) -> bool {
     object.hasattr(intern!(object.py(), "__dlpack__")).unwrap_or(false)
         && !is_numpy(object)
@@ -31,7 +31,7 @@ pub fn is_array(object: &Bound<'_, PyAny>) -> bool {
     is_numpy(object) || is_foreign(object)
 }
 
-/// NumPy's code for a dtype, as in `<f4`.
+/// NumPy's type string of a dtype, as `<f4`.
 fn typestr(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::Bool => "|b1",
@@ -57,7 +57,7 @@ pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     }
     let session = current(py)?;
     let mut array = array.clone();
-    // Twice at most: an array that is not contiguous is copied by NumPy and looked at again.
+    // The loop runs twice at most: an array that is not contiguous is replaced by a contiguous copy.
     for _ in 0..2 {
         let interface = array.getattr(intern!(py, "__array_interface__"))?.cast_into::<PyDict>()?;
         let need = |key: &str| {
@@ -80,7 +80,8 @@ pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
             continue;
         }
         let (address, _read_only): (usize, bool) = need("data")?.extract()?;
-        // SAFETY: the array, which lives until the upload has copied it, says that this memory is its elements.
+        // SAFETY: the array interface gives the address of `meta.bytes()` contiguous bytes (there are no strides), and
+        // `array` keeps them alive until `upload` has copied them.
         let source = unsafe { UploadSource::new(address as *const u8, meta.bytes()) };
         let value = session.upload(meta, source).or_raise()?;
         return Ok(Tensor::new(value, None));
@@ -88,13 +89,13 @@ pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     Err(PyValueError::new_err("an array that is not contiguous even after np.ascontiguousarray"))
 }
 
-/// Nested sequences of numbers, flattened.
+/// Numbers of nested sequences, flattened, with the shape of the nesting.
 #[derive(Default)]
 struct Nested {
     dims: Vec<usize>,
     ints: Vec<i64>,
     floats: Vec<f64>,
-    /// The widest category met: 0 bool, 1 int, 2 float.
+    /// The highest category found: 0 bool, 1 int, 2 float.
     category: u8,
 }
 
@@ -128,7 +129,7 @@ impl Nested {
         let item;
         let scalar = match crate::convert::number(object)? {
             Some(scalar) => scalar,
-            // Tensors and NumPy scalars of one element.
+            // A tensor or a NumPy scalar of one element counts as its number.
             None if object.hasattr("item")? => {
                 item = object.call_method0("item")?;
                 crate::convert::number(&item)?.ok_or_else(|| not_a_number(&item))?
@@ -153,7 +154,7 @@ impl Nested {
     }
 }
 
-/// Whether `object` is a list or anything that can be walked like one.
+/// Whether `object` is a list or another sequence.
 fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         return Ok(true);
@@ -172,7 +173,7 @@ fn not_a_number(object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("expected a number, a sequence of them or an array, but got {kind}"))
 }
 
-/// The bytes of numbers as `dtype`.
+/// The bytes of numbers that were converted to `dtype`.
 fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
     macro_rules! bytes {
         ($convert:expr) => {
@@ -227,7 +228,7 @@ pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Te
     }
 }
 
-/// A list of arrays as one array, which NumPy does faster than element by element.
+/// A list of arrays stacked by NumPy, which is faster than element by element.
 fn stack_arrays<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Ok(list) = data.cast::<PyList>() else { return Ok(None) };
     let arrays = !list.is_empty()
@@ -237,7 +238,7 @@ fn stack_arrays<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyA
     if arrays { data.py().import("numpy")?.call_method1("stack", (data,)).map(Some) } else { Ok(None) }
 }
 
-/// A tensor's bytes in the arena, seen by NumPy: the array that views them keeps this alive.
+/// The owner of a tensor's bytes in the arena: NumPy's view of them keeps it alive.
 #[pyclass(frozen, module = "gt")]
 pub struct ArenaArray {
     block: ArenaBlock,
@@ -257,7 +258,7 @@ impl ArenaArray {
     }
 }
 
-/// The elements as a NumPy array that views the arena: no copy beyond the daemon's.
+/// The elements as a NumPy array that views the arena into which the daemon copied them.
 pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let meta = tensor.meta();
     if typestr(meta.dtype).is_none() {
@@ -293,7 +294,7 @@ fn element<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, i: usize) -> PyResu
     })
 }
 
-/// The elements' bytes.
+/// The bytes of the elements, row-major.
 pub fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
     let value = tensor.value().or_raise()?;
     let block = value.session().download(&value).or_raise()?;
@@ -302,7 +303,7 @@ pub fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The one element as a Python number.
+/// The value of a tensor of one element as a Python number.
 pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let meta = tensor.meta();
     let count = meta.shape.numel();
@@ -318,7 +319,7 @@ pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>
     element(py, &bytes, meta.dtype, 0)
 }
 
-/// The elements as nested lists; a scalar as its number.
+/// The elements as nested lists; a number for a tensor without axes.
 pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let meta = tensor.meta();
     let bytes = bytes_of(tensor)?;

@@ -1,4 +1,4 @@
-//! `gt.device`: a name for where tensors are. The daemon places them; a client only says which kind it wants.
+//! `gt.device`: the name of a device. The daemon places tensors; a client only requests a type of device.
 
 use crate::session::{current, open};
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError};
@@ -6,12 +6,16 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 
-/// The kinds of devices that PyTorch's programs name.
+/// The device types that programs for PyTorch name.
 const KINDS: [&str; 7] = ["cpu", "cuda", "mps", "xpu", "hpu", "mtia", "meta"];
 const CPU: &str = KINDS[0];
 const CUDA: &str = KINDS[1];
 
-/// A kind of device, and which of them.
+/// A name of a device, as `gt.device("cuda:0")`: a type and an optional index. The daemon decides where tensors are.
+///
+/// Example:
+///     >>> gt.device("cuda", 1)
+///     device(type='cuda', index=1)
 #[pyclass(name = "device", module = "gt", frozen, eq, hash)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PyDevice {
@@ -41,8 +45,7 @@ impl PyDevice {
         Ok(PyDevice { kind: kind_of(kind)?, index })
     }
 
-    /// Whether the daemon has it; if not, what PyTorch would raise. Which of its devices a tensor is on, the daemon
-    /// decides.
+    /// Checks that the daemon has such a device; raises PyTorch's error otherwise.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let use_cpu = "the daemon's devices are CPUs, so use device='cpu'";
         match self.kind {
@@ -78,12 +81,12 @@ impl PyDevice {
             Some(_) => Ok(PyDevice { kind: device.kind, index }),
         }
     }
-    /// The kind, as `cpu`.
+    /// The type, as `cpu`.
     #[getter]
     fn r#type(&self) -> &'static str {
         self.kind
     }
-    /// Which of its kind, if it was said.
+    /// The index among devices of the type, if given.
     #[getter]
     fn index(&self) -> Option<u32> {
         self.index
@@ -97,7 +100,7 @@ impl PyDevice {
     fn __str__(&self) -> String {
         self.index.map_or_else(|| self.kind.to_owned(), |index| format!("{}:{index}", self.kind))
     }
-    /// As a context, tensors are created there.
+    /// Enters the context in which tensors are created on this device.
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         slf.get().check(slf.py())?;
         Ok(slf)
@@ -109,14 +112,14 @@ impl PyDevice {
     }
 }
 
-/// A device given as an object, as a string like `cuda:0`, or as the number of an accelerator.
+/// A device argument: an object, a string like `cuda:0`, or the index of an accelerator.
 pub struct DeviceArg(PyDevice);
 
 impl DeviceArg {
-    /// Whether the daemon has it.
+    /// Checks that the daemon has the device.
     ///
     /// # Errors
-    /// If not: PyTorch's error for a device that is not there.
+    /// The daemon does not have it: PyTorch's exception for a missing device.
     pub fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.0.check(py)
     }
@@ -146,11 +149,11 @@ fn cuda_workers(py: Python<'_>) -> PyResult<Vec<String>> {
     Ok(current(py)?.info().cuda_workers.clone())
 }
 
-/// The device that every tensor is said to be on: the first CUDA device, if the daemon computes on any.
+/// The device that every tensor reports: the first CUDA device, if the daemon computes on any, otherwise the CPU.
 pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     static CPU_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
     static CUDA_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
-    // Tensors outlive a session that has ended; their device need not be asked of another.
+    // Tensors outlive a session that has ended, and asking for their device must not open another.
     let on_cuda = open().is_some_and(|session| !session.info().cuda_workers.is_empty());
     let device = if on_cuda {
         CUDA_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CUDA, index: Some(0) }))
@@ -160,7 +163,7 @@ pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     device.map(|device| device.clone_ref(py))
 }
 
-/// The device that every tensor is said to be on.
+/// The device that every tensor reports.
 #[pyfunction]
 fn tensor_device(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     of_tensors(py)
@@ -172,7 +175,7 @@ fn cuda_devices(py: Python<'_>) -> PyResult<Vec<String>> {
     cuda_workers(py)
 }
 
-/// Raises unless the daemon has this device; none is the default one.
+/// Raises unless the daemon has this device; `None` is the default one.
 #[pyfunction]
 fn check_device(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {
     device.map_or(Ok(()), |device| device.check(py))

@@ -1,4 +1,4 @@
-//! `gt.dtype` and its ten instances.
+//! `gt.dtype` and its ten instances, as `gt.float32`.
 
 use gt_ops::DType;
 use pyo3::exceptions::PyTypeError;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
 
-/// The type of a tensor's elements.
+/// The type of a tensor's elements, as `gt.float32`.
 #[pyclass(name = "dtype", module = "gt", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub struct PyDType(pub DType);
@@ -16,22 +16,22 @@ impl PyDType {
     fn __repr__(&self) -> String {
         format!("gt.{}", self.0)
     }
-    /// PyTorch's name, as `float32`.
+    /// The name, as `float32`.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.name()
     }
-    /// Bytes per element.
+    /// The size of an element in bytes.
     #[getter]
     fn itemsize(&self) -> usize {
         self.0.size()
     }
-    /// Whether it is one of the four floating dtypes.
+    /// Whether it is one of the four floating-point dtypes.
     #[getter]
     fn is_floating_point(&self) -> bool {
         self.0.is_float()
     }
-    /// Whether it holds negative numbers.
+    /// Whether it can represent negative numbers.
     #[getter]
     fn is_signed(&self) -> bool {
         !matches!(self.0, DType::Bool | DType::U8)
@@ -47,12 +47,12 @@ impl PyDType {
     }
 }
 
-/// A function and its arguments, as pickle wants them: here `getattr(gt, name)`.
+/// A function and its arguments, as pickle's `__reduce__` returns them: here `getattr(gt, name)`.
 type Reduced = (Py<PyAny>, (Py<PyAny>, &'static str));
 
 static INSTANCES: PyOnceLock<Vec<Py<PyDType>>> = PyOnceLock::new();
 
-/// The one object that stands for `dtype`.
+/// The Python object of `dtype`, of which there is one.
 pub fn instance(py: Python<'_>, dtype: DType) -> PyResult<Py<PyDType>> {
     let all = INSTANCES.get_or_try_init(py, || {
         DType::ALL.into_iter().map(|d| Py::new(py, PyDType(d))).collect::<PyResult<Vec<_>>>()
@@ -60,7 +60,7 @@ pub fn instance(py: Python<'_>, dtype: DType) -> PyResult<Py<PyDType>> {
     Ok(all[dtype as usize].clone_ref(py))
 }
 
-/// A dtype given as `gt.float32`, as Python's `float`, as NumPy's dtype or by name.
+/// A dtype argument: `gt.float32`, Python's `float`, a NumPy dtype or a name.
 pub struct DTypeArg(pub DType);
 
 impl<'py> FromPyObject<'_, 'py> for DTypeArg {
@@ -96,7 +96,7 @@ impl<'py> FromPyObject<'_, 'py> for DTypeArg {
             }
         };
         let name = name.trim_start_matches("torch.").trim_start_matches("gt.");
-        // `FloatTensor` and its like are what `type()` answers.
+        // The tensor types that `type()` returns, as `FloatTensor`, have a dtype too.
         let typed = |d: &DType| name.strip_suffix("Tensor") == Some(d.scalar_type_name());
         DType::from_name(name).or_else(|| DType::ALL.into_iter().find(typed)).map(DTypeArg).ok_or_else(|| {
             let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
@@ -105,13 +105,26 @@ impl<'py> FromPyObject<'_, 'py> for DTypeArg {
     }
 }
 
-/// What a number with a fraction becomes where nothing else decides.
+/// The dtype of tensors made of Python floats, float32 unless changed.
+///
+/// Example:
+///     >>> gt.get_default_dtype()
+///     gt.float32
 #[pyfunction]
 fn get_default_dtype(py: Python<'_>) -> PyResult<Py<PyDType>> {
     instance(py, DType::default_float())
 }
 
-/// Chooses it, for this process.
+/// Sets the dtype of tensors made of Python floats, for this process.
+///
+/// Args:
+///     d: A floating-point dtype.
+///
+/// Example:
+///     >>> gt.set_default_dtype(gt.float64)
+///     >>> gt.tensor(1.5).dtype
+///     gt.float64
+///     >>> gt.set_default_dtype(gt.float32)
 #[pyfunction]
 fn set_default_dtype(d: &Bound<'_, PyAny>) -> PyResult<()> {
     match d.cast::<PyDType>() {
@@ -127,7 +140,11 @@ fn set_default_dtype(d: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// The dtype that holds what either of two holds.
+/// The smallest dtype to which both can be converted without losing their kind.
+///
+/// Example:
+///     >>> gt.promote_types(gt.int64, gt.float16)
+///     gt.float16
 #[pyfunction]
 fn promote_types(py: Python<'_>, type1: DTypeArg, type2: DTypeArg) -> PyResult<Py<PyDType>> {
     instance(py, type1.0.promote(type2.0))

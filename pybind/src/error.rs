@@ -1,4 +1,4 @@
-//! Errors as the exceptions PyTorch would raise.
+//! Conversion of errors to the exceptions that PyTorch raises.
 
 use crate::gil;
 use gt_client::ClientError;
@@ -12,13 +12,13 @@ use pyo3::types::PyType;
 create_exception!(gt, OutOfMemoryError, PyRuntimeError, "A tensor, or the copy of one, did not fit.");
 create_exception!(gt, DisconnectedError, PyRuntimeError, "The daemon is gone, or has closed the session.");
 
-/// Adds the exceptions to the module.
+/// Adds the exception classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("OutOfMemoryError", module.py().get_type::<OutOfMemoryError>())?;
     module.add("DisconnectedError", module.py().get_type::<DisconnectedError>())
 }
 
-/// A session's error as an exception.
+/// The exception for an error of the session.
 pub fn raise(error: ClientError) -> PyErr {
     let text = error.to_string();
     match &error {
@@ -32,7 +32,8 @@ pub fn raise(error: ClientError) -> PyErr {
     }
 }
 
-/// What execution found: an `IndexError`, and a `RuntimeError` as well, since PyTorch's ops raise one or the other.
+/// The exception for an index that execution found out of range: an `IndexError` and a `RuntimeError` at once, since
+/// PyTorch's ops raise one or the other.
 fn out_of_range(text: String) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     Python::attach(|py| match CLASS.import(py, "gt._types", "OutOfRangeError") {
@@ -41,7 +42,7 @@ fn out_of_range(text: String) -> PyErr {
     })
 }
 
-/// A rule's error as an exception.
+/// The exception for an error of a shape or dtype rule.
 pub fn raise_op(error: OpError) -> PyErr {
     of_kind(error.kind, error.message.into_string())
 }
@@ -56,9 +57,9 @@ fn of_kind(kind: ErrorKind, text: String) -> PyErr {
     }
 }
 
-/// `?` for results of the client and of rules.
+/// Conversion of errors to exceptions, so that `?` can be used.
 pub trait OrRaise<T> {
-    /// The value, or the exception.
+    /// The value, or the error as an exception.
     fn or_raise(self) -> PyResult<T>;
 }
 impl<T> OrRaise<T> for gt_client::Result<T> {

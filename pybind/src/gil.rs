@@ -1,50 +1,50 @@
-//! Python's global lock: data it guards, and waiting without it.
+//! Data guarded by Python's global interpreter lock (GIL), and waiting without holding it.
 
 use gt_client::blocking;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::time::Duration;
 
-/// A value guarded by the global lock.
+/// A value guarded by the GIL.
 ///
-/// Reading an operand must not cost an atomic operation, and an op may release the lock while it waits for room in the
-/// ring, so readers are counted: a writer waits for them, without the lock.
+/// Reading an operand must not cost an atomic operation, and an op may release the GIL while it waits for room in the
+/// ring. So a plain counter counts the readers, and a writer releases the GIL until there are none.
 pub struct GilCell<T> {
     value: UnsafeCell<T>,
     readers: Cell<u32>,
 }
 
-// SAFETY: every access takes a `Python` token, which only the thread that holds the global lock has. The module
-// declares that it needs that lock, so a free-threaded interpreter takes it too.
+// SAFETY: every access takes a `Python` token, which only the thread that holds the GIL has. The module declares that
+// it needs the GIL, so a free-threaded interpreter enables it too.
 unsafe impl<T: Send> Sync for GilCell<T> {}
 
-/// Keeps a value from changing.
+/// A read guard: the value does not change while it lives.
 pub struct Reading<'a, T> {
     cell: &'a GilCell<T>,
-    // The guard is given up under the lock that it was taken under.
+    // The guard is not `Send`: it must be dropped by the thread that took it, which holds the GIL.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl<T> GilCell<T> {
-    /// A cell of `value`.
+    /// A cell that holds `value`.
     pub fn new(value: T) -> Self {
         Self { value: UnsafeCell::new(value), readers: Cell::new(0) }
     }
 
-    /// Reads, until the guard is dropped.
+    /// A read guard of the value.
     #[inline]
     pub fn read(&self, _py: Python<'_>) -> Reading<'_, T> {
         self.readers.set(self.readers.get() + 1);
         Reading { cell: self, _not_send: std::marker::PhantomData }
     }
 
-    /// Changes the value. `change` must not run Python code nor release the lock.
+    /// Changes the value. `change` must not run Python code nor release the GIL.
     pub fn write<R>(&self, py: Python<'_>, change: impl FnOnce(&mut T) -> R) -> R {
         while self.readers.get() > 0 {
-            // Another thread waits in the middle of an op on this tensor.
+            // Another thread released the GIL in the middle of an op on this tensor.
             py.detach(|| std::thread::sleep(Duration::from_micros(100)));
         }
-        // SAFETY: this thread holds the lock until `change` returns, and nobody reads.
+        // SAFETY: `readers` is 0, and this thread holds the GIL until `change` returns, so no reader starts.
         change(unsafe { &mut *self.value.get() })
     }
 }
@@ -53,7 +53,7 @@ impl<T> std::ops::Deref for Reading<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: writers wait while `readers` is not 0.
+        // SAFETY: this guard is counted in `readers`, and `GilCell::write` waits until that is 0.
         unsafe { &*self.cell.value.get() }
     }
 }
@@ -66,21 +66,21 @@ impl<T> Drop for Reading<'_, T> {
 }
 
 thread_local! {
-    /// The exception of the signal that ended a wait, or of Python code that a backward pass called.
+    /// The exception that interrupted a wait (a signal's) or a backward pass (of Python code that it called).
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// The exception that ended the call that has just returned `Interrupted`.
+/// Takes the exception that ended a call into the client, which returned `Interrupted`.
 pub fn take_interrupt() -> PyErr {
     INTERRUPT.take().unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
 }
 
-/// Keeps the exception that ends a call into the client, which returns `Interrupted`.
+/// Stores the exception that ends a call into the client, which then returns `Interrupted`.
 pub fn keep_interrupt(error: PyErr) {
     INTERRUPT.set(Some(error));
 }
 
-/// Lets the client wait without the lock, and find the line that issued an instruction.
+/// Installs the client's hooks: waiting without the GIL, and finding the Python line that issued an instruction.
 pub fn install_hooks() {
     blocking::set_hook(|wait, signals| {
         Python::try_attach(|py| {
@@ -95,7 +95,7 @@ pub fn install_hooks() {
     gt_client::origin::set_origin_hook(|| Python::try_attach(|py| line_of_caller(py).ok())?);
 }
 
-/// The innermost line of Python outside this package.
+/// The innermost Python line outside this package.
 fn line_of_caller(py: Python<'_>) -> PyResult<String> {
     let package = py.import("gt")?.getattr("__file__")?.extract::<String>()?;
     let package = package.trim_end_matches("__init__.py").to_owned();

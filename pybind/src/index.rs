@@ -1,6 +1,6 @@
-//! What stands between the brackets of `x[…]`.
+//! Parsing of the index in `x[index]`.
 
-use crate::convert::{Operand, operand};
+use crate::convert::{PyOperand, operand};
 use crate::data;
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
@@ -13,8 +13,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyRange, PySequence, PySlice, PyString, PyTuple};
 
-/// The parts of an index that selects a strided box; none if a part picks elements one by one: a tensor, an array, a
-/// sequence or a bool, for which there are [`advanced_get`] and [`advanced_set`].
+/// The parts of a basic index (integers, slices, `None`, `...`); `None` if a part is a tensor, an array, a sequence or
+/// a bool, which [`advanced_get`] and [`advanced_set`] handle.
 pub fn parts(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Index>>> {
     match index.cast::<PyTuple>() {
         Ok(tuple) => tuple.iter().map(|part| one(&part)).collect(),
@@ -39,7 +39,7 @@ fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
                 return Ok(None);
             }
             value.extract().map(Some).or_else(|_| match value.cast::<PyInt>() {
-                // Farther than any tensor reaches, as with Python's lists.
+                // A bound that does not fit in 64 bits is clipped, as by Python's lists.
                 Ok(far) => Ok(Some(if far.lt(0)? { i64::MIN } else { i64::MAX })),
                 Err(_) => {
                     Err(PyTypeError::new_err("slice indices must be integers or None or have an __index__ method"))
@@ -63,7 +63,7 @@ fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
     })
 }
 
-/// Whether a part picks elements one by one. Integers do not, also as tensors and arrays of no dimension.
+/// Whether a part makes the index an advanced one. Integers do not, nor tensors and arrays of an integer without axes.
 fn is_advanced(part: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(tensor) = part.cast::<PyTensor>() {
         let meta = tensor.get().read(part.py()).meta();
@@ -77,12 +77,12 @@ fn is_advanced(part: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(part.is_instance_of::<PyBool>() || sequence && !part.is_instance_of::<PyString>())
 }
 
-/// A function of `gt._indexing`, where the other indices are resolved.
+/// A function of `gt._indexing`, which resolves general advanced indices.
 fn function<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     cell.import(py, "gt._indexing", name).cloned()
 }
 
-/// The tensors of an index that is nothing but what [`gt_ops::build::indexing`] takes.
+/// The index tensors, if the index is made of such tensors only, as [`gt_ops::build::indexing`] takes them.
 fn index_tensors(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Tensor>>> {
     let py = x.py();
     let from = x.get().read(py).meta();
@@ -116,7 +116,7 @@ fn index_tensors(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>) -> PyResult<
     Ok(if all && shape.is_some_and(fits) { Some(tensors) } else { None })
 }
 
-/// `x[index]` for an index that picks elements one by one.
+/// `x[index]` for an advanced index.
 pub fn advanced_get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     if let Some(indices) = index_tensors(x, index)? {
@@ -129,7 +129,7 @@ pub fn advanced_get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) ->
     function(x.py(), &GET, "get")?.call1((x, index))
 }
 
-/// A tensor of `x`'s dtype, or a number; nothing else.
+/// `value` if it is a tensor of `x`'s dtype or a number.
 fn source_of(x: &Bound<'_, PyTensor>, value: &Bound<'_, PyAny>) -> PyResult<Option<Result<Tensor, Scalar>>> {
     let py = x.py();
     if let Ok(tensor) = value.cast::<PyTensor>() {
@@ -137,12 +137,12 @@ fn source_of(x: &Bound<'_, PyTensor>, value: &Bound<'_, PyAny>) -> PyResult<Opti
         return if same { tensor.get().snapshot(py).map(|tensor| Some(Ok(tensor))) } else { Ok(None) };
     }
     Ok(match operand(value)? {
-        Some(Operand::Scalar(scalar)) => Some(Err(scalar)),
+        Some(PyOperand::Scalar(scalar)) => Some(Err(scalar)),
         _ => None,
     })
 }
 
-/// `x[index] = value` for such an index.
+/// `x[index] = value` for an advanced index.
 pub fn advanced_set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = x.py();
     if !x.get().read(py).repeats_elements()

@@ -1,11 +1,10 @@
 //! The compiled half of the Python package: `gt._gt`.
 //!
-//! It turns Python objects into the client's tensors and back, and errors into PyTorch's exceptions. What a tensor is
-//! and how it is computed is in the client crate; `nn`, `optim` and everything else a researcher reads is Python.
+//! It converts Python objects to the client's tensors and back, and errors to PyTorch's exceptions. The client crate
+//! defines tensors and issues instructions; `nn`, `optim` and the rest of the package are written in Python.
 //!
-//! Start at [`tensor`]: the class users hold. [`operators`] are its dunder methods, [`methods`] the rest, [`create`]
-//! the functions that make tensors, [`window`] convolutions and pools, [`data`] how lists and NumPy arrays get in and
-//! out.
+//! Start at [`tensor`], the class. [`operators`] has its special methods, [`methods`] the others, [`create`] the
+//! functions that make tensors, [`window`] convolution and pooling, [`data`] the conversion of lists and NumPy arrays.
 
 mod autocast;
 mod autograd;
@@ -55,7 +54,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// `GT_VERBOSE=1` says what the client does, `GT_DEBUG_CLIENT=1` everything; otherwise it is silent.
+/// Starts logging: `GT_VERBOSE=1` logs the client's actions, `GT_DEBUG_CLIENT=1` everything.
 fn start_tracing() {
     let is_set = |name| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0");
     let level = match (is_set("GT_DEBUG_CLIENT"), is_set("GT_VERBOSE")) {
@@ -63,7 +62,7 @@ fn start_tracing() {
         (false, true) => "gt_client=info",
         (false, false) => return,
     };
-    // An interpreter that embeds another user of tracing has one already; it then decides.
+    // A process that embeds this extension may have set a subscriber already, which is kept.
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let _ = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).with_ansi(colours).try_init();
 }

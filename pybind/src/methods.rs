@@ -1,7 +1,7 @@
-//! Properties and methods of tensors, and the functions of several tensors.
+//! Properties and methods of tensors, and functions of several tensors.
 
 use crate::autocast;
-use crate::convert::{Operand, Operands, TensorArg, axes, axis, ints, operand, sizes};
+use crate::convert::{PyOperand, PyOperands, TensorArg, axes, axis, ints, operand, sizes};
 use crate::data;
 use crate::device::{self, DeviceArg, PyDevice};
 use crate::dtype::{DTypeArg, PyDType, instance};
@@ -39,7 +39,7 @@ fn values_indices<'py>(py: Python<'py>, values: Tensor, indices: Tensor) -> PyRe
     types_class(py, &PAIR, "ValuesIndices")?.call1((PyTensor::wrap(values), PyTensor::wrap(indices)))
 }
 
-/// A reduction over axes under either of their names.
+/// Reductions over axes, which may be passed as `dim` or as `axis`.
 macro_rules! reductions {
     ($($name:ident $op:ident $doc:literal;)*) => {
         #[pymethods]
@@ -63,7 +63,7 @@ macro_rules! reductions {
                             None => v,
                         };
                         let result = build::reduce(g, Op::$op, v, axes.as_deref(), keepdim || keepdims)?;
-                        // Integers are added up as int64, whose last bits are those of a shorter sum.
+                        // Integers are summed as int64; its low bits are those of a narrower sum.
                         match dtype {
                             Some(DTypeArg(dtype)) if matches!(Op::$op, Op::Sum | Op::Prod) => {
                                 build::cast(g, result, dtype)
@@ -78,14 +78,111 @@ macro_rules! reductions {
 }
 
 reductions! {
-    sum Sum "The sum along axes, or of all elements.";
-    mean Mean "The mean along axes, or of all elements.";
-    _norm Norm "The root of the sum of squares along axes, or of all elements.";
-    prod Prod "The product along axes, or of all elements.";
-    amax Amax "The largest element along axes, or of all.";
-    amin Amin "The smallest element along axes, or of all.";
-    any Any "Whether any element along axes, or of all, is nonzero.";
-    all All "Whether every element along axes, or of all, is nonzero.";
+    sum Sum
+        "The sum of all elements, or along axes.
+
+Args:
+    dim: An axis or several; all if not given. `axis` is another name.
+    keepdim: Whether reduced axes stay with size 1.
+    dtype: The dtype to convert the input to before.
+
+Returns:
+    A tensor of the input's shape without the reduced axes. Bools and integers add up as int64.
+
+Example:
+    >>> x = gt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> gt.sum(x)
+    tensor(10.)
+    >>> x.sum(dim=0, keepdim=True)
+    tensor([[4., 6.]])";
+    mean Mean
+        "The mean of all elements, or along axes.
+
+Args:
+    dim: An axis or several; all if not given. `axis` is another name.
+    keepdim: Whether reduced axes stay with size 1.
+    dtype: The dtype to convert the input to before.
+
+Returns:
+    A tensor of the input's shape without the reduced axes. Integers need `dtype`.
+
+Example:
+    >>> x = gt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> gt.mean(x)
+    tensor(2.5000)
+    >>> x.mean(dim=1)
+    tensor([1.5000, 3.5000])";
+    _norm Norm "The Euclidean norm of all elements, or along axes: the square root of the sum of squares.";
+    prod Prod
+        "The product of all elements, or along axes.
+
+Args:
+    dim: An axis or several; all if not given. `axis` is another name.
+    keepdim: Whether reduced axes stay with size 1.
+    dtype: The dtype to convert the input to before.
+
+Returns:
+    A tensor of the input's shape without the reduced axes. Bools and integers multiply as int64.
+
+Example:
+    >>> gt.prod(gt.tensor([1.0, 2.0, 3.0]))
+    tensor(6.)";
+    amax Amax
+        "The largest element of all, or along axes. Equal elements share the gradient.
+
+Args:
+    dim: An axis or several; all if not given. `axis` is another name.
+    keepdim: Whether reduced axes stay with size 1.
+    dtype: The dtype to convert the input to before.
+
+Returns:
+    A tensor of the input's shape without the reduced axes. NaN if there is one.
+
+Example:
+    >>> gt.amax(gt.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=(0, 1))
+    tensor(7.)";
+    amin Amin
+        "The smallest element of all, or along axes. Equal elements share the gradient.
+
+Args:
+    dim: An axis or several; all if not given. `axis` is another name.
+    keepdim: Whether reduced axes stay with size 1.
+    dtype: The dtype to convert the input to before.
+
+Returns:
+    A tensor of the input's shape without the reduced axes. NaN if there is one.
+
+Example:
+    >>> gt.amin(gt.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+    tensor([1., 2.])";
+    any Any
+        "Whether any element, of all or along axes, is nonzero.
+
+Args:
+    dim: An axis or several; all if not given. `axis` is another name.
+    keepdim: Whether reduced axes stay with size 1.
+    dtype: The dtype to convert the input to before.
+
+Returns:
+    A tensor of bools of the input's shape without the reduced axes.
+
+Example:
+    >>> gt.any(gt.tensor([[False, True], [False, False]]), dim=1)
+    tensor([ True, False])";
+    all All
+        "Whether every element, of all or along axes, is nonzero.
+
+Args:
+    dim: An axis or several; all if not given. `axis` is another name.
+    keepdim: Whether reduced axes stay with size 1.
+    dtype: The dtype to convert the input to before.
+
+Returns:
+    A tensor of bools of the input's shape without the reduced axes.
+
+Example:
+    >>> gt.all(gt.tensor([[True, True], [True, False]]), dim=1)
+    tensor([ True, False])";
 }
 
 fn extreme<'py>(
@@ -121,9 +218,9 @@ fn extreme<'py>(
     }
 }
 
-/// The divisor's correction under its names.
+/// The correction of the divisor, passed as `unbiased` or as `correction`.
 fn correction_of(dim: &mut Option<Bound<'_, PyAny>>, unbiased: Option<bool>, correction: Option<f64>) -> f64 {
-    // PyTorch's first overload: `x.var(unbiased)`.
+    // PyTorch's overload `x.var(unbiased)`.
     let mut unbiased = unbiased;
     if let Some(flag) = dim.as_ref().and_then(|d| d.cast::<pyo3::types::PyBool>().ok().map(|b| b.is_true())) {
         unbiased = Some(flag);
@@ -134,13 +231,21 @@ fn correction_of(dim: &mut Option<Bound<'_, PyAny>>, unbiased: Option<bool>, cor
 
 #[pymethods]
 impl PyTensor {
-    /// The sizes of the dimensions.
+    /// The size of each axis, as a `gt.Size`.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(2, 3).shape
+    ///     gt.Size([2, 3])
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let meta = self.read(py).meta();
         size(py, meta.shape.dims())
     }
-    /// The sizes, or one of them.
+    /// The size of each axis as a `gt.Size`, or the size of one.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(2, 3).size(1)
+    ///     3
     #[pyo3(signature = (dim=None))]
     fn size<'py>(&self, py: Python<'py>, dim: Option<i64>) -> PyResult<Bound<'py, PyAny>> {
         let meta = self.read(py).meta();
@@ -152,26 +257,30 @@ impl PyTensor {
             Some(dim) => Ok(meta.shape.dims()[meta.shape.axis(dim).or_raise()?].into_pyobject(py)?.into_any()),
         }
     }
-    /// The type of the elements.
+    /// The type of the elements, as `gt.float32`.
     #[getter]
     fn dtype(&self, py: Python<'_>) -> PyResult<Py<PyDType>> {
         instance(py, self.read(py).meta().dtype)
     }
-    /// Where the elements are.
+    /// The device: `cpu`, or `cuda:0` where the daemon computes on CUDA devices.
     #[getter]
     fn device(&self, py: Python<'_>) -> PyResult<Py<PyDevice>> {
         device::of_tensors(py)
     }
-    /// The number of dimensions.
+    /// The number of axes.
     #[getter]
     fn ndim(&self, py: Python<'_>) -> usize {
         self.read(py).meta().shape.rank()
     }
-    /// The number of dimensions.
+    /// The number of axes.
     fn dim(&self, py: Python<'_>) -> usize {
         self.ndim(py)
     }
     /// The number of elements.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(2, 3).numel()
+    ///     6
     fn numel(&self, py: Python<'_>) -> usize {
         self.read(py).meta().shape.numel()
     }
@@ -179,31 +288,31 @@ impl PyTensor {
     fn nelement(&self, py: Python<'_>) -> usize {
         self.numel(py)
     }
-    /// Bytes per element.
+    /// The size of an element in bytes.
     #[getter]
     fn itemsize(&self, py: Python<'_>) -> usize {
         self.read(py).meta().dtype.size()
     }
-    /// Bytes per element.
+    /// The size of an element in bytes.
     fn element_size(&self, py: Python<'_>) -> usize {
         self.itemsize(py)
     }
-    /// Bytes of the elements.
+    /// The size of all elements in bytes.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> usize {
         self.read(py).meta().bytes()
     }
-    /// Whether the dtype is floating.
+    /// Whether the dtype is one of the floating-point ones.
     fn is_floating_point(&self, py: Python<'_>) -> bool {
         self.read(py).meta().dtype.is_float()
     }
-    /// The axes in reverse order.
+    /// A view with the axes in reverse order.
     #[getter(T)]
     fn transposed(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let rank = self.ndim(py) as i64;
         self.view_of(py, false, |g, v| build::permute(g, v, &(0..rank).rev().collect::<Vec<_>>()))
     }
-    /// The last two axes exchanged.
+    /// The matrices transposed: a view with the last two axes exchanged.
     #[getter(mT)]
     fn matrix_transposed(&self, py: Python<'_>) -> PyResult<PyTensor> {
         if self.ndim(py) < 2 {
@@ -214,7 +323,7 @@ impl PyTensor {
         }
         self.view_of(py, false, |g, v| build::transpose(g, v, -2, -1))
     }
-    /// The tensor number within the session, as the instruction log prints it.
+    /// The number of the tensor in its session, as the instruction log prints it.
     #[getter]
     fn _id(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.read(py).value().or_raise()?.id())
@@ -228,15 +337,39 @@ impl PyTensor {
         self.is_parameter.set(py, on);
     }
 
-    /// The one element as a Python number.
+    /// The value of a tensor of one element as a Python number. Waits for it to be computed.
+    ///
+    /// Raises:
+    ///     RuntimeError: The tensor has more than one element, or none.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([[2.5]]).item()
+    ///     2.5
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         data::item(py, &self.snapshot(py)?)
     }
-    /// The elements as nested lists.
+    /// The elements as nested lists of Python numbers; a number for a tensor without axes. Waits for them to be
+    /// computed.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([[1, 2], [3, 4]]).tolist()
+    ///     [[1, 2], [3, 4]]
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         data::to_list(py, &self.snapshot(py)?)
     }
-    /// The elements as a NumPy array, without a further copy.
+    /// The elements as a NumPy array. Waits for them to be computed.
+    ///
+    /// The array is a copy of its own: writing to it does not change the tensor. bfloat16 has no NumPy dtype.
+    ///
+    /// Args:
+    ///     force: Whether a tensor that requires grad is accepted.
+    ///
+    /// Raises:
+    ///     RuntimeError: The tensor requires grad, and `force` is false.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([1.0, 2.0]).numpy()
+    ///     array([1., 2.], dtype=float32)
     #[pyo3(signature = (*, force=false))]
     fn numpy<'py>(&self, py: Python<'py>, force: bool) -> PyResult<Bound<'py, PyAny>> {
         let this = self.snapshot(py)?;
@@ -254,7 +387,7 @@ impl PyTensor {
         dtype: Option<Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // The arena's bytes are a copy already, which nobody else sees.
+        // The array is a copy of its own already.
         let _ = copy;
         let array = self.numpy(py, false)?;
         match dtype {
@@ -312,16 +445,16 @@ impl PyTensor {
         let py = slf.py();
         let Some(parts) = index::parts(index)? else { return index::advanced_set(slf, index, value) };
         if slf.get().read(py).repeats_elements() {
-            // What repeats here may be there once in the part that is written.
+            // An element that repeats in this view may be there once in the part that is written.
             let part = Bound::new(py, slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?)?;
             return PyTensor::copy_(&part, value).map(drop);
         }
         let this = slf.get().snapshot(py)?;
         slf.get().read(py).check_in_place().or_raise()?;
         let source = match operand(value)? {
-            Some(Operand::Object(object)) => Ok(object.get().snapshot(py)?),
-            Some(Operand::Made(tensor)) => Ok(tensor),
-            Some(Operand::Scalar(scalar)) => Err(scalar),
+            Some(PyOperand::Object(object)) => Ok(object.get().snapshot(py)?),
+            Some(PyOperand::Made(tensor)) => Ok(tensor),
+            Some(PyOperand::Scalar(scalar)) => Err(scalar),
             None => Ok(data::from_python(value, None)?),
         };
         let result = match &source {
@@ -333,8 +466,24 @@ impl PyTensor {
         slf.get().rebind(py, result.or_raise()?, None)
     }
 
-    /// The elements in another dtype and on a device: `to(dtype)`, `to(device, dtype)`, `to(other)`, each with
-    /// `non_blocking` and `copy` after it. The tensor itself if nothing is to be done.
+    /// The tensor in another dtype or on another device: `to(dtype)`, `to(device, dtype)` or `to(other)`.
+    ///
+    /// Args:
+    ///     dtype: The dtype to convert to.
+    ///     device: `"cpu"` or `"cuda"`, with or without a number; the daemon must have one.
+    ///     other: A tensor whose dtype is taken.
+    ///     non_blocking: Accepted; nothing blocks before elements are read.
+    ///     copy: Whether to copy where dtype and device are those of the tensor already.
+    ///
+    /// Returns:
+    ///     The tensor itself if there is nothing to convert.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([1.7, -1.7]).to(gt.int64)
+    ///     tensor([ 1, -1])
+    ///     >>> x = gt.zeros(2)
+    ///     >>> x.to("cpu") is x
+    ///     True
     #[pyo3(signature = (*args, **kwargs))]
     fn to<'py>(
         slf: &Bound<'py, Self>,
@@ -363,19 +512,47 @@ impl PyTensor {
             }
         }
     }
-    /// The elements in the dtype of another tensor.
+    /// The tensor converted to the dtype of another.
     fn type_as<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let dtype = other.get().read(slf.py()).meta().dtype;
         cast_to(slf, dtype)
     }
 
-    /// The same elements under another shape.
+    /// The same elements in row-major order under another shape.
+    ///
+    /// Args:
+    ///     shape: The sizes, as arguments or as one sequence. One may be -1: it follows from the others.
+    ///
+    /// Returns:
+    ///     A view.
+    ///
+    /// Raises:
+    ///     RuntimeError: The shape has another number of elements.
+    ///
+    /// Example:
+    ///     >>> gt.arange(6).reshape(2, -1)
+    ///     tensor([[0, 1, 2],
+    ///             [3, 4, 5]])
     #[pyo3(signature = (*shape))]
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let shape = sizes(shape)?;
         self.view_of(py, false, |g, v| build::reshape(g, v, &shape))
     }
-    /// The same elements under another shape, or in another dtype.
+    /// A view of the elements under another shape. `reshape` accepts every tensor; this only those whose strides allow
+    /// a view in PyTorch.
+    ///
+    /// Args:
+    ///     shape: The sizes, as arguments or as one sequence. One may be -1: it follows from the others.
+    ///
+    /// Raises:
+    ///     RuntimeError: The shape has another number of elements, or in PyTorch the strides would not allow a view.
+    ///     NotImplementedError: A dtype is given instead: memory is not reinterpreted.
+    ///
+    /// Example:
+    ///     >>> gt.arange(6).view(3, 2)
+    ///     tensor([[0, 1],
+    ///             [2, 3],
+    ///             [4, 5]])
     #[pyo3(signature = (*shape))]
     fn view(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         if shape.len() == 1 && shape.get_item(0)?.is_instance_of::<PyDType>() {
@@ -386,26 +563,48 @@ impl PyTensor {
         let shape = sizes(shape)?;
         self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
     }
-    /// The same elements under the shape of another tensor.
+    /// `view` to the shape of another tensor.
     fn view_as(&self, py: Python<'_>, other: TensorArg<'_>) -> PyResult<PyTensor> {
         let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
         self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
     }
-    /// Two axes exchanged.
+    /// A view with two axes exchanged.
+    ///
+    /// Args:
+    ///     dim0: The one axis.
+    ///     dim1: The other.
+    ///
+    /// Example:
+    ///     >>> gt.transpose(gt.tensor([[1, 2, 3], [4, 5, 6]]), 0, 1)
+    ///     tensor([[1, 4],
+    ///             [2, 5],
+    ///             [3, 6]])
     fn transpose(&self, py: Python<'_>, dim0: i64, dim1: i64) -> PyResult<PyTensor> {
         self.view_of(py, false, |g, v| build::transpose(g, v, dim0, dim1))
     }
-    /// Two axes exchanged.
+    /// A view with two axes exchanged: NumPy's name for `transpose`.
     fn swapaxes(&self, py: Python<'_>, axis0: i64, axis1: i64) -> PyResult<PyTensor> {
         self.transpose(py, axis0, axis1)
     }
-    /// The axes in another order.
+    /// A view with the axes in another order.
+    ///
+    /// Args:
+    ///     dims: The input's axes in their new order, as arguments or as one sequence.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(2, 3, 5).permute(2, 0, 1).shape
+    ///     gt.Size([5, 2, 3])
     #[pyo3(signature = (*dims))]
     fn permute(&self, py: Python<'_>, dims: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let dims = sizes(dims)?;
         self.view_of(py, false, |g, v| build::permute(g, v, &dims))
     }
-    /// A matrix transposed.
+    /// A matrix transposed: a view. Vectors stay as they are.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([[1, 2], [3, 4]]).t()
+    ///     tensor([[1, 3],
+    ///             [2, 4]])
     fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
         match self.ndim(py) {
             0 | 1 => self.view_of(py, false, |_, v| Ok(v)),
@@ -413,28 +612,67 @@ impl PyTensor {
             n => Err(PyRuntimeError::new_err(format!("t() expects a tensor with <= 2 dimensions, but self is {n}D"))),
         }
     }
-    /// Axes of size 1 left out.
+    /// A view without the axes of size 1.
+    ///
+    /// Args:
+    ///     dim: The axis, or several, to leave out where its size is 1; all of them if not given.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(1, 3, 1).squeeze().shape
+    ///     gt.Size([3])
+    ///     >>> gt.zeros(1, 3, 1).squeeze(0).shape
+    ///     gt.Size([3, 1])
     #[pyo3(signature = (dim=None))]
     fn squeeze(&self, py: Python<'_>, dim: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
         let dims = dim.map(ints).transpose()?;
         self.view_of(py, false, |g, v| build::squeeze(g, v, dims.as_deref()))
     }
-    /// A new axis of size 1.
+    /// A view with a new axis of size 1.
+    ///
+    /// Args:
+    ///     dim: The position of the new axis; -1 is behind the last.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([1, 2, 3]).unsqueeze(1).shape
+    ///     gt.Size([3, 1])
     fn unsqueeze(&self, py: Python<'_>, dim: i64) -> PyResult<PyTensor> {
         self.view_of(py, false, |g, v| build::unsqueeze(g, v, dim))
     }
-    /// Axes of size 1 repeated.
+    /// A view whose axes of size 1 are repeated.
+    ///
+    /// Args:
+    ///     sizes_: The new sizes, as arguments or as one sequence. -1 keeps a size; further axes come in front.
+    ///
+    /// Raises:
+    ///     RuntimeError: An axis of another size than 1 would change.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([[1], [2]]).expand(2, 3)
+    ///     tensor([[1, 1, 1],
+    ///             [2, 2, 2]])
     #[pyo3(signature = (*sizes_))]
     fn expand(&self, py: Python<'_>, sizes_: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let sizes = sizes(sizes_)?;
         self.view_of(py, false, |g, v| build::expand(g, v, &sizes))
     }
-    /// Repeated to the shape of another tensor.
+    /// `expand` to the shape of another tensor.
     fn expand_as(&self, py: Python<'_>, other: TensorArg<'_>) -> PyResult<PyTensor> {
         let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
         self.view_of(py, false, |g, v| build::expand(g, v, &shape))
     }
-    /// The diagonals of the matrices that two axes make, as the last axis; a positive offset is above the main one.
+    /// A view of the diagonals of the matrices that two axes make, as a new last axis.
+    ///
+    /// Args:
+    ///     offset: The diagonal: 0 is the main one, positive ones are above it, negative ones below.
+    ///     dim1: The axis of the rows.
+    ///     dim2: The axis of the columns.
+    ///
+    /// Example:
+    ///     >>> x = gt.arange(9).reshape(3, 3)
+    ///     >>> gt.diagonal(x)
+    ///     tensor([0, 4, 8])
+    ///     >>> x.diagonal(1)
+    ///     tensor([1, 5])
     #[pyo3(signature = (offset=0, dim1=0, dim2=1))]
     fn diagonal(&self, py: Python<'_>, offset: i64, dim1: i64, dim2: i64) -> PyResult<PyTensor> {
         let (plan, strides) = {
@@ -451,16 +689,37 @@ impl PyTensor {
         };
         Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan.with_strides(strides)))))
     }
-    /// Several axes as one.
+    /// A view with several neighbouring axes merged into one.
+    ///
+    /// Args:
+    ///     start_dim: The first axis to merge.
+    ///     end_dim: The last.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(2, 3, 4).flatten(1).shape
+    ///     gt.Size([2, 12])
     #[pyo3(signature = (start_dim=0, end_dim=-1))]
     fn flatten(&self, py: Python<'_>, start_dim: i64, end_dim: i64) -> PyResult<PyTensor> {
         self.view_of(py, false, |g, v| build::flatten(g, v, start_dim, end_dim))
     }
-    /// All elements in one dimension.
+    /// A view with all elements along one axis.
+    ///
+    /// Example:
+    ///     >>> gt.ravel(gt.tensor([[1, 2], [3, 4]]))
+    ///     tensor([1, 2, 3, 4])
     fn ravel(&self, py: Python<'_>) -> PyResult<PyTensor> {
         self.view_of(py, false, |g, v| build::reshape(g, v, &[-1]))
     }
-    /// `length` positions of an axis from `start`.
+    /// A view of `length` positions of an axis from `start` on.
+    ///
+    /// Args:
+    ///     dim: The axis.
+    ///     start: The first position; negative ones count from the end.
+    ///     length: The number of positions.
+    ///
+    /// Example:
+    ///     >>> gt.narrow(gt.arange(10), 0, 2, 3)
+    ///     tensor([2, 3, 4])
     fn narrow(&self, py: Python<'_>, dim: i64, start: &Bound<'_, PyAny>, length: i64) -> PyResult<PyTensor> {
         if let Ok(start) = start.cast::<PyTensor>() {
             let meta = start.get().read(py).meta();
@@ -497,7 +756,25 @@ impl PyTensor {
         }
     }
 
-    /// The largest element; along an axis, with its position; or elementwise with another tensor.
+    /// The largest element of all, the largest elements along an axis with their indices, or the elementwise maximum.
+    ///
+    /// Args:
+    ///     dim: An axis, or another tensor: `x.max(other)` is `gt.maximum(x, other)`. Without it, all elements are
+    ///         reduced.
+    ///     keepdim: Whether the reduced axis stays with size 1.
+    ///
+    /// Returns:
+    ///     A tensor without axes; with `dim`, a pair `(values, indices)` of the input's shape without that axis. A NaN
+    ///     is
+    ///     larger than any number.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1.0, 5.0], [7.0, 2.0]])
+    ///     >>> x.max()
+    ///     tensor(7.)
+    ///     >>> values, indices = gt.max(x, dim=1)
+    ///     >>> values, indices
+    ///     (tensor([5., 7.]), tensor([1, 0]))
     #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
     fn max<'py>(
         slf: &Bound<'py, Self>,
@@ -508,7 +785,24 @@ impl PyTensor {
     ) -> PyResult<Bound<'py, PyAny>> {
         extreme(slf, Op::Amax, dim, keepdim || keepdims, axis)
     }
-    /// The smallest element; along an axis, with its position; or elementwise with another tensor.
+    /// The smallest element of all, the smallest elements along an axis with their indices, or the elementwise minimum.
+    ///
+    /// Args:
+    ///     dim: An axis, or another tensor: `x.min(other)` is `gt.minimum(x, other)`. Without it, all elements are
+    ///         reduced.
+    ///     keepdim: Whether the reduced axis stays with size 1.
+    ///
+    /// Returns:
+    ///     A tensor without axes; with `dim`, a pair `(values, indices)` of the input's shape without that axis. A NaN
+    ///     is
+    ///     smaller than any number.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1.0, 5.0], [7.0, 2.0]])
+    ///     >>> x.min()
+    ///     tensor(1.)
+    ///     >>> gt.min(x, dim=0).indices
+    ///     tensor([0, 1])
     #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
     fn min<'py>(
         slf: &Bound<'py, Self>,
@@ -519,7 +813,21 @@ impl PyTensor {
     ) -> PyResult<Bound<'py, PyAny>> {
         extreme(slf, Op::Amin, dim, keepdim || keepdims, axis)
     }
-    /// The position of the largest element.
+    /// The index of the largest element: in the flattened tensor, or along an axis.
+    ///
+    /// Args:
+    ///     dim: The axis. Without it, the index is that in the flattened tensor.
+    ///     keepdim: Whether the reduced axis stays with size 1.
+    ///
+    /// Returns:
+    ///     A tensor of int64. Of equal elements, the first counts; a NaN is larger than any number.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1.0, 5.0], [7.0, 2.0]])
+    ///     >>> gt.argmax(x)
+    ///     tensor(2)
+    ///     >>> x.argmax(dim=1)
+    ///     tensor([1, 0])
     #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
     fn argmax(
         &self,
@@ -532,7 +840,21 @@ impl PyTensor {
         let along = crate::convert::axis(dim, axis)?;
         self.build(py, |g, v| build::arg_reduce(g, Op::Argmax, v, along, keepdim || keepdims))
     }
-    /// The position of the smallest element.
+    /// The index of the smallest element: in the flattened tensor, or along an axis.
+    ///
+    /// Args:
+    ///     dim: The axis. Without it, the index is that in the flattened tensor.
+    ///     keepdim: Whether the reduced axis stays with size 1.
+    ///
+    /// Returns:
+    ///     A tensor of int64. Of equal elements, the first counts; a NaN is smaller than any number.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1.0, 5.0], [7.0, 2.0]])
+    ///     >>> gt.argmin(x)
+    ///     tensor(0)
+    ///     >>> x.argmin(dim=1)
+    ///     tensor([0, 1])
     #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
     fn argmin(
         &self,
@@ -545,7 +867,24 @@ impl PyTensor {
         let along = crate::convert::axis(dim, axis)?;
         self.build(py, |g, v| build::arg_reduce(g, Op::Argmin, v, along, keepdim || keepdims))
     }
-    /// The variance.
+    /// The variance of all elements, or along axes: sum((x - mean) ** 2) / (n - correction).
+    ///
+    /// Args:
+    ///     dim: An axis or several; all if not given.
+    ///     unbiased: `False` stands for `correction=0`.
+    ///     keepdim: Whether reduced axes stay with size 1.
+    ///     correction: The degrees of freedom that the divisor loses: 1 by default (Bessel's correction), 0 for the
+    ///         variance of a whole population.
+    ///
+    /// Returns:
+    ///     A tensor of the input's shape without the reduced axes.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
+    ///     >>> gt.var(x, dim=1)
+    ///     tensor([1., 4.])
+    ///     >>> x.var(correction=0)
+    ///     tensor(5.6667)
     #[pyo3(signature = (dim=None, unbiased=None, keepdim=false, *, correction=None, axis=None, keepdims=false))]
     #[expect(clippy::too_many_arguments, reason = "PyTorch's signature and NumPy's aliases")]
     fn var(
@@ -562,7 +901,23 @@ impl PyTensor {
         let axes = axes(dim.as_ref(), axis)?;
         self.build(py, |g, v| build::var(g, v, axes.as_deref(), correction, keepdim || keepdims))
     }
-    /// The standard deviation.
+    /// The standard deviation of all elements, or along axes: the square root of `var`.
+    ///
+    /// Args:
+    ///     dim: An axis or several; all if not given.
+    ///     unbiased: `False` stands for `correction=0`.
+    ///     keepdim: Whether reduced axes stay with size 1.
+    ///     correction: The degrees of freedom that the divisor loses: 1 by default (Bessel's correction).
+    ///
+    /// Returns:
+    ///     A tensor of the input's shape without the reduced axes.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
+    ///     >>> gt.std(x, dim=1)
+    ///     tensor([1., 2.])
+    ///     >>> x.std(dim=1, correction=0)
+    ///     tensor([0.8165, 1.6330])
     #[pyo3(signature = (dim=None, unbiased=None, keepdim=false, *, correction=None, axis=None, keepdims=false))]
     #[expect(clippy::too_many_arguments, reason = "PyTorch's signature and NumPy's aliases")]
     fn std(
@@ -579,7 +934,24 @@ impl PyTensor {
         let axes = axes(dim.as_ref(), axis)?;
         self.build(py, |g, v| build::std(g, v, axes.as_deref(), correction, keepdim || keepdims))
     }
-    /// exp(x), normalised to sum 1 along an axis.
+    /// Probabilities from logits: exp(x) / sum(exp(x)) along an axis.
+    ///
+    /// The largest element is subtracted first, so large logits do not overflow.
+    ///
+    /// Args:
+    ///     dim: The axis along which the result sums to 1.
+    ///     dtype: The dtype to convert the input to before.
+    ///
+    /// Returns:
+    ///     A tensor of the input's shape.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])
+    ///     >>> gt.softmax(x, dim=1)
+    ///     tensor([[0.0900, 0.2447, 0.6652],
+    ///             [0.3333, 0.3333, 0.3333]])
+    ///     >>> x.softmax(dim=0).sum(0)
+    ///     tensor([1.0000, 1.0000, 1.0000])
     #[pyo3(signature = (dim=None, *, axis=None, dtype=None))]
     fn softmax(
         &self,
@@ -594,7 +966,18 @@ impl PyTensor {
             row_wise::softmax(g, Op::Softmax, v, along)
         })
     }
-    /// The logarithm of softmax.
+    /// Log-probabilities from logits: x - log(sum(exp(x))) along an axis, without overflow.
+    ///
+    /// Args:
+    ///     dim: The axis along which the exponentials of the result sum to 1.
+    ///     dtype: The dtype to convert the input to before.
+    ///
+    /// Returns:
+    ///     A tensor of the input's shape.
+    ///
+    /// Example:
+    ///     >>> gt.log_softmax(gt.tensor([1.0, 2.0, 3.0]), dim=0)
+    ///     tensor([-2.4076, -1.4076, -0.4076])
     #[pyo3(signature = (dim=None, *, axis=None, dtype=None))]
     fn log_softmax(
         &self,
@@ -609,13 +992,44 @@ impl PyTensor {
             row_wise::softmax(g, Op::LogSoftmax, v, along)
         })
     }
-    /// The matrix product.
+    /// The matrix product, `input @ other`.
+    ///
+    /// Args:
+    ///     other: A vector, a matrix or a batch of matrices.
+    ///
+    /// Returns:
+    ///     For two vectors their dot product; for a matrix and a vector, or a vector and a matrix, a vector; otherwise
+    ///     matrices. All axes but the last two are batch axes and broadcast.
+    ///
+    /// Shape:
+    ///     `(..., n, k) @ (..., k, m)` is `(..., n, m)`; `(k,) @ (k,)` is `()`.
+    ///
+    /// Raises:
+    ///     RuntimeError: The inner sizes differ, or batch axes do not broadcast.
+    ///
+    /// Example:
+    ///     >>> a = gt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    ///     >>> gt.matmul(a, gt.tensor([1.0, 1.0]))
+    ///     tensor([3., 7.])
+    ///     >>> (gt.ones(5, 2, 3) @ gt.ones(3, 4)).shape
+    ///     gt.Size([5, 2, 4])
     fn matmul(slf: &Bound<'_, Self>, other: TensorArg<'_>) -> PyResult<PyTensor> {
         let py = slf.py();
         let (a, b) = (slf.get().read(py), other.get().read(py));
         build_from(&[&a, &b], |g, v| autocast::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
     }
-    /// Elements kept between bounds.
+    /// Elements limited to an interval: min(max(input, min), max).
+    ///
+    /// Args:
+    ///     min: The lower bound: a number or a tensor that broadcasts; none if not given.
+    ///     max: The upper bound: a number or a tensor that broadcasts; none if not given.
+    ///
+    /// Returns:
+    ///     A tensor of the broadcast shape. NaN stays NaN.
+    ///
+    /// Example:
+    ///     >>> gt.clamp(gt.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+    ///     tensor([-1.0000,  0.5000,  1.0000])
     #[pyo3(signature = (min=None, max=None))]
     fn clamp(
         &self,
@@ -623,7 +1037,7 @@ impl PyTensor {
         min: Option<&Bound<'_, PyAny>>,
         max: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyTensor> {
-        let mut operands = Operands::new(self.snapshot(py)?);
+        let mut operands = PyOperands::new(self.snapshot(py)?);
         let mut bound = |object: Option<&Bound<'_, PyAny>>| {
             object.map(|object| operands.add(object, "clamp(): bounds")).transpose()
         };
@@ -636,7 +1050,23 @@ impl PyTensor {
         .or_raise()
         .map(PyTensor::wrap)
     }
-    /// Elements chosen along an axis by an index tensor.
+    /// Elements picked along an axis: `output[i][j] = input[index[i][j]][j]` for `dim=0` of a matrix.
+    ///
+    /// Args:
+    ///     dim: The axis to index.
+    ///     index: A tensor of int64 or int32 with as many axes as the input, no longer than it along the others.
+    ///
+    /// Returns:
+    ///     A tensor of the shape of `index`.
+    ///
+    /// Raises:
+    ///     IndexError: An index is out of range; raised when the result is fetched.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([[1, 2], [3, 4]])
+    ///     >>> gt.gather(x, 1, gt.tensor([[0, 0], [1, 0]]))
+    ///     tensor([[1, 1],
+    ///             [4, 3]])
     fn gather(slf: &Bound<'_, Self>, dim: i64, index: TensorArg<'_>) -> PyResult<PyTensor> {
         let py = slf.py();
         let (a, b) = (slf.get().read(py), index.get().read(py));
@@ -646,7 +1076,7 @@ impl PyTensor {
                 let index = as_index(g, v[1])?;
                 let (from, to) = (g.meta(v[0]).shape, g.meta(index).shape);
                 if to.numel() == 0 && to.rank() != from.rank() {
-                    // Nothing is chosen, wherever the axis is.
+                    // An empty index picks nothing, whichever axis it indexes.
                     let flat = build::reshape(g, v[0], &[-1])?;
                     let nothing = build::narrow(g, flat, 0, 0, 0)?;
                     return g.emit(Op::Reshape, &[nothing.into()], Attrs::Shape(to));
@@ -658,7 +1088,21 @@ impl PyTensor {
         .or_raise()
         .map(PyTensor::wrap)
     }
-    /// The tensor cut along an axis into pieces of a size, or of these sizes.
+    /// Views of the tensor cut along an axis into chunks of a size.
+    ///
+    /// Args:
+    ///     split_size: The size of each chunk, of which the last may be smaller; or a list with the size of each.
+    ///     dim: The axis.
+    ///
+    /// Returns:
+    ///     A tuple of views.
+    ///
+    /// Example:
+    ///     >>> x = gt.arange(5)
+    ///     >>> gt.split(x, 2)
+    ///     (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    ///     >>> x.split([1, 4])
+    ///     (tensor([0]), tensor([1, 2, 3, 4]))
     #[pyo3(signature = (split_size, dim=0))]
     fn split<'py>(&self, py: Python<'py>, split_size: &Bound<'py, PyAny>, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
         let sizes = match split_size.extract::<i64>() {
@@ -667,20 +1111,37 @@ impl PyTensor {
         };
         self.pieces(py, &sizes, dim)
     }
-    /// The tensor cut along an axis into at most so many equal pieces.
+    /// Views of the tensor cut along an axis into a number of chunks.
+    ///
+    /// Args:
+    ///     chunks: The number of chunks. Where the size is not divisible, the last is smaller and there may be fewer.
+    ///     dim: The axis.
+    ///
+    /// Returns:
+    ///     A tuple of views.
+    ///
+    /// Example:
+    ///     >>> gt.chunk(gt.arange(5), 2)
+    ///     (tensor([0, 1, 2]), tensor([3, 4]))
     #[pyo3(signature = (chunks, dim=0))]
     fn chunk<'py>(&self, py: Python<'py>, chunks: i64, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
         let sizes = build::chunk_sizes(self.extent(py, dim)?, chunks).or_raise()?;
         self.pieces(py, &sizes, dim)
     }
-    /// A copy of the elements from another tensor, converted and broadcast.
+    /// Copies the elements of another tensor into this one, converted to its dtype and broadcast to its shape.
+    ///
+    /// Example:
+    ///     >>> x = gt.zeros(2, 2)
+    ///     >>> x.copy_(gt.tensor([1, 2]))
+    ///     tensor([[1., 2.],
+    ///             [1., 2.]])
     fn copy_<'py>(slf: &Bound<'py, Self>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
         slf.get().read(py).check_in_place().or_raise()?;
         let meta = slf.get().read(py).meta();
         let source = match operand(source)? {
-            Some(Operand::Object(object)) => object.get().snapshot(py)?,
-            Some(Operand::Made(tensor)) => tensor,
+            Some(PyOperand::Object(object)) => object.get().snapshot(py)?,
+            Some(PyOperand::Made(tensor)) => tensor,
             _ => data::from_python(source, None)?,
         };
         let sizes: Vec<i64> = meta.shape.dims().iter().map(|d| *d as i64).collect();
@@ -693,10 +1154,14 @@ impl PyTensor {
         slf.get().rebind(py, copied, None)?;
         Ok(slf.clone())
     }
-    /// Every element made one number.
+    /// Sets every element to one number.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(3).fill_(7)
+    ///     tensor([7., 7., 7.])
     fn fill_<'py>(slf: &Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
-        let Some(Operand::Scalar(scalar)) = operand(value)? else {
+        let Some(PyOperand::Scalar(scalar)) = operand(value)? else {
             return PyTensor::copy_(slf, value);
         };
         slf.get().read(py).check_in_place().or_raise()?;
@@ -705,11 +1170,15 @@ impl PyTensor {
         slf.get().rebind(py, full, None)?;
         Ok(slf.clone())
     }
-    /// Every element made 0.
+    /// Sets every element to 0.
+    ///
+    /// Example:
+    ///     >>> gt.ones(3).zero_()
+    ///     tensor([0., 0., 0.])
     fn zero_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         PyTensor::fill_(slf, &0i64.into_pyobject(slf.py())?.into_any())
     }
-    /// Makes this object what another is: a view of it, as `unsqueeze_()` does.
+    /// Binds this object to a view of it, as `unsqueeze_()` does.
     fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
         slf.get().read(py).check_in_place().or_raise()?;
@@ -717,8 +1186,8 @@ impl PyTensor {
         drop(slf.get().write(py, |tensor| std::mem::replace(tensor, same)));
         Ok(slf.clone())
     }
-    /// Binds this object to another's value: the last step of the in-place methods, which say where the tape was when
-    /// they began if they take several steps.
+    /// Binds this object to another's value: the last step of in-place methods. Those of several steps pass the tape's
+    /// clock of their beginning as `since`.
     #[pyo3(signature = (result, since=None))]
     fn _rebind<'py>(
         slf: &Bound<'py, Self>,
@@ -736,7 +1205,7 @@ fn along(dim: Option<i64>, other: Option<i64>, name: &str) -> PyResult<i64> {
     axis(dim, other)?.ok_or_else(|| PyTypeError::new_err(format!("{name}() missing the argument 'dim'")))
 }
 
-/// An index as the rows take it: int32 widened, and whatever has no elements.
+/// An index as ops take it, int64: int32 is converted, and so is an empty tensor of any dtype.
 fn as_index(g: &mut dyn gt_ops::Graph, index: Val) -> gt_ops::error::Result<Val> {
     let meta = g.meta(index);
     if meta.dtype == DType::I32 || meta.shape.numel() == 0 { build::cast(g, index, DType::I64) } else { Ok(index) }
@@ -749,7 +1218,7 @@ fn optional_cast(g: &mut dyn gt_ops::Graph, v: Val, dtype: Option<DTypeArg>) -> 
     }
 }
 
-/// What `to()` is asked for.
+/// The parsed arguments of `to()`.
 struct Wanted {
     dtype: Option<DType>,
     copy: bool,
@@ -808,7 +1277,7 @@ fn cast_to<'py>(slf: &Bound<'py, PyTensor>, dtype: DType) -> PyResult<Bound<'py,
     Bound::new(py, slf.get().build(py, |g, v| build::cast(g, v, dtype))?)
 }
 
-/// The tensor itself if its elements are in this order, otherwise a copy in which they are.
+/// The tensor itself if its elements are in this order, otherwise a copy in this order.
 fn in_format<'py>(tensor: &Bound<'py, PyTensor>, format: MemoryFormat) -> PyResult<Bound<'py, PyTensor>> {
     let py = tensor.py();
     if format.holds(&tensor.get().read(py))? {
@@ -822,7 +1291,7 @@ macro_rules! casts {
         #[pymethods]
         impl PyTensor {
             $(
-                #[doc = concat!("The elements as ", $python, ".")]
+                #[doc = concat!("The tensor converted to the dtype that PyTorch calls `", $python, "`.")]
                 #[pyo3(name = $python)]
                 #[pyo3(signature = (memory_format=None))]
                 fn $name<'py>(
@@ -858,7 +1327,7 @@ impl PyTensor {
         found.ok_or_else(|| PyRuntimeError::new_err("split expects at least a 1-dimensional tensor"))
     }
 
-    /// Views of stretches of these sizes along an axis.
+    /// Views of consecutive parts of these sizes along an axis.
     fn pieces<'py>(&self, py: Python<'py>, sizes: &[i64], dim: i64) -> PyResult<Bound<'py, PyTuple>> {
         build::check_split(self.read(py).meta().shape, sizes, dim).or_raise()?;
         let mut start = 0;
@@ -891,7 +1360,23 @@ fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>
         .collect()
 }
 
-/// Tensors side by side along an axis.
+/// Tensors concatenated along an axis that they have.
+///
+/// Args:
+///     tensors: A sequence of tensors whose other sizes agree. Their dtypes are promoted to a common one.
+///     dim: The axis.
+///
+/// Returns:
+///     A tensor whose size along `dim` is the sum of theirs.
+///
+/// Example:
+///     >>> x = gt.tensor([[1, 2]])
+///     >>> gt.cat([x, x, x])
+///     tensor([[1, 2],
+///             [1, 2],
+///             [1, 2]])
+///     >>> gt.cat([x, x], dim=1)
+///     tensor([[1, 2, 1, 2]])
 #[pyfunction]
 #[pyo3(signature = (tensors, dim=None, *, axis=None))]
 fn cat(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Option<i64>) -> PyResult<PyTensor> {
@@ -904,7 +1389,19 @@ fn cat(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Optio
     build_from(&refs, |g, v| build::cat(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
-/// Tensors of one shape along a new axis.
+/// Tensors of one shape stacked along a new axis.
+///
+/// Args:
+///     tensors: A sequence of tensors of the same shape.
+///     dim: The position of the new axis.
+///
+/// Example:
+///     >>> gt.stack([gt.tensor([1, 2]), gt.tensor([3, 4])])
+///     tensor([[1, 2],
+///             [3, 4]])
+///     >>> gt.stack([gt.tensor([1, 2]), gt.tensor([3, 4])], dim=1)
+///     tensor([[1, 3],
+///             [2, 4]])
 #[pyfunction]
 #[pyo3(signature = (tensors, dim=None, *, axis=None))]
 fn stack(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Option<i64>) -> PyResult<PyTensor> {
@@ -914,15 +1411,23 @@ fn stack(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Opt
     build_from(&refs, |g, v| build::stack(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
-/// The dtype of what an op makes of two operands.
+/// The dtype that an operation gives two operands, by PyTorch's promotion rules.
+///
+/// Args:
+///     tensor1: A tensor or a number.
+///     tensor2: A tensor or a number.
+///
+/// Example:
+///     >>> gt.result_type(gt.tensor([1, 2]), 1.0)
+///     gt.float32
 #[pyfunction]
 #[pyo3(signature = (tensor1, tensor2))]
 fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, PyAny>) -> PyResult<Py<PyDType>> {
     let promotable = |object: &Bound<'_, PyAny>| -> PyResult<Promotable> {
         let meta = match operand(object)? {
-            Some(Operand::Object(tensor)) => tensor.get().read(py).meta(),
-            Some(Operand::Made(tensor)) => tensor.meta(),
-            Some(Operand::Scalar(scalar)) => return Ok(Promotable::Number(scalar.category())),
+            Some(PyOperand::Object(tensor)) => tensor.get().read(py).meta(),
+            Some(PyOperand::Made(tensor)) => tensor.meta(),
+            Some(PyOperand::Scalar(scalar)) => return Ok(Promotable::Number(scalar.category())),
             None => return Err(PyTypeError::new_err("result_type(): arguments must be tensors or numbers")),
         };
         let shape = meta.shape;
@@ -931,7 +1436,7 @@ fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, P
     instance(py, gt_ops::dtype::result_type([promotable(tensor1)?, promotable(tensor2)?]))
 }
 
-/// The second's elements where the first is true, the third's elsewhere.
+/// Elements of `input` where `condition` is true, and of `other` elsewhere.
 #[pyfunction]
 #[pyo3(name = "where")]
 fn where_(
@@ -940,7 +1445,7 @@ fn where_(
     input: &Bound<'_, PyAny>,
     other: &Bound<'_, PyAny>,
 ) -> PyResult<PyTensor> {
-    let mut operands = Operands::new(condition.get().snapshot(py)?);
+    let mut operands = PyOperands::new(condition.get().snapshot(py)?);
     let yes = operands.add(input, "where(): choices")?;
     let no = operands.add(other, "where(): choices")?;
     build_from(&operands.tensors(), |g, v| build::where_(g, v[0], yes.arg(v), no.arg(v)), |s, v| s.tensor(v))
@@ -948,7 +1453,7 @@ fn where_(
         .map(PyTensor::wrap)
 }
 
-/// A row of the op table that has an axis, on tensors.
+/// Applies an op that works along an axis, by its name in the op table.
 #[pyfunction]
 #[pyo3(signature = (op, dim, *tensors))]
 fn along_axis(py: Python<'_>, op: &str, dim: i64, tensors: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
@@ -966,7 +1471,7 @@ fn along_axis(py: Python<'_>, op: &str, dim: i64, tensors: &Bound<'_, PyTuple>) 
     build_from(&refs, along, |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
-/// A view of the elements that an index names along an axis, under a shape and with the strides they have there.
+/// A view of the elements that an index picks along an axis, with a given shape and strides.
 #[pyfunction]
 fn gathered_view(
     py: Python<'_>,
@@ -990,13 +1495,14 @@ fn gathered_view(
     Ok(PyTensor::wrap(x.get().write(py, |tensor| tensor.view(plan))))
 }
 
-/// The positions of the true elements of a mask, of which there are `count`.
+/// The indices of the `count` true elements of a mask.
 #[pyfunction]
 fn positions(py: Python<'_>, mask: TensorArg<'_>, count: usize) -> PyResult<PyTensor> {
     mask.get().build(py, |g, v| build::nonzero(g, v, count))
 }
 
-/// How many elements of sorted rows are below each other element, or at most it.
+/// The index at which each element belongs in sorted rows: the number of smaller elements, or with `right` of those not
+/// larger.
 #[pyfunction]
 fn search_sorted(py: Python<'_>, sorted: TensorArg<'_>, wanted: TensorArg<'_>, right: bool) -> PyResult<PyTensor> {
     let op = if right { Op::SearchsortedRight } else { Op::Searchsorted };

@@ -1,8 +1,8 @@
-//! The dunder methods of arithmetic and comparison.
+//! The special methods of arithmetic and comparison (`__add__`, `__lt__` and so on).
 #![expect(unsafe_op_in_unsafe_fn, reason = "in wrappers that pyo3 generates inside our macros")]
 
 use crate::autocast;
-use crate::convert::{Operand, operand};
+use crate::convert::{PyOperand, operand};
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
@@ -12,7 +12,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 
-/// `this op other`, or `other op this` if `swapped`; none if `other` is nothing an op takes.
+/// `this op other`, or `other op this` if `swapped`; `None` if `other` is no operand.
 fn binary(
     py: Python<'_>,
     op: Op,
@@ -27,9 +27,9 @@ fn binary(
     let Some(other) = operand(other)? else { return Ok(None) };
     let this = this.read(py);
     let input = match &other {
-        Operand::Scalar(scalar) => ElementwiseOperand::Scalar(*scalar),
-        Operand::Made(tensor) => ElementwiseOperand::Tensor(tensor),
-        Operand::Object(_) => return Ok(None),
+        PyOperand::Scalar(scalar) => ElementwiseOperand::Scalar(*scalar),
+        PyOperand::Made(tensor) => ElementwiseOperand::Tensor(tensor),
+        PyOperand::Object(_) => return Ok(None),
     };
     let operands = if swapped { [input, ElementwiseOperand::This] } else { [ElementwiseOperand::This, input] };
     this.elementwise(op, &operands).or_raise().map(Some)
@@ -56,7 +56,7 @@ fn in_place(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> PyRe
     }
 }
 
-/// The dunders of `op`: forward, reflected and in place.
+/// The special methods of `op`: forward, reflected and in place.
 macro_rules! arithmetic {
     ($($op:ident: $forward:ident $reflected:ident $in_place:ident;)*) => {
         #[pymethods]
@@ -159,12 +159,12 @@ fn product(slf: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>, swapped: bool) -
     let object;
     let reading;
     let other: &Tensor = match operand(other)? {
-        Some(Operand::Object(o)) => {
+        Some(PyOperand::Object(o)) => {
             object = o;
             reading = object.get().read(py);
             &reading
         }
-        Some(Operand::Made(t)) => {
+        Some(PyOperand::Made(t)) => {
             made = t;
             &made
         }
@@ -175,7 +175,7 @@ fn product(slf: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>, swapped: bool) -
     answer(py, Some(product))
 }
 
-/// Any elementwise op of the table by its wire id, on tensors and numbers: what the table's Python methods call.
+/// Applies the elementwise op with this wire id to tensors and numbers. `gt._rows` makes a function of each row of it.
 #[pyfunction]
 #[pyo3(signature = (op, *args))]
 pub fn elementwise(py: Python<'_>, op: u16, args: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<PyTensor> {
@@ -202,7 +202,7 @@ pub fn elementwise(py: Python<'_>, op: u16, args: &Bound<'_, pyo3::types::PyTupl
     let readings: Vec<_> = operands
         .iter()
         .map(|o| match o {
-            Operand::Object(object) => Some(object.get().read(py)),
+            PyOperand::Object(object) => Some(object.get().read(py)),
             _ => None,
         })
         .collect();
@@ -211,9 +211,9 @@ pub fn elementwise(py: Python<'_>, op: u16, args: &Bound<'_, pyo3::types::PyTupl
         .zip(&readings)
         .map(|(o, reading)| match (o, reading) {
             (_, Some(reading)) => ElementwiseOperand::Tensor(reading),
-            (Operand::Made(tensor), _) => ElementwiseOperand::Tensor(tensor),
-            (Operand::Scalar(scalar), _) => ElementwiseOperand::Scalar(*scalar),
-            (Operand::Object(_), None) => ElementwiseOperand::This,
+            (PyOperand::Made(tensor), _) => ElementwiseOperand::Tensor(tensor),
+            (PyOperand::Scalar(scalar), _) => ElementwiseOperand::Scalar(*scalar),
+            (PyOperand::Object(_), None) => ElementwiseOperand::This,
         })
         .collect();
     let first = inputs.iter().find_map(|input| match input {

@@ -1,4 +1,4 @@
-//! The keyword arguments that all functions which make tensors share.
+//! The keyword arguments that all creation functions share.
 
 use crate::device::DeviceArg;
 use crate::dtype::DTypeArg;
@@ -13,24 +13,24 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-/// What they say.
+/// The keyword arguments of a creation function.
 #[derive(Default)]
 pub struct Options {
-    /// The dtype, if one was asked for.
+    /// The requested dtype.
     pub dtype: Option<DType>,
     /// Whether the result is a leaf of the tape.
     pub requires_grad: bool,
-    /// What draws the numbers.
+    /// The generator of random numbers; the default one if not given.
     pub generator: Option<Arc<Generator>>,
-    /// The tensor to write to, whose dtype is `dtype`, and the function that does.
+    /// The function's name and its `out=`: the tensor to write to, whose dtype is `dtype`.
     pub out: Option<(String, Py<PyTensor>)>,
 }
 
 impl Options {
-    /// What `kwargs` say to `function`.
+    /// Parses the keyword arguments of `function`.
     ///
     /// # Errors
-    /// An argument that is not one of these, or a device that is not there.
+    /// An unknown argument, or a device that the daemon does not have.
     pub fn of(function: &str, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
         let mut options = Options::default();
         for (key, value) in kwargs.into_iter().flatten() {
@@ -46,9 +46,9 @@ impl Options {
                     options.generator = Some(value.cast::<PyGenerator>()?.get().0.clone());
                 }
                 "layout" => one_of(&value, "layout", &["gt.strided"])?,
-                // Strides are not the daemon's business: every layout in memory holds the same elements.
+                // A memory format changes strides alone, of which the daemon knows nothing.
                 "memory_format" if function.ends_with("_like") => drop(value.extract::<MemoryFormat>()?),
-                // Transfers go through memory shared with the daemon in any case.
+                // Transfers use memory that is shared with the daemon in any case.
                 "pin_memory" => drop(value.is_truthy()?),
                 "out" if !function.ends_with("_like") && function != "tensor" => {
                     options.out = Some((function.to_owned(), value.cast::<PyTensor>()?.clone().unbind()));
@@ -72,29 +72,29 @@ impl Options {
         Ok(options)
     }
 
-    /// The dtype asked for, or the default.
+    /// The requested dtype, or the default one.
     pub fn float(&self) -> DType {
         self.dtype.unwrap_or_else(DType::default_float)
     }
 }
 
-/// A `gt.memory_format`: the order that PyTorch would have the elements in. It changes nothing in the daemon, but says
-/// where there is a copy, and what the strides are.
+/// A `gt.memory_format`: the order of elements in memory that PyTorch would have. It decides when an operation copies
+/// and what `stride()` returns; the daemon does not know it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MemoryFormat {
-    /// As it is.
+    /// The order that the tensor has.
     Preserve,
-    /// Row-major.
+    /// Row-major order.
     Contiguous,
-    /// The second axis last, of as many as are named.
+    /// Channels, the second of this many axes, last.
     ChannelsLast(usize),
 }
 
 impl MemoryFormat {
-    /// The strides of elements in this order without gaps; none for row-major order.
+    /// The strides of a dense tensor in this order; `None` for row-major order.
     ///
     /// # Errors
-    /// Another number of axes than the format is for.
+    /// The shape has another number of axes than the format.
     pub fn strides(self, shape: &Shape) -> PyResult<Option<Strides>> {
         let MemoryFormat::ChannelsLast(rank) = self else { return Ok(None) };
         if shape.rank() != rank {
@@ -109,7 +109,7 @@ impl MemoryFormat {
         Ok(Some(strides))
     }
 
-    /// Whether a tensor's elements are in this order.
+    /// Whether a tensor has its elements in this order.
     ///
     /// # Errors
     /// As [`MemoryFormat::strides`].

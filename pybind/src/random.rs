@@ -1,4 +1,4 @@
-//! `gt.Generator`: which random numbers come next.
+//! `gt.Generator`: the state of random number generation.
 
 use crate::data;
 use crate::device::{DeviceArg, PyDevice, of_tensors};
@@ -14,14 +14,24 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::sync::Arc;
 
-/// A sequence of random numbers of its own: functions that draw take one as `generator`.
+/// A random number generator: functions that draw take one as `generator`.
+///
+/// Numbers are counter-based (Philox 4x32-10, Salmon et al. 2011): a seed gives the same numbers on every device and
+/// on any number of workers.
+///
+/// Example:
+///     >>> g = gt.Generator().manual_seed(42)
+///     >>> a = gt.rand(2, generator=g)
+///     >>> g = g.manual_seed(42)
+///     >>> gt.equal(a, gt.rand(2, generator=g))
+///     True
 #[pyclass(name = "Generator", module = "gt", frozen, weakref)]
 pub struct PyGenerator(pub Arc<Generator>);
 
-/// Where in its sequence a generator is: seed and number of draws, eight bytes each.
+/// The size of a generator's state: the seed and the number of draws, eight bytes each.
 const STATE_BYTES: usize = 16;
 
-/// A seed as Python writes it: 64 bits, with a sign or without.
+/// A seed from a Python integer: 64 bits, signed or unsigned.
 fn seed_of(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     let number = seed.call_method0("__index__").or_else(|_| seed.call_method0("__int__"))?;
     number.extract::<i64>().map(|s| s as u64).or_else(|_| number.extract::<u64>()).map_err(|_| {
@@ -37,27 +47,27 @@ impl PyGenerator {
         device.map_or(Ok(()), |device| device.check(py))?;
         Ok(PyGenerator(Generator::new(0)))
     }
-    /// Where it is: the daemon's devices draw the same numbers everywhere.
+    /// The device; numbers are the same on all of the daemon's devices.
     #[getter]
     fn device(&self, py: Python<'_>) -> PyResult<Py<PyDevice>> {
         of_tensors(py)
     }
-    /// Starts over from `seed`.
+    /// Restarts the sequence from a seed, and returns the generator.
     fn manual_seed<'py>(slf: Bound<'py, Self>, seed: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         slf.get().0.set_state(Draw { seed: seed_of(seed)?, stream: 0 });
         Ok(slf)
     }
-    /// Starts over from a seed nobody chose, and returns it.
+    /// Restarts the sequence from a random seed, and returns the seed.
     fn seed(&self) -> u64 {
         let seed = random_seed();
         self.0.set_state(Draw { seed, stream: 0 });
         seed
     }
-    /// The seed it started from.
+    /// The seed of the sequence.
     fn initial_seed(&self) -> u64 {
         self.0.state().seed
     }
-    /// Where it is in its sequence, as a tensor of bytes.
+    /// The state as a tensor of bytes: the seed and the number of draws.
     fn get_state(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let Draw { seed, stream } = self.0.state();
         let bytes = [seed.to_le_bytes(), stream.to_le_bytes()].concat();
@@ -65,7 +75,7 @@ impl PyGenerator {
         let value = current(py)?.upload(meta, UploadSource::from(&bytes[..])).or_raise()?;
         Ok(PyTensor::wrap(Tensor::new(value, None)))
     }
-    /// Goes on from where `get_state` was called.
+    /// Restores a state that `get_state` returned.
     fn set_state(&self, py: Python<'_>, new_state: &Bound<'_, PyTensor>) -> PyResult<()> {
         let tensor = new_state.get().snapshot(py)?;
         if tensor.meta().dtype != DType::U8 {
@@ -81,20 +91,20 @@ impl PyGenerator {
         self.0.set_state(Draw { seed: u64::from_le_bytes(seed), stream: u64::from_le_bytes(stream) });
         Ok(())
     }
-    /// Another generator that goes on from the same place.
+    /// A new generator in the same state.
     fn clone_state(&self) -> PyGenerator {
         let copy = Generator::new(0);
         copy.set_state(self.0.state());
         PyGenerator(copy)
     }
-    /// The seed and number of the next draw, for what draws in Python.
+    /// The seed and number of the next draw, which counts as drawn.
     fn _next(&self) -> (u64, u64) {
         let draw = self.0.next();
         (draw.seed, draw.stream)
     }
 }
 
-/// The object for the generator that draws where no other is named.
+/// The default generator, which functions use where none is given.
 pub fn default_object(py: Python<'_>) -> PyResult<Py<PyGenerator>> {
     static DEFAULT: PyOnceLock<Py<PyGenerator>> = PyOnceLock::new();
     let object = DEFAULT.get_or_try_init(py, || Py::new(py, PyGenerator(default_generator().clone())))?;

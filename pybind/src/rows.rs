@@ -1,4 +1,4 @@
-//! What `gt.nn.functional` calls for a whole layer or loss in one instruction.
+//! Layers and losses of `gt.nn.functional` that are one instruction each.
 
 use crate::convert::TensorArg;
 use crate::error::{OrRaise, raise_op};
@@ -11,7 +11,7 @@ use gt_ops::{Graph, Op, OpError, Val};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// One builder call on tensors that are there and others that may not be.
+/// One builder call on required and optional tensors.
 fn build_with<const N: usize, const M: usize>(
     py: Python<'_>,
     tensors: [TensorArg<'_>; N],
@@ -39,7 +39,7 @@ fn build_with<const N: usize, const M: usize>(
     .map(PyTensor::wrap)
 }
 
-/// Cross entropy of scores, or with `scores` false of logarithms of probabilities, beside class indices.
+/// Cross entropy of logits, or with `scores` false of log-probabilities, and class indices.
 #[pyfunction]
 #[pyo3(signature = (input, target, weight, ignore_index, reduction, label_smoothing, scores))]
 #[expect(clippy::too_many_arguments, reason = "PyTorch's signature")]
@@ -69,7 +69,8 @@ fn class_loss(
     })
 }
 
-/// The layer norm, or with `centre` false the root-mean-square norm, over the last axes, which have these sizes.
+/// Layer normalization, or with `centre` false RMS normalization, over the last axes, whose sizes are
+/// `normalized_shape`.
 #[pyfunction]
 #[pyo3(signature = (input, normalized_shape, weight, bias, eps, centre))]
 fn norm(
@@ -116,7 +117,7 @@ fn norm(
     })
 }
 
-/// Attention without dropout; see `scaled_dot_product_attention`.
+/// Scaled dot-product attention without dropout.
 #[pyfunction]
 #[pyo3(signature = (query, key, value, attn_mask, is_causal, scale))]
 fn attention(

@@ -1,4 +1,4 @@
-//! The session that new tensors are made in.
+//! The process's session, in which new tensors are made.
 
 use crate::error::OrRaise;
 use crate::tensor::PyTensor;
@@ -16,10 +16,10 @@ fn lock() -> MutexGuard<'static, Option<Arc<ClientSession>>> {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The process's session: opened when first asked for, and again after it has ended or in a forked child.
+/// The process's session: opened on first use, and again after it has ended or in a forked child.
 pub fn current(py: Python<'_>) -> PyResult<Arc<ClientSession>> {
     let known = lock().clone();
-    // A daemon that died without a word is noticed here, rather than by the first fetch of what is made now.
+    // A daemon that died is noticed here, before tensors are made in a session that is lost.
     if let Some(session) = known
         && session.is_alive()
     {
@@ -28,12 +28,12 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<ClientSession>> {
     let opened = py.detach(|| -> gt_client::Result<_> {
         let mut current = lock();
         match &*current {
-            // Another thread was faster.
+            // Another thread opened one first.
             Some(session) if session.is_alive() => Ok((session.clone(), None)),
             _ => ClientSession::open().map(|session| (session.clone(), current.replace(session))),
         }
     });
-    // What is dropped here may hold tensors' last owners: not under the lock.
+    // Dropping a session may drop the last owners of tensors, which take the lock: so it is dropped after the lock.
     let (session, _old) = opened.or_raise()?;
     Ok(session)
 }
@@ -43,13 +43,19 @@ pub fn open() -> Option<Arc<ClientSession>> {
     lock().clone().filter(|session| session.is_open())
 }
 
-/// Waits until everything issued so far has been done.
+/// Waits until all instructions issued so far have been executed.
+///
+/// Needed for timing: operations return before they are executed.
+///
+/// Example:
+///     >>> x = gt.ones(100, 100) @ gt.ones(100, 100)
+///     >>> gt.synchronize()
 #[pyfunction]
 fn synchronize(py: Python<'_>) -> PyResult<()> {
     current(py)?.synchronize().or_raise()
 }
 
-/// Sends everything that is held back; instructions issued so far then run whether or not anybody waits.
+/// Publishes the instructions that wait for their batch to fill, so that they run even if nobody waits for them.
 #[pyfunction]
 fn flush() {
     if let Some(session) = lock().as_ref() {
@@ -57,7 +63,7 @@ fn flush() {
     }
 }
 
-/// Begins a session with the daemon at `address`, or the one that the first operation would find.
+/// Begins a session with the daemon at `address`, or with the one that the first operation would find.
 #[pyfunction]
 #[pyo3(signature = (address=None, token=None))]
 fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyResult<()> {
@@ -81,11 +87,11 @@ fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyRe
         launch::set_connect_options(options);
         Ok(current.replace(session))
     });
-    // What is dropped here may hold tensors' last owners: not under the lock.
+    // Dropping a session may drop the last owners of tensors, which take the lock: so it is dropped after the lock.
     opened.or_raise().map(drop)
 }
 
-/// Ends the session, when what was issued is done: its tensors are gone. The next operation opens another.
+/// Waits for issued instructions and ends the session, whose tensors are lost. The next operation opens another.
 #[pyfunction]
 fn disconnect(py: Python<'_>) -> PyResult<()> {
     let session = py.detach(|| lock().take());
@@ -93,7 +99,7 @@ fn disconnect(py: Python<'_>) -> PyResult<()> {
     session.map_or(Ok(()), |session| session.finish().or_raise())
 }
 
-/// What sessions are called, this one and those to come; returns what they were called.
+/// Names the session and those to come; returns the former name.
 #[pyfunction]
 #[pyo3(signature = (name))]
 fn set_session_name(py: Python<'_>, name: Option<String>) -> PyResult<Option<String>> {
@@ -112,7 +118,7 @@ fn is_connected() -> bool {
     open().is_some()
 }
 
-/// What is known of the session and its daemon. Opens a session if there is none.
+/// Facts about the session and its daemon. Opens a session if there is none.
 #[pyfunction]
 fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let session = current(py)?;
@@ -130,7 +136,7 @@ fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// How a tensor lies: `replicated`, `sharded` or `partial`, the workers' names, the axis and the join.
+/// The placement of a tensor: `replicated`, `sharded` or `partial`, the workers' names, the axis and the reduce op.
 #[pyfunction]
 fn placement<'py>(py: Python<'py>, tensor: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyTuple>> {
     let value = tensor.get().snapshot(py)?.value().or_raise()?;
@@ -143,7 +149,7 @@ fn placement<'py>(py: Python<'py>, tensor: &Bound<'py, PyTensor>) -> PyResult<Bo
     (layout, found.workers, found.axis, found.join).into_pyobject(py)
 }
 
-/// For each worker, for each collective, how often it took part (`count`) and the bytes it sent (`bytes`).
+/// Counters of each worker for each collective: the calls (`count`) and the bytes sent (`bytes`).
 #[pyfunction]
 fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let workers = PyDict::new(py);
@@ -160,9 +166,9 @@ fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(workers)
 }
 
-/// What each of the daemon's workers is and holds, once everything issued so far is done: `name`, `kind`, and in
-/// bytes `memory_bytes`, `memory_bytes_limit`, and of this session's `session_bytes`, `session_bytes_peak`. Of one
-/// that runs on a device also `device`, `capability`, `multiprocessors`, `device_bytes`.
+/// The status of the daemon's workers, once everything issued so far is done: `name`, `kind`, `memory_bytes`,
+/// `memory_bytes_limit`, and this session's `session_bytes` and `session_bytes_peak`. A worker on a device also has
+/// `device`, `capability`, `multiprocessors` and `device_bytes`.
 #[pyfunction]
 fn worker_status(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let session = current(py)?;
@@ -189,19 +195,19 @@ fn worker_status(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     status.workers.into_iter().map(of).collect()
 }
 
-/// Lets `session_bytes_peak` of this worker count from now on, or from the end of what was issued so far.
+/// Resets `session_bytes_peak` of this worker once the instructions issued so far are done.
 #[pyfunction]
 fn reset_peak(py: Python<'_>, worker: String) -> PyResult<()> {
     current(py)?.reset_peak(Some(worker)).or_raise()
 }
 
-/// Tells where the package's programs were installed.
+/// Sets the folder where the package's programs are installed.
 #[pyfunction]
 fn set_scripts_folder(folder: std::path::PathBuf) {
     launch::set_scripts_folder(folder);
 }
 
-/// The program that a private daemon would be.
+/// The path of the `gtd` that a private daemon would run.
 #[pyfunction]
 fn find_gtd() -> PyResult<std::path::PathBuf> {
     launch::find_gtd().or_raise()

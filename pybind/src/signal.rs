@@ -1,4 +1,4 @@
-//! Signals, as `gt.signal` needs them: it knows their names, and here they are numbers.
+//! The extension's side of `gt.signal`: signals are numbers here; `gt.signal` knows their names.
 
 use crate::error::{OrRaise, raise_op};
 use crate::session;
@@ -10,21 +10,21 @@ use gt_ops::{Attrs, Op, OpError};
 use pyo3::prelude::*;
 use std::sync::OnceLock;
 
-/// What a thread is set to while it is under `signal`, the gradients of what is recorded then under `backward`, or
-/// under what is configured.
+/// The bits of a thread's signal state: operations run under `signal`, and the gradients of what they record under
+/// `backward`, or under the signal that is configured for them.
 #[pyfunction]
 #[pyo3(signature = (signal, backward=None))]
 fn under_signal(signal: u32, backward: Option<u32>) -> u64 {
     ActiveSignal::new(signal, backward).bits()
 }
 
-/// Sets what this thread is under; returns what it was set to.
+/// Sets this thread's signal state; returns the former one.
 #[pyfunction]
 fn set_signal(under: u64) -> u64 {
     signal::set(ActiveSignal::from_bits(under)).bits()
 }
 
-/// What this thread is under.
+/// This thread's signal state.
 #[pyfunction]
 fn current_signal() -> u64 {
     signal::current().bits()
@@ -32,7 +32,7 @@ fn current_signal() -> u64 {
 
 static LOOKUP: OnceLock<Py<PyAny>> = OnceLock::new();
 
-/// Tells what to call where a thread was set to `SIGNAL_ASK`.
+/// Sets the function that is called for the signal state of a thread whose state is `SIGNAL_ASK`.
 #[pyfunction]
 fn set_signal_lookup(lookup: Py<PyAny>) {
     let _ = LOOKUP.set(lookup);
@@ -51,11 +51,11 @@ fn set_signal_lookup(lookup: Py<PyAny>) {
     });
 }
 
-/// A number, a layout (`any`, `sharded` or `replicated`), its axis, workers (none means all), the number of the signal
-/// of gradients, and where a person wrote which workers.
+/// A signal's definition: its number, the layout (`any`, `sharded` or `replicated`), its axis, the workers (an empty
+/// list means all), the number of the signal of gradients, and the place in the configuration that names the workers.
 type Said = (u32, String, i8, Vec<usize>, Option<u32>, String);
 
-/// Says what signals ask for: all of them, or none if a worker is not there.
+/// Defines the placements that signals request: all of them, or none if a worker does not exist.
 #[pyfunction]
 fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
     let read = |(signal, layout, axis, workers, backward, written): Said| {
@@ -76,7 +76,7 @@ fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
     Ok(())
 }
 
-/// From now on no signal asks for anything.
+/// Removes all definitions of signals.
 #[pyfunction]
 fn forget_signals() {
     signal::forget();
@@ -85,13 +85,13 @@ fn forget_signals() {
     }
 }
 
-/// Says, if the client is to say what it does, that nothing is configured for a signal.
+/// Logs that nothing is configured for a signal.
 #[pyfunction]
 fn tell_unknown_signal(name: &str) {
     tracing::warn!(target: "gt_client", name, "a signal for which nothing is configured: it changes nothing");
 }
 
-/// An equal tensor that an instruction of its own makes, through which gradients flow.
+/// A copy of a tensor, made by an instruction of its own, through which gradients flow.
 #[pyfunction]
 fn copy_of(py: Python<'_>, tensor: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
     tensor.get().build(py, |g, v| {
@@ -100,11 +100,11 @@ fn copy_of(py: Python<'_>, tensor: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
     })
 }
 
-/// Asks for so many workers, before the session begins, and begins it.
+/// Requests a number of workers and begins the session.
 #[pyfunction]
 fn start_workers(py: Python<'_>, count: usize) -> PyResult<()> {
     if let Some(session) = session::open() {
-        // Saying again what was said is no mistake: a notebook's cell may run twice.
+        // Repeating the same request is accepted: a notebook's cell may run twice.
         if workers_wanted() == count {
             return Ok(());
         }

@@ -9,7 +9,7 @@ fn names(set: DTypeSet) -> Vec<&'static str> {
     set.iter().map(|d| d.name()).collect()
 }
 
-/// Every primitive op: one dict a row.
+/// The rows of the op table, a dict each.
 #[pyfunction]
 fn op_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);

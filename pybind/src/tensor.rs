@@ -1,4 +1,4 @@
-//! `gt.Tensor`: the object users hold.
+//! `gt.Tensor`: the Python object around the client's tensor handle.
 
 use crate::error::OrRaise;
 use crate::gil::GilCell;
@@ -10,36 +10,45 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::cell::Cell;
 
-/// A tensor that lives in the daemon.
+/// An array of elements of one dtype that lives in the daemon, with autograd.
+///
+/// Tensors are made by `gt.tensor`, `gt.zeros` and the like. Operations return at once; the daemon executes them, and
+/// reading the elements waits for them.
+///
+/// Example:
+///     >>> x = gt.tensor([[1.0, 2.0], [3.0, 4.0]])
+///     >>> x @ x + 1
+///     tensor([[ 8., 11.],
+///             [16., 23.]])
 #[pyclass(name = "Tensor", module = "gt", dict, frozen, weakref)]
 pub struct PyTensor {
     cell: GilCell<Tensor>,
-    /// Whether `gt.nn.Parameter` made it.
+    /// Whether the tensor is a `gt.nn.Parameter`.
     pub is_parameter: GilFlag,
 }
 
-/// A bool guarded by the global lock.
+/// A bool guarded by the GIL.
 pub struct GilFlag(GilCell<Cell<bool>>);
 
 impl GilFlag {
-    /// What it is.
+    /// The value.
     pub fn get(&self, py: Python<'_>) -> bool {
         self.0.read(py).get()
     }
-    /// Makes it `on`.
+    /// Sets the value.
     pub fn set(&self, py: Python<'_>, on: bool) {
         self.0.read(py).set(on);
     }
 }
 
 impl PyTensor {
-    /// An object for `tensor`.
+    /// A Python object for `tensor`.
     #[inline]
     pub fn wrap(tensor: Tensor) -> PyTensor {
         PyTensor { cell: GilCell::new(tensor), is_parameter: GilFlag(GilCell::new(Cell::new(false))) }
     }
 
-    /// The tensor, which does not change until the guard is dropped.
+    /// A read guard of the tensor.
     #[inline]
     pub fn read(&self, py: Python<'_>) -> crate::gil::Reading<'_, Tensor> {
         self.cell.read(py)
@@ -50,12 +59,12 @@ impl PyTensor {
         self.cell.write(py, change)
     }
 
-    /// Its value and place on the tape, taken now.
+    /// The tensor's present value and node on the tape.
     pub fn snapshot(&self, py: Python<'_>) -> PyResult<Tensor> {
         self.read(py).snapshot().or_raise()
     }
 
-    /// What one builder makes of it.
+    /// A new tensor that `build` computes from this one.
     pub fn build(
         &self,
         py: Python<'_>,
@@ -64,7 +73,7 @@ impl PyTensor {
         self.read(py).apply(build).or_raise().map(PyTensor::wrap)
     }
 
-    /// A view that movement ops make of it; if `strict`, not where PyTorch would have to copy.
+    /// A view made by movement ops. If `strict`, an error where PyTorch would have to copy.
     pub fn view_of(
         &self,
         py: Python<'_>,
@@ -81,7 +90,7 @@ impl PyTensor {
         Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan))))
     }
 
-    /// Binds the object to the result of an in-place operation that began when the tape had come to `since`.
+    /// Binds the object to the result of an in-place operation that began when the tape's clock was `since`.
     pub fn rebind(&self, py: Python<'_>, result: Tensor, since: Option<u64>) -> PyResult<()> {
         let plan = self.read(py).plan_rebind(result, since).or_raise()?;
         drop(self.write(py, |tensor| tensor.rebind(plan)));

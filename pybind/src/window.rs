@@ -1,4 +1,4 @@
-//! Convolutions and pools, for `gt.nn.functional` to call with PyTorch's arguments made complete.
+//! Convolution and pooling for `gt.nn.functional`, which passes every argument per axis.
 
 use crate::convert::ints;
 use crate::error::OrRaise;
@@ -7,21 +7,21 @@ use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::{Op, OpError};
 use pyo3::prelude::*;
 
-/// What says how windows lie, as Python gives it.
-struct Sizes {
+/// Stride, padding and dilation of windows, per axis.
+struct PyWindow {
     stride: Vec<i64>,
     low: Vec<i64>,
     high: Vec<i64>,
     dilation: Vec<i64>,
 }
 
-impl Sizes {
+impl PyWindow {
     fn window(&self, groups: i64) -> WindowParameters<'_> {
         WindowParameters { stride: &self.stride, low: &self.low, high: &self.high, dilation: &self.dilation, groups }
     }
 }
 
-/// `torch.convolution` of batches, with padding before and after each axis.
+/// Convolution of a batch, with separate padding before (`low`) and after (`high`) each axis.
 #[pyfunction]
 #[pyo3(signature = (input, weight, bias, stride, low, high, dilation, groups))]
 #[expect(clippy::too_many_arguments, reason = "as many as PyTorch's")]
@@ -36,7 +36,7 @@ fn convolution(
     dilation: &Bound<'_, PyAny>,
     groups: i64,
 ) -> PyResult<PyTensor> {
-    let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
+    let sizes = PyWindow { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
     let mut tensors = vec![input.snapshot(py)?, weight.snapshot(py)?];
     tensors.extend(bias.map(|bias| bias.snapshot(py)).transpose()?);
     let tensors: Vec<_> = tensors.iter().collect();
@@ -49,7 +49,7 @@ fn convolution(
     .map(PyTensor::wrap)
 }
 
-/// The transpose of `convolution`, which makes an input whose last sizes are `sizes`.
+/// Transposed convolution: the gradient of `convolution` with respect to an input whose last sizes are `sizes`.
 #[pyfunction]
 #[pyo3(signature = (input, weight, sizes, stride, low, high, dilation, groups))]
 #[expect(clippy::too_many_arguments, reason = "as many as PyTorch's")]
@@ -65,7 +65,7 @@ fn convolution_input(
     groups: i64,
 ) -> PyResult<PyTensor> {
     let made = ints(sizes)?;
-    let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
+    let sizes = PyWindow { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
     build_from(
         &[&input.snapshot(py)?, &weight.snapshot(py)?],
         |g, v| window::transposed_convolution(g, v[0], v[1], &made, &sizes.window(groups)),
@@ -75,7 +75,7 @@ fn convolution_input(
     .map(PyTensor::wrap)
 }
 
-/// A pool by name: `max_pool`, `max_pool_indices` or `sum_pool`, with padding before and after each axis.
+/// Pooling by the op's name (`max_pool`, `max_pool_indices` or `sum_pool`), with padding before and after each axis.
 #[pyfunction]
 #[pyo3(signature = (name, input, kernel_size, stride, low, high, dilation))]
 #[expect(clippy::too_many_arguments, reason = "as many as PyTorch's")]
@@ -92,7 +92,7 @@ fn pool(
     let op = [Op::MaxPool, Op::MaxPoolIndices, Op::SumPool].into_iter().find(|op| op.name() == name);
     let op = op.ok_or_else(|| OpError::value(format!("no pool is called {name}"))).or_raise()?;
     let kernel = ints(kernel_size)?;
-    let sizes = Sizes { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
+    let sizes = PyWindow { stride: ints(stride)?, low: ints(low)?, high: ints(high)?, dilation: ints(dilation)? };
     input.build(py, |g, v| window::pool(g, op, v, &kernel, &sizes.window(1)))
 }
 

@@ -1,12 +1,12 @@
-//! YAML as Python objects that know where they were written.
+//! YAML as Python objects with their positions in the text.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 
-/// What a text says: for each node a line, a column, its kind (`null`, `bool`, `int`, `float`, `str`, `list` or `map`)
-/// and what it holds. A map holds pairs of nodes.
+/// Parses YAML. Each node is a tuple of its line, column, kind (`null`, `bool`, `int`, `float`, `str`, `list` or `map`)
+/// and content. The content of a map is a list of pairs of nodes.
 #[pyfunction]
 fn read_yaml<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyTuple>> {
     let documents = MarkedYaml::load_from_str(text).map_err(|error| {
