@@ -42,7 +42,7 @@ pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Con
     let (tcp, incoming, reply) = shake_hands(host, port, token, ConnectionPurpose::Session, hello)?;
     let malformed = |what: String| ConnectError::Refused {
         address: format!("{host}:{port}"),
-        source: gt_protocol::Error::Malformed(what),
+        source: gt_protocol::ProtocolError::Malformed(what),
     };
     let HandshakeReply::Welcome(welcome) = reply else { return Err(malformed(format!("{reply:?}"))) };
     let grant = welcome.session.as_ref().ok_or_else(|| malformed("a welcome without a session".into()))?;
@@ -106,8 +106,8 @@ impl ClientEnd {
                     }
                     continue;
                 }
-                Err(gt_protocol::Error::TimedOut(_)) => {}
-                Err(gt_protocol::Error::HungUp) => return Ok(()),
+                Err(gt_protocol::ProtocolError::TimedOut(_)) => {}
+                Err(gt_protocol::ProtocolError::HungUp) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
             if last_work.elapsed() < spin {

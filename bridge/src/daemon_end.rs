@@ -201,7 +201,9 @@ impl Listener {
     fn authorize(&self, first: &[u8], peer: SocketAddr) -> Result<HandshakeRequest, Refused> {
         match gt_protocol::version_in(first) {
             Some(PROTOCOL_VERSION) | None => {}
-            Some(client) => return Err(gt_protocol::refusal_for(&gt_protocol::Error::ClientVersion { client })),
+            Some(client) => {
+                return Err(gt_protocol::refusal_for(&gt_protocol::ProtocolError::ClientVersion { client }));
+            }
         }
         let request: HandshakeRequest =
             serde_json::from_slice(first).map_err(|error| Refused::new(RefusalCode::Malformed, error.to_string()))?;

@@ -87,7 +87,7 @@ pub enum ConnectError {
         /// Host and port.
         address: String,
         /// The daemon's reason.
-        source: gt_protocol::Error,
+        source: gt_protocol::ProtocolError,
     },
     /// The client's end of the session could not be created.
     #[error("a session by TCP could not be set up: {0}")]
@@ -136,13 +136,13 @@ pub(crate) fn shake_hands(
     let refused = |source| ConnectError::Refused { address: address.clone(), source };
     match gt_protocol::version_in(&told) {
         Some(PROTOCOL_VERSION) => {}
-        Some(daemon) => return Err(refused(gt_protocol::Error::DaemonVersion { daemon })),
+        Some(daemon) => return Err(refused(gt_protocol::ProtocolError::DaemonVersion { daemon })),
         None => return Err(ConnectError::NotGt(address)),
     }
     match serde_json::from_slice(&told) {
         Ok(HandshakeReply::Refused(refusal)) => Err(refused(refusal.into())),
         Ok(reply) => Ok((tcp, incoming, reply)),
-        Err(error) => Err(refused(gt_protocol::Error::Malformed(error.to_string()))),
+        Err(error) => Err(refused(gt_protocol::ProtocolError::Malformed(error.to_string()))),
     }
 }
 
@@ -180,7 +180,7 @@ pub fn ask_socket(host: &str, port: u16, token: &Token, hello: Hello) -> Result<
         HandshakeReply::Socket { path, .. } => Ok(path),
         reply => Err(ConnectError::Refused {
             address: format!("{host}:{port}"),
-            source: gt_protocol::Error::Malformed(format!("{reply:?}")),
+            source: gt_protocol::ProtocolError::Malformed(format!("{reply:?}")),
         }),
     }
 }

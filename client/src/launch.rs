@@ -10,7 +10,7 @@ use gt_ops::OpError;
 pub use gt_protocol::Address;
 use gt_protocol::address::{CONNECT_ENV, NoAddress, named_address};
 use gt_protocol::path::SYSTEM_SOCKET;
-use gt_protocol::{Connection, Error as ProtocolError, Hello, Role, connect, connect_over};
+use gt_protocol::{Connection, Hello, ProtocolError, Role, connect, connect_over};
 use gt_shm::Socket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -9,8 +9,8 @@ pub mod values;
 pub mod yaml;
 
 pub use settings::{Settings, about, parse, read};
-pub use values::{Bytes, Level, WorkerKind, Workers, device, listen_address};
-pub use yaml::{About, Error};
+pub use values::{Bytes, Level, WorkerKind, WorkerKinds, device, listen_address};
+pub use yaml::{About, ConfigError};
 
 /// The file of the machine's daemon.
 pub const SYSTEM_FILE: &str = "/etc/gt/gtd.yaml";

@@ -1,7 +1,7 @@
 //! What the file may say.
 
-use crate::values::{Bytes, Level, Workers, listen_address};
-use crate::yaml::{self, About, Error, Key, Value};
+use crate::values::{Bytes, Level, WorkerKinds, listen_address};
+use crate::yaml::{self, About, ConfigError, Key, Value};
 use gt_protocol::QuotaSettings;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Workers to run.
-    pub workers: Option<Workers>,
+    pub workers: Option<WorkerKinds>,
     /// Threads that compute.
     pub threads: Option<u32>,
     /// Bytes that tensors may take.
@@ -169,12 +169,12 @@ pub fn about() -> [Vec<(&'static str, About)>; 2] {
 ///
 /// # Errors
 /// The first thing that is wrong with it, with its line and key.
-pub fn read(path: &Path) -> Result<Settings, Error> {
+pub fn read(path: &Path) -> Result<Settings, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let no_text = error.kind() == std::io::ErrorKind::InvalidData;
         let text =
             if no_text { "it is no text, of which a configuration is (UTF-8)".into() } else { error.to_string() };
-        Error::File { path: path.into(), text }
+        ConfigError::File { path: path.into(), text }
     })?;
     parse(&text, path)
 }
@@ -183,16 +183,16 @@ pub fn read(path: &Path) -> Result<Settings, Error> {
 ///
 /// # Errors
 /// As for [`read`].
-pub fn parse(text: &str, path: &Path) -> Result<Settings, Error> {
+pub fn parse(text: &str, path: &Path) -> Result<Settings, ConfigError> {
     yaml::read(text, path, KEYS)
 }
 
-fn limits(to: &mut QuotaSettings, value: &Value<'_>) -> Result<(), Error> {
+fn limits(to: &mut QuotaSettings, value: &Value<'_>) -> Result<(), ConfigError> {
     value.keys(to, LIMITS)?;
     to.complaint().map_or(Ok(()), |text| Err(value.wrong(text)))
 }
 
-fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &Value<'_>) -> Result<(), Error> {
+fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &Value<'_>) -> Result<(), ConfigError> {
     for (name, value) in value.entries()? {
         let uid = user(&name).map_err(|text| value.wrong(text))?;
         if to.contains_key(&uid) {
@@ -266,7 +266,7 @@ mod tests {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
                     listen: 12345\ntoken_file: /run/gt/token\nlimits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
         let expected = Settings {
-            workers: Some(Workers(vec![WorkerKind::Cpu; 2])),
+            workers: Some(WorkerKinds(vec![WorkerKind::Cpu; 2])),
             threads: Some(4),
             memory: Some(Bytes(8 << 30)),
             auto_shard: Some(false),

@@ -44,14 +44,14 @@ impl std::fmt::Display for WorkerKind {
 
 /// Which workers: the kind of each, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workers(pub Vec<WorkerKind>);
+pub struct WorkerKinds(pub Vec<WorkerKind>);
 
-/// Workers of all kinds, at most.
+/// WorkerKinds of all kinds, at most.
 const WORKERS_MAX: usize = 64;
 
-impl FromStr for Workers {
+impl FromStr for WorkerKinds {
     type Err = String;
-    fn from_str(text: &str) -> Result<Workers, String> {
+    fn from_str(text: &str) -> Result<WorkerKinds, String> {
         let mut workers = Vec::new();
         for part in text.split(',') {
             // A number alone is one more device, as in cuda:0,1.
@@ -87,7 +87,7 @@ impl FromStr for Workers {
         }
         match twice(&workers) {
             Some(kind) => Err(format!("`{text}` asks for {kind} twice: a device has one worker")),
-            None => Ok(Workers(workers)),
+            None => Ok(WorkerKinds(workers)),
         }
     }
 }
@@ -97,7 +97,7 @@ impl FromStr for Workers {
 /// # Errors
 /// What is none, or several.
 pub fn device(text: &str) -> Result<WorkerKind, String> {
-    match text.parse::<Workers>()?.0[..] {
+    match text.parse::<WorkerKinds>()?.0[..] {
         [kind @ (WorkerKind::Cpu | WorkerKind::Cuda(_) | WorkerKind::EmulatedCuda)] => Ok(kind),
         _ => Err(format!("`{text}` is not one device: write cpu, or cuda:0 with the number of the device")),
     }
@@ -236,7 +236,7 @@ mod tests {
             ("cpu:1,cuda:0,1,cpu", vec![Cpu, Cuda(0), Cuda(1), Cpu]),
             ("emulated-cuda:2", vec![EmulatedCuda; 2]),
         ] {
-            assert_eq!(text.parse(), Ok(Workers(kinds)), "{text}");
+            assert_eq!(text.parse(), Ok(WorkerKinds(kinds)), "{text}");
         }
         for (text, why) in [
             ("", "is no kind of worker"),
@@ -257,7 +257,7 @@ mod tests {
             ("cuda,cuda:0", "asks for cuda:0 twice"),
             ("cuda:1,cuda", "asks for cuda twice"),
         ] {
-            let error = text.parse::<Workers>().unwrap_err();
+            let error = text.parse::<WorkerKinds>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }

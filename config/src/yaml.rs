@@ -9,7 +9,7 @@ const SLIPS_MAX: usize = 3;
 
 /// What is wrong with a file, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum ConfigError {
     /// It cannot be read.
     #[error("{}: {text}", path.display())]
     File {
@@ -20,7 +20,7 @@ pub enum Error {
     },
     /// Something in it is wrong.
     #[error("{}:{line}: {}{text}", path.display(), prefix(key))]
-    Place {
+    Invalid {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
@@ -64,15 +64,16 @@ pub struct Key<T> {
     /// What people are told of it.
     pub about: About,
     /// Takes the value in.
-    pub set: fn(&mut T, &Value<'_>) -> Result<(), Error>,
+    pub set: fn(&mut T, &Value<'_>) -> Result<(), ConfigError>,
 }
 
 /// Reads a text that is a map with the keys of a table. A text without anything says nothing.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
-pub fn read<T: Default>(text: &str, path: &Path, keys: &[Key<T>]) -> Result<T, Error> {
-    let place = |line, text: &str| Error::Place { path: path.into(), line, key: String::new(), text: text.into() };
+pub fn read<T: Default>(text: &str, path: &Path, keys: &[Key<T>]) -> Result<T, ConfigError> {
+    let place =
+        |line, text: &str| ConfigError::Invalid { path: path.into(), line, key: String::new(), text: text.into() };
     let documents = MarkedYaml::load_from_str(text).map_err(|error| place(error.marker().line(), error.info()))?;
     let mut into = T::default();
     match documents.as_slice() {
@@ -88,8 +89,8 @@ pub fn read<T: Default>(text: &str, path: &Path, keys: &[Key<T>]) -> Result<T, E
 
 impl<'a> Value<'a> {
     /// An error about this value.
-    pub fn wrong(&self, text: impl Into<String>) -> Error {
-        Error::Place { path: self.path.into(), line: self.line, key: self.key.clone(), text: text.into() }
+    pub fn wrong(&self, text: impl Into<String>) -> ConfigError {
+        ConfigError::Invalid { path: self.path.into(), line: self.line, key: self.key.clone(), text: text.into() }
     }
 
     fn is_nothing(&self) -> bool {
@@ -97,7 +98,7 @@ impl<'a> Value<'a> {
     }
 
     /// A number, word or switch as it is written.
-    fn text(&self) -> Result<String, Error> {
+    fn text(&self) -> Result<String, ConfigError> {
         match &self.node.data {
             YamlData::Value(Scalar::Boolean(b)) => Ok(if *b { "on" } else { "off" }.into()),
             YamlData::Value(Scalar::Integer(n)) => Ok(n.to_string()),
@@ -110,12 +111,12 @@ impl<'a> Value<'a> {
     }
 
     /// Takes in a value that is written in one word. A key without a value says nothing.
-    pub fn word<T: FromStr<Err = String>>(&self, into: &mut Option<T>) -> Result<(), Error> {
+    pub fn word<T: FromStr<Err = String>>(&self, into: &mut Option<T>) -> Result<(), ConfigError> {
         self.with(into, |text| text.parse())
     }
 
     /// Takes in what `read` makes of a value that is written in one word.
-    pub fn with<T>(&self, into: &mut Option<T>, read: impl Fn(&str) -> Result<T, String>) -> Result<(), Error> {
+    pub fn with<T>(&self, into: &mut Option<T>, read: impl Fn(&str) -> Result<T, String>) -> Result<(), ConfigError> {
         if !self.is_nothing() {
             *into = Some(read(&self.text()?).map_err(|text| self.wrong(text))?);
         }
@@ -123,7 +124,7 @@ impl<'a> Value<'a> {
     }
 
     /// The keys of a map, with their values.
-    pub fn entries(&self) -> Result<Vec<(String, Value<'a>)>, Error> {
+    pub fn entries(&self) -> Result<Vec<(String, Value<'a>)>, ConfigError> {
         let pairs = match &self.node.data {
             YamlData::Value(Scalar::Null) => return Ok(Vec::new()),
             YamlData::Mapping(pairs) => pairs,
@@ -142,7 +143,7 @@ impl<'a> Value<'a> {
     }
 
     /// Takes in a map with the keys of a table.
-    pub fn keys<T>(&self, into: &mut T, keys: &[Key<T>]) -> Result<(), Error> {
+    pub fn keys<T>(&self, into: &mut T, keys: &[Key<T>]) -> Result<(), ConfigError> {
         for (name, value) in self.entries()? {
             let Some(key) = keys.iter().find(|key| key.name == name) else {
                 return Err(value.wrong(unknown(&name, keys.iter().map(|key| key.name))));

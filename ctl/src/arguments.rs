@@ -23,12 +23,12 @@ pub struct Arguments {
     pub json: bool,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CtlCommand,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CtlCommand {
     /// Shows the daemon, its workers and its sessions.
     Status,
     /// Shows the sessions.
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn limits_are_set_or_set_back() {
         let line = ["gtctl", "limits", "set", "--user", "ana", "--memory", "8G", "--weight", "default"];
-        let Command::Limits { command: Some(LimitsCommand::Set(set)) } = Arguments::parse_from(line).command else {
+        let CtlCommand::Limits { command: Some(LimitsCommand::Set(set)) } = Arguments::parse_from(line).command else {
             panic!("other arguments");
         };
         let expected = QuotaChange {

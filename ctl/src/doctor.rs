@@ -2,8 +2,8 @@
 //!
 //! Each check is a finding. None changes anything.
 
-use crate::answer::Answer;
-use crate::failure::{Exit, Failure};
+use crate::failure::{CommandFailure, Exit};
+use crate::output::CommandOutput;
 use crate::table::bytes;
 use gt_config::SYSTEM_FILE;
 use gt_nvidia::{CUBLAS_LT, Device, Found, NCCL, Report};
@@ -29,7 +29,7 @@ const FREE_BYTES_MIN: u64 = 256 << 20;
 /// How something was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum Severity {
     /// As it should be.
     Good,
     /// Worth to know.
@@ -40,10 +40,10 @@ enum State {
 
 /// Something that was looked at.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct CheckResult {
     /// What.
     what: &'static str,
-    state: State,
+    state: Severity,
     found: String,
     /// How to mend it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,20 +53,20 @@ struct Finding {
     device: Option<Device>,
 }
 
-fn good(what: &'static str, found: impl Into<String>) -> Finding {
-    Finding { what, state: State::Good, found: found.into(), next: None, device: None }
+fn good(what: &'static str, found: impl Into<String>) -> CheckResult {
+    CheckResult { what, state: Severity::Good, found: found.into(), next: None, device: None }
 }
 
-fn note(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
-    Finding { what, state: State::Note, found: found.into(), next: Some(next.into()), device: None }
+fn note(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> CheckResult {
+    CheckResult { what, state: Severity::Note, found: found.into(), next: Some(next.into()), device: None }
 }
 
-fn bad(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
-    Finding { what, state: State::Bad, found: found.into(), next: Some(next.into()), device: None }
+fn bad(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> CheckResult {
+    CheckResult { what, state: Severity::Bad, found: found.into(), next: Some(next.into()), device: None }
 }
 
 /// Looks at everything, for the daemon at `socket`.
-pub fn answer(socket: &Path) -> Answer {
+pub fn answer(socket: &Path) -> CommandOutput {
     let mut findings = vec![program()];
     findings.extend(units());
     findings.extend(configuration());
@@ -78,19 +78,19 @@ pub fn answer(socket: &Path) -> Answer {
     findings.extend(kernel());
     findings.extend(memory());
     findings.extend(gpus());
-    let any_bad = findings.iter().any(|finding| finding.state == State::Bad);
+    let any_bad = findings.iter().any(|finding| finding.state == Severity::Bad);
     let exit = if any_bad { Exit::Failed } else { Exit::Good };
-    Answer { exit, ..Answer::new(text(&findings), &findings) }
+    CommandOutput { exit, ..CommandOutput::new(text(&findings), &findings) }
 }
 
-fn text(findings: &[Finding]) -> String {
+fn text(findings: &[CheckResult]) -> String {
     let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Finding { what, state, found, next, .. } in findings {
+    for CheckResult { what, state, found, next, .. } in findings {
         let mark = match state {
-            State::Good => "ok  ",
-            State::Note => "note",
-            State::Bad => "BAD ",
+            Severity::Good => "ok  ",
+            Severity::Note => "note",
+            Severity::Bad => "BAD ",
         };
         text.push_str(&format!("{mark}  {what:<width$}  {found}\n"));
         if let Some(next) = next {
@@ -101,7 +101,7 @@ fn text(findings: &[Finding]) -> String {
 }
 
 /// Whether the `gtd` that would be started is of this version.
-fn program() -> Finding {
+fn program() -> CheckResult {
     let what = "gtd";
     let own = env!("CARGO_PKG_VERSION");
     let path = beside().unwrap_or_else(|| "gtd".into());
@@ -133,7 +133,7 @@ fn beside() -> Option<PathBuf> {
 }
 
 /// How systemd's units stand, where it runs.
-fn units() -> Vec<Finding> {
+fn units() -> Vec<CheckResult> {
     if !Path::new("/run/systemd/system").is_dir() {
         return vec![note("systemd", "does not run here", "start gtd by hand where programs are to share it")];
     }
@@ -153,7 +153,7 @@ fn units() -> Vec<Finding> {
     ]
 }
 
-fn configuration() -> Option<Finding> {
+fn configuration() -> Option<CheckResult> {
     let what = "configuration";
     let path = Path::new(SYSTEM_FILE);
     path.exists().then(|| match gt_config::read(path) {
@@ -163,7 +163,7 @@ fn configuration() -> Option<Finding> {
 }
 
 /// What is where the daemon's socket should be.
-fn socket_file(path: &Path) -> Finding {
+fn socket_file(path: &Path) -> CheckResult {
     let what = "socket";
     if path.to_string_lossy().starts_with('@') {
         return good(what, format!("{}, an abstract name", path.display()));
@@ -183,7 +183,7 @@ fn socket_file(path: &Path) -> Finding {
 }
 
 /// Whether this user is in the group that may connect.
-fn group(socket: &Path) -> Option<Finding> {
+fn group(socket: &Path) -> Option<CheckResult> {
     let what = "group";
     if socket != Path::new(gt_protocol::path::SYSTEM_SOCKET) {
         return None;
@@ -202,7 +202,7 @@ fn group(socket: &Path) -> Option<Finding> {
 }
 
 /// Whether the daemon answers, and its process.
-fn daemon(socket: &Path) -> (Finding, Option<u32>) {
+fn daemon(socket: &Path) -> (CheckResult, Option<u32>) {
     let what = "daemon";
     let own = env!("CARGO_PKG_VERSION");
     match crate::connect(socket) {
@@ -219,14 +219,14 @@ fn daemon(socket: &Path) -> (Finding, Option<u32>) {
             (finding, Some(pid))
         }
         Err(error) => {
-            let Failure { text, next, .. } = Failure::of(&error);
+            let CommandFailure { text, next, .. } = CommandFailure::of(&error);
             (bad(what, text, next), None)
         }
     }
 }
 
 /// Limits that the system sets: of the daemon if its process can be looked at, otherwise of this one.
-fn limits(daemon: Option<u32>) -> Vec<Finding> {
+fn limits(daemon: Option<u32>) -> Vec<CheckResult> {
     let theirs = daemon.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok());
     let whose = if theirs.is_some() { "the daemon's" } else { "this process's" };
     let soft = |name: &str, own: Resource| match &theirs {
@@ -252,7 +252,7 @@ fn limits(daemon: Option<u32>) -> Vec<Finding> {
 }
 
 /// What the daemon needs of the kernel.
-fn kernel() -> Vec<Finding> {
+fn kernel() -> Vec<CheckResult> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -272,7 +272,7 @@ fn kernel() -> Vec<Finding> {
 }
 
 /// Memory that is free, and the shared memory that workers' libraries use.
-fn memory() -> Vec<Finding> {
+fn memory() -> Vec<CheckResult> {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
@@ -291,7 +291,7 @@ fn memory() -> Vec<Finding> {
 }
 
 /// NVIDIA's devices, driver and libraries.
-fn gpus() -> Vec<Finding> {
+fn gpus() -> Vec<CheckResult> {
     if !gt_nvidia::is_there() {
         return vec![note(
             "gpus",
@@ -308,7 +308,7 @@ fn gpus() -> Vec<Finding> {
 }
 
 /// What the driver and the libraries are found to be.
-fn gpu_findings(report: &Report) -> Vec<Finding> {
+fn gpu_findings(report: &Report) -> Vec<CheckResult> {
     let version = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
     let mut findings = Vec::new();
     match &report.devices {
@@ -344,7 +344,7 @@ fn gpu_findings(report: &Report) -> Vec<Finding> {
 }
 
 /// A device, and who uses it.
-fn gpu(device: &Device) -> Finding {
+fn gpu(device: &Device) -> CheckResult {
     let Device { number, name, capability: (major, minor), memory_bytes, pci, uuid, .. } = device;
     let mut found = format!("cuda:{number} is {name}, {major}.{minor}, {}", bytes(*memory_bytes));
     if let Some(free) = device.free_bytes {
@@ -366,11 +366,11 @@ fn gpu(device: &Device) -> Finding {
         Some(trouble) => bad("gpu", found, trouble),
         None => good("gpu", found),
     };
-    Finding { device: Some(device.clone()), ..finding }
+    CheckResult { device: Some(device.clone()), ..finding }
 }
 
 /// Whether the files of the driver can be opened, which says more than the driver does when it cannot.
-fn gpu_files() -> Vec<Finding> {
+fn gpu_files() -> Vec<CheckResult> {
     let named = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     let mut devices: Vec<PathBuf> = entries

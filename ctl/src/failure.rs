@@ -1,6 +1,6 @@
 //! What went wrong: what, why, what to do next, and the number that the program ends with.
 
-use gt_protocol::{Error, RefusalCode};
+use gt_protocol::{ProtocolError, RefusalCode};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ impl From<Exit> for ExitCode {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}\n{next}")]
-pub struct Failure {
+pub struct CommandFailure {
     /// How the program ends.
     pub exit: Exit,
     /// What was asked, and why that is not to be had: a sentence.
@@ -60,17 +60,17 @@ pub struct Failure {
     pub next: String,
 }
 
-impl Failure {
+impl CommandFailure {
     /// A failure.
-    pub fn new(exit: Exit, text: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure { exit, text: text.into(), next: next.into() }
+    pub fn new(exit: Exit, text: impl Into<String>, next: impl Into<String>) -> CommandFailure {
+        CommandFailure { exit, text: text.into(), next: next.into() }
     }
 
     /// Of a command line.
-    pub fn usage(error: &clap::Error) -> Failure {
+    pub fn usage(error: &clap::Error) -> CommandFailure {
         let text = error.to_string();
         let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-        Failure::new(
+        CommandFailure::new(
             Exit::Usage,
             lines.join(" ").trim_start_matches("error: "),
             "gtctl --help says what can be written.",
@@ -78,11 +78,11 @@ impl Failure {
     }
 
     /// Of asking the daemon.
-    pub fn of(error: &Error) -> Failure {
+    pub fn of(error: &ProtocolError) -> CommandFailure {
         let what = error.to_string();
         match error {
-            Error::Connect { path, source: gt_shm::Error::Os { source, .. } } => match source.kind() {
-                ErrorKind::PermissionDenied => Failure::new(
+            ProtocolError::Connect { path, source: gt_shm::Error::Os { source, .. } } => match source.kind() {
+                ErrorKind::PermissionDenied => CommandFailure::new(
                     Exit::NotPermitted,
                     format!(
                         "you may not connect to the daemon at {}: its socket is for members of its group",
@@ -90,38 +90,42 @@ impl Failure {
                     ),
                     "Have an administrator add you to the group gt (usermod -aG gt NAME), and log in again.",
                 ),
-                ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::new(
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => CommandFailure::new(
                     Exit::NoDaemon,
                     format!("no daemon listens at {}", path.display()),
                     "Start it (systemctl start gtd, or gtd by hand), or name its socket with --socket or GT_SOCKET.",
                 ),
-                _ => Failure::new(Exit::NoDaemon, what, "Name the daemon's socket with --socket or GT_SOCKET."),
+                _ => CommandFailure::new(Exit::NoDaemon, what, "Name the daemon's socket with --socket or GT_SOCKET."),
             },
-            Error::DaemonVersion { daemon } => Failure::new(
+            ProtocolError::DaemonVersion { daemon } => CommandFailure::new(
                 Exit::Version,
                 format!("the daemon speaks protocol {daemon}, this gtctl {}", gt_protocol::PROTOCOL_VERSION),
                 "Use the gtctl that was installed with the daemon; after an upgrade, restart the daemon.",
             ),
-            Error::Refused(refused) => match refused.code {
+            ProtocolError::Refused(refused) => match refused.code {
                 RefusalCode::NotPermitted => {
-                    Failure::new(Exit::NotPermitted, what, "Ask an administrator, or try again with sudo.")
+                    CommandFailure::new(Exit::NotPermitted, what, "Ask an administrator, or try again with sudo.")
                 }
                 RefusalCode::ProtocolVersion => {
-                    Failure::new(Exit::Version, what, "Use the gtctl that was installed with the daemon.")
+                    CommandFailure::new(Exit::Version, what, "Use the gtctl that was installed with the daemon.")
                 }
-                RefusalCode::NoSession => Failure::new(Exit::NoSession, what, "It may have ended just now."),
-                RefusalCode::Malformed => {
-                    Failure::new(Exit::Failed, what, "Correct what was asked for: --help says what can be written.")
+                RefusalCode::NoSession => CommandFailure::new(Exit::NoSession, what, "It may have ended just now."),
+                RefusalCode::Malformed => CommandFailure::new(
+                    Exit::Failed,
+                    what,
+                    "Correct what was asked for: --help says what can be written.",
+                ),
+                RefusalCode::Config => CommandFailure::new(Exit::Config, what, "Mend the file, and try again."),
+                RefusalCode::TooManySessions => {
+                    CommandFailure::new(Exit::Failed, what, "End other gtctl and observers.")
                 }
-                RefusalCode::Config => Failure::new(Exit::Config, what, "Mend the file, and try again."),
-                RefusalCode::TooManySessions => Failure::new(Exit::Failed, what, "End other gtctl and observers."),
-                _ => Failure::new(Exit::Failed, what, "The daemon's log may say more: journalctl -u gtd"),
+                _ => CommandFailure::new(Exit::Failed, what, "The daemon's log may say more: journalctl -u gtd"),
             },
-            Error::TimedOut(_) | Error::HungUp => {
+            ProtocolError::TimedOut(_) | ProtocolError::HungUp => {
                 let text = format!("the daemon did not answer: {what}");
-                Failure::new(Exit::Failed, text, "See how it stands: systemctl status gtd, journalctl -u gtd")
+                CommandFailure::new(Exit::Failed, text, "See how it stands: systemctl status gtd, journalctl -u gtd")
             }
-            _ => Failure::new(Exit::Failed, what, "The daemon's log may say more: journalctl -u gtd"),
+            _ => CommandFailure::new(Exit::Failed, what, "The daemon's log may say more: journalctl -u gtd"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the configuration may say: for a terminal, for programs, and as the manual page gtd.yaml(5). All of it is what
 //! [`gt_config`] knows of the keys that it takes.
 
-use crate::answer::Answer;
+use crate::output::CommandOutput;
 use crate::table::Table;
 use gt_config::{About, SYSTEM_FILE};
 use roff::{Roff, bold, italic, roman};
@@ -15,14 +15,14 @@ const EXAMPLE: &str =
     "log: info\nlimits:\n  memory: 16G\nusers:\n  ana: {memory: 64G, weight: 2}\n  1007: {sessions: 4}\n";
 
 /// The keys.
-pub fn answer() -> Answer {
+pub fn answer() -> CommandOutput {
     let [file, limits] = gt_config::about();
     let text = format!(
         "{}\nof limits, and of each of users:\n\n{}\n(* takes a new start of the daemon; a reload is enough for the others)\n",
         table(&file),
         table(&limits)
     );
-    Answer::new(text, &json!({"file": documents(&file), "limits": documents(&limits)}))
+    CommandOutput::new(text, &json!({"file": documents(&file), "limits": documents(&limits)}))
 }
 
 fn table(keys: &[(&str, About)]) -> String {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn every_key_is_everywhere() {
-        let (page, Answer { text, json, .. }) = (manual(), answer());
+        let (page, CommandOutput { text, json, .. }) = (manual(), answer());
         let [file, limits] = gt_config::about();
         assert!(file.len() > 9 && limits.len() > 5);
         for ((name, about), group) in

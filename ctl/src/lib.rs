@@ -1,24 +1,24 @@
 //! The command line of the GT daemon: asks over its control socket and prints the answers.
 //!
 //! It must not know the daemon's insides, only what [`gt_protocol`] says, and what [`gt_config`] reads. Start at
-//! [`main`]. [`arguments`] is the command line, [`failure`] what went wrong and how the program ends then, [`answer`]
+//! [`main`]. [`arguments`] is the command line, [`failure`] what went wrong and how the program ends then, [`output`]
 //! what is printed; [`status`], [`limits`] and [`doctor`] are the commands of those names, [`keys`] is about the
 //! configuration's, [`table`] lays text out in columns.
 
-pub mod answer;
 pub mod arguments;
 pub mod doctor;
 pub mod failure;
 pub mod keys;
 pub mod limits;
+pub mod output;
 pub mod status;
 pub mod table;
 
-use answer::Answer;
-use arguments::{Arguments, Command, ConfigCommand, LimitsCommand};
+use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand};
 use clap::{CommandFactory, Parser};
-use failure::{Exit, Failure};
+use failure::{CommandFailure, Exit};
 use gt_protocol::{Connection, Hello, Role};
+use output::CommandOutput;
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         // Help and the version are no failures; whoever wants JSON wants it of failures too.
         Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
-            return finish(Err(Failure::usage(&error)), true);
+            return finish(Err(CommandFailure::usage(&error)), true);
         }
         Err(error) => error.exit(),
     };
@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
     finish(result, arguments.json)
 }
 
-fn finish(result: Result<Answer, Failure>, as_json: bool) -> ExitCode {
+fn finish(result: Result<CommandOutput, CommandFailure>, as_json: bool) -> ExitCode {
     let (text, exit) = match (result, as_json) {
         (Ok(answer), true) => (pretty(&answer.json), answer.exit),
         (Ok(answer), false) => (answer.text, answer.exit),
@@ -64,43 +64,43 @@ fn complain(message: &str) {
     eprintln!("gtctl: {message}");
 }
 
-fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
     let path = arguments.socket.clone().unwrap_or_else(gt_protocol::path::socket_path);
-    let ask = |asked: &dyn Fn(&Connection) -> gt_protocol::Result<Answer>| {
-        connect(&path).and_then(|daemon| asked(&daemon)).map_err(|error| Failure::of(&error))
+    let ask = |asked: &dyn Fn(&Connection) -> gt_protocol::Result<CommandOutput>| {
+        connect(&path).and_then(|daemon| asked(&daemon)).map_err(|error| CommandFailure::of(&error))
     };
     match &arguments.command {
-        Command::Status => ask(&|daemon| {
+        CtlCommand::Status => ask(&|daemon| {
             let status = gt_protocol::ask_status(&daemon.socket)?;
-            Ok(Answer::new(status::text(&status, status::now()), &status))
+            Ok(CommandOutput::new(status::text(&status, status::now()), &status))
         }),
-        Command::Sessions => ask(&|daemon| {
+        CtlCommand::Sessions => ask(&|daemon| {
             let sessions = gt_protocol::ask_status(&daemon.socket)?.sessions;
-            Ok(Answer::new(status::sessions(&sessions, status::now()), &sessions))
+            Ok(CommandOutput::new(status::sessions(&sessions, status::now()), &sessions))
         }),
-        Command::Session { id } => ask(&|daemon| {
+        CtlCommand::Session { id } => ask(&|daemon| {
             let detail = gt_protocol::ask_session(&daemon.socket, *id)?;
-            Ok(Answer::new(status::session(&detail, status::now()), &detail))
+            Ok(CommandOutput::new(status::session(&detail, status::now()), &detail))
         }),
-        Command::Kill { id } => ask(&|daemon| {
+        CtlCommand::Kill { id } => ask(&|daemon| {
             let killed = gt_protocol::ask_kill(&daemon.socket, *id)?;
             let (user, pid) = (status::user(killed.uid, killed.user.clone()), killed.pid);
-            Ok(Answer::new(format!("session {id} of {user}, process {pid}, was ended\n"), &killed))
+            Ok(CommandOutput::new(format!("session {id} of {user}, process {pid}, was ended\n"), &killed))
         }),
-        Command::Limits { command: None } => ask(&|daemon| {
+        CtlCommand::Limits { command: None } => ask(&|daemon| {
             let all = gt_protocol::ask_limits(&daemon.socket)?;
-            Ok(Answer::new(limits::text(&all), &all))
+            Ok(CommandOutput::new(limits::text(&all), &all))
         }),
-        Command::Limits { command: Some(LimitsCommand::Set(set)) } => {
+        CtlCommand::Limits { command: Some(LimitsCommand::Set(set)) } => {
             let uid = set.user.as_deref().map(gt_config::settings::user).transpose();
-            let uid =
-                uid.map_err(|text| Failure::new(Exit::Usage, text, "Name a user of this machine, or a number."))?;
+            let uid = uid
+                .map_err(|text| CommandFailure::new(Exit::Usage, text, "Name a user of this machine, or a number."))?;
             ask(&|daemon| {
                 let all = gt_protocol::ask_set_limits(&daemon.socket, uid, set.change())?;
-                Ok(Answer::new(limits::text(&all), &all))
+                Ok(CommandOutput::new(limits::text(&all), &all))
             })
         }
-        Command::Drain { undo } => ask(&|daemon| {
+        CtlCommand::Drain { undo } => ask(&|daemon| {
             let sessions = gt_protocol::ask_drain(&daemon.socket, !undo)?;
             let text = match undo {
                 true => "sessions may begin again\n".into(),
@@ -108,31 +108,31 @@ fn run(arguments: &Arguments) -> Result<Answer, Failure> {
                     format!("no session begins any more; the daemon ends when the {sessions} there are have gone\n")
                 }
             };
-            Ok(Answer::new(text, &json!({"draining": !undo, "sessions": sessions})))
+            Ok(CommandOutput::new(text, &json!({"draining": !undo, "sessions": sessions})))
         }),
-        Command::Reload => ask(&|daemon| {
+        CtlCommand::Reload => ask(&|daemon| {
             let (file, changed, restart) = gt_protocol::ask_reload(&daemon.socket)?;
             let listed = |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
             let mut text = format!("{file} was read again; changed: {}\n", listed(&changed));
             if !restart.is_empty() {
                 text.push_str(&format!("{} will change only when the daemon is started again\n", restart.join(", ")));
             }
-            Ok(Answer::new(text, &json!({"file": file, "changed": changed, "restart": restart})))
+            Ok(CommandOutput::new(text, &json!({"file": file, "changed": changed, "restart": restart})))
         }),
-        Command::Doctor => Ok(doctor::answer(&path)),
-        Command::Config { command: ConfigCommand::Check { path } } => check(path),
-        Command::Config { command: ConfigCommand::Keys } => Ok(keys::answer()),
-        Command::Config { command: ConfigCommand::Manual } => Ok(Answer::text_alone(keys::manual())),
-        Command::Completions { shell } => {
+        CtlCommand::Doctor => Ok(doctor::answer(&path)),
+        CtlCommand::Config { command: ConfigCommand::Check { path } } => check(path),
+        CtlCommand::Config { command: ConfigCommand::Keys } => Ok(keys::answer()),
+        CtlCommand::Config { command: ConfigCommand::Manual } => Ok(CommandOutput::text_alone(keys::manual())),
+        CtlCommand::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "gtctl", &mut text);
-            Ok(Answer::text_alone(String::from_utf8_lossy(&text).into_owned()))
+            Ok(CommandOutput::text_alone(String::from_utf8_lossy(&text).into_owned()))
         }
-        Command::Manual { folder } => clap_mangen::generate_to(Arguments::command(), folder)
-            .map(|()| Answer::text_alone(String::new()))
+        CtlCommand::Manual { folder } => clap_mangen::generate_to(Arguments::command(), folder)
+            .map(|()| CommandOutput::text_alone(String::new()))
             .map_err(|error| {
                 let text = format!("the manual could not be written to {}: {error}", folder.display());
-                Failure::new(Exit::Failed, text, "Name a folder that can be written.")
+                CommandFailure::new(Exit::Failed, text, "Name a folder that can be written.")
             }),
     }
 }
@@ -141,20 +141,20 @@ fn connect(socket: &Path) -> gt_protocol::Result<Connection> {
     gt_protocol::connect(socket, &Hello::new(Role::Control, Some("gtctl".into())))
 }
 
-fn check(path: &PathBuf) -> Result<Answer, Failure> {
+fn check(path: &PathBuf) -> Result<CommandOutput, CommandFailure> {
     match gt_config::read(path) {
         Ok(_) => {
             let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n", path.display());
-            Ok(Answer::new(text, &json!({"file": path, "good": true})))
+            Ok(CommandOutput::new(text, &json!({"file": path, "good": true})))
         }
         Err(error) => {
             let next = match error {
-                gt_config::Error::File { .. } => {
+                gt_config::ConfigError::File { .. } => {
                     "Name a configuration file that you may read: gtctl config check PATH."
                 }
-                gt_config::Error::Place { .. } => "gtctl config keys lists what it may say.",
+                gt_config::ConfigError::Invalid { .. } => "gtctl config keys lists what it may say.",
             };
-            Err(Failure::new(Exit::Config, error.to_string(), next))
+            Err(CommandFailure::new(Exit::Config, error.to_string(), next))
         }
     }
 }

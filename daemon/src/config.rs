@@ -2,7 +2,7 @@
 
 use crate::journal;
 use clap::{Parser, Subcommand};
-use gt_config::{Bytes, Level, Settings, WorkerKind, Workers, device, listen_address};
+use gt_config::{Bytes, Level, Settings, WorkerKind, WorkerKinds, device, listen_address};
 use gt_protocol::Address;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub struct Config {
     /// What to be other than a daemon.
     #[command(subcommand)]
-    pub role: Option<Role>,
+    pub subprogram: Option<Subprogram>,
 
     /// Reads what is not said here or by the environment from this file; /etc/gt/gtd.yaml is the system's.
     #[arg(long, value_name = "PATH")]
@@ -23,11 +23,11 @@ pub struct Config {
     /// `cuda` is one on each NVIDIA device, `cuda:0,2` one on each of these; a list, as in cpu:1,proc-cpu:2, is all
     /// of them [default: cuda where there is one that can be used, otherwise cpu:1].
     #[arg(long, value_name = "KIND:N,…", env = "GT_WORKERS")]
-    pub workers: Option<Workers>,
+    pub workers: Option<WorkerKinds>,
 
     /// As --workers, which is stronger; for GT_DEVICES.
     #[arg(long, hide = true, value_name = "KIND:N,…", env = "GT_DEVICES")]
-    pub devices: Option<Workers>,
+    pub devices: Option<WorkerKinds>,
 
     /// How many workers the program needs at least that starts a private daemon, where nothing says which.
     #[arg(long, hide = true, value_name = "N", requires = "private", value_parser = clap::value_parser!(u32).range(0..=64))]
@@ -96,7 +96,7 @@ pub struct Config {
 
 /// What the program can be besides a daemon.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
-pub enum Role {
+pub enum Subprogram {
     /// One more worker of a daemon that runs, until Ctrl-C.
     Worker {
         /// The daemon, as in unix:/run/gt/gtd.sock or localhost:12345 [default: the one that clients find].
@@ -167,7 +167,7 @@ impl Config {
 
     /// The kinds of the workers that are asked for, if any are.
     pub fn workers(&self) -> Option<&[WorkerKind]> {
-        self.workers.as_ref().or(self.devices.as_ref()).map(|Workers(kinds)| kinds.as_slice())
+        self.workers.as_ref().or(self.devices.as_ref()).map(|WorkerKinds(kinds)| kinds.as_slice())
     }
 
     /// Where to keep what outlives the daemon. A private one has nothing of the kind: its environment is its client's.

@@ -12,7 +12,7 @@
 //! 4. [`worker`]: links that do the steps, on this thread or another, and report how they ended.
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
-//! Beside it: [`connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
+//! Beside it: [`control_connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
 //! happened to instructions and [`journal`] to everything else, [`quota`] what each user may have, [`janitor`] drops
 //! what takes long, [`ledger`] keeps what users have had where it outlives the daemon, [`config`] is the command line,
 //! [`devices`] says what there is to compute on, [`reload`] reads the file beside it again, [`systemd`] is who may have
@@ -21,10 +21,10 @@
 pub mod affinity;
 pub mod bandwidth;
 pub mod config;
-pub mod connection;
+pub mod control_connection;
 pub mod devices;
 pub mod dispatcher;
-pub mod fair;
+pub mod fair_queue;
 pub mod janitor;
 pub mod journal;
 pub mod ledger;

@@ -34,7 +34,7 @@ pub enum ListenError {
 }
 
 /// The name of a listening socket, for as long as it lives. An abstract name leaves nothing behind.
-pub struct Place {
+pub struct SocketGuard {
     /// The socket's file and the locked file beside it. The lock goes with the process, however that ends.
     files: Option<(PathBuf, PathBuf, Flock<File>)>,
 }
@@ -43,12 +43,12 @@ pub struct Place {
 ///
 /// # Errors
 /// If another daemon listens there, or the path cannot be used.
-pub fn listen(path: &Path) -> Result<(Socket, Place), ListenError> {
+pub fn listen(path: &Path) -> Result<(Socket, SocketGuard), ListenError> {
     let listening = || Socket::listen(path).map_err(|source| ListenError::Socket { path: path.into(), source });
     if path.as_os_str().as_bytes().first() == Some(&b'@') {
         let socket =
             listening().map_err(|error| if is_taken(&error) { ListenError::Taken(path.into()) } else { error })?;
-        return Ok((socket, Place { files: None }));
+        return Ok((socket, SocketGuard { files: None }));
     }
     let mut lock_path = OsString::from(path);
     lock_path.push(".lock");
@@ -65,7 +65,7 @@ pub fn listen(path: &Path) -> Result<(Socket, Place), ListenError> {
         }
         result => result?,
     };
-    Ok((socket, Place { files: Some((path.into(), lock_path, lock)) }))
+    Ok((socket, SocketGuard { files: Some((path.into(), lock_path, lock)) }))
 }
 
 fn lock(path: &Path, lock_path: &Path) -> Result<Flock<File>, ListenError> {
@@ -86,7 +86,7 @@ fn is_taken(error: &ListenError) -> bool {
         if source.kind() == ErrorKind::AddrInUse)
 }
 
-impl Drop for Place {
+impl Drop for SocketGuard {
     fn drop(&mut self) {
         if let Some((socket, lock, _held)) = &self.files {
             let _ = std::fs::remove_file(socket);

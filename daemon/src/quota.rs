@@ -48,12 +48,12 @@ impl QuotaTable {
     }
 
     /// What is in force for user `uid`.
-    pub fn allowed(&self, uid: u32) -> Quota {
+    pub fn quota(&self, uid: u32) -> Quota {
         self.own(uid).or(self.for_all()).into()
     }
 
     /// What is in force for those who have nothing of their own.
-    pub fn allowed_by_default(&self) -> Quota {
+    pub fn default_quota(&self) -> Quota {
         self.for_all().into()
     }
 
@@ -109,35 +109,35 @@ mod tests {
             default: QuotaSettings { weight: Some(2.0), sessions: Some(7), ..QuotaSettings::default() },
             users: BTreeMap::from([(1, QuotaSettings { weight: Some(3.0), ..QuotaSettings::default() })]),
         };
-        let mut rules = QuotaTable::new(configured);
-        assert_eq!((rules.allowed(1).weight, rules.allowed(2).weight), (3.0, 2.0));
-        rules.set(None, &weight(To(5.0))).unwrap();
-        assert_eq!((rules.allowed(1).weight, rules.allowed(2).weight), (3.0, 5.0));
-        rules.set(Some(1), &weight(To(4.0))).unwrap();
-        assert_eq!((rules.allowed(1).weight, rules.allowed(1).sessions), (4.0, 7));
-        rules.configure(QuotaConfig::default());
-        assert_eq!((rules.allowed(1).weight, rules.allowed(2).weight), (4.0, 5.0));
-        rules.set(Some(1), &weight(Unset)).unwrap();
-        rules.set(None, &weight(Unset)).unwrap();
-        assert_eq!(rules.allowed(1), Quota::default());
-        assert_eq!(rules.users().count(), 0);
+        let mut quotas = QuotaTable::new(configured);
+        assert_eq!((quotas.quota(1).weight, quotas.quota(2).weight), (3.0, 2.0));
+        quotas.set(None, &weight(To(5.0))).unwrap();
+        assert_eq!((quotas.quota(1).weight, quotas.quota(2).weight), (3.0, 5.0));
+        quotas.set(Some(1), &weight(To(4.0))).unwrap();
+        assert_eq!((quotas.quota(1).weight, quotas.quota(1).sessions), (4.0, 7));
+        quotas.configure(QuotaConfig::default());
+        assert_eq!((quotas.quota(1).weight, quotas.quota(2).weight), (4.0, 5.0));
+        quotas.set(Some(1), &weight(Unset)).unwrap();
+        quotas.set(None, &weight(Unset)).unwrap();
+        assert_eq!(quotas.quota(1), Quota::default());
+        assert_eq!(quotas.users().count(), 0);
     }
 
     #[test]
     fn nonsense_is_refused_and_changes_nothing() {
-        let mut rules = QuotaTable::default();
+        let mut quotas = QuotaTable::default();
         for wrong in [0.0, -1.0, 1e9, f64::NAN] {
-            assert!(rules.set(Some(1), &weight(To(wrong))).unwrap_err().contains("a weight is"), "{wrong}");
+            assert!(quotas.set(Some(1), &weight(To(wrong))).unwrap_err().contains("a weight is"), "{wrong}");
         }
-        assert_eq!(rules.allowed(1), Quota::default());
+        assert_eq!(quotas.quota(1), Quota::default());
     }
 
     #[test]
     fn limits_are_read_from_a_document() {
         let table: QuotaConfig =
             serde_json::from_str(r#"{"default": {"memory_bytes": 5}, "users": {"7": {"weight": 2.5}}}"#).unwrap();
-        let rules = QuotaTable::new(table);
-        assert_eq!((rules.allowed(7).memory_bytes, rules.allowed(7).weight), (5, 2.5));
+        let quotas = QuotaTable::new(table);
+        assert_eq!((quotas.quota(7).memory_bytes, quotas.quota(7).weight), (5, 2.5));
         assert!(serde_json::from_str::<QuotaConfig>(r#"{"default": {"memroy": 5}}"#).is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing here waits. Whatever a client may not do ends its session with a [`Violation`]; what goes wrong while
 //! computing is no violation but a failure, which travels with the tensors.
 
-use crate::fair::{Pace, QUANTUM_NS, Standing};
+use crate::fair_queue::{CostCorrection, SessionShare, VISIT_NS};
 use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::signals::Signals;
@@ -44,7 +44,7 @@ const COMMAND_NS: i64 = 50;
 /// The clock is read after so many commands of a turn, lest many short ones that were estimated wrong make it long.
 const TICK_COMMANDS: u64 = 64;
 /// No turn is longer while others have work, nanoseconds, unless a single step is.
-const TURN_NS_MAX: u64 = 2 * QUANTUM_NS;
+const TURN_NS_MAX: u64 = 2 * VISIT_NS;
 
 /// What a client must not do.
 #[derive(Debug, thiserror::Error)]
@@ -153,15 +153,15 @@ pub struct Bill {
 }
 
 /// Slots that were copied from the ring and not yet taken in. A command may straddle two copies.
-struct Pending {
+struct SubmittedSlots {
     slots: Box<[Slot]>,
     start: usize,
     end: usize,
 }
 
-impl Pending {
-    fn new() -> Pending {
-        Pending { slots: vec![[0; 8]; POP_SLOTS_MAX + SLOTS_MAX].into_boxed_slice(), start: 0, end: 0 }
+impl SubmittedSlots {
+    fn new() -> SubmittedSlots {
+        SubmittedSlots { slots: vec![[0; 8]; POP_SLOTS_MAX + SLOTS_MAX].into_boxed_slice(), start: 0, end: 0 }
     }
     fn len(&self) -> usize {
         self.end - self.start
@@ -176,10 +176,10 @@ pub struct Session {
     /// Where its tensors are unless something says otherwise.
     worker: u16,
     port: DaemonPort,
-    pending: Pending,
+    pending: SubmittedSlots,
     tensors: TensorTable,
     /// What it may have.
-    allowed: Quota,
+    quota: Quota,
     /// In whose name workers hold its tensors.
     usage: Arc<MemoryUsage>,
     /// How often something did not fit.
@@ -194,9 +194,9 @@ pub struct Session {
     arena_bytes: Vec<u64>,
     arena_bytes_total: u64,
     /// What it had of the devices, beside others.
-    pub standing: Standing,
+    pub share: SessionShare,
     /// How long its steps take beside what is estimated.
-    pace: Pace,
+    correction: CostCorrection,
     /// What is left of its turn, expected nanoseconds. Negative after a long step.
     budget_ns: i64,
     bill: Bill,
@@ -228,9 +228,9 @@ impl Session {
         workers: Workers,
         worker: u16,
         port: DaemonPort,
-        allowed: Quota,
+        quota: Quota,
         usage: Arc<MemoryUsage>,
-        standing: Standing,
+        share: SessionShare,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
         for worker in workers.iter() {
@@ -241,9 +241,9 @@ impl Session {
             workers,
             worker,
             port,
-            pending: Pending::new(),
+            pending: SubmittedSlots::new(),
             tensors: TensorTable::new(worker as usize),
-            allowed,
+            quota,
             usage,
             out_of_memory: 0,
             parts: HashMap::new(),
@@ -253,8 +253,8 @@ impl Session {
             completions_in_flight: 0,
             arena_bytes: Vec::new(),
             arena_bytes_total: 0,
-            standing,
-            pace: Pace::default(),
+            share,
+            correction: CostCorrection::default(),
             budget_ns: 0,
             bill: Bill::default(),
             last_work_ns: 0,
@@ -318,7 +318,7 @@ impl Session {
     /// # Errors
     /// What the client must not do: the session is over.
     pub fn visit(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
-        self.budget_ns = QUANTUM_NS as i64;
+        self.budget_ns = VISIT_NS as i64;
         self.bill = Bill::default();
         let served = self.take_all(cx)?;
         self.submit_group(cx)?;
@@ -329,7 +329,7 @@ impl Session {
     pub fn bill(&mut self, took_ns: u64) -> f64 {
         let Bill { queued_ns, done_ns, commands } = self.bill;
         if done_ns > 0 {
-            self.pace.learn(done_ns, took_ns.saturating_sub(commands * COMMAND_NS as u64));
+            self.correction.learn(done_ns, took_ns.saturating_sub(commands * COMMAND_NS as u64));
         }
         queued_ns + took_ns as f64
     }
@@ -349,7 +349,7 @@ impl Session {
                 if needed > self.pending.len() {
                     break;
                 }
-                let queue_is_long = self.allowed.queued > 0 && self.queued >= self.allowed.queued.into();
+                let queue_is_long = self.quota.queued > 0 && self.queued >= self.quota.queued.into();
                 if queue_is_long || cx.links.iter_mut().any(|link| link.is_full(cx.queued_ns_max)) {
                     self.blocked = true;
                     return Ok(served);
@@ -733,7 +733,7 @@ impl Session {
     /// Accounts for a step that goes to the worker now.
     #[inline]
     fn sent(&mut self, step: &mut Step, cx: &mut Context<'_>) {
-        step.expected_ns = self.pace.expect(step.cost_ns);
+        step.expected_ns = self.correction.expect(step.cost_ns);
         // A session's share is one of all workers.
         self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.workers as i64;
         let subject = subject(&step.command);
@@ -756,7 +756,7 @@ impl Session {
     /// How much more of one worker's time a step took than it was charged for, nanoseconds.
     pub fn correction(&mut self, report: &Report) -> f64 {
         if report.result.is_ok() {
-            self.pace.learn(report.cost_ns, report.took_ns);
+            self.correction.learn(report.cost_ns, report.took_ns);
         }
         report.took_ns as f64 - report.expected_ns as f64
     }
@@ -907,7 +907,7 @@ impl Session {
         links: &mut [Box<dyn WorkerLink>],
     ) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
         let held = self.arena_bytes_total;
-        let limit = self.allowed.arena_bytes;
+        let limit = self.quota.arena_bytes;
         let wanted = bytes.max(ARENA_BYTES_MIN).max(held.min(ARENA_GROWTH_BYTES_MAX));
         // At the limit, what was asked for is given if it fits, without room for more.
         let granted = [wanted, bytes.max(ARENA_BYTES_MIN)]
@@ -935,11 +935,11 @@ impl Session {
     }
 
     /// It may have this from now on.
-    pub fn allow(&mut self, allowed: Quota, links: &mut [Box<dyn WorkerLink>]) {
-        self.allowed = allowed;
-        self.usage.set_limit(allowed.session_memory_bytes);
+    pub fn set_quota(&mut self, quota: Quota, links: &mut [Box<dyn WorkerLink>]) {
+        self.quota = quota;
+        self.usage.set_limit(quota.session_memory_bytes);
         if let Some(user) = self.usage.group() {
-            user.set_limit(allowed.memory_bytes);
+            user.set_limit(quota.memory_bytes);
         }
         for link in links {
             link.limit(self.slot, &self.usage);
@@ -1004,8 +1004,8 @@ impl Session {
             arena_bytes: self.arena_bytes_total,
             instructions: self.instructions,
             queued: self.queued,
-            share: self.standing.share(),
-            device_s: self.standing.device_s(),
+            share: self.share.share(),
+            device_s: self.share.device_s(),
             since: since.as_secs_f64(),
             ..SessionStatus::default()
         }

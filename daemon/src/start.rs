@@ -1,9 +1,9 @@
 //! From the command line to a running dispatcher, and back to a clean end.
 
 use crate::bandwidth::machine_bytes_per_ns;
-use crate::config::{Config, Role};
+use crate::config::{Config, Subprogram};
 use crate::devices;
-use crate::dispatcher::{Dispatcher, Parts};
+use crate::dispatcher::{Dispatcher, DispatcherParts};
 use crate::journal::{self, Volume};
 use crate::ledger::Ledger;
 use crate::listen;
@@ -57,17 +57,19 @@ pub fn main() -> ExitCode {
         Some(file) => arguments.clone().or(file).log,
         None => arguments.log.or_else(journal::level_of_environment),
     });
-    let (who, result) = match &arguments.role {
-        Some(Role::Worker { fd: Some(fd), name, .. }) => {
+    let (who, result) = match &arguments.subprogram {
+        Some(Subprogram::Worker { fd: Some(fd), name, .. }) => {
             (format!("gtd: worker {}", name.as_deref().unwrap_or_default()), work(*fd))
         }
-        Some(Role::Worker { connect, device, threads, memory, name, .. }) => {
+        Some(Subprogram::Worker { connect, device, threads, memory, name, .. }) => {
             let memory_bytes_limit = memory.map(|bytes| bytes.0);
             let offer = Registration { name: name.clone(), device: *device, threads: *threads, memory_bytes_limit };
             ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
         }
-        Some(Role::Probe) => ("gtd".into(), devices::describe().map_err(Into::into)),
-        Some(role @ (Role::Manual | Role::Completions { .. })) => ("gtd".into(), describe(role).map_err(Into::into)),
+        Some(Subprogram::Probe) => ("gtd".into(), devices::describe().map_err(Into::into)),
+        Some(subprogram @ (Subprogram::Manual | Subprogram::Completions { .. })) => {
+            ("gtd".into(), describe(subprogram).map_err(Into::into))
+        }
         None => ("gtd".into(), run(arguments, file, volume)),
     };
     match result {
@@ -154,7 +156,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
     }
     let reach = found.and_then(|report| devices::reach(&kinds, &report));
     let pipelines = modifiers::standard(config.shard_bytes_min(), reach);
-    let dispatcher = Dispatcher::new(Parts {
+    let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
         client,
         signals,
@@ -250,10 +252,10 @@ fn announce(socket: Option<&Path>, tcp: Option<&(SocketAddr, Option<PathBuf>)>) 
 }
 
 /// Prints what is installed beside the program.
-fn describe(role: &Role) -> std::io::Result<()> {
+fn describe(subprogram: &Subprogram) -> std::io::Result<()> {
     let mut text = Vec::new();
-    match role {
-        Role::Completions { shell } => clap_complete::generate(*shell, &mut Config::command(), "gtd", &mut text),
+    match subprogram {
+        Subprogram::Completions { shell } => clap_complete::generate(*shell, &mut Config::command(), "gtd", &mut text),
         _ => clap_mangen::Man::new(Config::command()).section("8").render(&mut text)?,
     }
     std::io::stdout().write_all(&text)

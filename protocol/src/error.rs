@@ -7,7 +7,7 @@ use std::time::Duration;
 /// What can go wrong on the control socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ProtocolError {
     /// Nobody listens, or this user may not connect.
     #[error("cannot connect to the daemon at {}: {}", path.display(), why_not(path, source))]
     Connect {
@@ -51,10 +51,10 @@ pub enum Error {
     Shm(gt_shm::Error),
 }
 
-/// `Result` with this crate's [`Error`] where none is named.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+/// `Result` with this crate's [`ProtocolError`] where none is named.
+pub type Result<T, E = ProtocolError> = std::result::Result<T, E>;
 
-impl From<gt_shm::Error> for Error {
+impl From<gt_shm::Error> for ProtocolError {
     fn from(error: gt_shm::Error) -> Self {
         match error {
             gt_shm::Error::HungUp => Self::HungUp,
@@ -64,10 +64,10 @@ impl From<gt_shm::Error> for Error {
     }
 }
 
-impl Error {
+impl ProtocolError {
     /// Whether there is a daemon's socket that this user may not use.
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Error::Connect { source, .. } if kind(source) == Some(ErrorKind::PermissionDenied))
+        matches!(self, ProtocolError::Connect { source, .. } if kind(source) == Some(ErrorKind::PermissionDenied))
     }
 }
 

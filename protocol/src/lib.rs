@@ -13,7 +13,7 @@
 //! let connection = connect(&gt_protocol::path::socket_path(), &Hello::new(Role::Control, None))?;
 //! let status = gt_protocol::ask_status(&connection.socket)?;
 //! assert_eq!(status.pid, connection.welcome.daemon_pid);
-//! # Ok::<(), gt_protocol::Error>(())
+//! # Ok::<(), gt_protocol::ProtocolError>(())
 //! ```
 
 pub mod address;
@@ -25,7 +25,7 @@ pub mod path;
 pub mod quota;
 
 pub use address::Address;
-pub use error::{Error, Result};
+pub use error::{ProtocolError, Result};
 pub use link::{
     Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_reload,
     ask_reset_peak, ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, check_grant, check_name,

@@ -2,7 +2,7 @@
 
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::{
-    ClientMessage, DaemonMessage, Error, Hello, PROTOCOL_VERSION, PlacementInfo, QuotaChange, QuotaDocument,
+    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, PlacementInfo, ProtocolError, QuotaChange, QuotaDocument,
     RefusalCode, Refused, Result, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome,
     WorkerTraffic,
 };
@@ -22,9 +22,9 @@ const DAEMON_FDS_MAX: usize = 3;
 /// # Errors
 /// If the peer is gone or has no room for `timeout`, or the message is too long.
 pub fn send<M: Serialize>(socket: &Socket, message: &M, fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
-    let bytes = serde_json::to_vec(message).map_err(|error| Error::Malformed(error.to_string()))?;
+    let bytes = serde_json::to_vec(message).map_err(|error| ProtocolError::Malformed(error.to_string()))?;
     if bytes.len() > MESSAGE_BYTES_MAX {
-        return Err(Error::Malformed(format!("it has {} bytes; {MESSAGE_BYTES_MAX} are allowed", bytes.len())));
+        return Err(ProtocolError::Malformed(format!("it has {} bytes; {MESSAGE_BYTES_MAX} are allowed", bytes.len())));
     }
     Ok(socket.send(&bytes, fds, Some(timeout))?)
 }
@@ -37,7 +37,7 @@ fn recv_bytes(socket: &Socket, fds_max: usize, timeout: Duration) -> Result<(Vec
 }
 
 fn parse<M: DeserializeOwned>(bytes: &[u8]) -> Result<M> {
-    serde_json::from_slice(bytes).map_err(|error| Error::Malformed(error.to_string()))
+    serde_json::from_slice(bytes).map_err(|error| ProtocolError::Malformed(error.to_string()))
 }
 
 /// Receives a message of whatever kind, with `fds_max` descriptors at most.
@@ -58,7 +58,7 @@ pub fn send_client_message(socket: &Socket, message: &ClientMessage, timeout: Du
 }
 
 /// Sends what the daemon says. A daemon passes a `timeout` of zero: a client that does not read its
-/// answers is [`Error::TimedOut`] at once and may be dropped.
+/// answers is [`ProtocolError::TimedOut`] at once and may be dropped.
 ///
 /// # Errors
 /// If the client is gone or has no room for `timeout`.
@@ -95,32 +95,33 @@ pub fn recv_daemon_message(socket: &Socket, timeout: Duration) -> Result<(Daemon
 /// version is understood well enough to be refused.
 ///
 /// # Errors
-/// [`Error::ClientVersion`], [`Error::Malformed`], or that nothing came. [`refusal_for`] makes the
+/// [`ProtocolError::ClientVersion`], [`ProtocolError::Malformed`], or that nothing came. [`refusal_for`] makes the
 /// answer that the client should get.
 pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
     let (bytes, _) = recv_bytes(socket, 0, timeout)?;
     if let Some(client) = version_in(&bytes)
         && client != PROTOCOL_VERSION
     {
-        return Err(Error::ClientVersion { client });
+        return Err(ProtocolError::ClientVersion { client });
     }
     match parse(&bytes)? {
         ClientMessage::Hello(hello) => check_name(hello.name.as_deref()).map(|()| hello),
-        other => Err(Error::Malformed(format!("a connection starts with hello, not {other:?}"))),
+        other => Err(ProtocolError::Malformed(format!("a connection starts with hello, not {other:?}"))),
     }
 }
 
 /// Whether a session can be called `name`: it will be shown on terminals.
 ///
 /// # Errors
-/// [`Error::Malformed`] with what is wrong about it.
+/// [`ProtocolError::Malformed`] with what is wrong about it.
 pub fn check_name(name: Option<&str>) -> Result<()> {
     match name {
-        Some(name) if name.len() > NAME_BYTES_MAX => {
-            Err(Error::Malformed(format!("a session's name has {} bytes; {NAME_BYTES_MAX} are allowed", name.len())))
-        }
+        Some(name) if name.len() > NAME_BYTES_MAX => Err(ProtocolError::Malformed(format!(
+            "a session's name has {} bytes; {NAME_BYTES_MAX} are allowed",
+            name.len()
+        ))),
         Some(name) if name.chars().any(char::is_control) => {
-            Err(Error::Malformed("a session's name has control characters; use letters".into()))
+            Err(ProtocolError::Malformed("a session's name has control characters; use letters".into()))
         }
         _ => Ok(()),
     }
@@ -133,11 +134,11 @@ pub fn version_in(bytes: &[u8]) -> Option<u32> {
 }
 
 /// The answer to a client whose message failed with `error`.
-pub fn refusal_for(error: &Error) -> Refused {
+pub fn refusal_for(error: &ProtocolError) -> Refused {
     match error {
-        Error::Refused(refused) => refused.clone(),
+        ProtocolError::Refused(refused) => refused.clone(),
         // Said from the client's point of view: the client's user reads it.
-        Error::ClientVersion { client } => Refused::new(
+        ProtocolError::ClientVersion { client } => Refused::new(
             RefusalCode::ProtocolVersion,
             format!(
                 "the daemon speaks protocol {PROTOCOL_VERSION}, this gt speaks {client}: reinstall \
@@ -161,10 +162,10 @@ pub struct Connection {
 /// Connects to the daemon at `path` and says `hello`.
 ///
 /// # Errors
-/// [`Error::Connect`] if nobody listens; [`Error::DaemonVersion`], [`Error::Refused`] or what else
+/// [`ProtocolError::Connect`] if nobody listens; [`ProtocolError::DaemonVersion`], [`ProtocolError::Refused`] or what else
 /// goes wrong on the way.
 pub fn connect(path: &Path, hello: &Hello) -> Result<Connection> {
-    let socket = Socket::connect(path).map_err(|source| Error::Connect { path: path.to_owned(), source })?;
+    let socket = Socket::connect(path).map_err(|source| ProtocolError::Connect { path: path.to_owned(), source })?;
     connect_over(socket, hello)
 }
 
@@ -178,7 +179,7 @@ pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
     if let Some(daemon) = version_in(&bytes)
         && daemon != PROTOCOL_VERSION
     {
-        return Err(Error::DaemonVersion { daemon });
+        return Err(ProtocolError::DaemonVersion { daemon });
     }
     let welcome = match parse(&bytes)? {
         DaemonMessage::Welcome(welcome) => welcome,
@@ -188,7 +189,7 @@ pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
     let port = match (&welcome.session, hello.role) {
         (Some(grant), Role::Client) => Some(open_port(grant, fds)?),
         (None, Role::Client) => {
-            return Err(Error::Malformed("a welcome without a session".into()));
+            return Err(ProtocolError::Malformed("a welcome without a session".into()));
         }
         _ => None,
     };
@@ -198,7 +199,7 @@ pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
 fn open_port(grant: &SessionGrant, fds: Vec<OwnedFd>) -> Result<ClientPort> {
     let fds: [OwnedFd; 3] = fds
         .try_into()
-        .map_err(|fds: Vec<_>| Error::Malformed(format!("a welcome with {} of 3 descriptors", fds.len())))?;
+        .map_err(|fds: Vec<_>| ProtocolError::Malformed(format!("a welcome with {} of 3 descriptors", fds.len())))?;
     check_grant(grant)?;
     Ok(ClientPort::connect(PortFds::from_array(fds), grant.sq_slots, grant.cq_slots)?)
 }
@@ -206,18 +207,18 @@ fn open_port(grant: &SessionGrant, fds: Vec<OwnedFd>) -> Result<ClientPort> {
 /// Whether rings can be as the daemon says.
 ///
 /// # Errors
-/// [`Error::Malformed`] with what is wrong.
+/// [`ProtocolError::Malformed`] with what is wrong.
 pub fn check_grant(grant: &SessionGrant) -> Result<()> {
     for slots in [grant.sq_slots, grant.cq_slots] {
         if !slots.is_power_of_two() || slots > RING_SLOTS_MAX {
-            return Err(Error::Malformed(format!("a ring of {slots} slots")));
+            return Err(ProtocolError::Malformed(format!("a ring of {slots} slots")));
         }
     }
     Ok(())
 }
 
-fn unexpected(wanted: &str, found: &DaemonMessage) -> Error {
-    Error::Malformed(format!("{found:?} instead of {wanted}"))
+fn unexpected(wanted: &str, found: &DaemonMessage) -> ProtocolError {
+    ProtocolError::Malformed(format!("{found:?} instead of {wanted}"))
 }
 
 /// Sends `question` and waits for the answer. One at a time per socket.
@@ -230,8 +231,9 @@ fn ask(socket: &Socket, question: &ClientMessage) -> Result<(DaemonMessage, Vec<
 }
 
 fn only_fd(fds: Vec<OwnedFd>) -> Result<OwnedFd> {
-    let [fd]: [OwnedFd; 1] =
-        fds.try_into().map_err(|fds: Vec<_>| Error::Malformed(format!("{} descriptors instead of 1", fds.len())))?;
+    let [fd]: [OwnedFd; 1] = fds
+        .try_into()
+        .map_err(|fds: Vec<_>| ProtocolError::Malformed(format!("{} descriptors instead of 1", fds.len())))?;
     Ok(fd)
 }
 
@@ -249,7 +251,7 @@ pub struct GrantedArena {
 /// Asks for one more arena with room for a block of `bytes`.
 ///
 /// # Errors
-/// [`Error::Refused`] with the held and allowed bytes if the session's limit is reached.
+/// [`ProtocolError::Refused`] with the held and allowed bytes if the session's limit is reached.
 pub fn ask_arena(socket: &Socket, bytes: u64) -> Result<GrantedArena> {
     match ask(socket, &ClientMessage::GrowArena { bytes })? {
         (DaemonMessage::ArenaGranted { segment, bytes }, fds) => Ok(GrantedArena { segment, bytes, fd: only_fd(fds)? }),
@@ -304,7 +306,7 @@ pub fn ask_traffic(socket: &Socket) -> Result<Vec<WorkerTraffic>> {
 /// Asks how tensor `id` of this session lies on its workers.
 ///
 /// # Errors
-/// [`Error::Refused`] if there is no such tensor; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if there is no such tensor; if the daemon is gone or does not answer.
 pub fn ask_placement(socket: &Socket, id: u64) -> Result<PlacementInfo> {
     match ask(socket, &ClientMessage::Placement { id })? {
         (DaemonMessage::Placement(placement), _) => Ok(placement),
@@ -315,7 +317,7 @@ pub fn ask_placement(socket: &Socket, id: u64) -> Result<PlacementInfo> {
 /// Asks for all about session `id`.
 ///
 /// # Errors
-/// [`Error::Refused`] if there is no such session; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if there is no such session; if the daemon is gone or does not answer.
 pub fn ask_session(socket: &Socket, id: u64) -> Result<SessionDetail> {
     match ask(socket, &ClientMessage::Session { id })? {
         (DaemonMessage::Session(detail), _) => Ok(*detail),
@@ -326,7 +328,7 @@ pub fn ask_session(socket: &Socket, id: u64) -> Result<SessionDetail> {
 /// Lets the most bytes that this session held count from now on, on `worker` or on all. All about it.
 ///
 /// # Errors
-/// [`Error::Refused`] without a session; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] without a session; if the daemon is gone or does not answer.
 pub fn ask_reset_peak(socket: &Socket, worker: Option<String>) -> Result<SessionDetail> {
     match ask(socket, &ClientMessage::ResetPeak { worker })? {
         (DaemonMessage::Session(detail), _) => Ok(*detail),
@@ -337,7 +339,7 @@ pub fn ask_reset_peak(socket: &Socket, worker: Option<String>) -> Result<Session
 /// Ends session `session`; says how it stood.
 ///
 /// # Errors
-/// [`Error::Refused`] if there is no such session or this user may not; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if there is no such session or this user may not; if the daemon is gone or does not answer.
 pub fn ask_kill(socket: &Socket, session: u64) -> Result<SessionStatus> {
     match ask(socket, &ClientMessage::Kill { session })? {
         (DaemonMessage::Killed(status), _) => Ok(*status),
@@ -370,7 +372,7 @@ pub fn ask_limits(socket: &Socket) -> Result<QuotaDocument> {
 /// Changes the limits of user `uid`, or those for all users who have none of their own. Says what is in force then.
 ///
 /// # Errors
-/// [`Error::Refused`] if this user may not or the limits make no sense; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user may not or the limits make no sense; if the daemon is gone or does not answer.
 pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: QuotaChange) -> Result<QuotaDocument> {
     match ask(socket, &ClientMessage::SetLimits { uid, change })? {
         (DaemonMessage::Limits(limits), _) => Ok(limits),
@@ -381,7 +383,7 @@ pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: QuotaChange) ->
 /// Lets the daemon take no more sessions and end with its last, or go on after all. Says how many sessions there are.
 ///
 /// # Errors
-/// [`Error::Refused`] if this user may not; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user may not; if the daemon is gone or does not answer.
 pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
     match ask(socket, &ClientMessage::Drain { on })? {
         (DaemonMessage::Draining { sessions, .. }, _) => Ok(sessions),
@@ -393,7 +395,7 @@ pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
 /// when the daemon is started again.
 ///
 /// # Errors
-/// [`Error::Refused`] if this user may not or the file is wrong; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user may not or the file is wrong; if the daemon is gone or does not answer.
 pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)> {
     match ask(socket, &ClientMessage::Reload)? {
         (DaemonMessage::Reloaded { path, changed, restart }, _) => Ok((path, changed, restart)),
@@ -404,7 +406,7 @@ pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)>
 /// Asks for the tape, to observe it from the oldest record it still holds.
 ///
 /// # Errors
-/// [`Error::Refused`] if this user may not, or what else goes wrong on the way.
+/// [`ProtocolError::Refused`] if this user may not, or what else goes wrong on the way.
 pub fn attach_tape(socket: &Socket) -> Result<Reader<MappedBroadcast>> {
     match ask(socket, &ClientMessage::TapeAttach)? {
         (DaemonMessage::Tape { records }, fds) => Ok(Reader::attach(only_fd(fds)?, records)?),

@@ -103,7 +103,7 @@ fn arenas_are_granted_until_the_limit() {
     assert_eq!(allocator.add(granted.fd, granted.bytes).unwrap(), granted.segment);
     assert!(allocator.alloc(5000).is_ok());
     let error = ask_arena(&connection.socket, 1 << 40).err().unwrap();
-    let Error::Refused(refused) = &error else { panic!("{error:?}") };
+    let ProtocolError::Refused(refused) = &error else { panic!("{error:?}") };
     assert_eq!((refused.code, refused.held, refused.limit), (RefusalCode::ArenaLimit, 8192, 10_000));
     assert_eq!(error.to_string(), "the session holds 8 KB of 10 KB");
     thread.join().unwrap();
@@ -198,7 +198,7 @@ fn a_daemon_of_another_version_is_named() {
         br#"{"message":"unheard_of","protocol_version":2}"#,
     ] {
         let error = connect_over(answering(answer), &Hello::new(Role::Client, None)).err().unwrap();
-        assert!(matches!(error, Error::DaemonVersion { daemon: 2 }), "{error:?}");
+        assert!(matches!(error, ProtocolError::DaemonVersion { daemon: 2 }), "{error:?}");
         assert_eq!(
             error.to_string(),
             "the daemon speaks protocol 2, this gt speaks 1: reinstall so that gtd and gt are the \
@@ -210,7 +210,7 @@ fn a_daemon_of_another_version_is_named() {
 #[test]
 fn a_client_of_another_version_is_told() {
     let error = as_hello(br#"{"message":"hello","protocol_version":2,"who":"?"}"#).unwrap_err();
-    assert!(matches!(error, Error::ClientVersion { client: 2 }), "{error:?}");
+    assert!(matches!(error, ProtocolError::ClientVersion { client: 2 }), "{error:?}");
     let refused = link::refusal_for(&error);
     assert_eq!(refused.code, RefusalCode::ProtocolVersion);
     assert_eq!(refused.protocol_version, PROTOCOL_VERSION);
@@ -257,13 +257,13 @@ fn descriptors_from_a_client_are_refused() {
     let hello = serde_json::to_vec(&ClientMessage::Hello(Hello::new(Role::Client, None))).unwrap();
     client.send(&hello, &[client.as_fd()], Some(PATIENCE)).unwrap();
     let error = recv_hello(&socket, Duration::ZERO).unwrap_err();
-    assert!(matches!(error, Error::Shm(gt_shm::Error::SurplusDescriptors { .. })), "{error:?}");
+    assert!(matches!(error, ProtocolError::Shm(gt_shm::Error::SurplusDescriptors { .. })), "{error:?}");
 }
 
 #[test]
 fn a_message_beyond_the_limit_is_refused_on_both_sides() {
     let error = as_hello(&vec![b' '; MESSAGE_BYTES_MAX + 1]).unwrap_err();
-    assert!(matches!(error, Error::Shm(gt_shm::Error::MessageTooLong { .. })), "{error:?}");
+    assert!(matches!(error, ProtocolError::Shm(gt_shm::Error::MessageTooLong { .. })), "{error:?}");
     let (client, _socket) = Socket::pair().unwrap();
     let hello = Hello::new(Role::Client, Some("x".repeat(MESSAGE_BYTES_MAX)));
     let error = connect_over(client, &hello).err().unwrap();
@@ -273,13 +273,13 @@ fn a_message_beyond_the_limit_is_refused_on_both_sides() {
 #[test]
 fn silence_and_hang_ups_are_told_apart() {
     let (client, socket) = Socket::pair().unwrap();
-    assert!(matches!(recv_hello(&socket, Duration::ZERO), Err(Error::TimedOut(_))));
-    assert!(matches!(recv_client_message(&socket, Duration::from_millis(1)), Err(Error::TimedOut(_))));
+    assert!(matches!(recv_hello(&socket, Duration::ZERO), Err(ProtocolError::TimedOut(_))));
+    assert!(matches!(recv_client_message(&socket, Duration::from_millis(1)), Err(ProtocolError::TimedOut(_))));
     drop(client);
-    assert!(matches!(recv_hello(&socket, PATIENCE), Err(Error::HungUp)));
+    assert!(matches!(recv_hello(&socket, PATIENCE), Err(ProtocolError::HungUp)));
     let (client, socket) = Socket::pair().unwrap();
     drop(socket);
-    assert!(matches!(ask_status(&client), Err(Error::HungUp)));
+    assert!(matches!(ask_status(&client), Err(ProtocolError::HungUp)));
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_refusal_of_an_unknown_kind_still_says_why() {
     let answer = br#"{"message":"refused","protocol_version":1,"code":"full_moon","text":"tonight is a full moon"}"#;
     let error = connect_over(answering(answer), &Hello::new(Role::Client, None)).err().unwrap();
     assert_eq!(error.to_string(), "tonight is a full moon");
-    assert!(matches!(error, Error::Refused(Refused { code: RefusalCode::Other, .. })));
+    assert!(matches!(error, ProtocolError::Refused(Refused { code: RefusalCode::Other, .. })));
 }
 
 fn placement() -> PlacementInfo {

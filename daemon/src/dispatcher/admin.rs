@@ -1,7 +1,7 @@
 //! What is asked and commanded of sessions and users: details, ends, limits, and the end of the daemon itself.
 
-use super::Dispatcher;
-use crate::connection::Connection;
+use super::{Dispatcher, worker_names};
+use crate::control_connection::ControlConnection;
 use crate::quota::QuotaConfig;
 use crate::reload::Outcome;
 use crate::worker::step::SessionSlot;
@@ -15,16 +15,8 @@ use gt_shm::socket::PeerCredentials;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Members of this group of the system may do what root may.
-const ADMINISTRATORS: &str = "gt-admin";
-
 /// What sessions had is added up again for whoever asks, unless it was so short a while ago, nanoseconds.
-const SHARES_FRESH_NS: u64 = 50_000_000;
-
-/// The number of the group of administrators, if the system has one.
-pub(super) fn administrators() -> Option<u32> {
-    nix::unistd::Group::from_name(ADMINISTRATORS).ok().flatten().map(|group| group.gid.as_raw())
-}
+const USAGE_FRESH_NS: u64 = 50_000_000;
 
 fn not_permitted(text: String) -> Refused {
     Refused::new(RefusalCode::NotPermitted, text)
@@ -32,70 +24,70 @@ fn not_permitted(text: String) -> Refused {
 
 impl Dispatcher {
     /// Whether a connection may command what concerns others: root, the daemon's own user, and the group for it.
-    pub(super) fn is_administrator(&self, connection: &Connection) -> bool {
+    pub(super) fn is_administrator(&self, connection: &ControlConnection) -> bool {
         let PeerCredentials { uid, gid, .. } = connection.peer;
         let in_group = |group| gid == group || connection.socket.peer_groups().is_ok_and(|all| all.contains(&group));
         uid == 0 || uid == rustix::process::getuid().as_raw() || self.administrators.is_some_and(in_group)
     }
 
-    fn peer(&self, place: usize) -> Option<(u32, bool)> {
-        let connection = self.connections.get(place)?.as_ref()?;
+    fn peer(&self, slot: usize) -> Option<(u32, bool)> {
+        let connection = self.connections.get(slot)?.as_ref()?;
         Some((connection.peer.uid, self.is_administrator(connection)))
     }
 
     /// How a session stands.
-    pub(super) fn session_status(&mut self, place: usize) -> Option<SessionStatus> {
-        let connection = self.connections.get(place)?.as_ref()?;
+    pub(super) fn session_status(&mut self, slot: usize) -> Option<SessionStatus> {
+        let connection = self.connections.get(slot)?.as_ref()?;
         let status = connection.status()?;
-        let slot = connection.session.as_ref()?.slot();
-        let allowed = self.rules.allowed(connection.peer.uid);
-        let usage_s = self.shares.usage_s(connection.peer.uid);
+        let session_slot = connection.session.as_ref()?.slot();
+        let quota = self.quotas.quota(connection.peer.uid);
+        let usage_s = self.queue.usage_s(connection.peer.uid);
         Some(SessionStatus {
-            memory_bytes: self.held(slot),
-            memory_bytes_limit: allowed.session_memory_bytes,
-            arena_bytes_limit: allowed.arena_bytes,
-            queued_limit: allowed.queued.into(),
-            weight: allowed.weight,
+            memory_bytes: self.held(session_slot),
+            memory_bytes_limit: quota.session_memory_bytes,
+            arena_bytes_limit: quota.arena_bytes,
+            queued_limit: quota.queued.into(),
+            weight: quota.weight,
             usage_s,
             ..status
         })
     }
 
     /// In whose name workers hold what session `session` of user `uid` makes: the session's, and the user's.
-    pub(super) fn usage(&mut self, session: u64, uid: u32, allowed: &Quota) -> Arc<MemoryUsage> {
+    pub(super) fn usage(&mut self, session: u64, uid: u32, quota: &Quota) -> Arc<MemoryUsage> {
         let sessions = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
         let user = sessions.filter_map(|c| c.session.as_ref()?.usage().group().cloned()).next();
         let user = user.unwrap_or_else(|| Arc::new(MemoryUsage::new(uid.into())));
-        user.set_limit(allowed.memory_bytes);
+        user.set_limit(quota.memory_bytes);
         let usage = MemoryUsage::new(session);
-        usage.set_limit(allowed.session_memory_bytes);
+        usage.set_limit(quota.session_memory_bytes);
         usage.join(user);
         Arc::new(usage)
     }
 
     /// Adds up what sessions had, so that what is said of it is true now.
-    pub(super) fn add_up_now(&mut self) {
+    pub(super) fn refresh_usage(&mut self) {
         let now_ns = self.tape.tick();
-        if now_ns - self.shares_ns >= SHARES_FRESH_NS {
-            self.add_up(now_ns);
+        if now_ns - self.usage_updated_ns >= USAGE_FRESH_NS {
+            self.update_usage(now_ns);
         }
     }
 
     /// Bytes that a session's tensors take on all workers.
-    fn held(&mut self, slot: SessionSlot) -> u64 {
-        self.links.iter_mut().map(|link| link.held(slot)).sum()
+    fn held(&mut self, session_slot: SessionSlot) -> u64 {
+        self.links.iter_mut().map(|link| link.held(session_slot)).sum()
     }
 
     fn user_status(&mut self, uid: u32) -> UserStatus {
         let own = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
-        let slots: Vec<SessionSlot> = own.filter_map(|c| Some(c.session.as_ref()?.slot())).collect();
+        let session_slots: Vec<SessionSlot> = own.filter_map(|c| Some(c.session.as_ref()?.slot())).collect();
         UserStatus {
             uid,
-            own: self.rules.own(uid),
-            allowed: self.rules.allowed(uid),
-            sessions: slots.len() as u32,
-            memory_bytes: slots.iter().map(|slot| self.held(*slot)).sum(),
-            usage_s: self.shares.usage_s(uid),
+            own: self.quotas.own(uid),
+            allowed: self.quotas.quota(uid),
+            sessions: session_slots.len() as u32,
+            memory_bytes: session_slots.iter().map(|session_slot| self.held(*session_slot)).sum(),
+            usage_s: self.queue.usage_s(uid),
         }
     }
 
@@ -104,27 +96,27 @@ impl Dispatcher {
         Refused::new(RefusalCode::NoSession, text)
     }
 
-    fn session_at(&self, session: u64) -> Result<&Connection, Refused> {
-        let place = self.places.get(&session);
-        let connection = place.and_then(|place| self.connections.get(*place)?.as_ref());
+    fn session_at(&self, session: u64) -> Result<&ControlConnection, Refused> {
+        let slot = self.slot_of_serial.get(&session);
+        let connection = slot.and_then(|slot| self.connections.get(*slot)?.as_ref());
         connection.filter(|connection| connection.session.is_some()).ok_or_else(|| Self::no_such(session))
     }
 
     /// All about a session.
     pub(super) fn session_detail(&mut self, id: u64) -> Result<DaemonMessage, Refused> {
-        self.add_up_now();
-        let names = super::doors::names(&mut self.links);
-        let place = self.session_at(id)?.place;
+        self.refresh_usage();
+        let names = worker_names(&mut self.links);
+        let slot = self.session_at(id)?.slot;
         let now_ns = self.tape.now_ns();
-        let Some(session) = self.session_status(place) else { return Err(Self::no_such(id)) };
+        let Some(session) = self.session_status(slot) else { return Err(Self::no_such(id)) };
         let user = self.user_status(session.uid);
         let Some(own) = self.session_at(id)?.session.as_ref() else { return Err(Self::no_such(id)) };
-        let (slot, out_of_memory) = (own.slot(), own.out_of_memory());
+        let (session_slot, out_of_memory) = (own.slot(), own.out_of_memory());
         let idle_s = now_ns.saturating_sub(own.last_work_ns) as f64 / 1e9;
         let divided_tensors = own.count(|placement| !matches!(placement, Placement::Replicated { .. }));
         let tensors: Vec<_> =
             (0..names.len()).map(|worker| own.count(|placement| placement.workers().contains(worker))).collect();
-        let held = self.links.iter_mut().map(|link| (link.held(slot), link.peak(slot))).zip(tensors);
+        let held = self.links.iter_mut().map(|link| (link.held(session_slot), link.peak(session_slot))).zip(tensors);
         let memory = |(name, ((memory_bytes, memory_bytes_peak), tensors))| WorkerMemory {
             name,
             memory_bytes,
@@ -137,15 +129,15 @@ impl Dispatcher {
     }
 
     /// Ends a session, for its owner or an administrator.
-    pub(super) fn kill(&mut self, place: usize, id: u64) -> Result<DaemonMessage, Refused> {
-        let Some((uid, administrator)) = self.peer(place) else { return Err(Self::no_such(id)) };
+    pub(super) fn kill(&mut self, slot: usize, id: u64) -> Result<DaemonMessage, Refused> {
+        let Some((uid, administrator)) = self.peer(slot) else { return Err(Self::no_such(id)) };
         let connection = self.session_at(id)?;
         if connection.peer.uid != uid && !administrator {
             let owner = connection.peer.uid;
             let text = format!("session {id} is user {owner}'s: only that user and administrators may end it");
             return Err(not_permitted(text));
         }
-        let killed = connection.place;
+        let killed = connection.slot;
         let owner = connection.peer.uid;
         let Some(status) = self.session_status(killed) else { return Err(Self::no_such(id)) };
         tracing::warn!(target: "gtd::dispatcher", "user {uid} ends session {id} of user {owner}");
@@ -157,28 +149,28 @@ impl Dispatcher {
 
     /// The limits in force, of users from number `from` on.
     pub(super) fn limits(&mut self, from: u32) -> DaemonMessage {
-        self.add_up_now();
+        self.refresh_usage();
         let present = self.connections.iter().flatten().filter(|c| c.session.is_some()).map(|c| c.peer.uid);
-        let uids: BTreeSet<u32> = self.rules.users().chain(present).collect();
+        let uids: BTreeSet<u32> = self.quotas.users().chain(present).collect();
         let users = uids.into_iter().map(|uid| self.user_status(uid)).collect();
-        let all = QuotaDocument { default: self.rules.allowed_by_default(), users, more: false };
+        let all = QuotaDocument { default: self.quotas.default_quota(), users, more: false };
         DaemonMessage::Limits(all.page(from))
     }
 
     /// Changes limits, for an administrator, or for users who want less for themselves.
     pub(super) fn set_limits(
         &mut self,
-        place: usize,
+        slot: usize,
         uid: Option<u32>,
         change: &QuotaChange,
     ) -> Result<DaemonMessage, Refused> {
         let refused = |text| Err(not_permitted(text));
-        let Some((asker, administrator)) = self.peer(place) else { return refused("nobody asks".into()) };
-        let before = self.rules.clone();
-        self.rules.set(uid, change).map_err(|text| Refused::new(RefusalCode::Malformed, text))?;
-        let lowers = self.rules.allowed(asker).is_within(&before.allowed(asker));
+        let Some((asker, administrator)) = self.peer(slot) else { return refused("nobody asks".into()) };
+        let before = self.quotas.clone();
+        self.quotas.set(uid, change).map_err(|text| Refused::new(RefusalCode::Malformed, text))?;
+        let lowers = self.quotas.quota(asker).is_within(&before.quota(asker));
         if !administrator && (uid != Some(asker) || !lowers) {
-            self.rules = before;
+            self.quotas = before;
             return refused(match uid {
                 Some(uid) if uid == asker => {
                     "only administrators may raise limits (root, the daemon's user, members of the group gt-admin); you \
@@ -195,29 +187,29 @@ impl Dispatcher {
         tracing::info!(target: "gtd::dispatcher", "user {asker} changes the limits of {whose}: {change}");
         self.apply_limits();
         let users = uid.into_iter().map(|uid| self.user_status(uid)).collect();
-        Ok(DaemonMessage::Limits(QuotaDocument { default: self.rules.allowed_by_default(), users, more: false }))
+        Ok(DaemonMessage::Limits(QuotaDocument { default: self.quotas.default_quota(), users, more: false }))
     }
 
     /// Other limits are configured. Nobody's session ends: whoever holds more than is allowed now gets no more.
     pub fn configure_limits(&mut self, configured: QuotaConfig) {
-        self.rules.configure(configured);
+        self.quotas.configure(configured);
         self.apply_limits();
     }
 
     /// Tells the sessions what is in force.
     fn apply_limits(&mut self) {
         for connection in self.connections.iter_mut().flatten() {
-            let allowed = self.rules.allowed(connection.peer.uid);
+            let quota = self.quotas.quota(connection.peer.uid);
             if let Some(session) = &mut connection.session {
-                self.shares.set_weight(connection.peer.uid, allowed.weight);
-                session.allow(allowed, &mut self.links);
+                self.queue.set_weight(connection.peer.uid, quota.weight);
+                session.set_quota(quota, &mut self.links);
             }
         }
     }
 
     /// Takes no more sessions and ends with the last, or goes on after all.
-    pub(super) fn drain(&mut self, place: usize, on: bool) -> Result<DaemonMessage, Refused> {
-        if !self.peer(place).is_some_and(|(_, administrator)| administrator) {
+    pub(super) fn drain(&mut self, slot: usize, on: bool) -> Result<DaemonMessage, Refused> {
+        if !self.peer(slot).is_some_and(|(_, administrator)| administrator) {
             let text =
                 "only administrators may drain the daemon: root, its own user, and members of the group gt-admin";
             return Err(not_permitted(text.into()));
@@ -231,8 +223,8 @@ impl Dispatcher {
     }
 
     /// Begins to read the configuration again, for an administrator, who hears of it when it is done.
-    pub(super) fn reload_for(&mut self, place: usize) -> Result<(), Refused> {
-        if !self.peer(place).is_some_and(|(_, administrator)| administrator) {
+    pub(super) fn reload_for(&mut self, slot: usize) -> Result<(), Refused> {
+        if !self.peer(slot).is_some_and(|(_, administrator)| administrator) {
             let text = "only administrators may have the configuration read again: root, the daemon's user, and members \
                         of the group gt-admin";
             return Err(not_permitted(text.into()));
@@ -241,7 +233,7 @@ impl Dispatcher {
             let text = "this daemon was started without a configuration file: start it with gtd --config PATH";
             return Err(Refused::new(RefusalCode::Other, text));
         }
-        let serial = self.connections.get(place).and_then(Option::as_ref).map(|connection| connection.serial);
+        let serial = self.connections.get(slot).and_then(Option::as_ref).map(|connection| connection.serial);
         self.begin_reload(serial);
         Ok(())
     }
@@ -280,8 +272,8 @@ impl Dispatcher {
             }
         };
         for serial in askers {
-            if let Some(place) = self.places.get(&serial) {
-                self.answer(*place, &answer, &[]);
+            if let Some(slot) = self.slot_of_serial.get(&serial) {
+                self.answer(*slot, &answer, &[]);
             }
         }
     }

@@ -7,12 +7,12 @@
 //! `workers` which workers there are, and in `admin` what is commanded of sessions and users.
 
 mod admin;
-mod doors;
-mod turns;
+mod connections;
+mod time_slices;
 mod workers;
 
-use crate::connection::Connection;
-use crate::fair::Shares;
+use crate::control_connection::ControlConnection;
+use crate::fair_queue::FairQueue;
 use crate::janitor::Janitor;
 use crate::ledger::Ledger;
 use crate::log::InstructionLog;
@@ -56,13 +56,16 @@ const HURRY_AFTER: Duration = Duration::from_millis(100);
 /// A session that submitted something so long ago may soon submit more, nanoseconds.
 const COMPANY_NS: u64 = 10_000_000_000;
 /// How often what sessions had is added up, nanoseconds.
-const SHARES_EVERY_NS: u64 = 1_000_000_000;
+const USAGE_UPDATED_EVERY_NS: u64 = 1_000_000_000;
 /// How often the deadlines of greetings and the like are looked at, nanoseconds.
 const DUE_EVERY_NS: u64 = 20_000_000;
 
+/// The system's group of administrators.
+const ADMINISTRATORS: &str = "gt-admin";
+
 /// What woke the dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum WakeSource {
     Listener,
     Signal,
     Reload,
@@ -72,35 +75,35 @@ enum Source {
     Doorbell(u64),
 }
 
-impl Source {
+impl WakeSource {
     fn data(self) -> epoll::EventData {
         epoll::EventData::new_u64(match self {
-            Source::Listener => 0,
-            Source::Signal => 1,
-            Source::Reload => 6,
-            Source::Worker(index) => 2 | (index as u64) << 3,
-            Source::Socket(serial) => 3 | serial << 3,
-            Source::Process(serial) => 4 | serial << 3,
-            Source::Doorbell(serial) => 5 | serial << 3,
+            WakeSource::Listener => 0,
+            WakeSource::Signal => 1,
+            WakeSource::Reload => 6,
+            WakeSource::Worker(index) => 2 | (index as u64) << 3,
+            WakeSource::Socket(serial) => 3 | serial << 3,
+            WakeSource::Process(serial) => 4 | serial << 3,
+            WakeSource::Doorbell(serial) => 5 | serial << 3,
         })
     }
 
-    fn of(data: u64) -> Source {
+    fn of(data: u64) -> WakeSource {
         let number = data >> 3;
         match data & 7 {
-            0 => Source::Listener,
-            1 => Source::Signal,
-            2 => Source::Worker(number as usize),
-            3 => Source::Socket(number),
-            4 => Source::Process(number),
-            6 => Source::Reload,
-            _ => Source::Doorbell(number),
+            0 => WakeSource::Listener,
+            1 => WakeSource::Signal,
+            2 => WakeSource::Worker(number as usize),
+            3 => WakeSource::Socket(number),
+            4 => WakeSource::Process(number),
+            6 => WakeSource::Reload,
+            _ => WakeSource::Doorbell(number),
         }
     }
 }
 
 /// What the dispatcher is made with.
-pub struct Parts {
+pub struct DispatcherParts {
     /// Where clients connect; none if they cannot.
     pub listener: Option<Socket>,
     /// A client that is connected already: the daemon is its, and ends with its last client.
@@ -145,9 +148,9 @@ pub struct Dispatcher {
     tape: Tape,
     log: Option<InstructionLog>,
     janitor: Janitor,
-    /// By place, which is also the place of the session's tensors at its worker.
-    connections: Vec<Option<Connection>>,
-    places: HashMap<u64, usize>,
+    /// By slot, which is also the slot of the session's tensors at its worker.
+    connections: Vec<Option<ControlConnection>>,
+    slot_of_serial: HashMap<u64, usize>,
     /// Places of sessions that are looked at.
     hot: Vec<usize>,
     next_serial: u64,
@@ -156,11 +159,11 @@ pub struct Dispatcher {
     private: bool,
     /// Takes no more sessions, and ends with the last.
     draining: bool,
-    rules: QuotaTable,
+    quotas: QuotaTable,
     arena_bytes_max: u64,
-    shares: Shares,
+    queue: FairQueue,
     /// When shares last followed the time.
-    shares_ns: u64,
+    usage_updated_ns: u64,
     /// Expected time of what workers may have queued, nanoseconds.
     queued_ns_max: u64,
     /// The group whose members may command what concerns others.
@@ -189,19 +192,19 @@ impl Dispatcher {
     ///
     /// # Errors
     /// If the kernel refuses a descriptor.
-    pub fn new(parts: Parts) -> std::io::Result<Dispatcher> {
-        let Parts { listener, client, signals, links, pipelines, tape, log, limits, .. } = parts;
-        let Parts { arena_bytes_max, reload, notifier, ledger, .. } = parts;
-        let mut shares = Shares::default();
+    pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
+        let DispatcherParts { listener, client, signals, links, pipelines, tape, log, limits, .. } = parts;
+        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, .. } = parts;
+        let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
-            shares.remember(usage_s, age);
+            queue.restore_usage(usage_s, age);
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut dispatcher = Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener,
             listening_paused: false,
-            spare: doors::spare(),
+            spare: spare_descriptor(),
             signals,
             own_workers: links.len(),
             present: Workers::first_of(links.len()),
@@ -212,18 +215,18 @@ impl Dispatcher {
             log,
             janitor: Janitor::start()?,
             connections: Vec::new(),
-            places: HashMap::new(),
+            slot_of_serial: HashMap::new(),
             hot: Vec::new(),
             next_serial: 1,
             metas: Vec::new(),
             private: client.is_some(),
             draining: false,
-            rules: QuotaTable::new(limits),
+            quotas: QuotaTable::new(limits),
             arena_bytes_max,
-            shares,
-            shares_ns: 0,
+            queue,
+            usage_updated_ns: 0,
             queued_ns_max: QUEUED_NS_MAX,
-            administrators: admin::administrators(),
+            administrators: administrators_group(),
             ending: None,
             spin: Spin::new(if cores <= 2 { LOOK_FEW_CORES_MAX } else { LOOK_MAX }, 0),
             looking: false,
@@ -240,14 +243,14 @@ impl Dispatcher {
         };
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
-            dispatcher.watch(listener.as_fd(), Source::Listener)?;
+            dispatcher.watch(listener.as_fd(), WakeSource::Listener)?;
         }
-        dispatcher.watch(dispatcher.signals.as_fd(), Source::Signal)?;
+        dispatcher.watch(dispatcher.signals.as_fd(), WakeSource::Signal)?;
         if let Some(reload) = &dispatcher.reload {
-            dispatcher.watch(reload.bell(), Source::Reload)?;
+            dispatcher.watch(reload.bell(), WakeSource::Reload)?;
         }
         for (index, link) in dispatcher.links.iter().enumerate() {
-            dispatcher.watch(link.bell(), Source::Worker(index))?;
+            dispatcher.watch(link.bell(), WakeSource::Worker(index))?;
         }
         if let Some(client) = client {
             dispatcher.greet(client);
@@ -255,7 +258,7 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
-    fn watch(&self, fd: BorrowedFd<'_>, source: Source) -> std::io::Result<()> {
+    fn watch(&self, fd: BorrowedFd<'_>, source: WakeSource) -> std::io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, source.data(), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?)
     }
 
@@ -320,8 +323,8 @@ impl Dispatcher {
         // What waits for a full worker is looked at again after the worker's next report.
         let full = self.links.iter_mut().any(|link| link.is_full(self.queued_ns_max));
         let mut ready = false;
-        self.hot.retain(|place| {
-            let Some(Some(Connection { session: Some(session), .. })) = connections.get_mut(*place) else {
+        self.hot.retain(|slot| {
+            let Some(Some(ControlConnection { session: Some(session), .. })) = connections.get_mut(*slot) else {
                 return false;
             };
             if full || session.blocked || ending {
@@ -354,7 +357,7 @@ impl Dispatcher {
     /// How long to sleep at most; for ever if nothing is due.
     fn timeout(&self) -> Option<Duration> {
         let now = Instant::now();
-        let greetings = self.connections.iter().flatten().filter_map(Connection::deadline);
+        let greetings = self.connections.iter().flatten().filter_map(ControlConnection::deadline);
         let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
         let look = self.links.iter().any(|link| link.is_busy()).then(|| now + CHECK_EVERY);
         let crowded = self.listening_paused.then(|| now + HURRY_AFTER);
@@ -382,41 +385,43 @@ impl Dispatcher {
             Err(errno) => return Err(errno.into()),
         };
         for event in events.iter() {
-            self.handle(Source::of(event.data.u64()));
+            self.handle(WakeSource::of(event.data.u64()));
         }
         self.overdue();
         Ok(())
     }
 
-    fn handle(&mut self, source: Source) {
+    fn handle(&mut self, source: WakeSource) {
         match source {
-            Source::Listener => self.accept(),
-            Source::Signal => self.signalled(),
-            Source::Reload => self.reloaded(),
-            Source::Worker(_) => {}
-            Source::Doorbell(serial) => self.rung(serial),
-            Source::Process(serial) => {
-                if let Some(place) = self.places.get(&serial) {
-                    self.disconnect(*place, "its process has ended");
+            WakeSource::Listener => self.accept(),
+            WakeSource::Signal => self.signalled(),
+            WakeSource::Reload => self.reloaded(),
+            WakeSource::Worker(_) => {}
+            WakeSource::Doorbell(serial) => self.rung(serial),
+            WakeSource::Process(serial) => {
+                if let Some(slot) = self.slot_of_serial.get(&serial) {
+                    self.disconnect(*slot, "its process has ended");
                 }
             }
-            Source::Socket(serial) => {
-                if let Some(place) = self.places.get(&serial) {
-                    self.talk(*place);
+            WakeSource::Socket(serial) => {
+                if let Some(slot) = self.slot_of_serial.get(&serial) {
+                    self.talk(*slot);
                 }
             }
         }
     }
 
     fn rung(&mut self, serial: u64) {
-        let Some(&place) = self.places.get(&serial) else { return };
-        let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(place) else { return };
+        let Some(&slot) = self.slot_of_serial.get(&serial) else { return };
+        let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(slot) else {
+            return;
+        };
         session.port().doorbell().silence();
         if session.asleep {
             session.asleep = false;
             session.port().cancel_sleep();
             session.last_work_ns = self.tape.now_ns();
-            self.hot.push(place);
+            self.hot.push(slot);
         }
     }
 
@@ -429,10 +434,10 @@ impl Dispatcher {
         self.next_due_ns = now_ns + DUE_EVERY_NS;
         let now = Instant::now();
         self.notifier.alive(now);
-        let late = |c: &Connection| c.deadline().is_some_and(|deadline| deadline <= now);
-        let places: Vec<usize> = self.connections.iter().flatten().filter(|c| late(c)).map(|c| c.place).collect();
-        for place in places {
-            self.disconnect(place, "it did not say hello in time");
+        let late = |c: &ControlConnection| c.deadline().is_some_and(|deadline| deadline <= now);
+        let slots: Vec<usize> = self.connections.iter().flatten().filter(|c| late(c)).map(|c| c.slot).collect();
+        for slot in slots {
+            self.disconnect(slot, "it did not say hello in time");
         }
         if self.listening_paused {
             self.hurry(now);
@@ -443,8 +448,8 @@ impl Dispatcher {
         let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
         let company = sessions.filter(|session| now_ns.saturating_sub(session.last_work_ns) < COMPANY_NS).count();
         self.queued_ns_max = if company > 1 { QUEUED_SHARED_NS_MAX } else { QUEUED_NS_MAX };
-        if now_ns - self.shares_ns >= SHARES_EVERY_NS {
-            self.add_up(now_ns);
+        if now_ns - self.usage_updated_ns >= USAGE_UPDATED_EVERY_NS {
+            self.update_usage(now_ns);
         }
         if now_ns - self.looked_ns >= CHECK_EVERY.as_nanos() as u64 {
             self.looked_ns = now_ns;
@@ -453,7 +458,7 @@ impl Dispatcher {
             }
         }
         if let Some(ledger) = self.ledger.as_mut().filter(|ledger| self.unwritten && ledger.due() <= now) {
-            ledger.write_soon(self.shares.usage());
+            ledger.write_soon(self.queue.usage());
             self.unwritten = false;
         }
         let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
@@ -469,11 +474,11 @@ impl Dispatcher {
     }
 
     /// Lets shares follow the time.
-    fn add_up(&mut self, now_ns: u64) {
-        let elapsed = Duration::from_nanos(now_ns - std::mem::replace(&mut self.shares_ns, now_ns));
-        self.shares.tick(elapsed);
+    fn update_usage(&mut self, now_ns: u64) {
+        let elapsed = Duration::from_nanos(now_ns - std::mem::replace(&mut self.usage_updated_ns, now_ns));
+        self.queue.tick(elapsed);
         for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
-            session.standing.tick(elapsed);
+            session.share.tick(elapsed);
         }
     }
 
@@ -503,25 +508,25 @@ impl Dispatcher {
 
     /// True when there is nothing left to serve.
     fn is_over(&self) -> bool {
-        if self.private && self.places.is_empty() {
+        if self.private && self.slot_of_serial.is_empty() {
             return true;
         }
         if self.draining && !self.connections.iter().flatten().any(|c| c.session.is_some()) {
             return true;
         }
         self.ending.is_some_and(|deadline| {
-            let draining = |c: &Connection| c.session.as_ref().is_some_and(Session::is_draining);
+            let draining = |c: &ControlConnection| c.session.as_ref().is_some_and(Session::is_draining);
             !self.connections.iter().flatten().any(draining) || Instant::now() >= deadline
         })
     }
 
     fn end(&mut self) {
         self.stop_listening();
-        for place in 0..self.connections.len() {
-            self.disconnect(place, "the daemon is ending");
+        for slot in 0..self.connections.len() {
+            self.disconnect(slot, "the daemon is ending");
         }
         if let Some(ledger) = self.ledger.take() {
-            ledger.close(self.shares.usage());
+            ledger.close(self.queue.usage());
         }
         for link in &mut self.links {
             link.stop(STOP_PATIENCE);
@@ -530,4 +535,19 @@ impl Dispatcher {
             log.finish();
         }
     }
+}
+
+/// The number of the system's group of administrators, if there is one. Its members may do what root may.
+fn administrators_group() -> Option<u32> {
+    nix::unistd::Group::from_name(ADMINISTRATORS).ok().flatten().map(|group| group.gid.as_raw())
+}
+
+/// A descriptor that is closed when there is no other, so that one more connection can be refused in words.
+fn spare_descriptor() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+/// The workers' names, by number.
+fn worker_names(links: &mut [Box<dyn WorkerLink>]) -> Vec<String> {
+    links.iter_mut().map(|link| link.info().name).collect()
 }

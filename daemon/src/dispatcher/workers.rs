@@ -3,7 +3,7 @@
 //! A session computes on the workers that are there when it begins. One that comes later is for later sessions; one
 //! that leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
 
-use super::{Dispatcher, Source};
+use super::{Dispatcher, WakeSource};
 use crate::worker::process::engine::Engine;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::worker_link::{Presence, WorkerLink};
@@ -17,18 +17,18 @@ use std::os::fd::AsFd;
 
 impl Dispatcher {
     /// Takes a worker in, which is counted when it is ready; its connection is then its link's.
-    pub(super) fn register(&mut self, place: usize, hello: &Hello) {
-        let (number, name, kind, offer) = match self.may_register(place, hello) {
+    pub(super) fn register(&mut self, slot: usize, hello: &Hello) {
+        let (number, name, kind, offer) = match self.may_register(slot, hello) {
             Ok(may) => may,
             Err(refused) => {
                 let why = format!("its worker was refused: {refused}");
-                self.answer(place, &DaemonMessage::Refused(refused), &[]);
-                return self.disconnect(place, &why);
+                self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                return self.disconnect(slot, &why);
             }
         };
         let welcome = self.welcoming();
-        self.answer(place, &DaemonMessage::Welcome(welcome), &[]);
-        let Some((socket, pid)) = self.hand_over(place) else { return };
+        self.answer(slot, &DaemonMessage::Welcome(welcome), &[]);
+        let Some((socket, pid)) = self.hand_over(slot) else { return };
         let info = WorkerInfo {
             name,
             kind: kind.name().into(),
@@ -41,7 +41,7 @@ impl Dispatcher {
         let name = info.name.clone();
         let engine = Engine::of(kind).unwrap_or(Engine::Cpu);
         let taken = ProcessLink::adopt(socket, pid, number, engine, info).and_then(|link| {
-            self.watch(link.bell(), Source::Worker(number))?;
+            self.watch(link.bell(), WakeSource::Worker(number))?;
             Ok(Box::new(link))
         });
         match taken {
@@ -57,10 +57,10 @@ impl Dispatcher {
     /// The number of one more worker, its name, what it computes on, and what it offers.
     fn may_register(
         &mut self,
-        place: usize,
+        slot: usize,
         hello: &Hello,
     ) -> Result<(usize, String, WorkerKind, WorkerOffer), Refused> {
-        let Some(Some(connection)) = self.connections.get(place) else {
+        let Some(Some(connection)) = self.connections.get(slot) else {
             return Err(Refused::new(RefusalCode::Other, "the connection has ended"));
         };
         let version = env!("CARGO_PKG_VERSION");
@@ -112,9 +112,9 @@ impl Dispatcher {
     }
 
     /// Takes the socket of a connection, which ends with that, and whose it is.
-    fn hand_over(&mut self, place: usize) -> Option<(Socket, u32)> {
-        let connection = self.connections.get_mut(place)?.take()?;
-        self.places.remove(&connection.serial);
+    fn hand_over(&mut self, slot: usize) -> Option<(Socket, u32)> {
+        let connection = self.connections.get_mut(slot)?.take()?;
+        self.slot_of_serial.remove(&connection.serial);
         self.unwatch(connection.socket.as_fd());
         if let Some(pidfd) = &connection.pidfd {
             self.unwatch(pidfd.as_fd());

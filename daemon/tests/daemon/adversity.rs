@@ -5,7 +5,7 @@ use gt_client::launch::ConnectOptions;
 use gt_client::{ClientError, ClientSession, Tensor};
 use gt_ops::wire::Command;
 use gt_ops::{Arg, DType, Meta, Op, Scalar, Shape, build};
-use gt_protocol::{Address, Error, Hello, RefusalCode, Role};
+use gt_protocol::{Address, Hello, ProtocolError, RefusalCode, Role};
 use nix::sys::signal::Signal;
 use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ fn a_daemon_without_descriptors_refuses_whoever_comes_and_keeps_whoever_is_there
         let refused = loop {
             match gt_protocol::connect(&gtd.folder.socket(), &Hello::new(role, None)) {
                 Ok(connection) => connections.push(connection),
-                Err(Error::Refused(refused)) => break refused,
+                Err(ProtocolError::Refused(refused)) => break refused,
                 Err(error) => panic!("{error}"),
             }
         };

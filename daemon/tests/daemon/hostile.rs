@@ -248,7 +248,7 @@ fn an_arena_has_a_limit_that_is_refused_and_not_fatal() {
     let gtd = Gtd::start(&[]);
     let mut client = gtd.client();
     for bytes in [u64::MAX, u64::MAX - 4095, gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX + 1] {
-        let Err(gt_protocol::Error::Refused(refused)) = gt_protocol::ask_arena(&client.socket, bytes) else {
+        let Err(gt_protocol::ProtocolError::Refused(refused)) = gt_protocol::ask_arena(&client.socket, bytes) else {
             panic!("{bytes} bytes were not refused");
         };
         assert_eq!(refused.code, gt_protocol::RefusalCode::ArenaLimit);

@@ -3,7 +3,7 @@
 use crate::support::{Client, DEADLINE, Folder, Gtd, Private, eventually, f32s, wait};
 use gt_ops::wire::Command;
 use gt_ops::{Op, Operand};
-use gt_protocol::{Error, Hello, PROTOCOL_VERSION, RefusalCode, Role, connect_over};
+use gt_protocol::{Hello, PROTOCOL_VERSION, ProtocolError, RefusalCode, Role, connect_over};
 use gt_shm::{SessionState, Socket};
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader, Read};
@@ -123,7 +123,7 @@ fn another_protocol_version_is_refused_by_name() {
     let gtd = Gtd::start(&[]);
     let hello = Hello { protocol_version: PROTOCOL_VERSION + 1, ..Hello::new(Role::Client, None) };
     let socket = Socket::connect(&gtd.folder.socket()).unwrap();
-    let Err(Error::Refused(refused)) = connect_over(socket, &hello) else { panic!("not refused") };
+    let Err(ProtocolError::Refused(refused)) = connect_over(socket, &hello) else { panic!("not refused") };
     assert_eq!(refused.code, RefusalCode::ProtocolVersion);
     assert!(refused.text.contains("reinstall"), "{refused}");
     gtd.client();
@@ -145,7 +145,7 @@ fn a_user_has_so_many_sessions_and_no_more() {
     let refused = loop {
         match gt_protocol::connect(&gtd.folder.socket(), &Hello::new(Role::Client, None)) {
             Ok(connection) => clients.push(Client::of(connection)),
-            Err(Error::Refused(refused)) => break refused,
+            Err(ProtocolError::Refused(refused)) => break refused,
             Err(error) => panic!("{error}"),
         }
     };

@@ -6,7 +6,7 @@ use gt_ops::wire::Command;
 use gt_ops::{Attrs, Inputs, Instruction, Op, Operand};
 use gt_protocol::{Hello, Role, WorkerInfo, connect_over};
 use gt_shm::Socket;
-use gtd::dispatcher::{Dispatcher, Parts};
+use gtd::dispatcher::{Dispatcher, DispatcherParts};
 use gtd::modifiers::pipeline::Pipelines;
 use gtd::modifiers::stream_modifier::{ModifierStats, Output, StreamModifier};
 use gtd::tape::Tape;
@@ -71,7 +71,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
         };
         let backend = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: 1 << 30, ..CpuOptions::default() });
         let link = ThreadLink::start(backend, 0, info, (10.0, 10.0), 1000, None).unwrap();
-        let parts = Parts {
+        let parts = DispatcherParts {
             listener: Some(Socket::listen(&socket).unwrap()),
             client: Some(theirs),
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap(),

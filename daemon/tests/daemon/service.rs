@@ -2,7 +2,7 @@
 
 use crate::support::{Client, Folder, Gtd, eventually, gtd_path, wait};
 use gt_ops::Op;
-use gt_protocol::{Error, Hello, RefusalCode, Role, ask_limits, ask_reload, connect};
+use gt_protocol::{Hello, ProtocolError, RefusalCode, Role, ask_limits, ask_reload, connect};
 use gt_shm::Socket;
 use nix::sys::signal::Signal;
 use std::os::fd::OwnedFd;
@@ -57,7 +57,7 @@ fn a_file_is_read_again_without_losing_sessions() {
     assert_eq!(ask_limits(&asker).unwrap().default.sessions, 7);
     configure(&gtd, "limits:\n  session: 9\n");
     match ask_reload(&asker) {
-        Err(Error::Refused(refused)) => {
+        Err(ProtocolError::Refused(refused)) => {
             assert_eq!(refused.code, RefusalCode::Config);
             assert!(refused.text.starts_with("gtd.yaml:2: limits.session: there is no such key"), "{refused}");
             assert!(refused.text.ends_with("the old configuration stays in force"), "{refused}");
@@ -76,7 +76,7 @@ fn a_file_is_read_again_without_losing_sessions() {
 fn without_a_file_there_is_nothing_to_read_again() {
     let mut gtd = Gtd::start(&[]);
     match ask_reload(&control(&gtd)) {
-        Err(Error::Refused(refused)) => assert!(refused.text.contains("gtd --config PATH"), "{refused}"),
+        Err(ProtocolError::Refused(refused)) => assert!(refused.text.contains("gtd --config PATH"), "{refused}"),
         other => panic!("{other:?}"),
     }
     // Its terminal has gone.

@@ -5,8 +5,8 @@ use gt_ops::failure::{Fault, MemoryScope};
 use gt_ops::wire::Command;
 use gt_ops::{Op, TensorId};
 use gt_protocol::{
-    Connection, DaemonMessage, Error, Hello, Quota, QuotaChange, RefusalCode, Role, Setting, ask_drain, ask_kill,
-    ask_limits, ask_session, ask_set_limits,
+    Connection, DaemonMessage, Hello, ProtocolError, Quota, QuotaChange, RefusalCode, Role, Setting, ask_drain,
+    ask_kill, ask_limits, ask_session, ask_set_limits,
 };
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ fn me() -> u32 {
 }
 
 #[track_caller]
-fn code<T>(result: Result<T, Error>) -> RefusalCode {
+fn code<T>(result: Result<T, ProtocolError>) -> RefusalCode {
     match result {
-        Err(Error::Refused(refused)) => refused.code,
+        Err(ProtocolError::Refused(refused)) => refused.code,
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("it was not refused"),
     }
@@ -169,7 +169,7 @@ fn arenas_have_a_limit() {
     let client = gtd.client();
     gt_protocol::ask_arena(&client.socket, 3 * MIB as u64).unwrap();
     match gt_protocol::ask_arena(&client.socket, 2 * MIB as u64) {
-        Err(Error::Refused(refused)) => {
+        Err(ProtocolError::Refused(refused)) => {
             assert_eq!((refused.code, refused.limit), (RefusalCode::ArenaLimit, 4 * MIB as u64));
         }
         other => panic!("{other:?}"),

@@ -110,7 +110,7 @@ impl Gtd {
                     self.control.replace(Some(connection));
                     true
                 }
-                Err(gt_protocol::Error::Connect { .. }) => false,
+                Err(gt_protocol::ProtocolError::Connect { .. }) => false,
                 Err(error) => panic!("{error}"),
             }
         });

@@ -154,7 +154,7 @@ fn hoards(socket: &Path, dice: &mut Dice<'_>) {
         for _ in 0..1 + dice.below(40) {
             match gt_protocol::ask_arena(&client.socket, 1 << dice.below(37)) {
                 Ok(_) => {}
-                Err(gt_protocol::Error::Refused(_)) => count("arenas_refused"),
+                Err(gt_protocol::ProtocolError::Refused(_)) => count("arenas_refused"),
                 Err(_) => break,
             }
         }

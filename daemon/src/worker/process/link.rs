@@ -247,7 +247,7 @@ impl ProcessLink {
         while let Some(Letter { message, fd }) = self.letters.front() {
             match gt_protocol::link::send(&child.socket, message, &[fd.as_fd()], Duration::ZERO) {
                 Ok(()) => drop(self.letters.pop_front()),
-                Err(gt_protocol::Error::Shm(gt_shm::Error::TimedOut(_))) => return,
+                Err(gt_protocol::ProtocolError::Shm(gt_shm::Error::TimedOut(_))) => return,
                 Err(error) => {
                     // It is ending, or it cannot be told what it must know.
                     tracing::warn!(target: "gtd::worker", worker = %self.name, %error, "it takes no messages: it is ended");

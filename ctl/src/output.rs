@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// An answer.
-pub struct Answer {
+pub struct CommandOutput {
     /// For people.
     pub text: String,
     /// For programs.
@@ -14,15 +14,15 @@ pub struct Answer {
     pub exit: Exit,
 }
 
-impl Answer {
+impl CommandOutput {
     /// An answer to something that went well.
-    pub fn new(text: String, document: &impl Serialize) -> Answer {
+    pub fn new(text: String, document: &impl Serialize) -> CommandOutput {
         let json = serde_json::to_value(document).unwrap_or_else(|error| Value::String(error.to_string()));
-        Answer { text, json, exit: Exit::Good }
+        CommandOutput { text, json, exit: Exit::Good }
     }
 
     /// An answer that is the same for programs.
-    pub fn text_alone(text: String) -> Answer {
-        Answer { json: Value::String(text.clone()), text, exit: Exit::Good }
+    pub fn text_alone(text: String) -> CommandOutput {
+        CommandOutput { json: Value::String(text.clone()), text, exit: Exit::Good }
     }
 }

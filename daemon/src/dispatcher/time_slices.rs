@@ -1,7 +1,7 @@
 //! Turns of the hot sessions, in the order that [`crate::fair`] says, and what workers report.
 
 use super::Dispatcher;
-use crate::connection::Connection;
+use crate::control_connection::ControlConnection;
 use crate::session::Context;
 use crate::worker::worker_link::WorkerLink;
 
@@ -22,17 +22,17 @@ impl Dispatcher {
             }
             while let Some(report) = self.links[index].next_report() {
                 any = true;
-                let place = report.owner.slot as usize;
-                let Some(Some(connection)) = self.connections.get_mut(place) else { continue };
+                let slot = report.owner.slot as usize;
+                let Some(Some(connection)) = self.connections.get_mut(slot) else { continue };
                 if connection.serial != report.owner.session {
                     continue;
                 }
                 let Some(session) = &mut connection.session else { continue };
                 let more_ns = session.correction(&report) / workers as f64;
-                self.shares.charge(&mut session.standing, more_ns);
+                self.queue.charge(&mut session.share, more_ns);
                 let ended = session.reported(&report, index as u16, &mut self.links, &mut self.tape);
                 if let Err(violation) = ended {
-                    self.violated(place, &violation);
+                    self.violated(slot, &violation);
                 }
             }
         }
@@ -48,17 +48,19 @@ impl Dispatcher {
         if self.ending.is_some() || full(&mut self.links, self.queued_ns_max) {
             return false;
         }
-        for place in &self.hot {
-            if let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(*place) {
+        for slot in &self.hot {
+            if let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(*slot) {
                 session.blocked = false;
             }
         }
         let mut any = false;
         let mut begun_ns = now_ns;
         for _ in 0..self.hot.len() {
-            let Some(place) = self.next_turn() else { break };
-            let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(place) else { break };
-            self.shares.serve(&mut session.standing);
+            let Some(slot) = self.next_turn() else { break };
+            let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(slot) else {
+                break;
+            };
+            self.queue.serve(&mut session.share);
             let present = session.present(self.present);
             let mut context = Context {
                 links: &mut self.links,
@@ -73,12 +75,12 @@ impl Dispatcher {
             let ended_ns = self.tape.tick();
             let bill_ns = session.bill(ended_ns - begun_ns);
             begun_ns = ended_ns;
-            self.shares.charge(&mut session.standing, bill_ns);
+            self.queue.charge(&mut session.share, bill_ns);
             match visited {
                 Ok(served) => any |= served | session.spent,
                 Err(violation) => {
                     any = true;
-                    self.violated(place, &violation);
+                    self.violated(slot, &violation);
                 }
             }
             if full(&mut self.links, self.queued_ns_max) {
@@ -99,31 +101,31 @@ impl Dispatcher {
     /// Of the hot sessions with work, the one that is most behind.
     fn next_turn(&mut self) -> Option<usize> {
         let mut next: Option<(usize, (u8, f64, f64))> = None;
-        for place in &self.hot {
-            let Some(Some(Connection { session: Some(session), .. })) = self.connections.get_mut(*place) else {
+        for slot in &self.hot {
+            let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(*slot) else {
                 continue;
             };
             if session.blocked {
                 continue;
             }
             if !session.has_work() {
-                self.shares.rest(&mut session.standing);
+                self.queue.set_idle(&mut session.share);
                 continue;
             }
-            self.shares.begin(&mut session.standing);
-            let order = self.shares.order(&session.standing);
+            self.queue.set_backlogged(&mut session.share);
+            let order = self.queue.key(&session.share);
             if next.is_none_or(|(_, least)| order < least) {
-                next = Some((*place, order));
+                next = Some((*slot, order));
             }
         }
-        next.map(|(place, _)| place)
+        next.map(|(slot, _)| slot)
     }
 
     /// Sessions that have long been without work go cold.
     fn cool(&mut self, now_ns: u64) {
         let connections = &mut self.connections;
-        self.hot.retain(|place| {
-            let Some(Some(Connection { session: Some(session), .. })) = connections.get_mut(*place) else {
+        self.hot.retain(|slot| {
+            let Some(Some(ControlConnection { session: Some(session), .. })) = connections.get_mut(*slot) else {
                 return false;
             };
             if session.has_work() || now_ns.saturating_sub(session.last_work_ns) < HOT_NS_MAX {

@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use gt_protocol::message::OnBehalf;
-use gt_protocol::{ClientMessage, Error, Hello, Refused, SessionStatus};
+use gt_protocol::{ClientMessage, Hello, ProtocolError, Refused, SessionStatus};
 use gt_shm::Socket;
 use gt_shm::socket::PeerCredentials;
 use std::os::fd::OwnedFd;
@@ -23,11 +23,11 @@ pub enum Asks {
 }
 
 /// One connection.
-pub struct Connection {
+pub struct ControlConnection {
     /// Its number, never used twice; its session's too.
     pub serial: u64,
     /// Where the dispatcher keeps it.
-    pub place: usize,
+    pub slot: usize,
     /// Its socket.
     pub socket: Socket,
     /// Becomes readable when its process ends.
@@ -42,19 +42,19 @@ pub struct Connection {
     deadline: Option<Instant>,
 }
 
-impl Connection {
+impl ControlConnection {
     /// A connection that must say hello before `deadline`.
     pub fn new(
         serial: u64,
-        place: usize,
+        slot: usize,
         socket: Socket,
         pidfd: Option<OwnedFd>,
         peer: PeerCredentials,
         deadline: Instant,
-    ) -> Connection {
-        Connection {
+    ) -> ControlConnection {
+        ControlConnection {
             serial,
-            place,
+            slot,
             socket,
             pidfd,
             peer,
@@ -90,8 +90,8 @@ impl Connection {
                 }
                 asks
             }
-            Err(Error::TimedOut(_)) => Asks::Nothing,
-            Err(Error::HungUp) => Asks::Gone("it hung up".into()),
+            Err(ProtocolError::TimedOut(_)) => Asks::Nothing,
+            Err(ProtocolError::HungUp) => Asks::Gone("it hung up".into()),
             Err(error) => Asks::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
         }
     }

@@ -1,10 +1,9 @@
 //! Who comes and goes: connections, their greetings and questions, and what their end leaves to do.
 
-use super::{Dispatcher, HURRY_AFTER, Source};
-use crate::connection::{Asks, Connection};
+use super::{Dispatcher, HURRY_AFTER, WakeSource, spare_descriptor, worker_names};
+use crate::control_connection::{Asks, ControlConnection};
 use crate::session::{Session, Violation};
 use crate::worker::step::SessionSlot;
-use crate::worker::worker_link::WorkerLink;
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_protocol::limits::{CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SQ_SLOTS, TAPE_RECORDS};
 use gt_protocol::{
@@ -13,7 +12,7 @@ use gt_protocol::{
 };
 use gt_shm::{DaemonPort, SessionState, Socket};
 use rustix::event::epoll;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Connections taken in at one time.
@@ -25,11 +24,6 @@ const OBSERVERS_MAX: u32 = 256;
 
 fn no_session() -> Refused {
     Refused::new(RefusalCode::NotPermitted, "only a client has a session to ask about")
-}
-
-/// A descriptor to give up when there is no other.
-pub(super) fn spare() -> Option<OwnedFd> {
-    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
 impl Dispatcher {
@@ -58,7 +52,7 @@ impl Dispatcher {
     /// Has a descriptor to spare again, if one is free.
     pub(super) fn keep_spare(&mut self) {
         if self.spare.is_none() {
-            self.spare = spare();
+            self.spare = spare_descriptor();
         }
     }
 
@@ -73,132 +67,132 @@ impl Dispatcher {
         }
         let serial = self.next_serial;
         self.next_serial += 1;
-        let place = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
+        let slot = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
         let pidfd = socket.peer_pidfd().ok();
         let deadline = Instant::now() + HANDSHAKE_DEADLINE;
-        let connection = Connection::new(serial, place, socket, pidfd, peer, deadline);
-        let watched = self.watch(connection.socket.as_fd(), Source::Socket(serial)).and_then(|()| {
-            connection.pidfd.as_ref().map_or(Ok(()), |fd| self.watch(fd.as_fd(), Source::Process(serial)))
+        let connection = ControlConnection::new(serial, slot, socket, pidfd, peer, deadline);
+        let watched = self.watch(connection.socket.as_fd(), WakeSource::Socket(serial)).and_then(|()| {
+            connection.pidfd.as_ref().map_or(Ok(()), |fd| self.watch(fd.as_fd(), WakeSource::Process(serial)))
         });
         if let Err(error) = watched {
             return tracing::warn!(target: "gtd::dispatcher", %error, "a connection could not be watched");
         }
-        if place == self.connections.len() {
+        if slot == self.connections.len() {
             self.connections.push(None);
         }
-        self.connections[place] = Some(connection);
-        self.places.insert(serial, place);
+        self.connections[slot] = Some(connection);
+        self.slot_of_serial.insert(serial, slot);
     }
 
     /// Reads what a connection has to say.
-    pub(super) fn talk(&mut self, place: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+    pub(super) fn talk(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match connection.listen() {
             Asks::Nothing => {}
-            Asks::Gone(why) => self.disconnect(place, &why),
+            Asks::Gone(why) => self.disconnect(slot, &why),
             Asks::Refuse(refused, why) => {
-                self.answer(place, &DaemonMessage::Refused(refused), &[]);
-                self.disconnect(place, &why);
+                self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                self.disconnect(slot, &why);
             }
             Asks::Hello(hello) => {
                 self.pause_listening(false);
-                self.welcome(place, &hello);
+                self.welcome(slot, &hello);
             }
-            Asks::Answer(message) => self.asked(place, message),
+            Asks::Answer(message) => self.asked(slot, message),
         }
     }
 
-    pub(super) fn answer(&mut self, place: usize, message: &DaemonMessage, fds: &[BorrowedFd<'_>]) {
-        let Some(Some(connection)) = self.connections.get(place) else { return };
+    pub(super) fn answer(&mut self, slot: usize, message: &DaemonMessage, fds: &[BorrowedFd<'_>]) {
+        let Some(Some(connection)) = self.connections.get(slot) else { return };
         if let Err(error) = gt_protocol::send_daemon_message(&connection.socket, message, fds, Duration::ZERO) {
-            self.disconnect(place, &format!("it does not take answers: {error}"));
+            self.disconnect(slot, &format!("it does not take answers: {error}"));
         }
     }
 
-    fn answer_or_refuse(&mut self, place: usize, answer: Result<DaemonMessage, Refused>) {
-        self.answer(place, &answer.unwrap_or_else(DaemonMessage::Refused), &[]);
+    fn answer_or_refuse(&mut self, slot: usize, answer: Result<DaemonMessage, Refused>) {
+        self.answer(slot, &answer.unwrap_or_else(DaemonMessage::Refused), &[]);
     }
 
-    fn welcome(&mut self, place: usize, hello: &Hello) {
+    fn welcome(&mut self, slot: usize, hello: &Hello) {
         if let Some(client) = &hello.on_behalf {
-            let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+            let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
             if connection.peer.pid != std::process::id() {
                 let refused = Refused::new(RefusalCode::NotPermitted, "only the daemon itself speaks for others");
-                self.answer(place, &DaemonMessage::Refused(refused), &[]);
-                return self.disconnect(place, "it spoke for somebody else");
+                self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                return self.disconnect(slot, "it spoke for somebody else");
             }
             connection.speaks_for(client);
         }
         if self.ending.is_some() {
             let refused = Refused::new(RefusalCode::ShuttingDown, "the daemon is ending");
-            self.answer(place, &DaemonMessage::Refused(refused), &[]);
-            return self.disconnect(place, "the daemon is ending");
+            self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+            return self.disconnect(slot, "the daemon is ending");
         }
         if self.draining && matches!(hello.role, Role::Client | Role::Worker) {
             let text = "the daemon takes no more sessions and ends when the last has gone: wait, or ask an administrator \
                         to undo it with gtctl drain --undo";
-            self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Draining, text)), &[]);
-            return self.disconnect(place, "the daemon takes no more sessions");
+            self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Draining, text)), &[]);
+            return self.disconnect(slot, "the daemon takes no more sessions");
         }
         if hello.role == Role::Worker {
-            return self.register(place, hello);
+            return self.register(slot, hello);
         }
-        if let Some(refused) = self.limit_reached(place, hello.role) {
-            if let Some(Some(Connection { peer, .. })) = self.connections.get(place) {
+        if let Some(refused) = self.limit_reached(slot, hello.role) {
+            if let Some(Some(ControlConnection { peer, .. })) = self.connections.get(slot) {
                 let (uid, pid) = (peer.uid, peer.pid);
                 tracing::warn!(target: "gtd::dispatcher", "user {uid}, process {pid}, was refused: {refused}");
             }
-            self.answer(place, &DaemonMessage::Refused(refused), &[]);
-            return self.disconnect(place, "as many connections as may be are there");
+            self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+            return self.disconnect(slot, "as many connections as may be are there");
         }
         // Without a descriptor to spare the next connection could not even be told so.
         self.keep_spare();
         if self.spare.is_none() {
             let text = "the daemon has no descriptors left: close some sessions (gtctl sessions lists them), or raise its \
                         limit (LimitNOFILE= of its unit)";
-            self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
-            return self.disconnect(place, "there are no descriptors left");
+            self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
+            return self.disconnect(slot, "there are no descriptors left");
         }
         let mut welcome = self.welcoming();
         if hello.role != Role::Client {
-            return self.answer(place, &DaemonMessage::Welcome(welcome), &[]);
+            return self.answer(slot, &DaemonMessage::Welcome(welcome), &[]);
         }
         let (port, fds) = match DaemonPort::create(SQ_SLOTS, CQ_SLOTS) {
             Ok(made) => made,
             Err(error) => {
                 let text =
                     format!("the daemon has no memory or descriptors left for a session: {error}; try again later");
-                self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
-                return self.disconnect(place, "the system has no memory or descriptors for its session");
+                self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
+                return self.disconnect(slot, "the system has no memory or descriptors for its session");
             }
         };
-        let Some(serial) = self.connections[place].as_ref().map(|connection| connection.serial) else { return };
-        if let Err(error) = self.watch(port.doorbell().as_fd(), Source::Doorbell(serial)) {
-            return self.disconnect(place, &format!("its doorbell cannot be watched: {error}"));
+        let Some(serial) = self.connections[slot].as_ref().map(|connection| connection.serial) else { return };
+        if let Err(error) = self.watch(port.doorbell().as_fd(), WakeSource::Doorbell(serial)) {
+            return self.disconnect(slot, &format!("its doorbell cannot be watched: {error}"));
         }
-        let Some(uid) = self.connections[place].as_ref().map(|connection| connection.peer.uid) else { return };
-        let allowed = self.rules.allowed(uid);
+        let Some(uid) = self.connections[slot].as_ref().map(|connection| connection.peer.uid) else { return };
+        let quota = self.quotas.quota(uid);
         welcome.session = Some(SessionGrant {
             session_id: serial,
             sq_slots: SQ_SLOTS,
             cq_slots: CQ_SLOTS,
-            arena_bytes_max: allowed.arena_bytes,
+            arena_bytes_max: quota.arena_bytes,
         });
         let worker = self.least_used_worker();
-        let slot = SessionSlot { session: serial, slot: place as u32 };
-        let standing = self.shares.open(uid, allowed.weight);
-        let usage = self.usage(serial, uid, &allowed);
-        let mut session = Session::new(slot, self.present, worker, port, allowed, usage, standing, &mut self.links);
+        let session_slot = SessionSlot { session: serial, slot: slot as u32 };
+        let share = self.queue.open(uid, quota.weight);
+        let usage = self.usage(serial, uid, &quota);
+        let mut session = Session::new(session_slot, self.present, worker, port, quota, usage, share, &mut self.links);
         session.last_work_ns = self.tape.now_ns();
-        if let Some(connection) = &mut self.connections[place] {
+        if let Some(connection) = &mut self.connections[slot] {
             let (uid, pid) = (connection.peer.uid, connection.peer.pid);
             let name = hello.name.as_ref().map(|name| format!(" ({name:?})")).unwrap_or_default();
             tracing::info!(target: "gtd::dispatcher", "session {serial}{name} of user {uid}, process {pid}, began");
             connection.session = Some(session);
         }
         self.tape_connection(serial, EventKind::Connect);
-        self.hot.push(place);
-        self.answer(place, &DaemonMessage::Welcome(welcome), &fds.as_array());
+        self.hot.push(slot);
+        self.answer(slot, &DaemonMessage::Welcome(welcome), &fds.as_array());
     }
 
     /// What is said to whoever may come in.
@@ -214,16 +208,17 @@ impl Dispatcher {
     }
 
     /// The refusal of one more connection for `role`, if there are as many as may be.
-    fn limit_reached(&self, place: usize, role: Role) -> Option<Refused> {
-        let uid = self.connections.get(place)?.as_ref()?.peer.uid;
-        let of_role =
-            |c: &&Connection| c.place != place && !c.is_greeting() && c.session.is_some() == (role == Role::Client);
+    fn limit_reached(&self, slot: usize, role: Role) -> Option<Refused> {
+        let uid = self.connections.get(slot)?.as_ref()?.peer.uid;
+        let of_role = |c: &&ControlConnection| {
+            c.slot != slot && !c.is_greeting() && c.session.is_some() == (role == Role::Client)
+        };
         let all = self.connections.iter().flatten().filter(of_role).count() as u64;
         let own = self.connections.iter().flatten().filter(of_role).filter(|c| c.peer.uid == uid).count() as u64;
         let limits = match role {
             Role::Client => {
-                let allowed = self.rules.allowed(uid).sessions;
-                [(own, allowed, "sessions of this user"), (all, SESSIONS_MAX, "sessions")]
+                let quota = self.quotas.quota(uid).sessions;
+                [(own, quota, "sessions of this user"), (all, SESSIONS_MAX, "sessions")]
             }
             _ => [(own, OBSERVERS_PER_UID_MAX, "observers of this user"), (all, OBSERVERS_MAX, "observers")],
         };
@@ -252,50 +247,50 @@ impl Dispatcher {
         sessions.iter().enumerate().min_by_key(|(_, sessions)| **sessions).map_or(0, |(worker, _)| worker as u16)
     }
 
-    fn asked(&mut self, place: usize, message: ClientMessage) {
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+    fn asked(&mut self, slot: usize, message: ClientMessage) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match message {
             ClientMessage::GrowArena { bytes } => {
                 let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
                 let held: u64 = sessions.map(Session::arena_bytes).sum();
                 let left = self.arena_bytes_max.saturating_sub(held);
-                let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+                let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
                 let granted = match &mut connection.session {
                     Some(session) => session.grow_arena(bytes, left, &mut self.links),
                     None => Err(Refused::new(RefusalCode::NotPermitted, "only a client's session has arenas")),
                 };
                 match granted {
                     Ok((segment, bytes, fd)) => {
-                        self.answer(place, &DaemonMessage::ArenaGranted { segment, bytes }, &[fd.as_fd()]);
+                        self.answer(slot, &DaemonMessage::ArenaGranted { segment, bytes }, &[fd.as_fd()]);
                     }
-                    Err(refused) => self.answer(place, &DaemonMessage::Refused(refused), &[]),
+                    Err(refused) => self.answer(slot, &DaemonMessage::Refused(refused), &[]),
                 }
             }
             ClientMessage::Status { after } => {
                 let status = self.status().page(after);
-                self.answer(place, &DaemonMessage::Status(status), &[]);
+                self.answer(slot, &DaemonMessage::Status(status), &[]);
             }
             ClientMessage::TapeAttach => {
                 let owner = rustix::process::getuid().as_raw();
                 if connection.peer.uid != owner && connection.peer.uid != 0 {
                     let text = "the tape shows every session: only the daemon's user and root may read it";
                     let refused = Refused::new(RefusalCode::NotPermitted, text);
-                    return self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                    return self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 }
                 match self.tape.fd().try_clone_to_owned() {
-                    Ok(fd) => self.answer(place, &DaemonMessage::Tape { records: TAPE_RECORDS }, &[fd.as_fd()]),
+                    Ok(fd) => self.answer(slot, &DaemonMessage::Tape { records: TAPE_RECORDS }, &[fd.as_fd()]),
                     Err(error) => {
                         let refused = Refused::new(RefusalCode::Exhausted, format!("no descriptor: {error}"));
-                        self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                        self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                     }
                 }
             }
             ClientMessage::ErrorDetail { error } => {
                 let text = format!("error {error} has no more words than its completion; see the daemon's log");
-                self.answer(place, &DaemonMessage::Refused(Refused::new(RefusalCode::Other, text)), &[]);
+                self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Other, text)), &[]);
             }
             ClientMessage::Traffic => {
-                let names = names(&mut self.links);
+                let names = worker_names(&mut self.links);
                 let answer = match &connection.session {
                     Some(session) => {
                         let of = |worker: usize| {
@@ -306,10 +301,10 @@ impl Dispatcher {
                     }
                     None => DaemonMessage::Refused(no_session()),
                 };
-                self.answer(place, &answer, &[]);
+                self.answer(slot, &answer, &[]);
             }
             ClientMessage::Placement { id } => {
-                let names = names(&mut self.links);
+                let names = worker_names(&mut self.links);
                 let answer = match &connection.session {
                     Some(session) => match session.placement(id, &names) {
                         Some(placement) => DaemonMessage::Placement(placement),
@@ -320,59 +315,59 @@ impl Dispatcher {
                     },
                     None => DaemonMessage::Refused(no_session()),
                 };
-                self.answer(place, &answer, &[]);
+                self.answer(slot, &answer, &[]);
             }
             ClientMessage::Session { id } => {
                 let answer = self.session_detail(id);
-                self.answer_or_refuse(place, answer);
+                self.answer_or_refuse(slot, answer);
             }
             ClientMessage::ResetPeak { worker } => {
                 let answer = match &connection.session {
                     Some(session) => {
-                        let slot = session.slot();
-                        let names = names(&mut self.links);
+                        let session_slot = session.slot();
+                        let names = worker_names(&mut self.links);
                         for (link, name) in self.links.iter_mut().zip(names) {
                             if worker.as_ref().is_none_or(|worker| *worker == name) {
-                                link.reset_peak(slot);
+                                link.reset_peak(session_slot);
                             }
                         }
-                        self.session_detail(slot.session)
+                        self.session_detail(session_slot.session)
                     }
                     None => Err(no_session()),
                 };
-                self.answer_or_refuse(place, answer);
+                self.answer_or_refuse(slot, answer);
             }
             ClientMessage::Kill { session } => {
-                let answer = self.kill(place, session);
-                self.answer_or_refuse(place, answer);
+                let answer = self.kill(slot, session);
+                self.answer_or_refuse(slot, answer);
             }
             ClientMessage::Limits { from } => {
                 let answer = self.limits(from);
-                self.answer(place, &answer, &[]);
+                self.answer(slot, &answer, &[]);
             }
             ClientMessage::SetLimits { uid, change } => {
-                let answer = self.set_limits(place, uid, &change);
-                self.answer_or_refuse(place, answer);
+                let answer = self.set_limits(slot, uid, &change);
+                self.answer_or_refuse(slot, answer);
             }
             ClientMessage::Drain { on } => {
-                let answer = self.drain(place, on);
-                self.answer_or_refuse(place, answer);
+                let answer = self.drain(slot, on);
+                self.answer_or_refuse(slot, answer);
             }
             ClientMessage::Reload => {
-                if let Err(refused) = self.reload_for(place) {
-                    self.answer(place, &DaemonMessage::Refused(refused), &[]);
+                if let Err(refused) = self.reload_for(slot) {
+                    self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 }
             }
             ClientMessage::Name { name } => connection.rename(name),
-            ClientMessage::Bye => self.disconnect(place, "it said goodbye"),
-            ClientMessage::Hello(_) => self.disconnect(place, "it said hello twice"),
+            ClientMessage::Bye => self.disconnect(slot, "it said goodbye"),
+            ClientMessage::Hello(_) => self.disconnect(slot, "it said hello twice"),
         }
     }
 
     fn status(&mut self) -> StatusDocument {
-        self.add_up_now();
-        let places: Vec<usize> = self.places.values().copied().collect();
-        let sessions = places.into_iter().filter_map(|place| self.session_status(place)).collect();
+        self.refresh_usage();
+        let slots: Vec<usize> = self.slot_of_serial.values().copied().collect();
+        let sessions = slots.into_iter().filter_map(|slot| self.session_status(slot)).collect();
         StatusDocument {
             daemon_version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -384,22 +379,22 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn violated(&mut self, place: usize, violation: &Violation) {
-        if let Some(Some(connection)) = self.connections.get(place) {
+    pub(super) fn violated(&mut self, slot: usize, violation: &Violation) {
+        if let Some(Some(connection)) = self.connections.get(slot) {
             let (session, pid, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
             tracing::warn!(
                 target: "gtd::dispatcher",
-                "session {session} of user {uid}, process {pid}, broke the rules and is ended: {violation}"
+                "session {session} of user {uid}, process {pid}, broke the quotas and is ended: {violation}"
             );
         }
-        self.disconnect(place, "it broke the rules");
+        self.disconnect(slot, "it broke the quotas");
     }
 
     /// Ends a connection and its session, and frees all it had.
-    pub(super) fn disconnect(&mut self, place: usize, why: &str) {
-        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
+    pub(super) fn disconnect(&mut self, slot: usize, why: &str) {
+        let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         let serial = connection.serial;
-        self.places.remove(&serial);
+        self.slot_of_serial.remove(&serial);
         self.pause_listening(false);
         self.unwatch(connection.socket.as_fd());
         if let Some(pidfd) = &connection.pidfd {
@@ -410,8 +405,8 @@ impl Dispatcher {
             tracing::info!(target: "gtd::dispatcher", "session {serial} of user {uid} ended: {why}");
             self.unwatch(session.port().doorbell().as_fd());
             session.set_state(SessionState::Closed);
-            self.shares.close(&mut session.standing);
-            self.hot.retain(|hot| *hot != place);
+            self.queue.close(&mut session.share);
+            self.hot.retain(|hot| *hot != slot);
             for link in &mut self.links {
                 link.close(session.slot());
             }
@@ -430,10 +425,10 @@ impl Dispatcher {
         let crowd = |uid: u32| greetings().filter(|c| c.peer.uid == uid).count();
         let Some(uid) = greetings().map(|c| c.peer.uid).max_by_key(|uid| crowd(*uid)) else { return };
         let late = now + HANDSHAKE_DEADLINE - HURRY_AFTER;
-        let slow = |c: &&Connection| c.peer.uid == uid && c.deadline().is_some_and(|deadline| deadline <= late);
-        let places: Vec<usize> = greetings().filter(slow).map(|c| c.place).collect();
-        for place in places {
-            self.disconnect(place, "it did not say hello while others waited");
+        let slow = |c: &&ControlConnection| c.peer.uid == uid && c.deadline().is_some_and(|deadline| deadline <= late);
+        let slots: Vec<usize> = greetings().filter(slow).map(|c| c.slot).collect();
+        for slot in slots {
+            self.disconnect(slot, "it did not say hello while others waited");
         }
     }
 
@@ -441,11 +436,6 @@ impl Dispatcher {
         let Some(listener) = self.listener.as_ref().filter(|_| self.listening_paused != pause) else { return };
         self.listening_paused = pause;
         let flags = if pause { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
-        let _ = epoll::modify(&self.epoll, listener.as_fd(), Source::Listener.data(), flags);
+        let _ = epoll::modify(&self.epoll, listener.as_fd(), WakeSource::Listener.data(), flags);
     }
-}
-
-/// What users call the workers, by number.
-pub(super) fn names(links: &mut [Box<dyn WorkerLink>]) -> Vec<String> {
-    links.iter_mut().map(|link| link.info().name).collect()
 }
