@@ -1,7 +1,7 @@
-"""Probability distributions: what is drawn at random, how probable it is, and gradients through both.
+"""Probability distributions: sampling, log probabilities, entropies and divergences, differentiable in the parameters.
 
-Start at `distribution.py`. Parameters and values are checked as PyTorch checks them, which waits for them:
-`validate_args=False`, or `Distribution.set_default_validate_args(False)`, leaves that out.
+Start at `distribution.py`. Parameters and values are validated as in PyTorch, which waits for their values;
+`validate_args=False`, or `Distribution.set_default_validate_args(False)`, turns that off.
 """
 
 from gt import _absent
@@ -76,7 +76,7 @@ __all__ = [
     *transforms.__all__,
 ]
 
-# What registers divergences comes last.
+# Importing `kl_cross_family` registers its divergences.
 from gt.distributions import kl_cross_family  # noqa: F401
 
 __getattr__ = _absent.getter(__name__)

@@ -1,6 +1,6 @@
-"""Transforms of parts, each by one of its own, of shapes, and by what share of a distribution lies below."""
+"""Transforms made of others along an axis, reshaping, and the probability integral transform."""
 
-# ruff: noqa: ARG002 (a slope is given both ends)
+# ruff: noqa: ARG002 (log_abs_det_jacobian takes the argument and the value)
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from gt.distributions import constraints
 from gt.distributions.transform import Transform, summed
 
 
-class _Several(Transform):
-    """One transform for each of several parts along an axis."""
+class _PiecewiseTransform(Transform):
+    """Transforms of the parts of a tensor along an axis."""
 
     dim: int
 
@@ -26,12 +26,19 @@ class _Several(Transform):
 
     @property
     def bijective(self) -> bool:  # type: ignore[override]
-        """Whether all are."""
+        """Whether all the transforms are bijective."""
         return all(t.bijective for t in self.transforms)
 
 
-class CatTransform(_Several):
-    """One transform for each of several stretches of an axis, of these `lengths`."""
+class CatTransform(_PiecewiseTransform):
+    """Applies transforms to consecutive slices along an axis.
+
+    Args:
+        tseq: The transforms.
+        dim: The axis.
+        lengths: The size of each slice; 1 if not given.
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+    """
 
     def __init__(
         self,
@@ -53,17 +60,17 @@ class CatTransform(_Several):
 
     @property
     def length(self) -> int:
-        """Of the axis."""
+        """The size of the axis."""
         return sum(self.lengths)
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """Theirs."""
+        """The domains of the transforms, concatenated."""
         return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
 
     @property
     def codomain(self) -> Any:  # type: ignore[override]
-        """Theirs."""
+        """The codomains of the transforms, concatenated."""
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -89,17 +96,23 @@ class CatTransform(_Several):
         return gt.cat(found, dim) if dim < 0 else sum(found)  # type: ignore[return-value]
 
 
-class StackTransform(_Several):
-    """One transform for each place of an axis."""
+class StackTransform(_PiecewiseTransform):
+    """Applies a transform to each element along an axis.
+
+    Args:
+        tseq: The transforms.
+        dim: The axis.
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+    """
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """Theirs."""
+        """The domains of the transforms, stacked."""
         return constraints.stack([t.domain for t in self.transforms], self.dim)
 
     @property
     def codomain(self) -> Any:  # type: ignore[override]
-        """Theirs."""
+        """The codomains of the transforms, stacked."""
         return constraints.stack([t.codomain for t in self.transforms], self.dim)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -122,7 +135,13 @@ class StackTransform(_Several):
 
 
 class ReshapeTransform(Transform):
-    """Events of one shape as events of another."""
+    """Reshapes events.
+
+    Args:
+        in_shape: The event shape of arguments.
+        out_shape: The event shape of values.
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+    """
 
     def __init__(self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0) -> None:
         self.in_shape, self.out_shape = gt.Size(in_shape), gt.Size(out_shape)
@@ -158,7 +177,12 @@ class ReshapeTransform(Transform):
 
 
 class CumulativeDistributionTransform(Transform):
-    """The share of a distribution that lies below a number."""
+    """The probability integral transform: the CDF of a distribution.
+
+    Args:
+        distribution: The distribution.
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+    """
 
     codomain = constraints.unit_interval
     sign = 1
@@ -169,7 +193,7 @@ class CumulativeDistributionTransform(Transform):
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """What the distribution draws."""
+        """The support of the distribution."""
         return self.distribution.support
 
     def _call(self, x: Tensor) -> Tensor:

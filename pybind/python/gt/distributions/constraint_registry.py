@@ -1,7 +1,7 @@
-"""Transforms from numbers without conditions to what satisfies a constraint: `biject_to` and `transform_to`.
+"""Transforms from unconstrained space to the values of a constraint: `biject_to` and `transform_to`.
 
-What `biject_to` gives has an inverse and tells how it stretches, as densities need; `transform_to` may give what is
-simpler to optimise through.
+`biject_to` gives a bijection with a known Jacobian, as densities need; `transform_to` may give a simpler map for
+optimization.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ F = TypeVar("F", bound=Callable[[Any], Transform])
 
 
 class ConstraintRegistry:
-    """Functions from constraints to transforms, by the class of the constraint."""
+    """Maps classes of constraints to functions that make transforms."""
 
     def __init__(self) -> None:
         self._registry: dict[type[Constraint], Callable[[Any], Transform]] = {}
 
     def register(self, constraint: Any, factory: F | None = None) -> Any:
-        """Registers a function for a class of constraints, or that of one; without it, a decorator is returned."""
+        """Registers a function for a class of constraints.
+
+        Args:
+            constraint: The class, or one of its constraints.
+            factory: The function from a constraint to a transform; without it, a decorator is returned.
+        """
         if factory is None:
             return lambda function: self.register(constraint, function)
         kind = type(constraint) if isinstance(constraint, Constraint) else constraint
@@ -38,10 +43,10 @@ class ConstraintRegistry:
         return factory
 
     def __call__(self, constraint: Constraint) -> Transform:
-        """A transform to what satisfies a constraint.
+        """A transform from unconstrained space to the values of a constraint.
 
         Raises:
-            NotImplementedError: None is registered.
+            NotImplementedError: No function is registered for the constraint.
         """
         factory = self._registry.get(type(constraint))
         if factory is None:
@@ -53,7 +58,7 @@ biject_to = ConstraintRegistry()
 transform_to = ConstraintRegistry()
 
 
-def _both(*kinds: Any) -> Callable[[F], F]:
+def _register_both(*kinds: Any) -> Callable[[F], F]:
     def register(factory: F) -> F:
         for kind in kinds:
             biject_to.register(kind, factory)
@@ -63,24 +68,24 @@ def _both(*kinds: Any) -> Callable[[F], F]:
     return register
 
 
-@_both(constraints.real)
+@_register_both(constraints.real)
 def _(_: Any) -> Transform:
     return transforms.identity_transform
 
 
-@_both(constraints.positive, constraints.nonnegative)
+@_register_both(constraints.positive, constraints.nonnegative)
 def _(constraint: Any) -> Transform:
     shift = transforms.AffineTransform(constraint.lower_bound, 1)
     return transforms.ComposeTransform([transforms.ExpTransform(), shift])
 
 
-@_both(constraints.less_than)
+@_register_both(constraints.less_than)
 def _(constraint: Any) -> Transform:
     shift = transforms.AffineTransform(constraint.upper_bound, -1)
     return transforms.ComposeTransform([transforms.ExpTransform(), shift])
 
 
-@_both(constraints.interval, constraints.half_open_interval)
+@_register_both(constraints.interval, constraints.half_open_interval)
 def _(constraint: Any) -> Transform:
     low, high = constraint.lower_bound, constraint.upper_bound
     if isinstance(low, int | float) and low == 0 and isinstance(high, int | float) and high == 1:
@@ -88,7 +93,7 @@ def _(constraint: Any) -> Transform:
     return transforms.ComposeTransform([transforms.SigmoidTransform(), transforms.AffineTransform(low, high - low)])
 
 
-@_both(constraints.corr_cholesky)
+@_register_both(constraints.corr_cholesky)
 def _(_: Any) -> Transform:
     return transforms.CorrCholeskyTransform()
 
@@ -101,7 +106,7 @@ transform_to.register(constraints.positive_semidefinite, lambda _: transforms.Po
 
 
 def _of_parts(registry: ConstraintRegistry) -> None:
-    """Registers what is made of the transforms of the constraints inside."""
+    """Registers the combined constraints, whose transforms are made of those of their parts."""
     registry.register(
         constraints.independent,
         lambda c: transforms.IndependentTransform(registry(c.base_constraint), c.reinterpreted_batch_ndims),

@@ -1,6 +1,7 @@
-"""What parameters and values of distributions must satisfy: a check of each element, or of each event.
+"""Constraints on the parameters and values of distributions, checked for each element or each event.
 
-`positive` and its like are constraints, `greater_than` and its like make some; a program's own is a `Constraint` too.
+`positive` and others are constraints; `greater_than` and others make one from bounds. A program can derive its own from
+`Constraint`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ __getattr__ = _absent.getter(__name__)
 
 
 class Constraint:
-    """A condition; `event_dim` axes on the right are one thing that satisfies it or does not."""
+    """The base class of constraints.
+
+    Attributes:
+        is_discrete: Whether the values that satisfy it are discrete.
+        event_dim: The number of axes of one value: 0 if elements are checked one by one, 1 for vectors, 2 for matrices.
+    """
 
     is_discrete: Any = False
     event_dim: Any = 0
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether each thing in a tensor satisfies it."""
+        """Whether each value satisfies the constraint: a bool tensor without the event axes."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -31,21 +37,21 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """What only a distribution with parameters can say; as a function, with what is known of it."""
+    """A constraint that depends on a distribution's parameters; calling it sets what is known in advance."""
 
     def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
     @property
     def is_discrete(self) -> bool:  # type: ignore[override]
-        """Whether what satisfies it is counted."""
+        """Whether the values that satisfy it are discrete."""
         if self._is_discrete is NotImplemented:
             raise NotImplementedError(".is_discrete cannot be determined statically")
         return self._is_discrete
 
     @property
     def event_dim(self) -> int:  # type: ignore[override]
-        """How many axes are one thing."""
+        """The number of axes of one value."""
         if self._event_dim is NotImplemented:
             raise NotImplementedError(".event_dim cannot be determined statically")
         return self._event_dim
@@ -59,7 +65,7 @@ class _Dependent(Constraint):
 
 
 class dependent_property(property, _Dependent):  # noqa: N801 (PyTorch's name)
-    """A property that is a constraint: `@constraints.dependent_property(is_discrete=False, event_dim=0)`."""
+    """A property that returns a constraint: `@constraints.dependent_property(is_discrete=False, event_dim=0)`."""
 
     def __init__(
         self,
@@ -72,16 +78,16 @@ class dependent_property(property, _Dependent):  # noqa: N801 (PyTorch's name)
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
     def __call__(self, fn: Callable[..., Any]) -> dependent_property:  # type: ignore[override]
-        """The property of a function, as a decorator with arguments makes it."""
+        """Wraps a function, where the decorator is used with arguments."""
         return dependent_property(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 
 def is_dependent(constraint: Constraint) -> bool:
-    """Whether only a distribution with parameters can say what it is."""
+    """Whether a constraint depends on a distribution's parameters."""
     return isinstance(constraint, _Dependent)
 
 
-# Of numbers -------------------------------------------------------------------------------------------------------
+# Numbers ----------------------------------------------------------------------------------------------------------
 
 
 class _Real(Constraint):
@@ -96,22 +102,22 @@ class _Boolean(Constraint):
         return (value == 0) | (value == 1)
 
 
-class _Above(Constraint):
+class _LowerBounded(Constraint):
     def __init__(self, lower_bound: Any) -> None:
         self.lower_bound = lower_bound
 
 
-class _GreaterThan(_Above):
+class _GreaterThan(_LowerBounded):
     def check(self, value: Tensor) -> Tensor:
         return value > self.lower_bound
 
 
-class _GreaterThanEq(_Above):
+class _GreaterThanEq(_LowerBounded):
     def check(self, value: Tensor) -> Tensor:
         return value >= self.lower_bound
 
 
-class _IntegerGreaterThan(_Above):
+class _IntegerGreaterThan(_LowerBounded):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
@@ -126,29 +132,29 @@ class _LessThan(Constraint):
         return value < self.upper_bound
 
 
-class _Between(Constraint):
+class _Bounded(Constraint):
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
         self.lower_bound, self.upper_bound = lower_bound, upper_bound
 
 
-class _Interval(_Between):
+class _Interval(_Bounded):
     def check(self, value: Tensor) -> Tensor:
         return (value >= self.lower_bound) & (value <= self.upper_bound)
 
 
-class _HalfOpenInterval(_Between):
+class _HalfOpenInterval(_Bounded):
     def check(self, value: Tensor) -> Tensor:
         return (value >= self.lower_bound) & (value < self.upper_bound)
 
 
-class _IntegerInterval(_Between):
+class _IntegerInterval(_Bounded):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
         return (value % 1 == 0) & (value >= self.lower_bound) & (value <= self.upper_bound)
 
 
-# Of vectors -------------------------------------------------------------------------------------------------------
+# Vectors ----------------------------------------------------------------------------------------------------------
 
 
 class _Simplex(Constraint):
@@ -180,7 +186,7 @@ class _Multinomial(Constraint):
         return "Multinomial()"
 
 
-# Of matrices ------------------------------------------------------------------------------------------------------
+# Matrices ---------------------------------------------------------------------------------------------------------
 
 
 class _LowerTriangular(Constraint):
@@ -227,23 +233,23 @@ class _PositiveDefinite(_Symmetric):
         return linalg.cholesky_ex(value).info == 0 if bool(symmetric.all()) else symmetric
 
 
-# Of several -------------------------------------------------------------------------------------------------------
+# Combinations -----------------------------------------------------------------------------------------------------
 
 
 class _IndependentConstraint(Constraint):
-    """A condition on each element, for all of the last axes together."""
+    """A constraint whose last axes are checked together."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
 
     @property
     def is_discrete(self) -> bool:  # type: ignore[override]
-        """As the base."""
+        """Whether the base constraint's values are discrete."""
         return self.base_constraint.is_discrete
 
     @property
     def event_dim(self) -> int:  # type: ignore[override]
-        """More than the base."""
+        """The base constraint's number of axes, and those that are added."""
         return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
 
     def check(self, value: Tensor) -> Tensor:
@@ -257,8 +263,8 @@ class _IndependentConstraint(Constraint):
         return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
 
 
-class _Several(Constraint):
-    """One condition for each of several parts along an axis."""
+class _PiecewiseConstraint(Constraint):
+    """Constraints of the parts of a tensor along an axis."""
 
     dim: int
 
@@ -269,12 +275,12 @@ class _Several(Constraint):
 
     @property
     def is_discrete(self) -> bool:  # type: ignore[override]
-        """Whether one of them is."""
+        """Whether any of the constraints is discrete."""
         return any(c.is_discrete for c in self.cseq)
 
 
-class _Cat(_Several):
-    """One condition for each of several stretches of an axis."""
+class _Cat(_PiecewiseConstraint):
+    """Constraints of consecutive slices along an axis."""
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None) -> None:
         super().__init__(cseq)
@@ -285,7 +291,7 @@ class _Cat(_Several):
 
     @property
     def event_dim(self) -> int:  # type: ignore[override]
-        """The most of theirs."""
+        """The largest number of axes among the constraints."""
         return max(c.event_dim for c in self.cseq)
 
     def check(self, value: Tensor) -> Tensor:
@@ -293,8 +299,8 @@ class _Cat(_Several):
         return gt.cat([c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim)
 
 
-class _Stack(_Several):
-    """One condition for each place of an axis."""
+class _Stack(_PiecewiseConstraint):
+    """Constraints of the elements along an axis."""
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
         super().__init__(cseq)
@@ -302,7 +308,7 @@ class _Stack(_Several):
 
     @property
     def event_dim(self) -> int:  # type: ignore[override]
-        """The most of theirs, and one more where the axis is among those."""
+        """The largest number of axes among the constraints, plus one if the stacked axis is one of them."""
         most = max(c.event_dim for c in self.cseq)
         return most + 1 if self.dim + most < 0 else most
 

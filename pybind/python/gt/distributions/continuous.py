@@ -1,4 +1,4 @@
-"""Distributions of real numbers, each element by itself."""
+"""Univariate continuous distributions: normal, Laplace, Gumbel, Cauchy, log-normal, uniform and exponential."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gt.distributions.constraints import Constraint
 from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
 
 LOG_SQRT_2_PI = 0.5 * math.log(2 * math.pi)
-EULER = 0.57721566490153286  # the mean of a standard Gumbel distribution
+EULER = 0.57721566490153286  # Euler's constant, the mean of the standard Gumbel distribution
 
 
 class _LocScale(Distribution):
-    """A standard distribution, stretched by `scale` and moved by `loc`. A subclass says what of the standard one."""
+    """The base of location-scale families: `loc + scale * z`, with a subclass's standard variable z."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample = True
@@ -42,7 +42,22 @@ class _LocScale(Distribution):
 
 
 class Normal(_LocScale):
-    """The normal distribution of mean `loc` and standard deviation `scale`."""
+    """Normal (Gaussian) distribution with mean `loc` and standard deviation `scale`.
+
+    Args:
+        loc: The mean.
+        scale: The standard deviation.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> normal = gt.distributions.Normal(gt.tensor([0.0, 1.0]), gt.tensor([1.0, 2.0]))
+        >>> normal.sample((5,)).shape
+        gt.Size([5, 2])
+        >>> normal.log_prob(gt.tensor([0.0, 1.0]))
+        tensor([-0.9189, -1.6121])
+        >>> normal.icdf(gt.tensor(0.5))
+        tensor([0., 1.])
+    """
 
     @property
     def mean(self) -> Tensor:
@@ -78,7 +93,17 @@ class Normal(_LocScale):
 
 
 class Laplace(_LocScale):
-    """Two exponential distributions, back to back at `loc`."""
+    """Laplace distribution, with density `exp(-|x - loc| / scale) / (2 scale)`.
+
+    Args:
+        loc: The mean.
+        scale: The scale.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Laplace(gt.tensor(0.0), gt.tensor(1.0)).log_prob(gt.tensor(0.0))
+        tensor(-0.6931)
+    """
 
     @property
     def mean(self) -> Tensor:
@@ -112,7 +137,13 @@ class Laplace(_LocScale):
 
 
 class Gumbel(_LocScale):
-    """The largest of many draws."""
+    """Gumbel distribution of maxima, with CDF `exp(-exp(-(x - loc) / scale))`.
+
+    Args:
+        loc: The mode.
+        scale: The scale.
+        validate_args: Whether parameters and values are validated.
+    """
 
     @property
     def mean(self) -> Tensor:
@@ -144,14 +175,20 @@ class Gumbel(_LocScale):
 
 
 def standard_gumbel(shape: Sequence[int], dtype: Any = None) -> Tensor:
-    """Draws of the standard Gumbel distribution; never infinite."""
+    """Samples of the standard Gumbel distribution, all finite."""
     tiny = 1e-38 if dtype in (None, gt.float32, gt.float64) else 1e-7
     u = gt.rand(tuple(shape), dtype=dtype).clamp(min=tiny)
     return -(-u.log()).clamp(min=tiny).log()
 
 
 class Cauchy(_LocScale):
-    """The quotient of two normal draws: it has no mean."""
+    """Cauchy distribution, with density `1 / (pi scale (1 + ((x - loc) / scale)^2))`; it has no mean.
+
+    Args:
+        loc: The median.
+        scale: The half width at half maximum.
+        validate_args: Whether parameters and values are validated.
+    """
 
     @property
     def mean(self) -> Tensor:
@@ -183,7 +220,13 @@ class Cauchy(_LocScale):
 
 
 class LogNormal(_LocScale):
-    """`exp` of a normal draw."""
+    """Log-normal distribution: the exponential of a normal variable.
+
+    Args:
+        loc: The mean of the logarithm.
+        scale: The standard deviation of the logarithm.
+        validate_args: Whether parameters and values are validated.
+    """
 
     support = constraints.positive
 
@@ -222,7 +265,18 @@ class LogNormal(_LocScale):
 
 
 class Uniform(Distribution):
-    """Every number from `low` up to but without `high` alike."""
+    """Uniform distribution on [low, high).
+
+    Args:
+        low: The lower bound.
+        high: The upper bound.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> uniform = gt.distributions.Uniform(gt.tensor(0.0), gt.tensor(4.0))
+        >>> uniform.mean, uniform.log_prob(gt.tensor(1.0))
+        (tensor(2.), tensor(-1.3863))
+    """
 
     has_rsample = True
 
@@ -281,7 +335,16 @@ class Uniform(Distribution):
 
 
 class Exponential(Distribution):
-    """The time until something happens that happens `rate` times in a unit of it."""
+    """Exponential distribution, with density `rate * exp(-rate x)`: the waiting time of a Poisson process.
+
+    Args:
+        rate: The rate, `1 / mean`.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Exponential(gt.tensor(2.0)).mean
+        tensor(0.5000)
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.positive}
     has_rsample = True

@@ -1,4 +1,4 @@
-"""Distributions of how often something happens: in a time, among so many times, until so many times it does not."""
+"""Distributions of counts: Poisson, binomial, negative binomial and multinomial."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
-from gt.distributions.discrete import Categorical, OfOdds
+from gt.distributions.discrete import BinaryProbsOrLogits, Categorical
 from gt.distributions.distribution import NO_SHAPE, Distribution, ElementwiseDistribution, broadcast_all
 from gt.nn import functional
 
 
 class Poisson(ElementwiseDistribution):
-    """How often something happens in a time in which it happens `rate` times in the mean."""
+    """Poisson distribution, `P(k) = rate^k exp(-rate) / k!`. Samples are floating.
+
+    Args:
+        rate: The mean.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Poisson(gt.tensor(4.0)).log_prob(gt.tensor(2.0))
+        tensor(-1.9206)
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
@@ -46,8 +55,8 @@ class Poisson(ElementwiseDistribution):
         return gt.xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
 
-class _OfTrials(OfOdds):
-    """Counts of what has a probability, or a score, among or beside a number of others."""
+class _TrialCounts(BinaryProbsOrLogits):
+    """The base of distributions with a number of trials and a probability or log odds."""
 
     total_count: Tensor
 
@@ -78,8 +87,20 @@ class _OfTrials(OfOdds):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class Binomial(_OfTrials):
-    """How often something happens among `total_count` times, each with a probability."""
+class Binomial(_TrialCounts):
+    """Binomial distribution: the number of successes in `total_count` trials. Samples are floating.
+
+    Args:
+        total_count: The number of trials.
+        probs: The probability of a success; or give `logits`.
+        logits: The log odds of a success.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> binomial = gt.distributions.Binomial(10, probs=gt.tensor(0.5))
+        >>> binomial.mean, binomial.variance
+        (tensor(5.), tensor(2.5000))
+    """
 
     has_enumerate_support = True
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -139,8 +160,15 @@ class Binomial(_OfTrials):
         return values.expand(-1, *self.batch_shape) if expand else values
 
 
-class NegativeBinomial(_OfTrials):
-    """How often something succeeds with a probability before it has failed `total_count` times."""
+class NegativeBinomial(_TrialCounts):
+    """Negative binomial distribution: the number of successes before `total_count` failures. Samples are floating.
+
+    Args:
+        total_count: The number of failures, not necessarily an integer.
+        probs: The probability of a success; or give `logits`.
+        logits: The log odds of a success.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "total_count": constraints.greater_than_eq(0),
@@ -185,7 +213,18 @@ class NegativeBinomial(_OfTrials):
 
 
 class Multinomial(Distribution):
-    """How often each of some numbers comes up among `total_count` draws, by probabilities along the last axis."""
+    """Multinomial distribution: the counts of each category in `total_count` trials. Samples are floating.
+
+    Args:
+        total_count: The number of trials.
+        probs: The probabilities along the last axis, which are normalized; or give `logits`.
+        logits: The unnormalized log probabilities along the last axis.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Multinomial(6, probs=gt.tensor([1.0, 2.0])).mean
+        tensor([2., 4.])
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
     total_count: int
@@ -206,12 +245,12 @@ class Multinomial(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The normalized probabilities."""
         return self._categorical.probs
 
     @property
     def logits(self) -> Tensor:
-        """Their logarithms."""
+        """The normalized log probabilities."""
         return self._categorical.logits
 
     @property

@@ -1,4 +1,7 @@
-"""Distributions of whole numbers: `Categorical` and `Bernoulli` first of all. Each takes `probs` or `logits`."""
+"""Discrete distributions of classes and trials: categorical, one-hot, Bernoulli and geometric.
+
+Each takes either `probs` or `logits`.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
 from gt.nn import functional
 
 
-class OfScores(Distribution):
-    """What is given as probabilities or as scores: each follows from the other when it is asked for."""
+class ProbsOrLogits(Distribution):
+    """The base of distributions given by probabilities or logits, of which the other is computed when it is read."""
 
     _probs: Tensor | None = None
     _logits: Tensor | None = None
@@ -37,8 +40,23 @@ class OfScores(Distribution):
         return f"{type(self).__name__}({name}: {value if value.numel() == 1 else value.shape})"
 
 
-class Categorical(OfScores):
-    """The numbers 0, 1, …, each with a probability of its own: the last axis of `probs`, or of scores `logits`."""
+class Categorical(ProbsOrLogits):
+    """Categorical distribution over the classes 0, …, K - 1, along the last axis of `probs` or `logits`.
+
+    Args:
+        probs: The probabilities, which are normalized; or give `logits`.
+        logits: The unnormalized log probabilities.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> categorical = gt.distributions.Categorical(probs=gt.tensor([0.25, 0.75]))
+        >>> categorical.sample((4,)).shape
+        gt.Size([4])
+        >>> categorical.log_prob(gt.tensor(1))
+        tensor(-0.2877)
+        >>> categorical.entropy()
+        tensor(0.5623)
+    """
 
     has_enumerate_support = True
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -64,14 +82,14 @@ class Categorical(OfScores):
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The normalized probabilities."""
         if self._probs is None:
             self._probs = self._logits.softmax(-1)
         return self._probs
 
     @property
     def logits(self) -> Tensor:
-        """Their logarithms; a probability of 0 counts as the smallest number."""
+        """The normalized log probabilities; probabilities are clamped to the machine epsilon first."""
         if self._logits is None:
             tiny = gt.finfo(self._probs.dtype).eps
             self._logits = self._probs.clamp(tiny, 1 - tiny).log()
@@ -79,7 +97,7 @@ class Categorical(OfScores):
 
     @property
     def param_shape(self) -> gt.Size:
-        """The shape of the probabilities."""
+        """The shape of the parameter."""
         return self._given[1].shape
 
     @property
@@ -123,7 +141,17 @@ class Categorical(OfScores):
 
 
 class OneHotCategorical(Distribution):
-    """As `Categorical`, each number as a vector with a 1 in its place."""
+    """Categorical distribution over one-hot vectors.
+
+    Args:
+        probs: The probabilities along the last axis, which are normalized; or give `logits`.
+        logits: The unnormalized log probabilities along the last axis.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.OneHotCategorical(probs=gt.tensor([0.25, 0.75])).mode
+        tensor([0., 1.])
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
     has_enumerate_support = True
@@ -138,12 +166,12 @@ class OneHotCategorical(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The normalized probabilities."""
         return self._categorical.probs
 
     @property
     def logits(self) -> Tensor:
-        """Their logarithms."""
+        """The normalized log probabilities."""
         return self._categorical.logits
 
     @property
@@ -177,19 +205,19 @@ class OneHotCategorical(Distribution):
         return made
 
 
-class OfOdds(OfScores):
-    """What has probabilities, or logarithms of odds, each element by itself."""
+class BinaryProbsOrLogits(ProbsOrLogits):
+    """The base of distributions given by probabilities or log odds, element by element."""
 
     @property
     def probs(self) -> Tensor:
-        """The probability."""
+        """The probability of 1, or of a success."""
         if self._probs is None:
             self._probs = self._logits.sigmoid()
         return self._probs
 
     @property
     def logits(self) -> Tensor:
-        """The logarithm of the odds."""
+        """The log odds of 1, or of a success."""
         if self._logits is None:
             tiny = gt.finfo(self._probs.dtype).eps
             p = self._probs.clamp(tiny, 1 - tiny)
@@ -197,8 +225,8 @@ class OfOdds(OfScores):
         return self._logits
 
 
-class _OfOneScore(OfOdds):
-    """What has one probability an element."""
+class _SingleProbability(BinaryProbsOrLogits):
+    """The base of distributions whose only parameter is a probability or its log odds."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "probs": constraints.unit_interval,
@@ -225,8 +253,19 @@ class _OfOneScore(OfOdds):
         return self._expanded(batch_shape, _probs=0, _logits=0)
 
 
-class Bernoulli(_OfOneScore):
-    """1 with a probability, else 0."""
+class Bernoulli(_SingleProbability):
+    """Bernoulli distribution: 1 with probability `probs`, else 0. Samples are floating.
+
+    Args:
+        probs: The probability of 1; or give `logits`.
+        logits: The log odds of 1.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> bernoulli = gt.distributions.Bernoulli(gt.tensor([0.25]))
+        >>> bernoulli.mean, bernoulli.log_prob(gt.tensor([0.0]))
+        (tensor([0.2500]), tensor([-0.2877]))
+    """
 
     has_enumerate_support = True
     support = constraints.boolean
@@ -262,8 +301,14 @@ class Bernoulli(_OfOneScore):
         return values.expand(2, *self.batch_shape) if expand else values
 
 
-class Geometric(_OfOneScore):
-    """How often something fails that succeeds with a probability, until it first does."""
+class Geometric(_SingleProbability):
+    """Geometric distribution: the number of failures before the first success. Samples are floating.
+
+    Args:
+        probs: The probability of a success; or give `logits`.
+        logits: The log odds of a success.
+        validate_args: Whether parameters and values are validated.
+    """
 
     support = constraints.nonnegative_integer
 
@@ -286,7 +331,7 @@ class Geometric(_OfOneScore):
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        # p = 1 never fails: 0 * log(0) is 0.
+        # A success is certain for p = 1: 0 * log(0) counts as 0.
         p = gt.where((self.probs == 1) & (value == 0), 0.0, self.probs)
         return value * (-p).log1p() + self.probs.log()
 

@@ -1,4 +1,4 @@
-"""`Distribution`: numbers drawn at random, with the probability of each. Start here; a subclass says what it is."""
+"""`Distribution`, the base class. Start here; subclasses implement its methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,21 @@ NO_SHAPE = gt.Size()
 
 
 class Distribution:
-    """Independent distributions, `batch_shape` of them, of things that are `event_shape` large each."""
+    """The base class of probability distributions.
+
+    A distribution object is a batch of independent distributions. `batch_shape` is the shape of the batch, and
+    `event_shape` that of one sample of one distribution: `()` for univariate distributions.
+
+    Args:
+        batch_shape: The shape of the batch.
+        event_shape: The shape of one sample.
+        validate_args: Whether parameters and values are validated; the class's default if not given.
+
+    Attributes:
+        has_rsample: Whether `rsample` is implemented.
+        has_enumerate_support: Whether `enumerate_support` is implemented.
+        arg_constraints: The constraint that each parameter satisfies.
+    """
 
     has_rsample = False
     has_enumerate_support = False
@@ -25,7 +39,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether arguments are checked, which waits for them, where a distribution is not told."""
+        """Sets whether parameters and values are validated where a distribution's `validate_args` is not given."""
         if value not in (True, False):
             raise ValueError
         Distribution._validate_args = value
@@ -52,45 +66,50 @@ class Distribution:
 
     @property
     def batch_shape(self) -> gt.Size:
-        """How many distributions."""
+        """The shape of the batch of distributions."""
         return self._batch_shape
 
     @property
     def event_shape(self) -> gt.Size:
-        """How large one thing drawn is."""
+        """The shape of a single sample of one distribution."""
         return self._event_shape
 
     @property
     def support(self) -> Constraint:
-        """What can be drawn."""
+        """The constraint that samples satisfy."""
         raise NotImplementedError
 
     @property
     def mean(self) -> Tensor:
-        """The mean of what is drawn."""
+        """The mean of each distribution: shape `batch_shape + event_shape`; NaN where it does not exist."""
         raise NotImplementedError
 
     @property
     def mode(self) -> Tensor:
-        """The most probable value."""
+        """The mode of each distribution, its most probable value: shape `batch_shape + event_shape`."""
         raise NotImplementedError(f"{type(self)} does not implement mode")
 
     @property
     def variance(self) -> Tensor:
-        """The variance of what is drawn."""
+        """The variance of each element: shape `batch_shape + event_shape`; NaN or infinite where it does not exist."""
         raise NotImplementedError
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation of what is drawn."""
+        """The standard deviation of each element, `sqrt(variance)`: shape `batch_shape + event_shape`."""
         return self.variance.sqrt()
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Distribution:
-        """The same distributions, repeated to another batch shape."""
+        """A copy whose parameters are broadcast to another batch shape.
+
+        Args:
+            batch_shape: The new batch shape.
+            _instance: Ignored.
+        """
         raise NotImplementedError
 
     def _expanded(self, batch_shape: Sequence[int], **parameters: int) -> Any:
-        """Another of this class whose parameters, with so many axes of their own, are repeated."""
+        """A copy with the named parameters broadcast to a batch shape; each has the given number of event axes."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
         for name, axes in parameters.items():
@@ -102,40 +121,68 @@ class Distribution:
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Things drawn, `(*sample_shape, *batch_shape, *event_shape)`; no gradient flows through the drawing."""
+        """Draws samples, without gradients.
+
+        Args:
+            sample_shape: The number of samples of each distribution, as a shape.
+
+        Returns:
+            A tensor of shape `sample_shape + batch_shape + event_shape`.
+        """
         return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """As `sample`, as a differentiable function of the parameters."""
+        """Draws samples that are differentiable functions of the parameters (reparameterization trick).
+
+        Args:
+            sample_shape: The number of samples of each distribution, as a shape.
+
+        Returns:
+            A tensor of shape `sample_shape + batch_shape + event_shape`.
+        """
         raise NotImplementedError
 
     @older("sample_n will be deprecated. Use .sample((n,)) instead", UserWarning)
     def sample_n(self, n: int) -> Tensor:
-        """`n` things, or batches of them."""
+        """Draws `n` samples: `sample((n,))`. Deprecated."""
         return self.sample((n,))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability, or of its density, of values."""
+        """The log probability density, or for discrete distributions the log probability, of a value.
+
+        Args:
+            value: A tensor that broadcasts with `batch_shape + event_shape`.
+
+        Returns:
+            A tensor of shape broadcast(value, batch), without the event axes.
+
+        Raises:
+            ValueError: The value is outside the support, and arguments are validated.
+        """
         raise NotImplementedError
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of what is at most a value."""
+        """Cumulative distribution function, P(X <= value): shape broadcast(value, batch)."""
         raise NotImplementedError
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The value below which a share of all lies."""
+        """Inverse cumulative distribution function (quantile): shape broadcast(value, batch)."""
         raise NotImplementedError
 
     def entropy(self) -> Tensor:
-        """How uncertain what is drawn is."""
+        """The differential entropy, or the entropy of a discrete distribution, in nats: shape `batch_shape`."""
         raise NotImplementedError
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values that can be drawn, along a new first axis."""
+        """All values of a discrete distribution's support, along a new first axis.
+
+        Args:
+            expand: Whether the values are broadcast to the batch shape; otherwise its axes have size 1.
+        """
         raise NotImplementedError
 
     def perplexity(self) -> Tensor:
-        """`exp(entropy)`."""
+        """The perplexity `exp(entropy)`: shape `batch_shape`."""
         return self.entropy().exp()
 
     def _extended_shape(self, sample_shape: Sequence[int] = NO_SHAPE) -> tuple[int, ...]:
@@ -171,10 +218,10 @@ class Distribution:
 
 
 class ElementwiseDistribution(Distribution):
-    """One whose parameters, those of `arg_constraints`, are tensors of its batch shape; each element is by itself."""
+    """The base of univariate distributions whose parameters, those of `arg_constraints`, have the batch shape."""
 
     def _set(self, validate_args: bool | None, **parameters: Any) -> None:
-        """Parameters, each a tensor or a number, broadcast to one shape."""
+        """Sets the parameters, numbers or tensors, broadcast to one shape."""
         values = broadcast_all(*parameters.values())
         self.__dict__.update(zip(parameters, values, strict=True))
         Distribution.__init__(self, values[0].shape, validate_args=validate_args)
@@ -184,7 +231,18 @@ class ElementwiseDistribution(Distribution):
 
 
 class Independent(Distribution):
-    """Axes of the batch as axes of one event, whose probabilities are multiplied."""
+    """Reinterprets the last batch axes of a distribution as event axes: log probabilities are summed over them.
+
+    Args:
+        base_distribution: The distribution.
+        reinterpreted_batch_ndims: The number of batch axes that become event axes.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> normal = gt.distributions.Normal(gt.zeros(3), gt.ones(3))
+        >>> gt.distributions.Independent(normal, 1).log_prob(gt.zeros(3))
+        tensor(-2.7568)
+    """
 
     def __init__(
         self,
@@ -205,7 +263,7 @@ class Independent(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether the base has."""
+        """Whether the base distribution implements `rsample`."""
         return self.base_dist.has_rsample
 
     @property

@@ -1,4 +1,4 @@
-"""Distributions of gamma variables, their quotients and shares: `Gamma` first, from whose draws the others are made."""
+"""The gamma distribution and those made of gamma variables: beta, Dirichlet, chi-squared, Student's t and F."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ from gt.nn.functional import one_hot
 
 
 class Gamma(ElementwiseDistribution):
-    """The time until something happens `concentration` times that happens `rate` times in a unit of it."""
+    """Gamma distribution, with density `rate^a x^(a-1) exp(-rate x) / Gamma(a)` for the concentration a.
+
+    Args:
+        concentration: The shape parameter.
+        rate: The inverse of the scale parameter.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gamma = gt.distributions.Gamma(gt.tensor(2.0), gt.tensor(4.0))
+        >>> gamma.mean, gamma.variance
+        (tensor(0.5000), tensor(0.1250))
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration": constraints.positive,
@@ -63,7 +74,12 @@ class Gamma(ElementwiseDistribution):
 
 
 class Chi2(Gamma):
-    """The sum of the squares of `df` standard normal variables."""
+    """Chi-squared distribution with `df` degrees of freedom: Gamma(df / 2, 1 / 2).
+
+    Args:
+        df: The degrees of freedom.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
 
@@ -74,7 +90,7 @@ class Chi2(Gamma):
 
     @property
     def df(self) -> Tensor:
-        """Degrees of freedom."""
+        """The degrees of freedom."""
         return self.concentration * 2
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
@@ -82,7 +98,13 @@ class Chi2(Gamma):
 
 
 class InverseGamma(ElementwiseDistribution):
-    """What `1 / x` is for a gamma variable x."""
+    """Inverse gamma distribution: of `1 / x`, where x has a gamma distribution.
+
+    Args:
+        concentration: The shape parameter.
+        rate: The scale parameter: the rate of x.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Gamma.arg_constraints
     has_rsample = True
@@ -126,7 +148,16 @@ class InverseGamma(ElementwiseDistribution):
 
 
 class Dirichlet(Distribution):
-    """Shares of a whole, the last axis: those of gamma variables with these concentrations in their sum."""
+    """Dirichlet distribution over the simplex (last axis), with density proportional to `prod_i x_i^(a_i - 1)`.
+
+    Args:
+        concentration: The parameters `a` along the last axis.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Dirichlet(gt.tensor([1.0, 3.0])).mean
+        tensor([0.2500, 0.7500])
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration": constraints.independent(constraints.positive, 1)
@@ -175,7 +206,17 @@ class Dirichlet(Distribution):
 
 
 class Beta(ElementwiseDistribution):
-    """A share of a whole: what the first of two gamma variables has in their sum."""
+    """Beta distribution on [0, 1], with density proportional to `x^(concentration1 - 1) (1 - x)^(concentration0 - 1)`.
+
+    Args:
+        concentration1: The first shape parameter, alpha.
+        concentration0: The second shape parameter, beta.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Beta(gt.tensor(1.0), gt.tensor(3.0)).mean
+        tensor(0.2500)
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration1": constraints.positive,
@@ -220,7 +261,14 @@ class Beta(ElementwiseDistribution):
 
 
 class StudentT(ElementwiseDistribution):
-    """A normal variable over the root of a mean of `df` squares of others, stretched by `scale` and moved by `loc`."""
+    """Student's t-distribution with `df` degrees of freedom, shifted by `loc` and scaled by `scale`.
+
+    Args:
+        df: The degrees of freedom.
+        loc: The median.
+        scale: The scale.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "df": constraints.positive,
@@ -274,7 +322,13 @@ class StudentT(ElementwiseDistribution):
 
 
 class FisherSnedecor(ElementwiseDistribution):
-    """The quotient of the means of `df1` and `df2` squares of normal variables."""
+    """Fisher-Snedecor (F) distribution: the ratio of two chi-squared variables, each over its degrees of freedom.
+
+    Args:
+        df1: The degrees of freedom of the numerator.
+        df2: The degrees of freedom of the denominator.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df1": constraints.positive, "df2": constraints.positive}
     has_rsample = True

@@ -1,4 +1,4 @@
-"""What exceeds a threshold: exponential excesses, heavier or lighter ones."""
+"""The generalized Pareto distribution of excesses over a threshold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from gt.distributions.distribution import NO_SHAPE, ElementwiseDistribution
 
 
 class GeneralizedPareto(ElementwiseDistribution):
-    """Excesses over `loc`: exponential at a concentration of 0, heavier above it, and bounded below it."""
+    """Generalized Pareto distribution of excesses over `loc`: `P(X > x) = (1 + c z)^(-1/c)`, `z = (x - loc) / scale`.
+
+    Args:
+        loc: The lower bound.
+        scale: The scale.
+        concentration: The shape c: exponential for 0, heavy-tailed above, bounded below.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real,
@@ -44,7 +51,7 @@ class GeneralizedPareto(ElementwiseDistribution):
         return self.concentration.abs() <= 1e-8
 
     def _slope(self) -> Tensor:
-        """The concentration, where it is one to divide by."""
+        """The concentration, with 1 in place of values close to 0, as a divisor."""
         return gt.where(self._is_exponential(), 1.0, self.concentration)
 
     @property
@@ -65,7 +72,7 @@ class GeneralizedPareto(ElementwiseDistribution):
         return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=self.loc.dtype))
 
     def log_survival_function(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability of what is above values."""
+        """The log survival function, log P(X > value): shape broadcast(value, batch)."""
         self._validate_sample(value)
         z, c = (value - self.loc) / self.scale, self._slope()
         return gt.where(self._is_exponential(), -z, -(c * z).log1p() / c)
@@ -77,7 +84,7 @@ class GeneralizedPareto(ElementwiseDistribution):
         return -self.log_survival_function(value).expm1()
 
     def log_cdf(self, value: Tensor) -> Tensor:
-        """The logarithm of that."""
+        """The log cumulative distribution function, log P(X <= value): shape broadcast(value, batch)."""
         return self.cdf(value).log()
 
     def icdf(self, value: Tensor) -> Tensor:

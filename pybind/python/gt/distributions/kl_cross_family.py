@@ -1,4 +1,4 @@
-"""Divergences of distributions of different classes: what `kl.py` has between those of one."""
+"""Kullback-Leibler divergences between distributions of different families; `kl.py` has those within one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gt.distributions.positive_support import Pareto
 from gt.distributions.unit_interval import ContinuousBernoulli
 
 
-def _each(*kinds: type, of: type) -> Any:
-    """Registers a function as the divergence of several classes from one."""
+def _register_each(*kinds: type, of: type) -> Any:
+    """A decorator that registers a function as the divergence of several classes from one."""
 
     def register(function: Any) -> Any:
         for kind in kinds:
@@ -30,7 +30,7 @@ def _each(*kinds: type, of: type) -> Any:
     return register
 
 
-# One draws what the other never does --------------------------------------------------------------------------------
+# The support of p is not within that of q: infinite ------------------------------------------------------------------
 
 
 def _infinite(p: Any, q: Any) -> Tensor:
@@ -40,39 +40,39 @@ def _infinite(p: Any, q: Any) -> Tensor:
 
 _BOUNDED, _POSITIVE = (Beta, ContinuousBernoulli), (Exponential, Gamma)
 for _q in (*_BOUNDED, Pareto, Uniform):
-    _each(*_POSITIVE, Gumbel, Laplace, Normal, of=_q)(_infinite)
+    _register_each(*_POSITIVE, Gumbel, Laplace, Normal, of=_q)(_infinite)
 for _q in _POSITIVE:
-    _each(Gumbel, Laplace, Normal, of=_q)(_infinite)
+    _register_each(Gumbel, Laplace, Normal, of=_q)(_infinite)
 for _q in (*_BOUNDED, Uniform):
     register_kl(Pareto, _q)(_infinite)
-_each(*_BOUNDED, of=Pareto)(_infinite)
-_each(Poisson, of=Bernoulli)(_infinite)
-_each(Poisson, of=Binomial)(_infinite)
+_register_each(*_BOUNDED, of=Pareto)(_infinite)
+_register_each(Poisson, of=Bernoulli)(_infinite)
+_register_each(Poisson, of=Binomial)(_infinite)
 
 
-# By means and variances ---------------------------------------------------------------------------------------------
+# Expectations under means and variances ------------------------------------------------------------------------------
 
 
-@_each(Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Pareto, of=Normal)
+@_register_each(Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Pareto, of=Normal)
 def _(p: Any, q: Normal) -> Tensor:
     spread = p.variance + (p.mean - q.loc).square()
     return -p.entropy() + 0.5 * math.log(2 * math.pi) + q.scale.log() + spread / (2 * q.scale.square())
 
 
 def _where_positive(p: Any, found: Tensor) -> Tensor:
-    """Of uniform variables, infinite where some are below 0; of Pareto's, where there is no mean."""
+    """The divergence, infinite where a uniform p has negative values or a Pareto p has no mean."""
     if isinstance(p, Uniform):
         return gt.where(p.low < 0, math.inf, found)
     return gt.where(p.alpha <= 1, math.inf, found) if isinstance(p, Pareto) else found
 
 
-@_each(Beta, ContinuousBernoulli, Pareto, Uniform, of=Exponential)
+@_register_each(Beta, ContinuousBernoulli, Pareto, Uniform, of=Exponential)
 def _(p: Any, q: Exponential) -> Tensor:
     return _where_positive(p, q.rate * p.mean - p.entropy() - q.rate.log())
 
 
 def _mean_log(p: Any) -> Tensor:
-    """The mean of the logarithm."""
+    """E[log x] of a distribution."""
     if isinstance(p, Beta):
         return p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
     if isinstance(p, Pareto):
@@ -84,17 +84,17 @@ def _mean_log_between(low: Tensor, high: Tensor) -> Tensor:
     return (gt.xlogy(high, high) - gt.xlogy(low, low)) / (high - low) - 1
 
 
-@_each(Beta, Pareto, Uniform, of=Gamma)
+@_register_each(Beta, Pareto, Uniform, of=Gamma)
 def _(p: Any, q: Gamma) -> Tensor:
     a, rate = q.concentration, q.rate
     density = a * rate.log() - a.lgamma() + (a - 1) * _mean_log(p) - rate * p.mean
     return _where_positive(p, -p.entropy() - density)
 
 
-@_each(*_BOUNDED, of=Uniform)
+@_register_each(*_BOUNDED, of=Uniform)
 def _(p: Any, q: Uniform) -> Tensor:
     found = -p.entropy() + (q.high - q.low).log()
-    # Where the ends are the same, PyTorch has it finite for the one and infinite for the other.
+    # As in PyTorch, equal supports give a finite divergence for Beta and an infinite one for ContinuousBernoulli.
     misses = (q.low > 0) | (q.high < 1) if isinstance(p, Beta) else (q.low >= 0) | (q.high <= 1)
     return gt.where(misses, math.inf, found)
 
@@ -102,7 +102,7 @@ def _(p: Any, q: Uniform) -> Tensor:
 # Numbers between 0 and 1 --------------------------------------------------------------------------------------------
 
 
-@_each(Beta, Uniform, of=ContinuousBernoulli)
+@_register_each(Beta, Uniform, of=ContinuousBernoulli)
 def _(p: Any, q: ContinuousBernoulli) -> Tensor:
     found = -p.entropy() - p.mean * q.logits - (-q.probs).log1p() - q._log_norm()
     return gt.where((p.low <= 0) | (p.high >= 1), math.inf, found) if isinstance(p, Uniform) else found
@@ -122,10 +122,10 @@ def _(p: Uniform, q: Beta) -> Tensor:
     return gt.where((p.low < 0) | (p.high > 1), math.inf, found)
 
 
-# Of extremes --------------------------------------------------------------------------------------------------------
+# Divergences from Gumbel, Pareto and Poisson --------------------------------------------------------------------------
 
 
-@_each(Exponential, Gamma, Normal, Uniform, of=Gumbel)
+@_register_each(Exponential, Gamma, Normal, Uniform, of=Gumbel)
 def _(p: Any, q: Gumbel) -> Tensor:
     if isinstance(p, Exponential):
         fall = p.rate / (p.rate + q.scale.reciprocal())
@@ -152,14 +152,14 @@ def _(p: Bernoulli, q: Poisson) -> Tensor:
 # Vectors ------------------------------------------------------------------------------------------------------------
 
 
-@_each(LowRankMultivariateNormal, MultivariateNormal, of=LowRankMultivariateNormal)
+@_register_each(LowRankMultivariateNormal, MultivariateNormal, of=LowRankMultivariateNormal)
 def _(p: Any, q: LowRankMultivariateNormal) -> Tensor:
     _check_sizes(p, q)
     capacitance = q._capacitance()
     weighted = q.cov_factor / q.cov_diag.unsqueeze(-1)
     inner = linalg.solve_triangular(capacitance, weighted.mT, upper=False)
     own = p.scale_tril if isinstance(p, MultivariateNormal) else p.cov_factor
-    # The trace of the product of one's inverse covariance and the other's covariance.
+    # trace(inv(cov_q) @ cov_p), by Woodbury's formula.
     trace = (own / q.cov_diag.sqrt().unsqueeze(-1)).square().flatten(-2).sum(-1)
     trace = trace - (inner @ own).square().flatten(-2).sum(-1)
     if isinstance(p, LowRankMultivariateNormal):

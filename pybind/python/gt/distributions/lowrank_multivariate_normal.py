@@ -1,4 +1,4 @@
-"""Normal distributions of vectors whose covariance is a diagonal and the product of a tall matrix with itself."""
+"""Multivariate normal distributions with a low-rank plus diagonal covariance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from gt.distributions.distribution import NO_SHAPE, Distribution
 
 
 class LowRankMultivariateNormal(Distribution):
-    """Vectors of mean `loc` and covariance `cov_factor @ cov_factor.mT + diag(cov_diag)`, by small matrices."""
+    """Multivariate normal distribution with covariance `W W^T + diag(d)`, computed by matrices of W's rank.
+
+    Args:
+        loc: The mean, `(*, n)`.
+        cov_factor: W, `(*, n, rank)`.
+        cov_diag: d, `(*, n)`, positive.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real_vector,
@@ -63,23 +70,23 @@ class LowRankMultivariateNormal(Distribution):
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The whole."""
+        """The covariance matrix, `(*, n, n)`."""
         return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
 
     @property
     def scale_tril(self) -> Tensor:
-        """Its Cholesky factor."""
+        """The Cholesky factor of the covariance matrix, `(*, n, n)`."""
         return linalg.cholesky(self.covariance_matrix)
 
     @property
     def precision_matrix(self) -> Tensor:
-        """Its inverse, by Woodbury's formula."""
+        """The inverse of the covariance matrix, by Woodbury's formula, `(*, n, n)`."""
         weighted = self.cov_factor / self.cov_diag.unsqueeze(-1)
         inner = linalg.solve_triangular(self._capacitance(), weighted.mT, upper=False)
         return self.cov_diag.reciprocal().diag_embed() - inner.mT @ inner
 
     def _capacitance(self) -> Tensor:
-        """The factor of the small matrix in which the formulas are."""
+        """The Cholesky factor of the capacitance matrix `I + W^T diag(d)^-1 W`."""
         inner = (self.cov_factor / self.cov_diag.unsqueeze(-1)).mT @ self.cov_factor
         return linalg.cholesky(inner + gt.eye(inner.shape[-1], dtype=inner.dtype))
 
@@ -87,7 +94,7 @@ class LowRankMultivariateNormal(Distribution):
         return 2 * capacitance.diagonal(dim1=-2, dim2=-1).log().sum(-1) + self.cov_diag.log().sum(-1)
 
     def _distance(self, apart: Tensor, capacitance: Tensor) -> Tensor:
-        """The square of Mahalanobis' distance."""
+        """The squared Mahalanobis distance."""
         weighted = self.cov_factor.mT @ (apart / self.cov_diag).unsqueeze(-1)
         inner = linalg.solve_triangular(capacitance, weighted, upper=False).squeeze(-1)
         return (apart.square() / self.cov_diag).sum(-1) - inner.square().sum(-1)

@@ -1,4 +1,4 @@
-"""Transforms to triangular, positive definite and correlation matrices, of vectors and matrices without conditions."""
+"""Transforms from unconstrained vectors and matrices to triangular, positive definite and correlation matrices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gt.nn import functional
 
 
 class LowerCholeskyTransform(Transform):
-    """The lower triangle of a matrix, with exponentials on the diagonal."""
+    """Maps a square matrix to a lower triangular one with a positive diagonal, by exponentiating the diagonal."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -33,7 +33,7 @@ class LowerCholeskyTransform(Transform):
 
 
 class PositiveDefiniteTransform(Transform):
-    """The product of such a triangle with itself transposed."""
+    """Maps a square matrix to the positive definite matrix `L L^T`, with `L` of `LowerCholeskyTransform`."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
@@ -52,10 +52,11 @@ class PositiveDefiniteTransform(Transform):
 
 
 class CorrCholeskyTransform(Transform):
-    """The Cholesky factor of a correlation matrix, of as many numbers as it has below the diagonal.
+    """Maps vectors of n(n-1)/2 numbers to the Cholesky factor of a correlation matrix of size n.
 
-    The hyperbolic tangent of each number is the share of what is left of its row's length, which is 1; the diagonal
-    takes the rest.
+    The hyperbolic tangents of the numbers are canonical partial correlations: each takes its fraction of what is left
+    of
+    its row's norm, which is 1, and the diagonal takes the rest (Lewandowski et al. 2009).
     """
 
     domain = constraints.real_vector
@@ -63,15 +64,15 @@ class CorrCholeskyTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         eps = gt.finfo(x.dtype).eps
-        shares = vec_to_tril_matrix(x.tanh().clamp(-1 + eps, 1 - eps), -1)
-        left = (1 - shares.square()).sqrt().cumprod(-1)
-        shares = shares + gt.eye(shares.shape[-1], dtype=shares.dtype)
-        return shares * functional.pad(left[..., :-1], [1, 0], value=1)
+        partials = vec_to_tril_matrix(x.tanh().clamp(-1 + eps, 1 - eps), -1)
+        left = (1 - partials.square()).sqrt().cumprod(-1)
+        partials = partials + gt.eye(partials.shape[-1], dtype=partials.dtype)
+        return partials * functional.pad(left[..., :-1], [1, 0], value=1)
 
     def _inverse(self, y: Tensor) -> Tensor:
         left = functional.pad((1 - y.square().cumsum(-1))[..., :-1], [1, 0], value=1)
-        shares = tril_matrix_to_vec(y, -1) / tril_matrix_to_vec(left, -1).sqrt()
-        return (shares.log1p() - (-shares).log1p()) / 2
+        partials = tril_matrix_to_vec(y, -1) / tril_matrix_to_vec(left, -1).sqrt()
+        return (partials.log1p() - (-partials).log1p()) / 2
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         left = tril_matrix_to_vec(1 - y.square().cumsum(-1), -2)

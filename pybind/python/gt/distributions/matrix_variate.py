@@ -1,4 +1,4 @@
-"""Distributions of matrices: covariances (`Wishart`) and factors of correlations (`LKJCholesky`)."""
+"""Matrix-variate distributions: Wishart, and LKJ over Cholesky factors of correlation matrices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from gt.distributions.gamma_family import Beta, Chi2
 
 
 class Wishart(Distribution):
-    """The sum of `df` normal vectors' products with themselves; given is their covariance, its inverse or factor."""
+    """Wishart distribution of positive definite matrices: the sum of `df` outer products of normal vectors.
+
+    Samples use Bartlett's decomposition. Exactly one of the three matrices is given.
+
+    Args:
+        df: The degrees of freedom, greater than n - 1.
+        covariance_matrix: The covariance of the vectors, `(*, n, n)`.
+        precision_matrix: Its inverse.
+        scale_tril: Its lower Cholesky factor.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "covariance_matrix": constraints.positive_definite,
@@ -118,9 +128,16 @@ class Wishart(Distribution):
 
 
 class LKJCholesky(Distribution):
-    """Cholesky factors of correlation matrices, the nearer to the identity the larger `concentration` is.
+    """LKJ distribution of the Cholesky factors of correlation matrices (Lewandowski, Kurowicka and Joe 2009).
 
-    Lewandowski, Kurowicka and Joe 2009; a concentration of 1 is the same for all matrices.
+    The density of a correlation matrix is proportional to `det^(concentration - 1)`: uniform for 1, and concentrated at
+    the
+    identity above. Samples are drawn by the onion method.
+
+    Args:
+        dim: The size of the matrices.
+        concentration: The concentration.
+        validate_args: Whether parameters and values are validated.
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"concentration": constraints.positive}

@@ -1,4 +1,4 @@
-"""Mixtures: one of several distributions, drawn first."""
+"""Mixtures of distributions of one family."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ from gt.distributions.distribution import NO_SHAPE, Distribution
 
 
 class MixtureSameFamily(Distribution):
-    """A draw of one of `component_distribution`'s, its last batch axis, which `mixture_distribution` draws."""
+    """Mixture of distributions of one family.
+
+    Args:
+        mixture_distribution: A `Categorical` of the components' weights.
+        component_distribution: The components, along its last batch axis.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> weights = gt.distributions.Categorical(probs=gt.tensor([0.25, 0.75]))
+        >>> components = gt.distributions.Normal(gt.tensor([0.0, 4.0]), gt.tensor([1.0, 1.0]))
+        >>> gt.distributions.MixtureSameFamily(weights, components).mean
+        tensor(3.)
+    """
 
     def __init__(
         self,
@@ -51,7 +63,7 @@ class MixtureSameFamily(Distribution):
         made.mixture_distribution = self.mixture_distribution.expand(batch_shape)
         return made
 
-    def _shares(self) -> Tensor:
+    def _weights(self) -> Tensor:
         probs = self.mixture_distribution.probs
         return probs.reshape(*probs.shape, *[1] * len(self.event_shape))
 
@@ -60,14 +72,14 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return (self._shares() * self.component_distribution.mean).sum(self._axis())
+        return (self._weights() * self.component_distribution.mean).sum(self._axis())
 
     @property
     def variance(self) -> Tensor:
-        shares, axis = self._shares(), self._axis()
-        within = (shares * self.component_distribution.variance).sum(axis)
+        weights, axis = self._weights(), self._axis()
+        within = (weights * self.component_distribution.variance).sum(axis)
         away = self.component_distribution.mean - self.mean.unsqueeze(axis)
-        return within + (shares * away.square()).sum(axis)
+        return within + (weights * away.square()).sum(axis)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:

@@ -1,4 +1,4 @@
-"""Normal distributions of vectors whose elements vary together."""
+"""The multivariate normal distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ from gt.distributions.distribution import NO_SHAPE, Distribution
 
 
 class MultivariateNormal(Distribution):
-    """Vectors of mean `loc`; their covariance is given, or its inverse, or its Cholesky factor `scale_tril`."""
+    """Multivariate normal distribution; exactly one of the three matrices is given.
+
+    Args:
+        loc: The mean, `(*, n)`.
+        covariance_matrix: The covariance, `(*, n, n)`.
+        precision_matrix: Its inverse.
+        scale_tril: Its lower Cholesky factor.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> normal = gt.distributions.MultivariateNormal(gt.zeros(2), gt.eye(2))
+        >>> normal.log_prob(gt.zeros(2))
+        tensor(-1.8379)
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real_vector,
@@ -56,7 +69,7 @@ class MultivariateNormal(Distribution):
         elif name == "covariance_matrix":
             self._tril = linalg.cholesky(matrix)
         else:
-            # The factor of the inverse: that of the matrix with its axes reversed, reversed back and inverted.
+            # The Cholesky factor of an inverse: factor the matrix with both axes flipped, flip back and invert.
             flipped = linalg.cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
             self._tril = linalg.solve_triangular(flipped, gt.eye(loc.shape[-1], dtype=matrix.dtype), upper=False)
 

@@ -1,4 +1,7 @@
-"""Distributions of positive numbers that are functions of a uniform, normal or exponential one, and of angles."""
+"""Univariate distributions of positive numbers: half-normal, half-Cauchy, Pareto and Weibull.
+
+And of angles: von Mises.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,12 @@ from gt.distributions.distribution import NO_SHAPE, ElementwiseDistribution
 
 
 class HalfNormal(ElementwiseDistribution):
-    """The size of a normal variable of mean 0."""
+    """Half-normal distribution: the absolute value of a normal variable with mean 0.
+
+    Args:
+        scale: The standard deviation of the normal variable.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
     has_rsample = True
@@ -59,7 +67,12 @@ class HalfNormal(ElementwiseDistribution):
 
 
 class HalfCauchy(ElementwiseDistribution):
-    """The size of a Cauchy variable of median 0: it has no mean."""
+    """Half-Cauchy distribution: the absolute value of a Cauchy variable with median 0; its mean is infinite.
+
+    Args:
+        scale: The scale of the Cauchy variable.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
     has_rsample = True
@@ -101,7 +114,13 @@ class HalfCauchy(ElementwiseDistribution):
 
 
 class Pareto(ElementwiseDistribution):
-    """What is at least `scale`, and rarer with the power `alpha` of how much larger."""
+    """Pareto distribution (type 1), with `P(X > x) = (scale / x)^alpha` for x >= scale.
+
+    Args:
+        scale: The lower bound.
+        alpha: The shape parameter.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"alpha": constraints.positive, "scale": constraints.positive}
     has_rsample = True
@@ -147,7 +166,13 @@ class Pareto(ElementwiseDistribution):
 
 
 class Weibull(ElementwiseDistribution):
-    """The time until something fails whose rate of failing is a power of its age."""
+    """Weibull distribution, with `P(X > x) = exp(-(x / scale)^concentration)`.
+
+    Args:
+        scale: The scale parameter.
+        concentration: The shape parameter.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "scale": constraints.positive,
@@ -198,7 +223,17 @@ class Weibull(ElementwiseDistribution):
 
 
 class VonMises(ElementwiseDistribution):
-    """Angles around `loc`, the closer the larger `concentration` is: the normal distribution of the circle."""
+    """Von Mises distribution of angles, with density proportional to `exp(concentration cos(x - loc))`.
+
+    `mean` and `variance` are the circular ones. Samples, from -pi to pi, are drawn by rejection (Best and Fisher 1979);
+    each
+    round waits for the device.
+
+    Args:
+        loc: The mean angle.
+        concentration: The concentration.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
@@ -223,7 +258,7 @@ class VonMises(ElementwiseDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         k = self.concentration
-        # cos - 1, without the loss where angles are close.
+        # cos(x) - 1 = -2 sin(x/2)^2, without cancellation for small angles.
         away = -2 * ((value - self.loc) / 2).sin().square()
         return k * away - math.log(2 * math.pi) - special.i0e(k).log()
 
@@ -233,7 +268,7 @@ class VonMises(ElementwiseDistribution):
         k = self.concentration.double().expand(shape)
         tau = 1 + (1 + 4 * k.square()).sqrt()
         rho = (tau - (2 * tau).sqrt()) / (2 * k)
-        # The quotients lose all digits for small k, where they are close to 1 / k.
+        # For small k the quotient cancels; its series is 1 / k + k.
         r = gt.where(k < 1e-5, k.reciprocal() + k, (1 + rho.square()) / (2 * rho))
         drawn, left = gt.zeros(shape, dtype=gt.float64), k > 0
         while bool(left.any()):

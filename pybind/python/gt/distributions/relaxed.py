@@ -1,4 +1,4 @@
-"""Distributions of classes with gradients through what is drawn: softened by a temperature, or straight."""
+"""Continuous relaxations of discrete distributions (Concrete, Gumbel-softmax), and the straight-through estimator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gt import _core as gt
 from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
-from gt.distributions.discrete import Categorical, OfOdds, OneHotCategorical
+from gt.distributions.discrete import BinaryProbsOrLogits, Categorical, OneHotCategorical
 from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
 from gt.distributions.transformed_distribution import TransformedDistribution
 from gt.distributions.transforms import ExpTransform, SigmoidTransform
@@ -17,7 +17,7 @@ from gt.distributions.utils import clamp_probs
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """`OneHotCategorical` whose gradient is that of the probabilities."""
+    """`OneHotCategorical` with the straight-through gradient: that of the probabilities (Bengio et al. 2013)."""
 
     has_rsample = True
 
@@ -25,8 +25,15 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         return self.sample(sample_shape) + (self.probs - self.probs.detach())
 
 
-class LogitRelaxedBernoulli(OfOdds):
-    """The logarithm of the odds of what `RelaxedBernoulli` draws."""
+class LogitRelaxedBernoulli(BinaryProbsOrLogits):
+    """The distribution of the logits of `RelaxedBernoulli` (Maddison et al. 2017).
+
+    Args:
+        temperature: The temperature.
+        probs: The probability of 1; or give `logits`.
+        logits: The log odds of 1.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "probs": constraints.unit_interval,
@@ -55,7 +62,7 @@ class LogitRelaxedBernoulli(OfOdds):
 
     @property
     def param_shape(self) -> gt.Size:
-        """The shape of the probabilities."""
+        """The shape of the parameter."""
         return self._given[1].shape
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
@@ -75,7 +82,7 @@ class LogitRelaxedBernoulli(OfOdds):
 
 
 class _Relaxed(TransformedDistribution):
-    """What is drawn by way of a base that has its parameters."""
+    """The base of relaxed distributions: a transformed distribution that has its base's parameters."""
 
     has_rsample = True
     arg_constraints: ClassVar[dict[str, Constraint]] = LogitRelaxedBernoulli.arg_constraints
@@ -87,22 +94,31 @@ class _Relaxed(TransformedDistribution):
 
     @property
     def temperature(self) -> Tensor:
-        """How far from a class what is drawn may be."""
+        """The temperature of the relaxation."""
         return self.base_dist.temperature
 
     @property
     def logits(self) -> Tensor:
-        """The scores."""
+        """The logits of the base distribution."""
         return self.base_dist.logits
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities of the base distribution."""
         return self.base_dist.probs
 
 
 class RelaxedBernoulli(_Relaxed):
-    """Numbers between 0 and 1, the closer to either the lower the temperature is (Maddison et al. 2017)."""
+    """Relaxed Bernoulli (binary Concrete) distribution on (0, 1) (Maddison et al. 2017).
+
+    The lower the temperature, the closer samples are to 0 or 1.
+
+    Args:
+        temperature: The temperature.
+        probs: The probability of 1; or give `logits`.
+        logits: The log odds of 1.
+        validate_args: Whether parameters and values are validated.
+    """
 
     support = constraints.unit_interval
 
@@ -117,11 +133,18 @@ class RelaxedBernoulli(_Relaxed):
 
 
 class ExpRelaxedCategorical(Distribution):
-    """The logarithms of what `RelaxedOneHotCategorical` draws."""
+    """The distribution of the logarithms of `RelaxedOneHotCategorical` (Maddison et al. 2017).
+
+    Args:
+        temperature: The temperature.
+        probs: The probabilities along the last axis; or give `logits`.
+        logits: The unnormalized log probabilities along the last axis.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
     has_rsample = True
-    # They are those of shares of 1, which PyTorch leaves unchecked too.
+    # The logarithms of points of the simplex; as in PyTorch, that they sum to 1 is not checked.
     support = constraints.real_vector
 
     def __init__(
@@ -143,17 +166,17 @@ class ExpRelaxedCategorical(Distribution):
 
     @property
     def param_shape(self) -> gt.Size:
-        """The shape of the probabilities."""
+        """The shape of the parameter."""
         return self._categorical.param_shape
 
     @property
     def logits(self) -> Tensor:
-        """The scores."""
+        """The normalized log probabilities."""
         return self._categorical.logits
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The normalized probabilities."""
         return self._categorical.probs
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
@@ -172,7 +195,16 @@ class ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedOneHotCategorical(_Relaxed):
-    """Shares of classes, the closer to one of them the lower the temperature is (Jang et al. 2017)."""
+    """Relaxed one-hot categorical (Concrete, Gumbel-softmax) distribution over the simplex.
+
+    See Maddison et al. 2017 and Jang et al. 2017. The lower the temperature, the closer samples are to one-hot vectors.
+
+    Args:
+        temperature: The temperature.
+        probs: The probabilities along the last axis; or give `logits`.
+        logits: The unnormalized log probabilities along the last axis.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
     support = constraints.simplex

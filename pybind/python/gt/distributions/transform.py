@@ -1,4 +1,4 @@
-"""The base class of transforms: a function, its inverse and the logarithm of its Jacobian's determinant."""
+"""`Transform`, the base class: a function, its inverse, and the logarithm of its Jacobian's determinant."""
 
 from __future__ import annotations
 
@@ -10,17 +10,32 @@ from gt.distributions.constraints import Constraint
 
 
 def summed(x: Tensor, axes: int) -> Tensor:
-    """The sum over the last `axes` axes."""
+    """Sums the last `axes` axes."""
     return x.sum(tuple(range(-axes, 0))) if axes else x
 
 
 class Transform:
-    """A function and its inverse, `transform.inv`. With `cache_size=1` it remembers its last argument and value."""
+    """An invertible, differentiable map with a computable log determinant of its Jacobian.
+
+    Args:
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+
+    Attributes:
+        domain: The constraint of arguments.
+        codomain: The constraint of values.
+        bijective: Whether the map is a bijection.
+        sign: The sign of the derivative of a monotone map, 1 or -1.
+
+    Example:
+        >>> transform = gt.distributions.transforms.ExpTransform()
+        >>> transform.inv(transform(gt.tensor([2.0])))
+        tensor([2.])
+    """
 
     bijective = True
     domain: Constraint = constraints.real
     codomain: Constraint = constraints.real
-    # Whether it grows everywhere (1) or falls everywhere (-1).
+    # The sign of the derivative: 1 for an increasing map, -1 for a decreasing one.
     sign: int | Tensor | None = None
 
     def __init__(self, cache_size: int = 0) -> None:
@@ -31,14 +46,14 @@ class Transform:
 
     @property
     def event_dim(self) -> int:
-        """How many axes it acts on together."""
+        """The number of axes that the map acts on jointly."""
         if self.domain.event_dim == self.codomain.event_dim:
             return self.domain.event_dim
         raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
 
     @property
     def inv(self) -> Transform:
-        """The inverse."""
+        """The inverse transform."""
         return _Inverse(self)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -65,15 +80,20 @@ class Transform:
         raise NotImplementedError
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of how much volumes grow at `x`, whose value is `y`."""
+        """`log |det J|` at `x`, where J is the Jacobian of the map.
+
+        Args:
+            x: The argument.
+            y: The value at `x`.
+        """
         raise NotImplementedError
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the value, by that of the argument."""
+        """The shape of the value for an argument's shape."""
         return tuple(shape)
 
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the argument, by that of the value."""
+        """The shape of the argument for a value's shape."""
         return tuple(shape)
 
     def __repr__(self) -> str:

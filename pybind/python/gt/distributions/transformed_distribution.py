@@ -1,4 +1,4 @@
-"""What is drawn from one distribution and transformed: `TransformedDistribution`."""
+"""`TransformedDistribution`: samples of a base distribution mapped by transforms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,21 @@ from gt.distributions.transforms import ComposeTransform
 
 
 class TransformedDistribution(Distribution):
-    """Draws of `base_distribution` after `transforms`, one or several; their density follows from how they stretch."""
+    """The distribution of `f(x)`, where x is a sample of the base distribution and f a sequence of transforms.
+
+    Its density follows from the change of variables: `log p(y) = log p_base(x) - log |det J_f(x)|`.
+
+    Args:
+        base_distribution: The distribution of x.
+        transforms: One transform, or several, applied in order.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> base = gt.distributions.Normal(gt.tensor(0.0), gt.tensor(1.0))
+        >>> lognormal = gt.distributions.TransformedDistribution(base, [gt.distributions.ExpTransform()])
+        >>> lognormal.log_prob(gt.tensor(1.0))
+        tensor(-0.9189)
+    """
 
     def __init__(
         self,
@@ -32,7 +46,7 @@ class TransformedDistribution(Distribution):
                 f"base_distribution needs to have shape with size at least {whole.domain.event_dim}, "
                 f"but got {base_distribution}."
             )
-        # What the transforms take together is one event of the base.
+        # The axes that the transforms act on jointly become event axes of the base distribution.
         more = whole.domain.event_dim - len(base_distribution.event_shape)
         self.base_dist = Independent(base_distribution, more) if more > 0 else base_distribution
         axes = whole.codomain.event_dim + max(len(base_distribution.event_shape) - whole.domain.event_dim, 0)
@@ -42,7 +56,7 @@ class TransformedDistribution(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether the base has."""
+        """Whether the base distribution implements `rsample`."""
         return self.base_dist.has_rsample
 
     @property
@@ -80,7 +94,7 @@ class TransformedDistribution(Distribution):
         return total + summed(self.base_dist.log_prob(y), axes - len(self.base_dist.event_shape))
 
     def _monotonized(self, value: Tensor) -> Tensor:
-        """A share, counted from the other end where the transforms turn the order round."""
+        """A probability, or its complement where the transforms are decreasing."""
         sign: Any = 1
         for transform in self.transforms:
             if transform.sign is None:

@@ -1,9 +1,9 @@
-"""Functions with inverses, which make one distribution of another: `TransformedDistribution(base, [transforms])`.
+"""Invertible transforms of random variables, for `TransformedDistribution(base, [transforms])`.
 
-A transform maps between a `domain` and a `codomain`; `log_abs_det_jacobian(x, y)` says how much it stretches at x.
+A transform maps a `domain` to a `codomain`; `log_abs_det_jacobian(x, y)` is its change of volume at x.
 """
 
-# ruff: noqa: ARG002 (a slope is given both ends)
+# ruff: noqa: ARG002 (log_abs_det_jacobian takes the argument and the value)
 from __future__ import annotations
 
 import math
@@ -39,7 +39,12 @@ __getattr__ = _absent.getter(__name__)
 
 
 class ComposeTransform(Transform):
-    """Several, one after another."""
+    """The composition of several transforms, applied in order.
+
+    Args:
+        parts: The transforms.
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+    """
 
     def __init__(self, parts: list[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
@@ -54,7 +59,7 @@ class ComposeTransform(Transform):
 
     @property
     def sign(self) -> Any:  # type: ignore[override]
-        """The product of the parts'."""
+        """The product of the parts' signs."""
         signs = [part.sign for part in self.parts]
         return None if None in signs else math.prod(signs)  # type: ignore[arg-type]
 
@@ -96,7 +101,13 @@ identity_transform = ComposeTransform([])
 
 
 class IndependentTransform(Transform):
-    """Another, acting on more axes together."""
+    """Reinterprets batch axes of a transform as event axes: its log determinant is summed over them.
+
+    Args:
+        base_transform: The transform.
+        reinterpreted_batch_ndims: The number of axes.
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+    """
 
     def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0) -> None:
         super().__init__(cache_size)
@@ -119,7 +130,7 @@ class IndependentTransform(Transform):
 
 
 class ExpTransform(Transform):
-    """`exp(x)`."""
+    """`y = exp(x)`."""
 
     codomain = constraints.positive
     sign = 1
@@ -140,7 +151,7 @@ class ExpTransform(Transform):
 
 
 class PowerTransform(Transform):
-    """`x` to a power, of positive numbers."""
+    """`y = x^exponent`, for positive x."""
 
     domain = constraints.positive
     codomain = constraints.positive
@@ -161,7 +172,7 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """`1 / (1 + exp(-x))`."""
+    """`y = 1 / (1 + exp(-x))`."""
 
     codomain = constraints.unit_interval
     sign = 1
@@ -185,7 +196,7 @@ class SigmoidTransform(Transform):
 
 
 class SoftplusTransform(Transform):
-    """`log(1 + exp(x))`."""
+    """`y = log(1 + exp(x))`."""
 
     codomain = constraints.positive
     sign = 1
@@ -201,7 +212,7 @@ class SoftplusTransform(Transform):
 
 
 class TanhTransform(Transform):
-    """`tanh(x)`."""
+    """`y = tanh(x)`; its log determinant is computed without forming `1 - y^2`, which cancels near y = 1."""
 
     codomain = constraints.interval(-1.0, 1.0)
     sign = 1
@@ -222,7 +233,7 @@ class TanhTransform(Transform):
 
 
 class AbsTransform(Transform):
-    """`|x|`, whose inverse is one of two."""
+    """`y = |x|`; the inverse returns the positive preimage."""
 
     codomain = constraints.positive
     bijective = False
@@ -235,7 +246,14 @@ class AbsTransform(Transform):
 
 
 class AffineTransform(Transform):
-    """`loc + scale * x`, of `event_dim` axes together."""
+    """`y = loc + scale * x`.
+
+    Args:
+        loc: The shift.
+        scale: The factor.
+        event_dim: The number of axes that are one event.
+        cache_size: 1 to remember the last argument and value, 0 otherwise.
+    """
 
     def __init__(self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
@@ -249,7 +267,7 @@ class AffineTransform(Transform):
 
     @property
     def sign(self) -> Any:  # type: ignore[override]
-        """That of the scale."""
+        """The sign of the scale."""
         if isinstance(self.scale, Tensor):
             return self.scale.sign()
         return 1 if self.scale > 0 else -1 if self.scale < 0 else 0
@@ -275,7 +293,7 @@ class AffineTransform(Transform):
 
 
 class SoftmaxTransform(Transform):
-    """Shares in the sum of exponentials, of the last axis; its inverse is one of many."""
+    """Softmax along the last axis, onto the simplex; not a bijection: the inverse is `log(y)`."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -289,7 +307,10 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """Shares, one more than there are numbers: each number says how much of what is left its share takes."""
+    """Stick-breaking bijection from vectors of n numbers to the simplex of n + 1 probabilities.
+
+    Each number, by a sigmoid, is the fraction of the remaining stick that its probability takes.
+    """
 
     domain = constraints.real_vector
     codomain = constraints.simplex

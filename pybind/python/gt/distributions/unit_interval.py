@@ -1,4 +1,4 @@
-"""Distributions of shares: numbers between 0 and 1, and vectors that add up to 1."""
+"""Distributions on the unit interval and the simplex: Kumaraswamy, continuous Bernoulli and logistic-normal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
 from gt.distributions.continuous import EULER, Normal, Uniform
-from gt.distributions.discrete import OfOdds
+from gt.distributions.discrete import BinaryProbsOrLogits
 from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
 from gt.distributions.transformed_distribution import TransformedDistribution
 from gt.distributions.transforms import AffineTransform, PowerTransform, StickBreakingTransform
@@ -20,7 +20,13 @@ from gt.nn import functional
 
 
 class Kumaraswamy(TransformedDistribution):
-    """`(1 - (1 - u) ** (1 / concentration0)) ** (1 / concentration1)` of a uniform u: much as `Beta`."""
+    """Kumaraswamy distribution on (0, 1), with CDF `1 - (1 - x^a)^b`.
+
+    Args:
+        concentration1: The first shape parameter, a.
+        concentration0: The second shape parameter, b.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration1": constraints.positive,
@@ -66,10 +72,17 @@ class Kumaraswamy(TransformedDistribution):
         return 1 - b.reciprocal() + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
 
 
-class ContinuousBernoulli(OfOdds):
-    """Numbers x between 0 and 1 of density `p ** x * (1 - p) ** (1 - x)`, made to add up to 1.
+class ContinuousBernoulli(BinaryProbsOrLogits):
+    """Continuous Bernoulli distribution on [0, 1], with density proportional to `p^x (1 - p)^(1 - x)`.
 
-    Loaiza-Ganem and Cunningham 2019. Between `lims` the exact formulas lose their digits, and series stand for them.
+    See Loaiza-Ganem and Cunningham 2019. Within `lims`, around p = 1/2, Taylor series replace the formulas, which
+    cancel.
+
+    Args:
+        probs: The parameter p; or give `logits`.
+        logits: The log odds of p.
+        lims: The interval of p in which the series are used.
+        validate_args: Whether parameters and values are validated.
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {
@@ -109,7 +122,7 @@ class ContinuousBernoulli(OfOdds):
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 
     def _cut(self) -> Tensor:
-        """The parameter, where that is exact."""
+        """The parameter, with the lower limit in place of values where the series are used."""
         return gt.where(self._is_exact(), self.probs, self._lims[0])
 
     def _log_norm(self) -> Tensor:
@@ -161,7 +174,13 @@ class ContinuousBernoulli(OfOdds):
 
 
 class LogisticNormal(TransformedDistribution):
-    """Shares of a whole made of normal variables, one less, by breaking a stick."""
+    """Logistic-normal distribution over the simplex: a normal vector mapped by stick breaking.
+
+    Args:
+        loc: The mean of the normal variables.
+        scale: Their standard deviation.
+        validate_args: Whether parameters and values are validated.
+    """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample = True
@@ -175,10 +194,10 @@ class LogisticNormal(TransformedDistribution):
 
     @property
     def loc(self) -> Tensor:
-        """Of the normal variables."""
+        """The mean of the normal variables."""
         return self.base_dist.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
-        """Of the normal variables."""
+        """The standard deviation of the normal variables."""
         return self.base_dist.base_dist.scale

@@ -1,4 +1,4 @@
-"""What distributions are made with, under PyTorch's path: parameters of one shape, probabilities as scores and back."""
+"""Helpers for distributions, under PyTorch's path: broadcasting, and conversions between probabilities and logits."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ def _standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
 
 
 def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
-    """The sum over the last axes."""
+    """Sums the last `dim` axes."""
     return value.sum(tuple(range(-dim, 0))) if dim else value
 
 
 def clamp_probs(probs: Tensor) -> Tensor:
-    """Probabilities that are neither 0 nor 1, by the least that a dtype tells apart from 1."""
+    """Probabilities clamped to [eps, 1 - eps], where eps is the dtype's machine epsilon."""
     eps = gt.finfo(probs.dtype).eps
     return probs.clamp(eps, 1 - eps)
 
 
 def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
-    """Logarithms of probabilities; `is_binary`, of odds."""
+    """Logits of probabilities: `log(p)`, or the log odds `log(p / (1 - p))` if `is_binary`."""
     clamped = clamp_probs(probs)
     return clamped.log() - (-clamped).log1p() if is_binary else clamped.log()
 
 
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
-    """Probabilities of scores along the last axis; `is_binary`, of logarithms of odds."""
+    """Probabilities of logits: a softmax along the last axis, or a sigmoid if `is_binary`."""
     return logits.sigmoid() if is_binary else logits.softmax(-1)
 
 
 class lazy_property:  # noqa: N801 (PyTorch's name)
-    """A property that is computed once, when it is asked for."""
+    """A property that is computed when it is first read, and kept."""
 
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         self.wrapped = wrapped
@@ -78,7 +78,7 @@ class lazy_property:  # noqa: N801 (PyTorch's name)
 
 
 def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
-    """What matrices have on and below a diagonal, row by row, as vectors."""
+    """The elements of matrices on and below a diagonal, row by row, as vectors."""
     size = mat.shape[-1]
     if not -size <= diag < size:
         raise ValueError(f"diag ({diag}) provided is outside [{-size}, {size - 1}].")
@@ -87,7 +87,7 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
 
 
 def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
-    """Matrices with the elements of vectors on and below a diagonal, row by row, and zeros above."""
+    """Lower triangular matrices with the elements of vectors on and below a diagonal, row by row."""
     count = vec.shape[-1]
     size = (-(1 + 2 * diag) + ((1 + 2 * diag) ** 2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
     if not round(size) - size == 0:

@@ -17,7 +17,7 @@ from gt._gt import Tensor
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
-def _written(input: Tensor, inplace: bool, compute: Callable[[Tensor], Tensor]) -> Tensor:
+def _apply(input: Tensor, inplace: bool, compute: Callable[[Tensor], Tensor]) -> Tensor:
     if not inplace:
         return compute(input)
     since = _gt.tape_clock()
@@ -31,12 +31,12 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
         >>> gt.nn.functional.silu(gt.tensor([0.0, 1.0]))
         tensor([0.0000, 0.7311])
     """
-    return _written(input, inplace, lambda x: x * x.sigmoid())
+    return _apply(input, inplace, lambda x: x * x.sigmoid())
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """`x * tanh(softplus(x))`, element by element (Misra 2019)."""
-    return _written(input, inplace, lambda x: x * softplus(x).tanh())
+    return _apply(input, inplace, lambda x: x * softplus(x).tanh())
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
@@ -46,7 +46,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
         >>> gt.nn.functional.leaky_relu(gt.tensor([-1.0, 2.0]), 0.1)
         tensor([-0.1000,  2.0000])
     """
-    return _written(input, inplace, lambda x: gt.where(x > 0, x, x * negative_slope))
+    return _apply(input, inplace, lambda x: gt.where(x > 0, x, x * negative_slope))
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -85,12 +85,12 @@ def rrelu(
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = gt.rand_like(input) * (upper - lower) + lower
-    return _written(input, inplace, lambda x: gt.where(x >= 0, x, x * slope))
+    return _apply(input, inplace, lambda x: gt.where(x >= 0, x, x * slope))
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """Exponential linear unit: `x` if `x > 0`, else `alpha * (exp(x) - 1)` (Clevert et al. 2016)."""
-    return _written(input, inplace, lambda x: _elu(x, alpha, 1.0))
+    return _apply(input, inplace, lambda x: _elu(x, alpha, 1.0))
 
 
 def _elu(x: Tensor, alpha: float, stretch: float) -> Tensor:
@@ -103,7 +103,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """Continuously differentiable ELU: `x` if `x > 0`, else `alpha * (exp(x / alpha) - 1)` (Barron 2017)."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _written(input, inplace, lambda x: _elu(x, alpha, alpha))
+    return _apply(input, inplace, lambda x: _elu(x, alpha, alpha))
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -111,10 +111,10 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
     2017).
     """
-    return _written(input, inplace, lambda x: _elu(x, SELU_ALPHA, 1.0) * SELU_SCALE)
+    return _apply(input, inplace, lambda x: _elu(x, SELU_ALPHA, 1.0) * SELU_SCALE)
 
 
-def _writing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _inplace_variant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The in-place variant of an activation, under its name with an underscore appended."""
 
     def written(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -148,7 +148,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     # The gradient at a bound is 0 in PyTorch; that of clamp() is 1.
-    return _written(
+    return _apply(
         input,
         inplace,
         lambda x: gt.where(x >= max_val, max_val, gt.where(x <= min_val, min_val, x)).to(x.dtype),
@@ -162,12 +162,12 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """Piecewise linear sigmoid: `min(max(x / 6 + 1/2, 0), 1)`, element by element."""
-    return _written(input, inplace, lambda x: hardtanh(x + 3, 0.0, 6.0) / 6)
+    return _apply(input, inplace, lambda x: hardtanh(x + 3, 0.0, 6.0) / 6)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """`x * hardsigmoid(x)`, element by element (Howard et al. 2019)."""
-    return _written(input, inplace, lambda x: x * (hardtanh(x + 3, 0.0, 6.0) / 6))
+    return _apply(input, inplace, lambda x: x * (hardtanh(x + 3, 0.0, 6.0) / 6))
 
 
 def softsign(input: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """`x` if `x > threshold`, else `value`, element by element."""
-    return _written(input, inplace, lambda x: gt.where(x > threshold, x, value).to(x.dtype))
+    return _apply(input, inplace, lambda x: gt.where(x > threshold, x, value).to(x.dtype))
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
@@ -295,5 +295,5 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     return result if bias is None else result + bias
 
 
-elu_, celu_, selu_, leaky_relu_ = (_writing(function) for function in (elu, celu, selu, leaky_relu))
-rrelu_, hardtanh_, threshold_ = (_writing(function) for function in (rrelu, hardtanh, threshold))
+elu_, celu_, selu_, leaky_relu_ = (_inplace_variant(function) for function in (elu, celu, selu, leaky_relu))
+rrelu_, hardtanh_, threshold_ = (_inplace_variant(function) for function in (rrelu, hardtanh, threshold))

@@ -91,7 +91,7 @@ def _heads_repeated(query: Tensor, of: Tensor) -> Tensor:
 # Multi-head attention -----------------------------------------------------------------------------------------------
 
 
-def attended(
+def multi_head_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -277,7 +277,7 @@ def multi_head_attention_forward(
                 raise AssertionError(f"use_separate_proj_weight is True but {name}_proj_weight is None")
     elif in_proj_weight is None:
         raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
-    return attended(
+    return multi_head_attention(
         *(query, key, value, embed_dim_to_check, num_heads, weights_in, in_proj_bias, bias_k, bias_v, add_zero_attn),
         *(dropout_p if training else 0.0, out_proj_weight, out_proj_bias, key_padding_mask, need_weights, attn_mask),
         *(average_attn_weights, is_causal, False),

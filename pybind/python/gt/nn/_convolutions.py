@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gt import _autocast, _gt
 from gt._gt import Tensor
-from gt.nn._sliding_windows import Sizes, added_up, batched, by_rank, columns, is_integral, padded, tuple_of
+from gt.nn._sliding_windows import Sizes, batched, by_rank, col2im, im2col, is_integral, padded, tuple_of
 
 
 def _check_weight(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, rank: int) -> None:
@@ -183,7 +183,7 @@ def _convolved_integers(
             f"({' x '.join(map(str, kernel))}). Kernel size can't be greater than actual input size"
         )
     counts = [span // step + 1 for span, step in zip(spans, stride, strict=True)]
-    shown = columns(input, counts, kernel, dilation, stride)
+    shown = im2col(input, counts, kernel, dilation, stride)
     rows = weight.reshape(groups, out // groups, math.prod(weight.shape[1:]))
     result = rows @ shown.reshape(samples, groups, rows.shape[2], math.prod(counts))
     result = result.reshape(samples, out, *counts)
@@ -208,5 +208,5 @@ def _spread_integers(
     parts = rows.mT @ input.reshape(samples, groups, channels // groups, math.prod(counts))
     parts = parts.reshape(samples, groups * each, math.prod(kernel), *counts)
     wide = [n + a + b for n, a, b in zip(sizes, low, high, strict=True)]
-    total = added_up(parts, wide, kernel, dilation, stride)
+    total = col2im(parts, wide, kernel, dilation, stride)
     return total[(..., *(slice(a, a + n) for a, n in zip(low, sizes, strict=True)))]

@@ -14,7 +14,7 @@ from gt import _core as gt
 from gt._gt import Tensor
 
 
-def resampled(input: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
+def resample(input: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     """Multiplies an axis by `matrix`, whose rows are the interpolation weights of the output's elements."""
     wanted, size = matrix.shape
     weights = gt.from_numpy(matrix).to(input.dtype)
@@ -24,14 +24,14 @@ def resampled(input: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     return (weights @ input.reshape(*lead, size, math.prod(rest))).reshape(*lead, wanted, *rest)
 
 
-def shares(size: int, wanted: int) -> list[tuple[int, int]]:
+def adaptive_windows(size: int, wanted: int) -> list[tuple[int, int]]:
     """The bounds of the windows of adaptive pooling: `wanted` windows that cover `size` elements and may overlap."""
     return [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
 
 
-def averages(size: int, wanted: int) -> np.ndarray:
-    """The matrix whose product with an axis is the means of its windows (`shares`)."""
-    first, end = np.array(shares(size, wanted)).reshape(wanted, 2, 1).swapaxes(0, 1)
+def averaging_matrix(size: int, wanted: int) -> np.ndarray:
+    """The matrix whose product with an axis is the means of its windows (`adaptive_windows`)."""
+    first, end = np.array(adaptive_windows(size, wanted)).reshape(wanted, 2, 1).swapaxes(0, 1)
     place = np.arange(size)
     return ((first <= place) & (place < end)) / (end - first)
 
@@ -167,7 +167,7 @@ def interpolate(
             continue
         step = 1 / scale if scale else n / want
         if mode == "area":
-            input = resampled(input, axis, averages(n, want))
+            input = resample(input, axis, averaging_matrix(n, want))
         elif mode.startswith("nearest"):
             shift = 0.5 if mode == "nearest-exact" else 0.0
             places = [min(math.floor((i + shift) * step), n - 1) for i in range(want)]
@@ -180,7 +180,7 @@ def interpolate(
             else:
                 at = np.arange(want) * step if align_corners else (np.arange(want) + 0.5) * step - 0.5
                 matrix = _cubic(at, n) if mode == "bicubic" else _linear(at, n)
-            input = resampled(input, axis, matrix)
+            input = resample(input, axis, matrix)
     return input
 
 

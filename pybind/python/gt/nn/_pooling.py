@@ -13,13 +13,13 @@ from typing import Any
 from gt import _core as gt
 from gt import _gt
 from gt._gt import Tensor
-from gt.nn._interpolation import averages, resampled, shares
-from gt.nn._sliding_windows import Sizes, batched, by_rank, columns, is_integral, padded, tuple_of
+from gt.nn._interpolation import adaptive_windows, averaging_matrix, resample
+from gt.nn._sliding_windows import Sizes, batched, by_rank, im2col, is_integral, padded, tuple_of
 
 # Windows of equal size ----------------------------------------------------------------------------------------------
 
 
-class _Layout:
+class _WindowGeometry:
     """The geometry of windows of equal size: kernel, stride, padding, dilation and output size along each axis."""
 
     def __init__(
@@ -79,7 +79,7 @@ class _Layout:
         """The sum of each window."""
         if not is_integral(input):
             return self.reduce("sum_pool", input)
-        shown = columns(padded(input, self.low, self.high), self.counts, self.kernel, self.dilation, self.stride)
+        shown = im2col(padded(input, self.low, self.high), self.counts, self.kernel, self.dilation, self.stride)
         return shown.sum(2, dtype=input.dtype)
 
     def places(self) -> list[list[list[int]]]:
@@ -118,7 +118,7 @@ def _max_pool(  # noqa: D417 (by_rank gives the rank)
                  [13., 15.]]])
     """
     input, alone = batched(f"max_pool{rank}d", input, rank)
-    layout = _Layout(input, kernel_size, stride, padding, dilation, ceil_mode)
+    layout = _WindowGeometry(input, kernel_size, stride, padding, dilation, ceil_mode)
     if is_integral(input):
         results = _largest(input, layout.places())
     elif return_indices:
@@ -166,7 +166,7 @@ def _average(
     divisor_override: int | None = None,
 ) -> Tensor:
     input, alone = batched(f"avg_pool{rank}d", input, rank)
-    layout = _Layout(input, kernel_size, stride, padding, 1, ceil_mode)
+    layout = _WindowGeometry(input, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     total = layout.sum(input)
@@ -177,7 +177,7 @@ def _average(
     return result.squeeze(0) if alone else result
 
 
-def _counts(input: Tensor, layout: _Layout, count_include_pad: bool) -> Any:
+def _counts(input: Tensor, layout: _WindowGeometry, count_include_pad: bool) -> Any:
     """The divisor of each window: its number of elements."""
     if not any(layout.high) or (count_include_pad and layout.high == list(layout.low)):
         return math.prod(layout.kernel)
@@ -293,7 +293,7 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
     else:
         result = input
         for axis, (size, want) in enumerate(zip(input.shape[2:], sizes, strict=True), start=2):
-            result = resampled(result, axis, averages(size, want))
+            result = resample(result, axis, averaging_matrix(size, want))
     return result.squeeze(0) if alone else result
 
 
@@ -309,7 +309,9 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indice
         results = _max_pool(rank, input, kernel, return_indices=return_indices)
         results = results if return_indices else (results,)
     else:
-        windows = [[range(*share) for share in shares(*pair)] for pair in zip(input.shape[2:], sizes, strict=True)]
+        windows = [
+            [range(*share) for share in adaptive_windows(*pair)] for pair in zip(input.shape[2:], sizes, strict=True)
+        ]
         results = _largest(input, windows)
     results = tuple(part.squeeze(0) for part in results) if alone else tuple(results)
     return results if return_indices else results[0]

@@ -67,7 +67,7 @@ def is_integral(input: Tensor) -> bool:
 # Columns (im2col) ---------------------------------------------------------------------------------------------------
 
 
-def boxes(
+def window_slices(
     counts: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int]
 ) -> list[tuple[slice, ...]]:
     """For each element of a window, the slices that select it in all windows.
@@ -87,15 +87,15 @@ def padded(input: Tensor, low: Sequence[int], high: Sequence[int], value: float 
     return pad(input, pads, value=value) if any(pads) else input
 
 
-def columns(input: Tensor, counts: Sequence[int], *geometry: Sequence[int]) -> Tensor:
+def im2col(input: Tensor, counts: Sequence[int], *geometry: Sequence[int]) -> Tensor:
     """im2col: `(N, C, *sizes)` to `(N, C, elements of a window, *counts)`."""
-    return gt.stack([input[(..., *box)] for box in boxes(counts, *geometry)], 2)
+    return gt.stack([input[(..., *box)] for box in window_slices(counts, *geometry)], 2)
 
 
-def added_up(columns: Tensor, sizes: Sequence[int], *geometry: Sequence[int]) -> Tensor:
-    """col2im, the transpose of `columns`: adds the windows' elements where they came from in `(N, C, *sizes)`."""
+def col2im(columns: Tensor, sizes: Sequence[int], *geometry: Sequence[int]) -> Tensor:
+    """The transpose of `im2col`: adds the windows' elements where they came from in `(N, C, *sizes)`."""
     total = gt.zeros(*columns.shape[:2], *sizes, dtype=columns.dtype)
-    for i, box in enumerate(boxes(columns.shape[3:], *geometry)):
+    for i, box in enumerate(window_slices(columns.shape[3:], *geometry)):
         placed = gt.zeros_like(total)
         placed[(..., *box)] = columns[:, :, i]
         total = total + placed
@@ -135,7 +135,7 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
         raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor for input, but got {list(input.shape)}")
     batch = input if input.ndim == 4 else input.unsqueeze(0)
     (kernel, apart, pads, step), counts = _sliding(batch.shape[2:], kernel_size, dilation, padding, stride)
-    shown = columns(padded(batch, pads, pads), counts, kernel, apart, step)
+    shown = im2col(padded(batch, pads, pads), counts, kernel, apart, step)
     shown = shown.reshape(batch.shape[0], batch.shape[1] * math.prod(kernel), math.prod(counts))
     return shown if input.ndim == 4 else shown.squeeze(0)
 
@@ -171,6 +171,6 @@ def fold(
             f"{counts[0]} * {counts[1]} = {math.prod(counts)}, but got input.size(2)={windows}."
         )
     parts = batch.reshape(samples, rows // math.prod(kernel), math.prod(kernel), *counts)
-    total = added_up(parts, [size + 2 * p for size, p in zip(sizes, pads, strict=True)], kernel, apart, step)
+    total = col2im(parts, [size + 2 * p for size, p in zip(sizes, pads, strict=True)], kernel, apart, step)
     result = total[:, :, pads[0] : pads[0] + sizes[0], pads[1] : pads[1] + sizes[1]].contiguous()
     return result if input.ndim == 3 else result.squeeze(0)

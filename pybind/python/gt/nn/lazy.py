@@ -68,7 +68,7 @@ class LazyModuleMixin:
         if not self.has_uninitialized_params():
             super().reset_parameters()  # type: ignore[misc]
 
-    def _forget(self) -> None:
+    def _make_placeholders(self) -> None:
         """Replaces all parameters and buffers that have axes by placeholders."""
         for kind, registry in ((UninitializedParameter, "_parameters"), (UninitializedBuffer, "_buffers")):
             for name, tensor in list(self.__dict__[registry].items()):
@@ -76,7 +76,7 @@ class LazyModuleMixin:
                     setattr(self, name, kind(tensor.requires_grad, tensor.device, tensor.dtype))
 
     @no_grad()
-    def _know(self, **shapes: tuple[int, ...]) -> None:
+    def _materialize(self, **shapes: tuple[int, ...]) -> None:
         """Materializes placeholders with the given shapes, and initializes the parameters."""
         placeholders = self._placeholders()
         for name, placeholder in placeholders.items():
@@ -123,11 +123,11 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(0, out_features, bias, device, dtype)
-        self._forget()
+        self._make_placeholders()
 
     def initialize_parameters(self, input: Tensor) -> None:
         self.in_features = input.shape[-1]
-        self._know(weight=(self.out_features, self.in_features), bias=(self.out_features,))
+        self._materialize(weight=(self.out_features, self.in_features), bias=(self.out_features,))
 
 
 class _LazyConv(LazyModuleMixin):
@@ -135,7 +135,7 @@ class _LazyConv(LazyModuleMixin):
 
     def __init__(self, out_channels: int, kernel_size: Sizes, *args: Any, **kwargs: Any) -> None:
         super().__init__(0, out_channels, kernel_size, *args, **kwargs)  # type: ignore[call-arg]
-        self._forget()
+        self._make_placeholders()
 
     def initialize_parameters(self: Any, input: Tensor, *_: Any, **__: Any) -> None:
         rank = self.rank
@@ -148,7 +148,7 @@ class _LazyConv(LazyModuleMixin):
         if channels % self.groups:
             raise ValueError("in_channels must be divisible by groups")
         self.in_channels = channels
-        self._know(weight=self._weight_shape(), bias=(self.out_channels,))
+        self._materialize(weight=self._weight_shape(), bias=(self.out_channels,))
 
 
 class LazyConv1d(_LazyConv, Conv1d):
@@ -201,12 +201,12 @@ class _LazyNorm(LazyModuleMixin):
     ) -> None:
         options = (eps, momentum, affine, track_running_stats, device, dtype)
         super().__init__(0, *options, bias=bias)  # type: ignore[call-arg]
-        self._forget()
+        self._make_placeholders()
 
     def initialize_parameters(self: Any, input: Tensor) -> None:
         alone = isinstance(self, _InstanceNorm) and input.ndim == self.axes[0]
         self.num_features = input.shape[0 if alone else 1]
-        self._know(**dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,)))
+        self._materialize(**dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,)))
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):

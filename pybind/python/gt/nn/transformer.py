@@ -10,7 +10,7 @@ from typing import Any
 from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn import functional, init
-from gt.nn._attention import attended
+from gt.nn._attention import multi_head_attention
 from gt.nn.containers import ModuleList
 from gt.nn.dropout import Dropout
 from gt.nn.layers import Linear
@@ -133,7 +133,7 @@ class MultiheadAttention(Module):
             `None`.
         """
         separate = None if self._qkv_same_embed_dim else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        return attended(
+        return multi_head_attention(
             *(query, key, value, self.embed_dim, self.num_heads),
             *(separate or self.in_proj_weight, self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn),
             *(self.dropout if self.training else 0.0, self.out_proj.weight, self.out_proj.bias),

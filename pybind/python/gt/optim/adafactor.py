@@ -8,7 +8,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, hints
+from gt.optim.optimizer import Optimizer, ignored_options
 
 
 class Adafactor(Optimizer):
@@ -54,7 +54,7 @@ class Adafactor(Optimizer):
         if not weight_decay >= 0.0:
             raise ValueError(f"weight_decay should be >= 0 but is: {weight_decay}")
         defaults = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
-        chosen = {name: value for name, value in hints(foreach=foreach).items() if name == "foreach"}
+        chosen = {name: value for name, value in ignored_options(foreach=foreach).items() if name == "foreach"}
         super().__init__(params, {**defaults, **chosen, "maximize": maximize})
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from gt import _core as gt
 from gt._gt import Tensor
 from gt._rows import ROWS
-from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
+from gt.optim.optimizer import Optimizer, check_not_negative, descent_gradient, ignored_options
 
 
 class _WithMoments(Optimizer):
@@ -34,14 +34,14 @@ class _WithMoments(Optimizer):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
         all_have = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, {**all_have, **(options or {}), **hints(**choices)})
+        super().__init__(params, {**all_have, **(options or {}), **ignored_options(**choices)})
 
     def _decayed(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
         """The gradient with weight decay applied; decoupled weight decay shrinks the parameter instead."""
         if group["weight_decay"] and group.get("decoupled_weight_decay"):
             p.mul_(1 - group["lr"] * group["weight_decay"])
             return -grad if group["maximize"] else grad
-        return prepared(p, grad, group)
+        return descent_gradient(p, grad, group)
 
     def _moments(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """The state, after updating its moments and step count."""
@@ -187,7 +187,7 @@ class Adamax(_WithMoments):
         super().__init__(params, lr, betas, eps, weight_decay, maximize, **choices)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = prepared(p, grad, group)
+        grad = descent_gradient(p, grad, group)
         state = self.state[p]
         if not state:
             state.update(step=0, exp_avg=gt.zeros_like(p), exp_inf=gt.zeros_like(p))

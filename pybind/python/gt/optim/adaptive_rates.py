@@ -8,7 +8,7 @@ from typing import Any
 from gt import _core as gt
 from gt._gt import Tensor
 from gt._rows import ROWS
-from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
+from gt.optim.optimizer import Optimizer, check_not_negative, descent_gradient, ignored_options
 
 
 class Adagrad(Optimizer):
@@ -65,12 +65,12 @@ class Adagrad(Optimizer):
             "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value,
             "maximize": maximize,
-            **hints(foreach=foreach, fused=fused, differentiable=differentiable),
+            **ignored_options(foreach=foreach, fused=fused, differentiable=differentiable),
         }
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = prepared(p, grad, group)
+        grad = descent_gradient(p, grad, group)
         if not self.state[p]:
             self.state[p] = {"step": 0, "sum": gt.full_like(p, group["initial_accumulator_value"])}
         state = self.state[p]
@@ -136,12 +136,12 @@ class RMSprop(Optimizer):
             "momentum": momentum,
             "centered": centered,
             "maximize": maximize,
-            **hints(foreach=foreach, capturable=capturable, differentiable=differentiable),
+            **ignored_options(foreach=foreach, capturable=capturable, differentiable=differentiable),
         }
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = prepared(p, grad, group)
+        grad = descent_gradient(p, grad, group)
         if not self.state[p]:
             self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p)}
             if group["momentum"]:
@@ -194,11 +194,11 @@ class Adadelta(Optimizer):
         if not 0.0 <= rho <= 1.0:
             raise ValueError(f"Invalid rho value: {rho}")
         defaults = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        defaults |= hints(foreach=foreach, capturable=capturable, differentiable=differentiable)
+        defaults |= ignored_options(foreach=foreach, capturable=capturable, differentiable=differentiable)
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = prepared(p, grad, group)
+        grad = descent_gradient(p, grad, group)
         if not self.state[p]:
             self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p), "acc_delta": gt.zeros_like(p)}
         state, rho, eps = self.state[p], group["rho"], group["eps"]

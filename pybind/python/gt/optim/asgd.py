@@ -7,7 +7,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, check_not_negative, hints, prepared
+from gt.optim.optimizer import Optimizer, check_not_negative, descent_gradient, ignored_options
 
 
 class ASGD(Optimizer):
@@ -42,11 +42,11 @@ class ASGD(Optimizer):
         check_not_negative(**{"learning rate": lr, "weight_decay value": weight_decay})
         defaults = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay}
         defaults |= {"maximize": maximize}
-        defaults |= hints(foreach=foreach, capturable=capturable, differentiable=differentiable)
+        defaults |= ignored_options(foreach=foreach, capturable=capturable, differentiable=differentiable)
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = prepared(p, grad, group)
+        grad = descent_gradient(p, grad, group)
         state = self.state[p]
         if not state:
             state.update(step=0, eta=group["lr"], mu=1.0, ax=gt.zeros_like(p))

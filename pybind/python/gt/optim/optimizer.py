@@ -32,7 +32,7 @@ required = _RequiredParameter()
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})
 
 
-def hints(*, differentiable: bool = False, **others: Any) -> dict[str, Any]:
+def ignored_options(*, differentiable: bool = False, **others: Any) -> dict[str, Any]:
     """Options that choose among PyTorch's implementations, kept for state dicts: the update is the same for all.
 
     Raises:
@@ -43,7 +43,7 @@ def hints(*, differentiable: bool = False, **others: Any) -> dict[str, Any]:
     return {**others, "differentiable": False}
 
 
-def prepared(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
+def descent_gradient(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
     """The gradient to descend, with `maximize` and the L2 penalty `weight_decay` applied."""
     if group["maximize"]:
         grad = -grad

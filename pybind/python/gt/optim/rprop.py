@@ -7,7 +7,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, check_not_negative, hints
+from gt.optim.optimizer import Optimizer, check_not_negative, ignored_options
 
 
 class Rprop(Optimizer):
@@ -44,7 +44,7 @@ class Rprop(Optimizer):
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
         defaults = {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}
-        defaults |= hints(foreach=foreach, capturable=capturable, differentiable=differentiable)
+        defaults |= ignored_options(foreach=foreach, capturable=capturable, differentiable=differentiable)
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:

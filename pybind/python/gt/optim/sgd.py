@@ -7,7 +7,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, hints, prepared
+from gt.optim.optimizer import Optimizer, descent_gradient, ignored_options
 
 
 class SGD(Optimizer):
@@ -66,13 +66,13 @@ class SGD(Optimizer):
             "weight_decay": weight_decay,
             "nesterov": nesterov,
             "maximize": maximize,
-            **hints(foreach=foreach, fused=fused, differentiable=differentiable),
+            **ignored_options(foreach=foreach, fused=fused, differentiable=differentiable),
         }
         super().__init__(params, defaults)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         # addcmul(a, b, c) is a + b * c in one instruction.
-        grad = prepared(p, grad, group)
+        grad = descent_gradient(p, grad, group)
         if momentum := group["momentum"]:
             state = self.state[p]
             direction = state.get("momentum_buffer")

@@ -164,7 +164,7 @@ class Identity(BasePruningMethod):
         return default_mask
 
 
-class _OfAmount(BasePruningMethod):
+class _UnstructuredByScore(BasePruningMethod):
     """Prunes a fraction, or a number, of the elements: those with the smallest scores."""
 
     def __init__(self, amount: float) -> None:
@@ -183,7 +183,7 @@ class _OfAmount(BasePruningMethod):
         return mask
 
 
-class RandomUnstructured(_OfAmount):
+class RandomUnstructured(_UnstructuredByScore):
     """Prunes random elements.
 
     Args:
@@ -194,7 +194,7 @@ class RandomUnstructured(_OfAmount):
         return gt.rand(tuple(t.shape))
 
 
-class L1Unstructured(_OfAmount):
+class L1Unstructured(_UnstructuredByScore):
     """Prunes the elements of smallest magnitude.
 
     Args:
@@ -205,7 +205,7 @@ class L1Unstructured(_OfAmount):
         return t.abs()
 
 
-class _OfChannels(BasePruningMethod):
+class _StructuredByScore(BasePruningMethod):
     """Prunes a fraction, or a number, of the slices along an axis: those with the smallest scores."""
 
     PRUNING_TYPE = "structured"
@@ -232,7 +232,7 @@ class _OfChannels(BasePruningMethod):
         return default_mask.index_fill(dim, least, 0)
 
 
-class RandomStructured(_OfChannels):
+class RandomStructured(_StructuredByScore):
     """Prunes random slices along an axis.
 
     Args:
@@ -244,7 +244,7 @@ class RandomStructured(_OfChannels):
         return gt.rand(next(size for axis, size in enumerate(t.shape) if axis not in others))
 
 
-class LnStructured(_OfChannels):
+class LnStructured(_StructuredByScore):
     """Prunes the slices along an axis whose norm is smallest.
 
     Args:
