@@ -12,7 +12,7 @@ use gt_protocol::{
     ClientMessage, Connection, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant,
 };
 use gt_shm::port::spin_default;
-use gt_shm::{Arena, ArenaRange, Completions, SessionState, Slot, Socket, Submitter};
+use gt_shm::{Arena, ArenaSlice, Completions, SessionState, Slot, Socket, Submitter};
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -232,7 +232,7 @@ struct DaemonEnd {
     socket: Socket,
     grant: SessionGrant,
     /// The arena range of each fetch in flight, by token.
-    fetches: Mutex<HashMap<u64, (wire::ArenaRange, ArenaRange)>>,
+    fetches: Mutex<HashMap<u64, (wire::ArenaRange, ArenaSlice)>>,
     /// Held while frames are sent, so that those of two threads do not mix.
     sending: Mutex<()>,
     /// Held while the connection is ended.
@@ -402,7 +402,7 @@ impl DaemonEnd {
         }
     }
 
-    fn send_fetched(&self, out: &mut Vec<u8>, to: wire::ArenaRange, range: &ArenaRange) -> Result<(), BoxError> {
+    fn send_fetched(&self, out: &mut Vec<u8>, to: wire::ArenaRange, range: &ArenaSlice) -> Result<(), BoxError> {
         let mut offset = to.offset_bytes;
         for piece in range.chunks(DATA_BYTES_MAX) {
             push_data(out, to.segment, offset, piece.len(), |bytes| piece.copy_in(bytes));

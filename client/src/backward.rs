@@ -8,7 +8,7 @@ use crate::scope::Scope;
 use crate::session::ClientSession;
 use crate::signal::{self, ActiveSignal};
 use crate::tape::{anomaly, grad_enabled, set_grad_enabled};
-use crate::tensor::ElementwiseOperand;
+use crate::tensor::TensorOperand;
 use crate::value::TensorValue;
 use gt_ops::grad::{GradCtx, Saved, to_operand};
 use gt_ops::instruction::{INPUTS_MAX, SliceSpec};
@@ -367,7 +367,7 @@ fn check_for_nan<'a>(node: &Node, grads: impl Iterator<Item = &'a Tensor>) -> Re
         return Ok(());
     }
     for (i, grad) in grads.enumerate().filter(|(_, grad)| grad.meta().dtype.is_float()) {
-        let nan = grad.elementwise(Op::Isnan, &[ElementwiseOperand::This])?;
+        let nan = grad.elementwise(Op::Isnan, &[TensorOperand::This])?;
         let any = nan.apply(|g, v| build::reduce(g, Op::Any, v, None, false))?.value()?;
         let mut byte = [0];
         any.session().download(&any)?.read(&mut byte);

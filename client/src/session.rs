@@ -53,8 +53,8 @@ const ORIGINS_MAX: usize = 1 << 18;
 
 /// A session with a daemon. Threads may share it; a forked child may not (it gets [`ClientError::Disconnected`]).
 pub struct ClientSession {
-    submission: SpinLock<Submission>,
-    completion: Mutex<CompletionQueue>,
+    submission: SpinLock<SubmissionState>,
+    completion: Mutex<CompletionState>,
     /// Notified when completions have arrived or the polling thread leaves the ring.
     completed: Condvar,
     socket: Socket,
@@ -95,7 +95,7 @@ pub struct SessionInfo {
     pub cuda_workers: Vec<String>,
 }
 
-struct Submission {
+struct SubmissionState {
     submitter: Submitter,
     encoder: Encoder,
     next_id: TensorId,
@@ -116,7 +116,7 @@ struct Submission {
 /// Differs from every signal's number, so the next instruction sends its signal.
 const UNKNOWN_SIGNAL: u32 = u32::MAX;
 
-struct CompletionQueue {
+struct CompletionState {
     /// Taken by the one thread that polls the ring; other threads wait on `completed`.
     ring: Option<Completions>,
     /// The adaptive spin for quick work.
@@ -188,7 +188,7 @@ impl ClientSession {
         );
         let traceback = std::env::var("GT_TRACEBACK").is_ok_and(|v| v != "0" && !v.is_empty());
         Ok(Arc::new(ClientSession {
-            submission: SpinLock::new(Submission {
+            submission: SpinLock::new(SubmissionState {
                 submitter,
                 encoder: Encoder::new(),
                 next_id: 1,
@@ -200,7 +200,7 @@ impl ClientSession {
                 signal: signal::NONE,
                 defined: HashMap::new(),
             }),
-            completion: Mutex::new(CompletionQueue {
+            completion: Mutex::new(CompletionState {
                 ring: Some(completions),
                 spin: Spin::new(QUICK_SPIN, QUICK_SPINS_IN_VAIN),
                 pending: HashMap::new(),
@@ -416,9 +416,9 @@ impl ClientSession {
     /// as the next id, may have changed.
     fn push<'a, T>(
         &'a self,
-        mut submission: SpinLockGuard<'a, Submission>,
+        mut submission: SpinLockGuard<'a, SubmissionState>,
         now: bool,
-        mut encode: impl FnMut(&mut Submission) -> Option<T>,
+        mut encode: impl FnMut(&mut SubmissionState) -> Option<T>,
     ) -> Result<T> {
         loop {
             if submission.submitter.state() != SessionState::Running {
@@ -474,7 +474,7 @@ impl ClientSession {
         let mut submission = self.submission.lock();
         submission.outstanding_ns += (3 * bytes as u64) / BYTES_PER_NS;
         let now = bytes as u64 > SMALL_COST_MAX;
-        let encode = |s: &mut Submission| {
+        let encode = |s: &mut SubmissionState| {
             s.enter(signal)?;
             let slot = gt_ops::wire::binary_slot(op, s.next_id, left, right);
             s.submitter.push(&[slot]).is_ok().then(|| s.take_id())
@@ -553,7 +553,7 @@ impl ClientSession {
     }
 
     /// Sends the batched frees; publishes everything if `now`.
-    fn flush_frees(&self, mut submission: SpinLockGuard<'_, Submission>, now: bool) {
+    fn flush_frees(&self, mut submission: SpinLockGuard<'_, SubmissionState>, now: bool) {
         if submission.freed_len == 0 {
             if now {
                 submission.publish();
@@ -752,7 +752,7 @@ impl ClientSession {
         let quick = self.submission.lock().outstanding_ns <= QUICK_NS_MAX && self.spins;
         let daemon_gone = blocking(|| {
             let mut completion = lock(&self.completion);
-            let done = |c: &CompletionQueue| match wanted {
+            let done = |c: &CompletionState| match wanted {
                 Some(token) => {
                     !matches!(c.pending.get(&token), Some(PendingCompletion::Waited | PendingCompletion::Write { .. }))
                 }
@@ -826,7 +826,7 @@ impl Drop for ClientSession {
     }
 }
 
-impl Submission {
+impl SubmissionState {
     /// Counts a pushed command, and publishes when a batch is full.
     #[inline]
     fn pushed(&mut self, now: bool) {
@@ -869,7 +869,7 @@ impl Submission {
     }
 }
 
-impl CompletionQueue {
+impl CompletionState {
     fn finish(&mut self, slot: &Slot) {
         let completion = Completion::decode(slot);
         self.in_flight = self.in_flight.saturating_sub(1);

@@ -518,21 +518,21 @@ impl Tensor {
                 return Ok(Tensor::new(value, node));
             }
         }
-        self.elementwise(op, &[ElementwiseOperand::This, ElementwiseOperand::Tensor(other)])
+        self.elementwise(op, &[TensorOperand::This, TensorOperand::Tensor(other)])
     }
 
     /// An elementwise op with this tensor among its operands.
     ///
     /// # Errors
     /// As [`build::elementwise`].
-    pub fn elementwise(&self, op: Op, operands: &[ElementwiseOperand<'_>]) -> Result<Tensor> {
+    pub fn elementwise(&self, op: Op, operands: &[TensorOperand<'_>]) -> Result<Tensor> {
         let mut scope = Scope::new(&self.session());
         let mut args = [Arg::Scalar(Scalar::Bool(false)); 3];
         for (arg, operand) in args.iter_mut().zip(operands) {
             *arg = match operand {
-                ElementwiseOperand::This => scope.add(self)?.into(),
-                ElementwiseOperand::Tensor(t) => scope.add(t)?.into(),
-                ElementwiseOperand::Scalar(s) => (*s).into(),
+                TensorOperand::This => scope.add(self)?.into(),
+                TensorOperand::Tensor(t) => scope.add(t)?.into(),
+                TensorOperand::Scalar(s) => (*s).into(),
             };
         }
         let outcome = build::elementwise(&mut scope, op, &args[..operands.len()]);
@@ -570,7 +570,7 @@ pub struct PlannedRebind {
 }
 
 /// An operand of [`Tensor::elementwise`].
-pub enum ElementwiseOperand<'a> {
+pub enum TensorOperand<'a> {
     /// The tensor the method is called on.
     This,
     /// Another tensor.

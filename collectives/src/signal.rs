@@ -5,7 +5,7 @@
 //! and since a gate opens only by a compare-and-swap from a word without that bit, either all ranks pass it or none
 //! does.
 
-use gt_shm::sync::{AtomicU32, Site, fence_at, order_at, spin_hint};
+use gt_shm::sync::{AtomicU32, FenceSite, fence_at, order_at, spin_hint};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// Bit 0 of a signal's word; the count is in the others.
@@ -40,7 +40,7 @@ pub struct Signal {
 impl Signal {
     /// Adds one and wakes who waits for it.
     pub fn advance(&self, kernel: &impl Kernel) {
-        self.word.fetch_add(ONE, order_at(Site::SignalRelease, Release));
+        self.word.fetch_add(ONE, order_at(FenceSite::SignalRelease, Release));
         self.wake_sleepers(kernel);
     }
 
@@ -70,7 +70,7 @@ impl Signal {
                 continue;
             }
             self.sleepers.fetch_add(1, Relaxed);
-            fence_at(Site::SleeperFence, SeqCst);
+            fence_at(FenceSite::SleeperFence, SeqCst);
             kernel.sleep(&self.word, seen);
             self.sleepers.fetch_sub(1, Relaxed);
             kernel.look_around();
@@ -78,7 +78,7 @@ impl Signal {
     }
 
     fn wake_sleepers(&self, kernel: &impl Kernel) {
-        fence_at(Site::SignalFence, SeqCst);
+        fence_at(FenceSite::SignalFence, SeqCst);
         if self.sleepers.load(Relaxed) != 0 {
             kernel.wake(&self.word);
         }
@@ -115,7 +115,7 @@ impl Gate {
         }
         self.arrived.store(0, Relaxed);
         let open = before.wrapping_add(ONE);
-        let order = order_at(Site::SignalRelease, Release);
+        let order = order_at(FenceSite::SignalRelease, Release);
         let opened = self.opened.word.compare_exchange(before, open, order, Relaxed);
         self.opened.wake_sleepers(kernel);
         opened.map(drop).map_err(|_| Aborted)

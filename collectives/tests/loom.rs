@@ -10,7 +10,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use gt_collectives::signal::{Aborted, Gate, Kernel, Signal};
-use gt_shm::sync::{AtomicU32, Site, model::without};
+use gt_shm::sync::{AtomicU32, FenceSite, model::without};
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -120,13 +120,13 @@ fn a_gate_lets_three_ranks_pass_together() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_gate_without_the_fence_of_who_opens_it() {
-    without(Site::SignalFence, || explore(two_ranks));
+    without(FenceSite::SignalFence, || explore(two_ranks));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_gate_without_the_fence_of_who_sleeps() {
-    without(Site::SleeperFence, || explore(two_ranks));
+    without(FenceSite::SleeperFence, || explore(two_ranks));
 }
 
 /// Either both ranks pass an aborted gate, and see what the other wrote, or neither does.
@@ -215,17 +215,17 @@ fn a_channel_delivers_in_order() {
 #[test]
 #[should_panic]
 fn a_channel_without_the_release_of_its_count() {
-    without(Site::SignalRelease, || explore(a_slot_goes_back_and_forth));
+    without(FenceSite::SignalRelease, || explore(a_slot_goes_back_and_forth));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_channel_without_the_fence_of_who_signals() {
-    without(Site::SignalFence, || explore(a_slot_goes_back_and_forth));
+    without(FenceSite::SignalFence, || explore(a_slot_goes_back_and_forth));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_channel_without_the_fence_of_who_sleeps() {
-    without(Site::SleeperFence, || explore(a_slot_goes_back_and_forth));
+    without(FenceSite::SleeperFence, || explore(a_slot_goes_back_and_forth));
 }

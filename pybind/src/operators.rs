@@ -6,7 +6,7 @@ use crate::convert::{PyOperand, operand};
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
-use gt_client::tensor::ElementwiseOperand;
+use gt_client::tensor::TensorOperand;
 use gt_ops::{DType, Op};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -27,11 +27,11 @@ fn binary(
     let Some(other) = operand(other)? else { return Ok(None) };
     let this = this.read(py);
     let input = match &other {
-        PyOperand::Scalar(scalar) => ElementwiseOperand::Scalar(*scalar),
-        PyOperand::Made(tensor) => ElementwiseOperand::Tensor(tensor),
+        PyOperand::Scalar(scalar) => TensorOperand::Scalar(*scalar),
+        PyOperand::Made(tensor) => TensorOperand::Tensor(tensor),
         PyOperand::Object(_) => return Ok(None),
     };
-    let operands = if swapped { [input, ElementwiseOperand::This] } else { [ElementwiseOperand::This, input] };
+    let operands = if swapped { [input, TensorOperand::This] } else { [TensorOperand::This, input] };
     this.elementwise(op, &operands).or_raise().map(Some)
 }
 
@@ -137,7 +137,7 @@ arithmetic! {
 }
 
 fn unary(py: Python<'_>, op: Op, this: &PyTensor) -> PyResult<PyTensor> {
-    this.read(py).elementwise(op, &[ElementwiseOperand::This]).or_raise().map(PyTensor::wrap)
+    this.read(py).elementwise(op, &[TensorOperand::This]).or_raise().map(PyTensor::wrap)
 }
 
 fn power(
@@ -206,18 +206,18 @@ pub fn elementwise(py: Python<'_>, op: u16, args: &Bound<'_, pyo3::types::PyTupl
             _ => None,
         })
         .collect();
-    let inputs: Vec<ElementwiseOperand<'_>> = operands
+    let inputs: Vec<TensorOperand<'_>> = operands
         .iter()
         .zip(&readings)
         .map(|(o, reading)| match (o, reading) {
-            (_, Some(reading)) => ElementwiseOperand::Tensor(reading),
-            (PyOperand::Made(tensor), _) => ElementwiseOperand::Tensor(tensor),
-            (PyOperand::Scalar(scalar), _) => ElementwiseOperand::Scalar(*scalar),
-            (PyOperand::Object(_), None) => ElementwiseOperand::This,
+            (_, Some(reading)) => TensorOperand::Tensor(reading),
+            (PyOperand::Made(tensor), _) => TensorOperand::Tensor(tensor),
+            (PyOperand::Scalar(scalar), _) => TensorOperand::Scalar(*scalar),
+            (PyOperand::Object(_), None) => TensorOperand::This,
         })
         .collect();
     let first = inputs.iter().find_map(|input| match input {
-        ElementwiseOperand::Tensor(tensor) => Some(*tensor),
+        TensorOperand::Tensor(tensor) => Some(*tensor),
         _ => None,
     });
     let first =

@@ -78,9 +78,9 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if they are not all inside, or their end overflows.
-    pub fn range(&self, offset: u64, len: u64) -> Result<ArenaRange> {
+    pub fn range(&self, offset: u64, len: u64) -> Result<ArenaSlice> {
         self.check(offset, len)?;
-        Ok(ArenaRange { segment: self.0.clone(), offset: offset as usize, len: len as usize })
+        Ok(ArenaSlice { segment: self.0.clone(), offset: offset as usize, len: len as usize })
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<()> {
@@ -114,13 +114,13 @@ impl Arena {
 /// Bytes of an arena, checked once. Keeps the mapping alive. [`split_at`](Self::split_at) or
 /// [`chunks`](Self::chunks) it to copy from several threads.
 #[derive(Clone, Debug)]
-pub struct ArenaRange {
+pub struct ArenaSlice {
     segment: Arc<Segment>,
     offset: usize,
     len: usize,
 }
 
-impl ArenaRange {
+impl ArenaSlice {
     /// Bytes in the range.
     pub fn len(&self) -> usize {
         self.len
@@ -207,10 +207,10 @@ pub struct NeedMore {
 
 /// Hands out blocks of a session's arenas. Cheap to clone; threads may share it.
 #[derive(Clone)]
-pub struct ArenaAllocator(Arc<Shared>);
+pub struct ArenaAllocator(Arc<AllocatorShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct AllocatorShared {
+    state: Mutex<AllocatorState>,
     /// Held while free extents are away being trimmed.
     trim: Mutex<()>,
     /// See [`fork::generation`].
@@ -218,7 +218,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct AllocatorState {
     arenas: Vec<Arc<Segment>>,
     free: FreeLists,
     used_bytes: u64,
@@ -227,7 +227,7 @@ struct State {
     unmeasured_bytes: u64,
 }
 
-impl State {
+impl AllocatorState {
     /// Bytes of memory behind the arenas that no block uses. Asks the kernel once per arena; blocks
     /// that were never written make it an underestimate.
     fn warm_bytes(&self) -> u64 {
@@ -259,8 +259,12 @@ impl ArenaAllocator {
 
     /// An allocator that keeps at most `warm_bytes_max` bytes of free memory.
     pub fn with_warm_bytes_max(warm_bytes_max: u64) -> Self {
-        let state = State { warm_bytes_max, ..State::default() };
-        Self(Arc::new(Shared { state: Mutex::new(state), trim: Mutex::new(()), generation: fork::generation() }))
+        let state = AllocatorState { warm_bytes_max, ..AllocatorState::default() };
+        Self(Arc::new(AllocatorShared {
+            state: Mutex::new(state),
+            trim: Mutex::new(()),
+            generation: fork::generation(),
+        }))
     }
 
     /// Adds a received arena, announced as `len` bytes long. Its number must be the one that the
@@ -335,8 +339,8 @@ impl Default for ArenaAllocator {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl AllocatorShared {
+    fn lock(&self) -> MutexGuard<'_, AllocatorState> {
         // No code that holds the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -443,7 +447,7 @@ impl FreeLists {
 /// the daemon: while an instruction that names the block is in flight, keep the block and leave its
 /// bytes alone.
 pub struct ArenaBlock {
-    shared: Arc<Shared>,
+    shared: Arc<AllocatorShared>,
     segment: Arc<Segment>,
     arena: u32,
     offset: u64,

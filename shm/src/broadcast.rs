@@ -21,7 +21,7 @@
 //! # Ok::<(), gt_shm::Error>(())
 //! ```
 
-use crate::sync::{AtomicU64, Site, fence_at, order_at};
+use crate::sync::{AtomicU64, FenceSite, fence_at, order_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -50,14 +50,14 @@ pub trait BroadcastMem {
     fn capacity(&self) -> u64;
 }
 
-struct HeapShared {
+struct HeapRecords {
     written: AtomicU64,
     slots: Box<[SharedRecord]>,
 }
 
 /// A broadcast ring on the heap, for the threads of one process. Under loom its words are loom's.
 #[derive(Clone)]
-pub struct HeapBroadcast(Arc<HeapShared>);
+pub struct HeapBroadcast(Arc<HeapRecords>);
 
 impl HeapBroadcast {
     /// Fresh memory for `capacity` records.
@@ -68,7 +68,7 @@ impl HeapBroadcast {
         assert_capacity(capacity);
         let slot = || SharedRecord { seq: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) };
         let slots = (0..capacity).map(|_| slot()).collect();
-        Self(Arc::new(HeapShared { written: AtomicU64::new(0), slots }))
+        Self(Arc::new(HeapRecords { written: AtomicU64::new(0), slots }))
     }
 }
 
@@ -114,11 +114,11 @@ impl<M: BroadcastMem> Writer<M> {
         let n = self.next;
         let slot = self.mem.slot(n);
         slot.seq.store(2 * n + 1, Relaxed);
-        fence_at(Site::BroadcastMark, Release);
+        fence_at(FenceSite::BroadcastMark, Release);
         for (shared, word) in slot.words.iter().zip(record) {
             shared.store(*word, Relaxed);
         }
-        slot.seq.store(2 * n + 2, order_at(Site::BroadcastPublish, Release));
+        slot.seq.store(2 * n + 2, order_at(FenceSite::BroadcastPublish, Release));
         self.next = n + 1;
         self.mem.written().store(n + 1, Relaxed);
     }
@@ -169,9 +169,9 @@ impl<M: BroadcastMem> Reader<M> {
             }
             let mut after = before;
             if before == whole {
-                fence_at(Site::BroadcastAcquire, Acquire);
+                fence_at(FenceSite::BroadcastAcquire, Acquire);
                 let record = std::array::from_fn(|i| slot.words[i].load(Relaxed));
-                fence_at(Site::BroadcastRecheck, Acquire);
+                fence_at(FenceSite::BroadcastRecheck, Acquire);
                 after = slot.seq.load(Relaxed);
                 if after == whole {
                     self.next = n + 1;
@@ -210,7 +210,7 @@ pub use mapped::{MappedBroadcast, create, open};
 
 #[cfg(not(loom))]
 mod mapped {
-    use super::{BroadcastMem, Reader, SharedRecord, Writer, assert_capacity};
+    use crate::broadcast::{BroadcastMem, Reader, SharedRecord, Writer, assert_capacity};
     use crate::error::{Error, Result};
     use crate::segment::{Access, PAGE_BYTES, Segment};
     use crate::sync::AtomicU64;
@@ -303,8 +303,7 @@ mod mapped {
     }
 }
 
-#[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,9 +1,10 @@
 //! A queue between two threads of one process: a heap ring whose consumer sleeps on a futex.
 
+use crate::futex;
 use crate::mem::{HeapMem, Mem};
-use crate::port::{WAIT_MAX, spin_until};
 use crate::ring::{Consumer, Corrupt, Full, Producer, heap_ring};
-use crate::{Slot, futex};
+use crate::slot::Slot;
+use crate::spin::{WAIT_MAX, spin_until};
 use std::time::{Duration, Instant};
 
 /// A queue of `capacity` slots.

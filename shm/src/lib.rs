@@ -1,21 +1,20 @@
-//! Lock-free shared memory for GT: sealed segments, rings, doorbells, arenas, the broadcast ring.
+//! Lock-free shared memory for GT: sealed segments, rings, doorbells, arenas and the broadcast ring.
 //!
-//! This crate moves 64-byte [`Slot`]s and byte ranges between one daemon and many clients that it
-//! does not trust. It must not know what a slot means: no tensors, no instructions, no messages.
+//! This crate moves 64-byte [`Slot`]s and byte ranges between one daemon and many clients that it does not trust. It must
+//! not know the meaning of a slot: no tensors, no instructions, no messages.
 //!
 //! Where to start reading:
-//! 1. [`mod@ring`]: the single-producer single-consumer ring and the fences that keep it awake. It is
-//!    generic over [`mem::Mem`], so the same code runs on heap memory, on mapped segments, under
-//!    Miri and under loom.
-//! 2. [`segment`]: sealed memfds, and how each side checks what the other gave it.
-//! 3. [`port`]: two rings and a doorbell make a session: [`DaemonPort`] and [`ClientPort`].
-//! 4. [`arena`]: bulk bytes, the daemon's checked access and the client's allocator.
-//! 5. [`broadcast`]: one writer, any number of observers that can only look.
+//! 1. [`mod@ring`]: the single-producer single-consumer ring, and the fences that prevent lost wake-ups. It is generic
+//!    over [`mem::Mem`], so the same code runs on heap memory, on mapped segments, under Miri and under loom.
+//! 2. [`segment`]: sealed memfds, and the checks of a received one.
+//! 3. [`port`]: a session's two rings and doorbell: [`DaemonPort`] and [`ClientPort`].
+//! 4. [`arena`]: bulk bytes, with the daemon's bounds checks and the client's allocator.
+//! 5. [`broadcast`]: a seqlock ring with one writer and any number of read-only observers.
 //! 6. [`socket`]: descriptors and short messages over a Unix socket.
-//! 7. [`spin`]: how long to look for an answer before sleeping.
+//! 7. [`spin`]: adaptive spinning before a sleep.
 //!
-//! Invariant: nothing in memory that the peer can write is ever believed. Cursors that matter live
-//! in private memory; a slot is copied by relaxed atomic loads and only the copy is looked at.
+//! Invariant: the daemon trusts nothing in memory that a peer can write. The cursors that matter are in private memory. A
+//! slot is copied by relaxed atomic loads, and only the copy is used.
 
 #[cfg(not(loom))]
 pub mod arena;
@@ -36,6 +35,7 @@ pub mod port;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;
+mod slot;
 #[cfg(not(loom))]
 pub mod socket;
 #[cfg(not(loom))]
@@ -43,7 +43,7 @@ pub mod spin;
 pub mod sync;
 
 #[cfg(not(loom))]
-pub use arena::{Arena, ArenaAllocator, ArenaBlock, ArenaRange};
+pub use arena::{Arena, ArenaAllocator, ArenaBlock, ArenaSlice};
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
 #[cfg(not(loom))]
@@ -55,21 +55,8 @@ pub use port::{ClientPort, Completions, DaemonPort, PortFds, SessionState, Submi
 pub use ring::{Consumer, Corrupt, Full, Producer, heap_ring};
 #[cfg(not(loom))]
 pub use segment::{Access, Segment};
+pub use slot::{LINE_BYTES, SLOT_BYTES, SLOT_WORDS, Slot};
 #[cfg(not(loom))]
 pub use socket::Socket;
 #[cfg(not(loom))]
 pub use spin::Spin;
-
-/// 64-bit words in a [`Slot`]: eight, a 64-byte cache line. Two under loom, whose cost grows with
-/// every atomic access.
-pub const SLOT_WORDS: usize = if cfg!(loom) { 2 } else { 8 };
-
-/// What a ring carries: one cache line of plain words whose meaning is the caller's.
-pub type Slot = [u64; SLOT_WORDS];
-
-/// Bytes in a [`Slot`].
-pub const SLOT_BYTES: usize = size_of::<Slot>();
-
-/// Bytes between two shared fields that different sides write: two cache lines, because the
-/// adjacent-line prefetcher pulls lines in pairs.
-pub const LINE_BYTES: usize = 128;

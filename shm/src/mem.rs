@@ -1,6 +1,6 @@
 //! Where a ring's words live. [`Mem`] is the whole difference between heap, mapped and modelled rings.
 
-use crate::SLOT_WORDS;
+use crate::slot::SLOT_WORDS;
 use crate::sync::{AtomicU32, AtomicU64};
 use std::sync::Arc;
 
@@ -27,21 +27,21 @@ pub trait Mem {
     fn prefetch(&self, _cursor: u32) {}
 }
 
-/// Puts its content on [`LINE_BYTES`](crate::LINE_BYTES) of its own.
+/// Puts its content on [`LINE_BYTES`](crate::slot::LINE_BYTES) of its own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
-struct HeapShared {
-    tail: Line<AtomicU32>,
-    head: Line<AtomicU32>,
-    asleep: Line<AtomicU32>,
+struct HeapRing {
+    tail: CacheLine<AtomicU32>,
+    head: CacheLine<AtomicU32>,
+    asleep: CacheLine<AtomicU32>,
     slots: Box<[SharedSlot]>,
 }
 
 /// A ring on the heap, for two threads of one process. Under loom its words are loom's.
 #[derive(Clone)]
-pub struct HeapMem(Arc<HeapShared>);
+pub struct HeapMem(Arc<HeapRing>);
 
 impl HeapMem {
     /// Fresh memory for `capacity` slots, whose cursors both start at `cursor`.
@@ -51,10 +51,10 @@ impl HeapMem {
     pub fn new(capacity: u32, cursor: u32) -> Self {
         assert!(capacity.is_power_of_two(), "a ring holds a power of two of slots, not {capacity}");
         let slots = (0..capacity).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
-        Self(Arc::new(HeapShared {
-            tail: Line(AtomicU32::new(cursor)),
-            head: Line(AtomicU32::new(cursor)),
-            asleep: Line(AtomicU32::new(0)),
+        Self(Arc::new(HeapRing {
+            tail: CacheLine(AtomicU32::new(cursor)),
+            head: CacheLine(AtomicU32::new(cursor)),
+            asleep: CacheLine(AtomicU32::new(0)),
             slots,
         }))
     }
@@ -95,10 +95,10 @@ pub use mapped::{MappedMem, RingLayout};
 
 #[cfg(not(loom))]
 mod mapped {
-    use super::{Mem, SharedSlot};
+    use crate::mem::{Mem, SharedSlot};
     use crate::segment::Segment;
+    use crate::slot::{LINE_BYTES, SLOT_BYTES};
     use crate::sync::AtomicU32;
-    use crate::{LINE_BYTES, SLOT_BYTES};
     use std::ptr::NonNull;
     use std::sync::Arc;
 

@@ -39,11 +39,13 @@
 
 use crate::doorbell::Doorbell;
 use crate::error::Result;
+use crate::futex;
 use crate::mem::{MappedMem, Mem, RingLayout};
 use crate::ring::{Consumer, Corrupt, Full, Producer};
 use crate::segment::{Access, PAGE_BYTES, Segment};
+use crate::slot::{LINE_BYTES, SLOT_BYTES, Slot};
+use crate::spin::{WAIT_MAX, spin_until};
 use crate::sync::AtomicU32;
-use crate::{LINE_BYTES, SLOT_BYTES, Slot, futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -525,9 +527,6 @@ impl Completions {
     }
 }
 
-/// Longer waits are cut to this: the peer may have died without a sign.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(3600);
-
 /// How long to spin before sleeping: long enough to catch a quick answer where cores are plenty, a
 /// few microseconds where the spinner sits on the core that should compute the answer.
 pub fn spin_default() -> Duration {
@@ -537,25 +536,4 @@ pub fn spin_default() -> Duration {
         if cores <= 2 { 4 } else { 50 }
     });
     Duration::from_micros(*micros)
-}
-
-/// Spins until `ready` or for `spin`. True if ready.
-pub(crate) fn spin_until(spin: Duration, ready: impl Fn() -> bool) -> bool {
-    // A look at the clock costs as much as several looks at the ring.
-    const LOOKS_PER_CLOCK: u32 = 16;
-    if spin.is_zero() {
-        return ready();
-    }
-    let deadline = Instant::now() + spin;
-    loop {
-        for _ in 0..LOOKS_PER_CLOCK {
-            if ready() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if Instant::now() >= deadline {
-            return false;
-        }
-    }
 }

@@ -30,8 +30,8 @@
 //! ```
 
 use crate::mem::{HeapMem, Mem};
-use crate::sync::{Site, fence_at, order_at};
-use crate::{SLOT_WORDS, Slot};
+use crate::slot::{SLOT_WORDS, Slot};
+use crate::sync::{FenceSite, fence_at, order_at};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// The ring has no room for these slots; nothing was written.
@@ -107,7 +107,7 @@ impl<M: Mem> Producer<M> {
         if self.published.wrapping_sub(head) <= self.mem.capacity()
             && head.wrapping_sub(self.head_seen) <= self.mem.capacity()
         {
-            fence_at(Site::AcquireHead, Acquire);
+            fence_at(FenceSite::AcquireHead, Acquire);
             self.head_seen = head;
         }
         self.free_slots_seen()
@@ -148,9 +148,9 @@ impl<M: Mem> Producer<M> {
         if self.published == self.tail {
             return false;
         }
-        self.mem.tail().store(self.tail, order_at(Site::PublishTail, Release));
+        self.mem.tail().store(self.tail, order_at(FenceSite::PublishTail, Release));
         self.published = self.tail;
-        fence_at(Site::PublishFence, SeqCst);
+        fence_at(FenceSite::PublishFence, SeqCst);
         self.mem.asleep().load(Relaxed) != 0
     }
 
@@ -210,7 +210,7 @@ impl<M: Mem> Consumer<M> {
         if claimed > capacity {
             return Err(Corrupt { claimed, capacity });
         }
-        fence_at(Site::AcquireSlots, Acquire);
+        fence_at(FenceSite::AcquireSlots, Acquire);
         let count = (claimed as usize).min(out.len());
         for slot in &mut out[..count] {
             let shared = self.mem.slot(self.head);
@@ -219,7 +219,7 @@ impl<M: Mem> Consumer<M> {
             }
             self.head = self.head.wrapping_add(1);
         }
-        self.mem.head().store(self.head, order_at(Site::ReleaseHead, Release));
+        self.mem.head().store(self.head, order_at(FenceSite::ReleaseHead, Release));
         Ok(count)
     }
 
@@ -229,7 +229,7 @@ impl<M: Mem> Consumer<M> {
     #[must_use = "only sleep if the ring is still empty"]
     pub fn prepare_sleep(&self) -> bool {
         self.mem.asleep().store(1, Relaxed);
-        fence_at(Site::SleepFence, SeqCst);
+        fence_at(FenceSite::SleepFence, SeqCst);
         if self.has_work() {
             self.cancel_sleep();
             return false;
@@ -259,8 +259,7 @@ impl<M: Mem> Consumer<M> {
     }
 }
 
-#[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -5,7 +5,7 @@
 //! favour of the kernel's scheduler, which lets those wait who have used up their part. Which it is shows in whether
 //! looking finds anything: where it is in vain each next look is shorter, and now and then a long one tries again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The shortest look.
 const LOOK_MIN: Duration = Duration::from_nanos(500);
@@ -49,6 +49,30 @@ impl Spin {
             self.found();
         } else if self.in_vain > self.patience {
             self.look = (self.look / 2).max(LOOK_MIN);
+        }
+    }
+}
+
+/// The longest wait: the peer may die without waking the waiter.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// Spins until `ready` or for `spin`. True if ready.
+pub(crate) fn spin_until(spin: Duration, ready: impl Fn() -> bool) -> bool {
+    // Reading the clock costs as much as several reads of a ring's cursor.
+    const LOOKS_PER_CLOCK: u32 = 16;
+    if spin.is_zero() {
+        return ready();
+    }
+    let deadline = Instant::now() + spin;
+    loop {
+        for _ in 0..LOOKS_PER_CLOCK {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if Instant::now() >= deadline {
+            return false;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The atomics every shared word is made of: `std`'s, or loom's under `--cfg loom`.
 //!
-//! Each fence of the protocols has a name, a [`Site`]. In a real build the name costs nothing; under
+//! Each fence of the protocols has a name, a [`FenceSite`]. In a real build the name costs nothing; under
 //! loom a model can switch one site off and show what breaks without it.
 
 #[cfg(loom)]
@@ -11,7 +11,7 @@ pub use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Where an ordering that a protocol depends on is established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Site {
+pub enum FenceSite {
     /// Producer: the release of the tail, which makes the slots before it visible.
     PublishTail,
     /// Producer: between the tail store and the look at the consumer's sleep flag.
@@ -42,7 +42,7 @@ pub enum Site {
 
 /// A fence of `order` at `site`.
 #[inline(always)]
-pub fn fence_at(site: Site, order: Ordering) {
+pub fn fence_at(site: FenceSite, order: Ordering) {
     #[cfg(not(loom))]
     {
         let _ = site;
@@ -56,7 +56,7 @@ pub fn fence_at(site: Site, order: Ordering) {
 
 /// The ordering to use at `site`: `order`, unless a model has switched the site off.
 #[inline(always)]
-pub fn order_at(site: Site, order: Ordering) -> Ordering {
+pub fn order_at(site: FenceSite, order: Ordering) -> Ordering {
     #[cfg(not(loom))]
     {
         let _ = site;
@@ -78,22 +78,22 @@ pub fn spin_hint() {
 /// Switching sites off, for models that show what each one is for.
 #[cfg(loom)]
 pub mod model {
-    use super::Site;
+    use crate::sync::FenceSite;
     use std::cell::Cell;
 
     thread_local! {
         // loom runs all threads of a model on the OS thread that called it.
-        static OFF: Cell<Option<Site>> = const { Cell::new(None) };
+        static OFF: Cell<Option<FenceSite>> = const { Cell::new(None) };
     }
 
     /// Runs `f` with the ordering at `site` left out.
-    pub fn without(site: Site, f: impl FnOnce()) {
+    pub fn without(site: FenceSite, f: impl FnOnce()) {
         OFF.with(|off| off.set(Some(site)));
         f();
         OFF.with(|off| off.set(None));
     }
 
-    pub(super) fn is_off(site: Site) -> bool {
+    pub(super) fn is_off(site: FenceSite) -> bool {
         OFF.with(|off| off.get() == Some(site))
     }
 }

@@ -14,7 +14,7 @@
 use gt_shm::broadcast::{HeapBroadcast, Reader, Record, Writer};
 use gt_shm::mem::{HeapMem, Mem};
 use gt_shm::ring::{Consumer, Producer, heap_ring, heap_ring_at};
-use gt_shm::sync::{AtomicU32, Site, model::without, spin_hint};
+use gt_shm::sync::{AtomicU32, FenceSite, model::without, spin_hint};
 use gt_shm::{SLOT_WORDS, Slot};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -116,13 +116,13 @@ fn ring_delivers_in_order() {
 #[test]
 #[should_panic(expected = "before it was written")]
 fn ring_without_the_release_of_the_tail() {
-    without(Site::PublishTail, || explore(slots_arrive_without_fence));
+    without(FenceSite::PublishTail, || explore(slots_arrive_without_fence));
 }
 
 #[test]
 #[should_panic(expected = "before it was written")]
 fn ring_without_the_acquire_of_the_slots() {
-    without(Site::AcquireSlots, || explore(slots_arrive_in_order));
+    without(FenceSite::AcquireSlots, || explore(slots_arrive_in_order));
 }
 
 /// As [`slots_arrive_in_order`], looked at through the ring's words, because the SeqCst fence of an
@@ -183,13 +183,13 @@ fn doorbell_is_never_missed() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn doorbell_without_the_fence_of_the_client() {
-    without(Site::PublishFence, || explore(sleeping_daemon_wakes));
+    without(FenceSite::PublishFence, || explore(sleeping_daemon_wakes));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn doorbell_without_the_fence_of_the_daemon() {
-    without(Site::SleepFence, || explore(sleeping_daemon_wakes));
+    without(FenceSite::SleepFence, || explore(sleeping_daemon_wakes));
 }
 
 // ------------------------------------------------------------- completion: a waiting client wakes
@@ -239,13 +239,13 @@ fn completion_is_never_missed() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn completion_without_the_fence_of_the_daemon() {
-    without(Site::PublishFence, || explore(waiting_client_wakes));
+    without(FenceSite::PublishFence, || explore(waiting_client_wakes));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn completion_without_the_fence_of_the_client() {
-    without(Site::SleepFence, || explore(waiting_client_wakes));
+    without(FenceSite::SleepFence, || explore(waiting_client_wakes));
 }
 
 // --------------------------------------------------------------------------- a whole round trip
@@ -312,23 +312,23 @@ fn broadcast_is_read_whole_or_counted() {
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_fence_after_the_mark() {
-    without(Site::BroadcastMark, || explore(observer_accounts_for_everything));
+    without(FenceSite::BroadcastMark, || explore(observer_accounts_for_everything));
 }
 
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_release_of_the_mark() {
-    without(Site::BroadcastPublish, || explore(observer_accounts_for_everything));
+    without(FenceSite::BroadcastPublish, || explore(observer_accounts_for_everything));
 }
 
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_acquire_before_the_copy() {
-    without(Site::BroadcastAcquire, || explore(observer_accounts_for_everything));
+    without(FenceSite::BroadcastAcquire, || explore(observer_accounts_for_everything));
 }
 
 #[test]
 #[should_panic(expected = "torn record")]
 fn broadcast_without_the_acquire_before_the_recheck() {
-    without(Site::BroadcastRecheck, || explore(observer_accounts_for_everything));
+    without(FenceSite::BroadcastRecheck, || explore(observer_accounts_for_everything));
 }

@@ -14,12 +14,12 @@ pub struct InFlightTransfer {
     /// The fence behind the transfer.
     pub fence: Fence,
     /// Keeps the arena mapped that the transfer uses; none for a sync.
-    _range: Option<gt_shm::ArenaRange>,
+    _range: Option<gt_shm::ArenaSlice>,
 }
 
 impl InFlightTransfer {
     /// A transfer that uses `range` until the device has passed `fence`.
-    pub fn new(fence: Fence, range: Option<gt_shm::ArenaRange>) -> InFlightTransfer {
+    pub fn new(fence: Fence, range: Option<gt_shm::ArenaSlice>) -> InFlightTransfer {
         InFlightTransfer { fence, _range: range }
     }
 }

@@ -63,7 +63,7 @@ impl SessionShared {
     }
 
     /// The bytes that `range` names, which stay mapped as long as the result lives.
-    pub fn range(&self, range: &ArenaRange) -> Option<gt_shm::ArenaRange> {
+    pub fn range(&self, range: &ArenaRange) -> Option<gt_shm::ArenaSlice> {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         let segment =
             usize::try_from(range.segment).ok().filter(|segment| *segment < ARENAS_PER_SESSION_MAX as usize)?;
@@ -72,7 +72,7 @@ impl SessionShared {
 }
 
 /// A range of an arena, for a backend to copy from or to.
-pub fn host_range(range: &gt_shm::ArenaRange) -> HostRange {
+pub fn host_range(range: &gt_shm::ArenaSlice) -> HostRange {
     let start = NonNull::new(range.as_ptr()).unwrap_or(NonNull::dangling());
     // SAFETY: `Arena::range` checked that the range lies in the arena, which is mapped for reading and writing and
     // stays so while `range` lives; callers keep `range` until the transfer has ended (`InFlightTransfer`). No Rust

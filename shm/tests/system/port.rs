@@ -223,6 +223,6 @@ fn ends_can_be_sent() {
     fn shareable<T: Send + Sync>() {}
     shareable::<gt_shm::ArenaBlock>();
     shareable::<gt_shm::ArenaAllocator>();
-    shareable::<gt_shm::ArenaRange>();
+    shareable::<gt_shm::ArenaSlice>();
     shareable::<gt_shm::Socket>();
 }
