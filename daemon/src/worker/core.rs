@@ -108,7 +108,7 @@ impl<B: Backend> Core<B> {
     }
 
     /// Tells the device of the arenas that the session at `slot` has got.
-    pub fn see_arenas(&mut self, slot: u32) {
+    pub fn register_arenas(&mut self, slot: u32) {
         let Some(Some(session)) = self.sessions.get_mut(slot as usize) else { return };
         for range in session.shared.arenas().skip(session.arenas_registered) {
             session.arenas_registered += 1;

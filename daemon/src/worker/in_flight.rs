@@ -3,8 +3,9 @@
 
 use gt_backend::{Fence, FenceStatus};
 use gt_ops::failure::Failure;
-use gt_ops::wire::Slot;
 use std::collections::VecDeque;
+
+use super::step_wire::{StepHeader, StepKind};
 
 /// Steps behind the last fence, before there is another: a fence costs the device and the host about a microsecond.
 const UNFENCED_MAX: usize = 64;
@@ -26,8 +27,8 @@ impl InFlightTransfer {
 
 /// A step that the device may not have done.
 pub struct InFlightStep {
-    /// The head of its slots.
-    pub head: Slot,
+    /// The step's header.
+    pub header: StepHeader,
     /// What became of it so far.
     pub result: Result<(), Failure>,
     /// Its transfer, or what it waits for.
@@ -37,11 +38,11 @@ pub struct InFlightStep {
 }
 
 impl InFlightStep {
-    fn session(&self) -> u64 {
-        self.head[2]
-    }
     fn expected_ns(&self) -> u64 {
-        self.head[4]
+        self.header.expected_ns()
+    }
+    fn unreported_ns_max(&self) -> u64 {
+        if let StepKind::Run(run) = self.header.kind { run.unreported_ns_max } else { 0 }
     }
 }
 
@@ -70,13 +71,13 @@ impl InFlightSteps {
     /// Whether steps without a fence should get one before a step of `session` comes: what the device computes between
     /// two fences is one session's, so that nobody pays for others.
     pub fn wants_fence_before(&self, session: u64) -> bool {
-        self.unfenced > 0 && self.steps.back().is_some_and(|last| last.session() != session)
+        self.unfenced > 0 && self.steps.back().is_some_and(|last| last.header.owner.session != session)
     }
 
     /// Whether so many steps are without a fence that they should get one. The dispatcher sends more when it hears of
     /// the steps up to a fence.
     pub fn wants_fence(&self) -> bool {
-        let most_ns = self.steps.back().map_or(0, |last| last.head[5]);
+        let most_ns = self.steps.back().map_or(0, InFlightStep::unreported_ns_max);
         self.unfenced >= UNFENCED_MAX || self.unfenced > 0 && self.unfenced_ns >= most_ns
     }
 
@@ -151,12 +152,16 @@ fn share(steps: &mut [(InFlightStep, u64)], computed_ns: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::step::SessionSlot;
+    use super::super::step_wire::RunHeader;
     use super::*;
 
     fn step(session: u64, origin: u64, expected_ns: u64, fence: Option<u64>) -> InFlightStep {
         let transfer = fence.map(|fence| InFlightTransfer::new(Fence(fence), None));
         let awaited = transfer.is_some();
-        InFlightStep { head: [1, 0, session, origin, expected_ns, 500_000, 0, 0], result: Ok(()), transfer, awaited }
+        let run = RunHeader { command_slots: 0, origin, expected_ns, unreported_ns_max: 500_000 };
+        let header = StepHeader { owner: SessionSlot { session, slot: 0 }, kind: StepKind::Run(run) };
+        InFlightStep { header, result: Ok(()), transfer, awaited }
     }
 
     fn reached(fence: u64, computed_ns: u64, copied_ns: u64) -> FenceStatus {
@@ -165,7 +170,7 @@ mod tests {
 
     /// The names of steps and how long they took.
     fn told(done: Vec<(InFlightStep, u64)>) -> Vec<(u64, u64)> {
-        done.into_iter().map(|(step, took_ns)| (step.head[3], took_ns)).collect()
+        done.into_iter().map(|(step, took_ns)| (step.header.origin(), took_ns)).collect()
     }
 
     #[test]

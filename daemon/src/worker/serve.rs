@@ -1,121 +1,115 @@
-//! What a worker does with its queue: takes steps, does them in order and reports, whoever carries them.
+//! The worker's loop: takes steps from its queue, executes them in order and reports, on whatever thread it runs.
 
 use super::core::Core;
 use super::exec_failure::{failure, lost_device};
 use super::fused_steps::Job;
 use super::fusion_window::STAGES_MAX;
 use super::in_flight::{InFlightStep, InFlightSteps};
-use super::queue::{REPORT_HELD_WORD, REPORT_MEMORY_WORD, REPORT_PEAK_WORD, REPORT_SHIFT, REPORT_TOOK_WORD, kind};
 use super::session_tensors::SessionShared;
 use super::step::{completes, subject};
+use super::step_wire::{MemoryLimits, ReportWords, StepHeader, StepKind, WorkerLoss};
 use gt_backend::Backend;
 use gt_collectives::Communicator;
-use gt_ops::Workers;
 use gt_ops::failure::Failure;
 use gt_ops::wire::{Command, Completion, SLOTS_MAX, Slot, decode};
 use gt_shm::Full;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Reports are published after so many at most, and after as much expected time as a step's head says.
+/// Reports are published after so many, if not sooner. Each publication to a sleeping dispatcher takes a core from the
+/// kernels on a small machine: at 16, the training step of a small GPT woke it a hundred times, at 64 fifty.
 const REPORTS_HELD_MAX: u32 = 64;
-/// Slots that the worker looks at together: so many instructions with a free and an extension each, or any one step.
+/// Slots that the worker sees at once: a full window of instructions with a free and an extension each, or any step.
 const WINDOW_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
-/// How long to wait for the dispatcher to read reports that find no room.
+/// The wait between attempts to write a report while the ring is full.
 const REPORTS_FULL_NAP: Duration = Duration::from_micros(50);
 
-/// Steps that are issued before a look how far the device is, where nobody waits for any.
-const UNLOOKED_MAX: u32 = 16;
-/// How long a device may put off what would be better done together with what follows, if nothing follows.
+/// Steps between polls of the device while nobody waits for a report.
+const UNPOLLED_MAX: u32 = 16;
+/// How long a device may hold work back to issue it together with what follows, if nothing follows.
 const HOLD: Duration = Duration::from_micros(10);
-/// A worker that has nothing to do but to wait for its device looks for so long whether something happens,
-const LOOK: Duration = Duration::from_micros(50);
-/// and then sleeps between looks for this part of what it has waited so far: so late it is at most.
+/// How long an idle worker polls its device without sleeping.
+const SPIN: Duration = Duration::from_micros(50);
+/// After that it sleeps between polls for this part of the time that it has waited: the device's end is noticed late by
+/// an eighth at most.
 const NAP_SHARE: u32 = 8;
-/// No nap is longer.
+/// The longest sleep between polls.
 const NAP_MAX: Duration = Duration::from_millis(1);
-/// How long to sleep where nothing is expected but more steps.
+/// How long to sleep while the device has nothing to do. New steps end it.
 const NAP: Duration = Duration::from_secs(3600);
 
-/// How steps get to this worker and its reports back.
+/// The worker's ends of the two rings, and the sessions and groups that come beside them.
 pub trait Transport {
-    /// Copies waiting slots into the front of `out`; returns how many.
+    /// Copies waiting slots to the front of `out`, and returns how many.
     fn pop(&mut self, out: &mut [Slot]) -> usize;
 
-    /// Waits until something waits or `timeout` has passed, or returns early. False if nothing will come any more.
+    /// Waits for slots, for at most `timeout`; may return early. False if no more will come.
     fn wait(&mut self, timeout: Duration) -> bool;
 
-    /// Writes a report, which travels with the next [`publish`](Self::publish).
+    /// Writes a report. The dispatcher sees it after the next [`publish`](Self::publish).
     ///
     /// # Errors
     /// [`Full`] if there is no room.
     fn push(&mut self, report: Slot) -> Result<(), Full>;
 
-    /// Reports pushed and not yet published.
+    /// How many reports were pushed and not published.
     fn unpublished_slots(&self) -> u32;
 
-    /// Lets the dispatcher see the reports, and wakes it if it sleeps.
+    /// Publishes the reports to the dispatcher, and wakes it if it sleeps.
     fn publish(&mut self);
 
-    /// What is shared of a session that begins, by the head of the step that says so.
-    fn open(&mut self, head: &Slot) -> Arc<SessionShared>;
+    /// The shared state of a session that begins. `loss` tells what became of the tensors that it had before.
+    fn open(&mut self, session: u64, loss: Option<WorkerLoss>) -> Arc<SessionShared>;
 
-    /// Other limits are in force for a session, by the head of the step that says so.
-    fn limit(&mut self, head: &Slot);
+    /// Applies changed limits to a session's memory, unless the worker shares the dispatcher's counts.
+    fn limit(&mut self, _session: u64, _limits: MemoryLimits) {}
 
-    /// A session has ended.
+    /// Forgets a session that has ended.
     fn close(&mut self, session: u64);
 
-    /// Steps have come that are still to be done: their heads.
-    fn arrived(&mut self, _heads: &mut dyn Iterator<Item = &Slot>) {}
+    /// Sees the headers of steps that have arrived, before they are executed.
+    fn arrived(&mut self, _headers: &mut dyn Iterator<Item = StepHeader>) {}
 
-    /// Does what comes next beside the ring. False if it does not come.
+    /// Takes the next message beside the ring. False if it does not come.
     fn message(&mut self) -> bool;
 
-    /// Sessions that begin compute on this worker, which has registered itself.
+    /// Notes that sessions that begin compute on this worker, which has registered itself.
     fn registered(&mut self) {}
 
-    /// Joins a group as the next rank that the dispatcher assigned; may wait for the other ranks.
+    /// Joins a group as the next rank that the dispatcher assigned, waiting for the other ranks.
     fn communicator(&mut self) -> Option<Box<dyn Communicator>>;
 }
 
-/// How many slots the first step of `slots` takes, if it is all there.
+/// The number of slots of the first step in `slots`, if all of them are there.
 pub fn whole_step(slots: &[Slot]) -> Option<usize> {
-    let len = 1 + (slots.first()?[0] >> 32) as usize;
+    let len = StepHeader::step_slots(slots.first()?);
     (len <= slots.len()).then_some(len)
 }
 
-/// A worker at work.
+/// A worker: a core and the loop that feeds it.
 pub struct Worker<B: Backend, T: Transport> {
     core: Arc<Mutex<Core<B>>>,
     transport: T,
-    /// Expected time of the steps whose reports are held back.
-    held_ns: u64,
+    /// Expected time of the steps whose reports are not published.
+    unreported_ns: u64,
     in_flight: InFlightSteps,
     is_asynchronous: bool,
-    /// Steps since it was last asked how far the device is.
-    unlooked: u32,
-    /// Since when there has been nothing to do but to wait for the device.
+    /// Steps since the device was last polled.
+    unpolled: u32,
+    /// Since when the worker has had nothing to do but wait for its device.
     waits: Option<Instant>,
 }
 
 impl<B: Backend, T: Transport> Worker<B, T> {
-    /// A worker that has not begun.
+    /// A worker; [`run`](Self::run) starts it.
     pub fn new(core: Arc<Mutex<Core<B>>>, transport: T) -> Worker<B, T> {
         let is_asynchronous = core.lock().unwrap_or_else(PoisonError::into_inner).backend().is_asynchronous();
-        Worker {
-            core,
-            transport,
-            held_ns: 0,
-            in_flight: InFlightSteps::default(),
-            is_asynchronous,
-            unlooked: 0,
-            waits: None,
-        }
+        let in_flight = InFlightSteps::default();
+        Worker { core, transport, unreported_ns: 0, in_flight, is_asynchronous, unpolled: 0, waits: None }
     }
 
-    /// Works until it is told to end, or until its device is lost: then it says why, and what it has not reported did
-    /// not happen.
+    /// Works until it is told to end, or until its device is lost. Returns the error of a lost device; steps that were
+    /// not reported then did not happen.
     pub fn run(mut self) -> Option<Box<str>> {
         let mut slots: Vec<Slot> = vec![[0; 8]; WINDOW_SLOTS];
         let (mut start, mut end) = (0, 0);
@@ -125,9 +119,9 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 let taken = self.step(&mut slots, start, &mut end, len);
                 if let Some(taken) = taken {
                     start += taken;
-                    self.unlooked += 1;
-                    if self.in_flight.is_awaited() || self.unlooked >= UNLOOKED_MAX {
-                        self.look(false);
+                    self.unpolled += 1;
+                    if self.in_flight.is_awaited() || self.unpolled >= UNPOLLED_MAX {
+                        self.poll(false);
                     }
                 }
                 if taken.is_none() || lost_device().is_some() {
@@ -142,9 +136,9 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         }
     }
 
-    /// It ends in order, after what is under way, unless the device is lost.
+    /// Ends: waits for steps in flight and publishes their reports, unless the device is lost.
     fn end(mut self) -> Option<Box<str>> {
-        self.look(true);
+        self.poll(true);
         let lost = lost_device();
         if lost.is_none() {
             self.publish();
@@ -152,37 +146,37 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         lost
     }
 
-    /// Waits for more to do, or for the device. False if nothing will come any more.
+    /// Waits for more steps or for the device. False if no more steps will come.
     fn wait(&mut self) -> bool {
         if self.in_flight.is_unfenced() {
             self.fence();
         }
-        if self.look(false) {
+        if self.poll(false) {
             self.waits = None;
         }
         self.publish();
         if lost_device().is_some() {
             return false;
         }
-        // The system says when steps come, but of the device one has to ask.
+        // A doorbell announces steps, but the device has to be polled.
         let waited = self.waits.get_or_insert_with(Instant::now).elapsed();
         if self.in_flight.is_empty() || waited >= HOLD {
-            let begun = self.core.lock().unwrap_or_else(PoisonError::into_inner).flush();
-            if let Err(error) = begun {
+            let flushed = self.core.lock().unwrap_or_else(PoisonError::into_inner).flush();
+            if let Err(error) = flushed {
                 tracing::error!(target: "gtd::worker", %error, "what was put off could not begin");
             }
         }
         if self.in_flight.is_empty() {
             return self.transport.wait(NAP);
         }
-        if waited < LOOK {
+        if waited < SPIN {
             std::hint::spin_loop();
             return true;
         }
         self.transport.wait((waited / NAP_SHARE).min(NAP_MAX))
     }
 
-    /// Marks where the steps end that have been issued.
+    /// Puts a fence behind the steps that have been issued.
     fn fence(&mut self) {
         let fence = self.core.lock().unwrap_or_else(PoisonError::into_inner).fence();
         match fence {
@@ -195,21 +189,21 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         }
     }
 
-    /// Reports what the device has done meanwhile. Waits until that is everything if `wait`. True if it was anything.
-    fn look(&mut self, wait: bool) -> bool {
+    /// Reports the steps that the device has done; all of them if `wait`. True if there were any.
+    fn poll(&mut self, wait: bool) -> bool {
         if wait && self.in_flight.is_unfenced() {
             self.fence();
         }
         let mut any = false;
-        self.unlooked = 0;
+        self.unpolled = 0;
         while !self.in_flight.is_empty() {
-            let reached = self.core.lock().unwrap_or_else(PoisonError::into_inner).poll_fence(wait);
-            let Ok(Some(reached)) = reached else { break };
+            let passed = self.core.lock().unwrap_or_else(PoisonError::into_inner).poll_fence(wait);
+            let Ok(Some(passed)) = passed else { break };
             any = true;
-            for (step, took_ns) in self.in_flight.done(&reached) {
-                let is_its = step.transfer.as_ref().is_some_and(|transfer| transfer.fence == reached.fence);
-                let found = if is_its { reached.result.clone() } else { Ok(()) };
-                let result = step.result.and(found.map_err(|error| failure(error, step.head[3], None)));
+            for (step, took_ns) in self.in_flight.done(&passed) {
+                let transferred = step.transfer.as_ref().is_some_and(|transfer| transfer.fence == passed.fence);
+                let found = if transferred { passed.result.clone() } else { Ok(()) };
+                let result = step.result.and(found.map_err(|error| failure(error, step.header.origin(), None)));
                 self.report_in_flight(InFlightStep { result, ..step }, took_ns);
             }
         }
@@ -217,13 +211,12 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     }
 
     fn report_in_flight(&mut self, step: InFlightStep, took_ns: u64) {
-        let InFlightStep { head, result, awaited, .. } = step;
-        let used = self.core.lock().unwrap_or_else(PoisonError::into_inner).used(head[1] as u32);
-        self.report(&head, result, used, Duration::from_nanos(took_ns), awaited);
+        let InFlightStep { header, result, awaited, .. } = step;
+        let used = self.core.lock().unwrap_or_else(PoisonError::into_inner).used(header.owner.slot);
+        self.report(&header, result, used, Duration::from_nanos(took_ns), awaited);
     }
 
-    /// Adds what is queued to the steps in `slots[start..end]`, as far as there is room; returns how many slots that
-    /// were.
+    /// Adds waiting slots to `slots[start..end]`, as far as there is room, and returns how many.
     fn refill(&mut self, slots: &mut [Slot], start: usize, end: &mut usize) -> usize {
         let popped = self.transport.pop(&mut slots[*end..]);
         *end += popped;
@@ -232,27 +225,34 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             self.transport.arrived(&mut std::iter::from_fn(|| {
                 let (step, after) = rest.split_at(whole_step(rest)?);
                 rest = after;
-                step.first()
+                StepHeader::decode(step.first()?).ok()
             }));
         }
         popped
     }
 
-    /// Does the step in the `len` slots from `start` on, and perhaps some after it. Returns how many slots they took;
-    /// nothing at the end, or when the device is lost.
+    /// Executes the step in the `len` slots from `start` on, and those behind it that are fused with it. Returns how
+    /// many slots they took; none at the end, or when the device is lost.
     fn step(&mut self, slots: &mut [Slot], start: usize, end: &mut usize, len: usize) -> Option<usize> {
-        let head = slots[start];
-        let [what, slot, session, ..] = head;
-        let origin = head[3];
-        let slot = slot as u32;
-        let what = what & 0xffff_ffff;
-        let command = if what == kind::RUN { Some(decode(&slots[start + 1..start + len])) } else { None };
-        let moves = matches!(command, Some(Ok(Command::Reshard(_))));
-        // Others may keep this one waiting: nobody waits for them meanwhile who need not.
-        if self.in_flight.is_awaited() && (moves || what == kind::JOIN) {
-            self.look(true);
+        let header = match StepHeader::decode(&slots[start]) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::error!(target: "gtd::worker", %error, "the worker ends");
+                return None;
+            }
+        };
+        let StepHeader { owner, kind } = header;
+        let (slot, origin) = (owner.slot, header.origin());
+        let command = match kind {
+            StepKind::Run(_) => Some(decode(&slots[start + 1..start + len])),
+            _ => None,
+        };
+        let reshards = matches!(command, Some(Ok(Command::Reshard(_))));
+        // Other workers may keep this one waiting, so what clients wait for is reported first.
+        if self.in_flight.is_awaited() && (reshards || matches!(kind, StepKind::Join { .. })) {
+            self.poll(true);
         }
-        if self.in_flight.is_unfenced() && (moves || self.in_flight.wants_fence_before(session)) {
+        if self.in_flight.is_unfenced() && (reshards || self.in_flight.wants_fence_before(owner.session)) {
             self.fence();
         }
         let shared_core = self.core.clone();
@@ -260,81 +260,55 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let mut awaited = false;
         let mut transfer = None;
         let begun = Instant::now();
-        let result = match what {
-            kind::RUN => match command.transpose() {
+        let mut result = Ok(());
+        match kind {
+            StepKind::Run(_) => match command.transpose() {
                 Ok(None) => return None,
                 Ok(Some(command)) => {
                     if core.opens_window(slot, &command) {
                         self.refill(slots, start, end);
-                        return self.steps(core, Job { slot, origin, command }, &slots[start..*end], len);
+                        return self.window(core, Job { slot, origin, command }, &slots[start..*end], len);
                     }
                     awaited = completes(subject(&command));
-                    core.start(slot, origin, &command, None).map(|begun| transfer = begun)
+                    result = core.start(slot, origin, &command, None).map(|started| transfer = started);
                 }
-                Err(error) => {
-                    tracing::error!(target: "gtd::worker", %error, "a step that makes no sense");
-                    Ok(())
-                }
+                Err(error) => tracing::error!(target: "gtd::worker", %error, "a step that makes no sense"),
             },
-            kind::OPEN => {
-                core.open(slot, self.transport.open(&slots[start]));
-                Ok(())
-            }
-            kind::CLOSE => {
-                self.transport.close(session);
+            StepKind::Open { loss } => core.open(slot, self.transport.open(owner.session, loss)),
+            StepKind::Close => {
+                self.transport.close(owner.session);
                 core.close(slot);
-                Ok(())
             }
-            kind::LIMIT => {
-                self.transport.limit(&head);
-                Ok(())
-            }
-            kind::RESET_PEAK => {
-                core.reset_peak(slot);
-                Ok(())
-            }
-            kind::TRIM => {
-                core.trim();
-                Ok(())
-            }
-            kind::MESSAGE => {
+            StepKind::Limit(limits) => self.transport.limit(owner.session, limits),
+            StepKind::ResetPeak => core.reset_peak(slot),
+            StepKind::Trim => core.trim(),
+            StepKind::Message => {
                 if !self.transport.message() {
                     return None;
                 }
-                core.see_arenas(slot);
-                Ok(())
+                core.register_arenas(slot);
             }
-            kind::JOIN => {
-                let communicator = self.transport.communicator();
-                core.join(Workers::from_bits(slots[start][5]), communicator);
-                Ok(())
-            }
-            kind::LEAVE => {
-                let [workers, gone] = [5, 6].map(|word| Workers::from_bits(slots[start][word]));
-                core.leave(workers, gone);
-                Ok(())
-            }
-            kind::REGISTERED => {
-                self.transport.registered();
-                Ok(())
-            }
-            _ => return None,
-        };
+            StepKind::Join { workers } => core.join(workers, self.transport.communicator()),
+            StepKind::Leave { workers, gone } => core.leave(workers, gone),
+            StepKind::Registered => self.transport.registered(),
+            StepKind::Stop => return None,
+        }
         if lost_device().is_some() {
             return None;
         }
         if !self.is_asynchronous {
             let used = core.used(slot);
             drop(core);
-            self.report(&head, result, used, begun.elapsed(), awaited);
+            self.report(&header, result, used, begun.elapsed(), awaited);
             return Some(len);
         }
         drop(core);
-        self.issued(InFlightStep { head, result, transfer, awaited }, moves);
+        self.issued(InFlightStep { header, result, transfer, awaited }, reshards);
         Some(len)
     }
 
-    /// The device has been asked for a step. A fence is behind it at once where somebody waits or `apart`, or soon.
+    /// Notes a step that was issued to the device. A fence follows at once if somebody waits for the step or it is to be
+    /// measured `apart`, and soon otherwise.
     fn issued(&mut self, step: InFlightStep, apart: bool) {
         let apart = apart || step.awaited;
         self.in_flight.push(step);
@@ -343,17 +317,17 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         }
     }
 
-    /// Does `first`, whose `len` slots begin `slots`, knowing the instructions and frees that are queued behind it.
-    /// Returns as [`step`](Self::step).
-    fn steps(&mut self, mut core: MutexGuard<'_, Core<B>>, first: Job, slots: &[Slot], len: usize) -> Option<usize> {
+    /// Executes `first`, whose `len` slots begin `slots`, with the queued instructions that are fused with it. Returns
+    /// as [`step`](Self::step).
+    fn window(&mut self, mut core: MutexGuard<'_, Core<B>>, first: Job, slots: &[Slot], len: usize) -> Option<usize> {
         let mut jobs = vec![first];
         let mut ends = vec![len];
         let mut at = len;
         while let Some(len) = whole_step(&slots[at..]) {
-            let [what, slot, _, origin, ..] = slots[at];
-            let command = if what & 0xffff_ffff == kind::RUN { decode(&slots[at + 1..at + len]).ok() } else { None };
+            let Ok(StepHeader { owner, kind: StepKind::Run(run) }) = StepHeader::decode(&slots[at]) else { break };
+            let command = decode(&slots[at + 1..at + len]).ok();
             let Some(command @ (Command::Op(_) | Command::Free { .. })) = command else { break };
-            jobs.push(Job { slot: slot as u32, origin, command });
+            jobs.push(Job { slot: owner.slot, origin: run.origin, command });
             at += len;
             ends.push(at);
         }
@@ -365,51 +339,63 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         }
         let used = core.used(jobs[0].slot);
         drop(core);
-        // What was done together took its time together.
+        // The first report carries the time of all that were fused.
         let mut took = begun.elapsed();
-        let mut head = 0;
+        let mut start = 0;
         for (end, result) in ends.iter().zip(results) {
+            let header = StepHeader::decode(&slots[start]).ok()?;
             if self.is_asynchronous {
-                self.issued(InFlightStep { head: slots[head], result, transfer: None, awaited: false }, false);
+                self.issued(InFlightStep { header, result, transfer: None, awaited: false }, false);
             } else {
-                self.report(&slots[head], result, used, std::mem::take(&mut took), false);
+                self.report(&header, result, used, std::mem::take(&mut took), false);
             }
-            head = *end;
+            start = *end;
         }
         Some(ends[count - 1])
     }
 
-    /// Says how the step behind `head` ended, and how many bytes tensors take then: those of all sessions, and its own.
-    fn report(&mut self, head: &Slot, result: Result<(), Failure>, used: [usize; 3], took: Duration, awaited: bool) {
-        let [_, _, _, origin, expected_ns, held_ns_max, ..] = *head;
-        let mut report = Completion { token: origin, result }.encode();
-        report[REPORT_TOOK_WORD] |= (took.as_nanos() as u64) << REPORT_SHIFT;
-        let [all, own, peak] = used.map(|bytes| bytes as u64);
-        report[REPORT_MEMORY_WORD] = all;
-        if result.is_ok() {
-            report[REPORT_PEAK_WORD] = peak;
-        }
-        report[REPORT_HELD_WORD] |= own << REPORT_SHIFT;
-        while self.transport.push(report).is_err() {
+    /// Reports how a step ended. `used` are the bytes of all sessions' tensors, of its own session's, and its peak.
+    fn report(
+        &mut self,
+        header: &StepHeader,
+        result: Result<(), Failure>,
+        used: [usize; 3],
+        took: Duration,
+        awaited: bool,
+    ) {
+        let [memory_bytes, held_bytes, peak_bytes] = used.map(|bytes| bytes as u64);
+        let report = ReportWords {
+            completion: Completion { token: header.origin(), result },
+            took_ns: took.as_nanos() as u64,
+            held_bytes,
+            peak_bytes: result.is_ok().then_some(peak_bytes),
+            memory_bytes,
+        };
+        let slot = report.encode();
+        while self.transport.push(slot).is_err() {
             self.publish();
             std::thread::sleep(REPORTS_FULL_NAP);
         }
-        self.held_ns += expected_ns;
-        // What is no step has no such limit in its head, and is seldom.
-        let long = head[0] & 0xffff_ffff == kind::RUN && self.held_ns >= held_ns_max;
-        if awaited || long || self.transport.unpublished_slots() >= REPORTS_HELD_MAX {
+        let mut is_due = awaited || self.transport.unpublished_slots() >= REPORTS_HELD_MAX;
+        if let StepKind::Run(run) = header.kind {
+            self.unreported_ns += run.expected_ns;
+            is_due |= self.unreported_ns >= run.unreported_ns_max;
+        }
+        if is_due {
             self.publish();
         }
     }
 
     fn publish(&mut self) {
-        self.held_ns = 0;
+        self.unreported_ns = 0;
         self.transport.publish();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::step::SessionSlot;
+    use super::super::step_wire::RunHeader;
     use super::*;
     use gt_backend::{ExecError, Fence, FenceStatus, HostRange, Input, MemoryStats, MemoryUsage};
     use gt_ops::failure::Fault;
@@ -527,12 +513,11 @@ mod tests {
             0
         }
         fn publish(&mut self) {}
-        fn open(&mut self, _: &Slot) -> Arc<SessionShared> {
+        fn open(&mut self, _: u64, _: Option<WorkerLoss>) -> Arc<SessionShared> {
             let shared = Arc::new(SessionShared::new(Arc::new(MemoryUsage::new(1)), None));
             shared.add_arena(Arena::create(64).unwrap().0);
             shared
         }
-        fn limit(&mut self, _: &Slot) {}
         fn close(&mut self, _: u64) {}
         fn message(&mut self) -> bool {
             true
@@ -542,21 +527,26 @@ mod tests {
         }
     }
 
-    fn step(slot: u64, origin: u64, command: &Command) -> Vec<Slot> {
-        let mut encoder = Encoder::default();
-        let slots = encoder.encode(command);
-        let head = [kind::RUN | (slots.len() as u64) << 32, slot, slot + 1, origin, 1000, 500_000, 0, 0];
-        std::iter::once(head).chain(slots.iter().copied()).collect()
+    fn header(slot: u32, kind: StepKind) -> Slot {
+        StepHeader { owner: SessionSlot { session: u64::from(slot) + 1, slot }, kind }.encode()
     }
 
-    fn full(slot: u64, origin: u64) -> Vec<Slot> {
+    fn step(slot: u32, origin: u64, command: &Command) -> Vec<Slot> {
+        let mut encoder = Encoder::default();
+        let slots = encoder.encode(command);
+        let command_slots = slots.len() as u32;
+        let run = RunHeader { command_slots, origin, expected_ns: 1000, unreported_ns_max: 500_000 };
+        std::iter::once(header(slot, StepKind::Run(run))).chain(slots.iter().copied()).collect()
+    }
+
+    fn full(slot: u32, origin: u64) -> Vec<Slot> {
         let attrs = Attrs::Create { shape: Shape::new(&[16]).unwrap(), dtype: DType::F32 };
         let out = WorkerTensor::new(origin as u32, 1).id();
         let inputs = Inputs::from_slice(&[gt_ops::Operand::Scalar(gt_ops::Scalar::Float(1.0))]);
         step(slot, origin, &Command::Op(Instruction { op: Op::Full, out, inputs, last_use: 0, attrs, tf32: false }))
     }
 
-    fn fetch(slot: u64, of: u64, origin: u64) -> Vec<Slot> {
+    fn fetch(slot: u32, of: u64, origin: u64) -> Vec<Slot> {
         let id = WorkerTensor::new(of as u32, 1).id();
         let to = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: 64 };
         step(slot, origin, &Command::Fetch { token: 0, id, offset_bytes: 0, to })
@@ -565,8 +555,8 @@ mod tests {
     /// What a worker reports of two sessions that each compute and fetch, how it ends, and in which order its device
     /// had to do with it.
     fn work(found: Result<(), ExecError>) -> (Vec<Completion>, Option<Box<str>>, Vec<String>) {
-        let open = |slot: u64| vec![[kind::OPEN, slot, slot + 1, 0, 0, 0, 0, 0]];
-        let stop = vec![[kind::STOP, 0, 0, 0, 0, 0, 0, 0]];
+        let open = |slot| vec![header(slot, StepKind::Open { loss: None })];
+        let stop = vec![header(0, StepKind::Stop)];
         let steps = [open(0), open(1), full(0, 1), fetch(0, 1, 2), full(1, 3), fetch(1, 3, 4), stop];
         let (diary, reports) = (Diary::default(), Arc::default());
         let script = Script { slots: steps.concat().into(), reports: Arc::clone(&reports) };
@@ -575,15 +565,9 @@ mod tests {
         // A thread of its own: that a device is lost is known by thread.
         let lost = std::thread::spawn(move || Worker::new(core, script).run()).join().unwrap();
         let reports = std::mem::take(&mut *reports.lock().unwrap());
-        let told = reports.iter().map(|report: &Slot| {
-            let mut slot = *report;
-            for word in [REPORT_TOOK_WORD, REPORT_HELD_WORD] {
-                slot[word] &= (1 << REPORT_SHIFT) - 1;
-            }
-            Completion::decode(&slot)
-        });
+        let completions = reports.iter().map(|report: &Slot| ReportWords::decode(report).completion);
         let diary = diary.lock().unwrap().clone();
-        (told.collect(), lost, diary)
+        (completions.collect(), lost, diary)
     }
 
     #[test]

@@ -6,11 +6,12 @@
 
 use super::core::Core;
 use super::fused_steps::Job;
-use super::queue::{Nonsense, Queue, STEPS_MAX, WORK_SLOTS, Wire, kind};
+use super::queue::{InvalidReport, Queue, STEPS_MAX, WORK_SLOTS, Wire};
 use super::rank_assignment::RankAssignment;
 use super::serve::{Transport, Worker};
 use super::session_tensors::SessionShared;
 use super::step::{Report, SessionSlot, Step, Submission};
+use super::step_wire::{StepKind, WorkerLoss};
 use super::worker_link::{Presence, WorkerLink};
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
@@ -79,7 +80,7 @@ impl Wire for HeapWire {
         self.work.publish();
     }
     #[inline]
-    fn pop(&mut self) -> Result<Option<Slot>, Nonsense> {
+    fn pop(&mut self) -> Result<Option<Slot>, InvalidReport> {
         let mut slot = [Slot::default()];
         Ok(matches!(self.reports.pop(&mut slot), Ok(1)).then_some(slot[0]))
     }
@@ -190,7 +191,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             return core.open(owner.slot, shared);
         }
         self.opening.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.session, shared);
-        self.queue.control(kind::OPEN, owner, [0; 3]);
+        self.queue.control(owner, StepKind::Open { loss: None });
     }
 
     fn add_arena(&mut self, owner: SessionSlot, arena: Arena, _: &Arc<OwnedFd>) {
@@ -204,7 +205,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             shared.cancelled.store(true, Relaxed);
         }
         // Freeing much memory takes long: never on the caller's thread.
-        self.queue.control(kind::CLOSE, owner, [0; 3]);
+        self.queue.control(owner, StepKind::Close);
     }
 
     fn is_thread(&self) -> bool {
@@ -225,11 +226,11 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     fn join(&mut self, workers: Workers, assignment: RankAssignment) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).push_back(assignment);
-        self.queue.control(kind::JOIN, SessionSlot::default(), [workers.bits(), 0, 0]);
+        self.queue.control(SessionSlot::default(), StepKind::Join { workers });
     }
 
     fn leave(&mut self, workers: Workers, gone: Workers) {
-        self.queue.control(kind::LEAVE, SessionSlot::default(), [workers.bits(), gone.bits(), 0]);
+        self.queue.control(SessionSlot::default(), StepKind::Leave { workers, gone });
     }
 
     #[inline]
@@ -308,11 +309,11 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     fn trim(&mut self) {
-        self.queue.control(kind::TRIM, SessionSlot::default(), [0; 3]);
+        self.queue.control(SessionSlot::default(), StepKind::Trim);
     }
 
     fn stop(&mut self, patience: Duration) {
-        self.queue.control(kind::STOP, SessionSlot::default(), [0; 3]);
+        self.queue.control(SessionSlot::default(), StepKind::Stop);
         let Some(thread) = self.thread.take() else { return };
         let deadline = Instant::now() + patience;
         while !thread.is_finished() {
@@ -358,12 +359,11 @@ impl Transport for HeapTransport {
             self.bell.ring();
         }
     }
-    fn open(&mut self, head: &Slot) -> Arc<SessionShared> {
-        let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&head[2]);
-        opening.unwrap_or_else(|| Arc::new(SessionShared::new(Arc::new(MemoryUsage::new(head[2])), None)))
+    fn open(&mut self, session: u64, _: Option<WorkerLoss>) -> Arc<SessionShared> {
+        let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        opening.unwrap_or_else(|| Arc::new(SessionShared::new(Arc::new(MemoryUsage::new(session)), None)))
     }
     fn close(&mut self, _: u64) {}
-    fn limit(&mut self, _: &Slot) {}
     fn message(&mut self) -> bool {
         // Threads share memory: nothing comes beside the ring.
         true

@@ -5,18 +5,17 @@
 
 use super::engine::{Capabilities, Engine, open_cuda, open_emulated};
 use super::life::Lifeline;
-use super::link::loss_of;
 use super::message::{Message, Ready};
 use crate::worker::core::Core;
-use crate::worker::queue::kind;
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::reachable_memory::reachable_memory;
 use crate::worker::serve::{Transport, Worker};
 use crate::worker::session_tensors::SessionShared;
+use crate::worker::step_wire::{MemoryLimits, StepHeader, StepKind, WorkerLoss};
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_ops::failure::WorkerEnd;
+use gt_ops::failure::{Fault, WorkerEnd};
 use gt_ops::wire::Slot;
 use gt_protocol::{DeviceInfo, WorkerInfo};
 use gt_shm::port::spin_default;
@@ -210,24 +209,24 @@ impl Transport for PortTransport {
     fn publish(&mut self) {
         self.reports.publish();
     }
-    fn arrived(&mut self, heads: &mut dyn Iterator<Item = &Slot>) {
-        // What is queued for a session that has ended need not be done.
-        for head in heads.filter(|head| head[0] == kind::CLOSE) {
-            if let Some(shared) = self.sessions.get(&head[2]) {
+    fn arrived(&mut self, headers: &mut dyn Iterator<Item = StepHeader>) {
+        // The queued steps of a session that has ended are skipped.
+        for header in headers.filter(|header| header.kind == StepKind::Close) {
+            if let Some(shared) = self.sessions.get(&header.owner.session) {
                 shared.cancelled.store(true, Relaxed);
             }
         }
     }
-    fn open(&mut self, head: &Slot) -> Arc<SessionShared> {
-        let usage = Arc::new(MemoryUsage::new(head[2]));
-        let shared = Arc::new(SessionShared::new(usage, loss_of([head[5], head[6], head[7]])));
-        self.sessions.insert(head[2], shared.clone());
+    fn open(&mut self, session: u64, loss: Option<WorkerLoss>) -> Arc<SessionShared> {
+        let usage = Arc::new(MemoryUsage::new(session));
+        let shared = Arc::new(SessionShared::new(usage, loss.map(Fault::from)));
+        self.sessions.insert(session, shared.clone());
         shared
     }
-    fn limit(&mut self, head: &Slot) {
-        let [_, _, session, _, _, limit, user, user_limit] = *head;
+    fn limit(&mut self, session: u64, limits: MemoryLimits) {
+        let MemoryLimits { session_bytes, user, user_bytes } = limits;
         let Some(shared) = self.sessions.get(&session) else { return };
-        shared.usage.set_limit(limit);
+        shared.usage.set_limit(session_bytes);
         let group = match self.users.get(&user).and_then(Weak::upgrade) {
             Some(group) => group,
             None => {
@@ -237,7 +236,7 @@ impl Transport for PortTransport {
                 group
             }
         };
-        group.set_limit(user_limit);
+        group.set_limit(user_bytes);
         shared.usage.join(group);
     }
     fn close(&mut self, session: u64) {

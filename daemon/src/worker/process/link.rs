@@ -4,9 +4,10 @@ use super::engine::Engine;
 use super::keeper::{Child, Keeper, News};
 use super::life::{LifeWatch, Liveness};
 use super::message::Message;
-use crate::worker::queue::{Nonsense, Queue, Wire, kind};
+use crate::worker::queue::{InvalidReport, Queue, Wire};
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::step::{Report, SessionSlot, Step, Submission};
+use crate::worker::step_wire::{MemoryLimits, StepKind, WorkerLoss};
 use crate::worker::worker_link::{Presence, WorkerLink};
 use gt_backend::MemoryUsage;
 use gt_ops::Workers;
@@ -52,7 +53,7 @@ pub struct ProcessLink {
 struct OpenSession {
     owner: SessionSlot,
     arenas: Vec<(u64, Arc<OwnedFd>)>,
-    limits: [u64; 3],
+    limits: MemoryLimits,
     /// Bytes that its tensors take, by the last report.
     held: u64,
     /// The most bytes that they took.
@@ -89,13 +90,13 @@ impl Wire for PortWire {
         }
     }
     #[inline]
-    fn pop(&mut self) -> Result<Option<Slot>, Nonsense> {
+    fn pop(&mut self) -> Result<Option<Slot>, InvalidReport> {
         let Some(port) = &mut self.0 else { return Ok(None) };
         let mut slot = [Slot::default()];
         match port.pop(&mut slot) {
             Ok(0) => Ok(None),
             Ok(_) => Ok(Some(slot[0])),
-            Err(_) => Err(Nonsense),
+            Err(_) => Err(InvalidReport),
         }
     }
 }
@@ -179,17 +180,18 @@ impl ProcessLink {
         let ProcessLink { queue, sessions, letters, name, .. } = self;
         queue.before_all(|queue| {
             for (session, opened) in sessions {
-                queue.control(kind::OPEN, opened.owner, loss_words(*name, opened.loss));
-                queue.control(kind::LIMIT, opened.owner, opened.limits);
+                let loss = opened.loss.map(|end| WorkerLoss { worker: *name, end });
+                queue.control(opened.owner, StepKind::Open { loss });
+                queue.control(opened.owner, StepKind::Limit(opened.limits));
                 for (bytes, fd) in &opened.arenas {
                     letters.push_back(Letter::arena(*session, *bytes, fd));
-                    queue.control(kind::MESSAGE, opened.owner, [0; 3]);
+                    queue.control(opened.owner, StepKind::Message);
                 }
             }
         });
         self.post();
         if self.registered {
-            self.control(kind::REGISTERED, SessionSlot::default());
+            self.control(SessionSlot::default(), StepKind::Registered);
             self.queue.flush();
         }
     }
@@ -237,7 +239,7 @@ impl ProcessLink {
         if self.child.is_some() {
             self.letters.push_back(letter);
             self.post();
-            self.control(kind::MESSAGE, owner);
+            self.control(owner, StepKind::Message);
         }
     }
 
@@ -270,10 +272,10 @@ impl ProcessLink {
     }
 
     /// Queues what is no step.
-    fn control(&mut self, what: u64, owner: SessionSlot) {
+    fn control(&mut self, owner: SessionSlot, kind: StepKind) {
         // The next process is told of all sessions when it starts.
         if self.child.is_some() {
-            self.queue.control(what, owner, [0; 3]);
+            self.queue.control(owner, kind);
         }
     }
 }
@@ -284,23 +286,10 @@ impl Letter {
     }
 }
 
-/// How a step says what a session's tensors may take: its limit, its user, and that user's limit.
-fn limit_words(usage: &MemoryUsage) -> [u64; 3] {
-    let (uid, limit) = usage.group().map_or((0, 0), |group| (group.id(), group.limit()));
-    [usage.limit(), uid, limit]
-}
-
-/// How a step that opens a session says what was lost of it.
-fn loss_words(name: WorkerName, loss: Option<WorkerEnd>) -> [u64; 3] {
-    let [low, high] = name.words();
-    [low, high, loss.map_or(0, WorkerEnd::word)]
-}
-
-/// What [`loss_words`] said.
-pub(super) fn loss_of(words: [u64; 3]) -> Option<Fault> {
-    let [low, high, end] = words;
-    let worker = WorkerName::from_words([low, high]);
-    (end != 0).then(|| Fault::WorkerLost { worker, end: WorkerEnd::from_word(end) })
+/// The limits of a session's usage and of its user's.
+fn limits_of(usage: &MemoryUsage) -> MemoryLimits {
+    let (user, user_bytes) = usage.group().map_or((0, 0), |group| (group.id(), group.limit()));
+    MemoryLimits { session_bytes: usage.limit(), user, user_bytes }
 }
 
 impl WorkerLink for ProcessLink {
@@ -313,20 +302,18 @@ impl WorkerLink for ProcessLink {
     }
 
     fn open(&mut self, owner: SessionSlot, usage: &Arc<MemoryUsage>) {
-        let limits = limit_words(usage);
+        let limits = limits_of(usage);
         self.sessions
             .insert(owner.session, OpenSession { owner, arenas: Vec::new(), limits, held: 0, peak: 0, loss: None });
-        self.control(kind::OPEN, owner);
+        self.control(owner, StepKind::Open { loss: None });
         self.limit(owner, usage);
     }
 
     fn limit(&mut self, owner: SessionSlot, usage: &MemoryUsage) {
         let Some(opened) = self.sessions.get_mut(&owner.session) else { return };
-        opened.limits = limit_words(usage);
-        // The next process is told when it starts.
-        if self.child.is_some() {
-            self.queue.control(kind::LIMIT, owner, limit_words(usage));
-        }
+        opened.limits = limits_of(usage);
+        let limits = opened.limits;
+        self.control(owner, StepKind::Limit(limits));
     }
 
     fn held(&mut self, owner: SessionSlot) -> u64 {
@@ -340,7 +327,7 @@ impl WorkerLink for ProcessLink {
     fn reset_peak(&mut self, owner: SessionSlot) {
         if let Some(opened) = self.sessions.get_mut(&owner.session) {
             opened.peak = opened.held;
-            self.control(kind::RESET_PEAK, owner);
+            self.control(owner, StepKind::ResetPeak);
         }
     }
 
@@ -352,7 +339,7 @@ impl WorkerLink for ProcessLink {
 
     fn close(&mut self, owner: SessionSlot) {
         if self.sessions.remove(&owner.session).is_some() {
-            self.control(kind::CLOSE, owner);
+            self.control(owner, StepKind::Close);
         }
     }
 
@@ -395,13 +382,11 @@ impl WorkerLink for ProcessLink {
         self.letters.push_back(Letter { message, fd: group });
         self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd }));
         self.post();
-        self.queue.control(kind::JOIN, SessionSlot::default(), [workers.bits(), 0, 0]);
+        self.queue.control(SessionSlot::default(), StepKind::Join { workers });
     }
 
     fn leave(&mut self, workers: Workers, gone: Workers) {
-        if self.child.is_some() {
-            self.queue.control(kind::LEAVE, SessionSlot::default(), [workers.bits(), gone.bits(), 0]);
-        }
+        self.control(SessionSlot::default(), StepKind::Leave { workers, gone });
     }
 
     #[inline]
@@ -463,7 +448,7 @@ impl WorkerLink for ProcessLink {
                 }
                 report
             }
-            Err(Nonsense) => {
+            Err(InvalidReport) => {
                 self.distrust();
                 None
             }
@@ -521,13 +506,13 @@ impl WorkerLink for ProcessLink {
     }
 
     fn trim(&mut self) {
-        self.control(kind::TRIM, SessionSlot::default());
+        self.control(SessionSlot::default(), StepKind::Trim);
     }
 
     fn stop(&mut self, patience: Duration) {
         self.stopping = true;
         self.keeper.stop();
-        self.control(kind::STOP, SessionSlot::default());
+        self.control(SessionSlot::default(), StepKind::Stop);
         let mut deadline = Instant::now() + patience;
         let mut killed = false;
         while !self.keeper.is_finished() {
@@ -556,18 +541,5 @@ impl Drop for ProcessLink {
         if let Some(child) = &self.child {
             child.let_go();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_loss_survives_the_wire() {
-        let name = WorkerName::new("cpu:0");
-        assert_eq!(loss_of(loss_words(name, None)), None);
-        let end = WorkerEnd::Signal(9);
-        assert_eq!(loss_of(loss_words(name, Some(end))), Some(Fault::WorkerLost { worker: name, end }));
     }
 }

@@ -1,0 +1,319 @@
+//! The slots between dispatcher and worker: a header before each step, and a report after it.
+//!
+//! A header says what the worker is asked for and for which session. The slots of a command follow the header of a
+//! [`StepKind::Run`]; every other step is its header alone. A report is a [`Completion`] whose spare bits carry
+//! measurements.
+
+use super::step::SessionSlot;
+use gt_ops::failure::{Fault, WorkerEnd, WorkerName};
+use gt_ops::wire::{Completion, Slot};
+use gt_ops::{TensorId, Workers};
+
+/// The first slot of a step.
+///
+/// | word | meaning |
+/// |---|---|
+/// | 0 | the number of the kind; in the upper half, how many slots of a command follow |
+/// | 1 | [`SessionSlot::slot`] |
+/// | 2 | [`SessionSlot::session`] |
+/// | 3, 4 | the origin and the expected nanoseconds of a command |
+/// | 5 to 7 | the fields of the kind |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepHeader {
+    /// The session that the step belongs to; the default for a step that belongs to none.
+    pub owner: SessionSlot,
+    /// What the worker is asked for.
+    pub kind: StepKind,
+}
+
+/// What a step asks a worker for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// Execute the command in the slots that follow.
+    Run(RunHeader),
+    /// Make room for the session's tensors. `loss` tells what became of the tensors that it had before.
+    Open {
+        /// The end of the worker's last process, if that held tensors of the session.
+        loss: Option<WorkerLoss>,
+    },
+    /// Drop the session's tensors and arenas.
+    Close,
+    /// Return memory that is only cached.
+    Trim,
+    /// End.
+    Stop,
+    /// Take the next message from the socket.
+    Message,
+    /// Join the group of `workers` as the rank that the link assigns.
+    Join {
+        /// The group's members.
+        workers: Workers,
+    },
+    /// Leave the group of `workers`.
+    Leave {
+        /// The group's members.
+        workers: Workers,
+        /// Members that belong to no group until one is formed with them anew.
+        gone: Workers,
+    },
+    /// Apply changed limits to the session's memory.
+    Limit(MemoryLimits),
+    /// Sessions that begin compute on this worker, which has registered itself.
+    Registered,
+    /// Reset the session's peak of memory to what it holds.
+    ResetPeak,
+}
+
+/// The header of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunHeader {
+    /// How many slots of the command follow.
+    pub command_slots: u32,
+    /// The client's id of the result; the report repeats it.
+    pub origin: TensorId,
+    /// The expected time, nanoseconds.
+    pub expected_ns: u64,
+    /// The worker publishes its reports after so many expected nanoseconds of steps, lest it be idle until more come.
+    pub unreported_ns_max: u64,
+}
+
+/// The limits of a session's memory at one worker, bytes; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// The session's own limit.
+    pub session_bytes: u64,
+    /// The session's user, whose sessions share a limit.
+    pub user: u64,
+    /// The user's limit.
+    pub user_bytes: u64,
+}
+
+/// The loss of a worker's process, and with it of the tensors that it held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerLoss {
+    /// The worker's name.
+    pub worker: WorkerName,
+    /// How the process ended.
+    pub end: WorkerEnd,
+}
+
+impl From<WorkerLoss> for Fault {
+    fn from(WorkerLoss { worker, end }: WorkerLoss) -> Fault {
+        Fault::WorkerLost { worker, end }
+    }
+}
+
+/// A slot that is no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no step begins with {0:#x}")]
+pub struct UnknownStep(u64);
+
+const COMMAND_SLOTS_SHIFT: u32 = 32;
+
+impl StepHeader {
+    /// The slot.
+    pub fn encode(&self) -> Slot {
+        let (number, [a, b, c]) = self.kind.words();
+        let command_slots = if let StepKind::Run(run) = self.kind { run.command_slots } else { 0 };
+        let first = number | u64::from(command_slots) << COMMAND_SLOTS_SHIFT;
+        let SessionSlot { session, slot } = self.owner;
+        [first, slot.into(), session, self.origin(), self.expected_ns(), a, b, c]
+    }
+
+    /// The header in a slot.
+    ///
+    /// # Errors
+    /// The slot has the number of no kind, or a session's slot that cannot be.
+    pub fn decode(slot: &Slot) -> Result<StepHeader, UnknownStep> {
+        let [first, index, session, origin, expected_ns, a, b, c] = *slot;
+        let command_slots = (first >> COMMAND_SLOTS_SHIFT) as u32;
+        let kind = match first as u32 {
+            1 => StepKind::Run(RunHeader { command_slots, origin, expected_ns, unreported_ns_max: a }),
+            2 => {
+                let worker = WorkerName::from_words([a, b]);
+                StepKind::Open { loss: (c != 0).then(|| WorkerLoss { worker, end: WorkerEnd::from_word(c) }) }
+            }
+            3 => StepKind::Close,
+            4 => StepKind::Trim,
+            5 => StepKind::Stop,
+            6 => StepKind::Message,
+            7 => StepKind::Join { workers: Workers::from_bits(a) },
+            8 => StepKind::Leave { workers: Workers::from_bits(a), gone: Workers::from_bits(b) },
+            9 => StepKind::Limit(MemoryLimits { session_bytes: a, user: b, user_bytes: c }),
+            10 => StepKind::Registered,
+            11 => StepKind::ResetPeak,
+            _ => return Err(UnknownStep(first)),
+        };
+        let slot = u32::try_from(index).map_err(|_| UnknownStep(first))?;
+        Ok(StepHeader { owner: SessionSlot { session, slot }, kind })
+    }
+
+    /// How many slots the step takes whose header is `slot`, the header included.
+    pub fn step_slots(slot: &Slot) -> usize {
+        1 + (slot[0] >> COMMAND_SLOTS_SHIFT) as usize
+    }
+
+    /// The client's id of a command's result; 0 for other steps.
+    pub fn origin(&self) -> TensorId {
+        if let StepKind::Run(run) = self.kind { run.origin } else { 0 }
+    }
+
+    /// The expected time of a command, nanoseconds; 0 for other steps.
+    pub fn expected_ns(&self) -> u64 {
+        if let StepKind::Run(run) = self.kind { run.expected_ns } else { 0 }
+    }
+}
+
+impl StepKind {
+    /// The number of the kind, and words 5 to 7.
+    fn words(self) -> (u64, [u64; 3]) {
+        match self {
+            StepKind::Run(run) => (1, [run.unreported_ns_max, 0, 0]),
+            StepKind::Open { loss: None } => (2, [0; 3]),
+            StepKind::Open { loss: Some(WorkerLoss { worker, end }) } => {
+                let [low, high] = worker.words();
+                (2, [low, high, end.word()])
+            }
+            StepKind::Close => (3, [0; 3]),
+            StepKind::Trim => (4, [0; 3]),
+            StepKind::Stop => (5, [0; 3]),
+            StepKind::Message => (6, [0; 3]),
+            StepKind::Join { workers } => (7, [workers.bits(), 0, 0]),
+            StepKind::Leave { workers, gone } => (8, [workers.bits(), gone.bits(), 0]),
+            StepKind::Limit(MemoryLimits { session_bytes, user, user_bytes }) => (9, [session_bytes, user, user_bytes]),
+            StepKind::Registered => (10, [0; 3]),
+            StepKind::ResetPeak => (11, [0; 3]),
+        }
+    }
+}
+
+/// The report of a step's end.
+///
+/// It is the [`Completion`] of the step, by its origin, with measurements in bits that a completion leaves zero: the
+/// time from bit 16 of word 1 on, the session's bytes from bit 16 of word 3 on, the session's peak in word 4 (which a
+/// failure needs for itself), and the worker's bytes in word 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportWords {
+    /// The step's end, with the step's origin as its token.
+    pub completion: Completion,
+    /// How long the step took, nanoseconds.
+    pub took_ns: u64,
+    /// Bytes that the session's tensors take.
+    pub held_bytes: u64,
+    /// The most bytes that the session's tensors took at one time; unknown in the report of a failure.
+    pub peak_bytes: Option<u64>,
+    /// Bytes that the tensors of all sessions take.
+    pub memory_bytes: u64,
+}
+
+const TOOK_WORD: usize = 1;
+const HELD_WORD: usize = 3;
+const PEAK_WORD: usize = 4;
+const MEMORY_WORD: usize = 7;
+/// The lower bits of [`TOOK_WORD`] and [`HELD_WORD`] belong to the completion.
+const MEASURED_SHIFT: u32 = 16;
+/// No step is believed to have taken longer: an hour.
+const TOOK_NS_MAX: u64 = 3600 * 1_000_000_000;
+
+impl ReportWords {
+    /// The slot.
+    pub fn encode(&self) -> Slot {
+        let mut slot = self.completion.encode();
+        slot[TOOK_WORD] |= self.took_ns.min(TOOK_NS_MAX) << MEASURED_SHIFT;
+        slot[HELD_WORD] |= self.held_bytes << MEASURED_SHIFT;
+        if self.completion.result.is_ok() {
+            slot[PEAK_WORD] = self.peak_bytes.unwrap_or(0);
+        }
+        slot[MEMORY_WORD] = self.memory_bytes;
+        slot
+    }
+
+    /// The report in a slot that a worker wrote. Every slot is one; its numbers are no more than estimates, and a time
+    /// of more than an hour reads as an hour.
+    #[inline]
+    pub fn decode(slot: &Slot) -> ReportWords {
+        let mut slot = *slot;
+        let [took_ns, held_bytes] = [TOOK_WORD, HELD_WORD].map(|word| {
+            let measured = slot[word] >> MEASURED_SHIFT;
+            slot[word] &= (1 << MEASURED_SHIFT) - 1;
+            measured
+        });
+        let completion = Completion::decode(&slot);
+        ReportWords {
+            completion,
+            took_ns: took_ns.min(TOOK_NS_MAX),
+            held_bytes,
+            peak_bytes: completion.result.is_ok().then_some(slot[PEAK_WORD]),
+            memory_bytes: slot[MEMORY_WORD],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_ops::Op;
+    use gt_ops::failure::Failure;
+
+    const OWNER: SessionSlot = SessionSlot { session: 77, slot: 5 };
+
+    #[test]
+    fn headers_are_these_words() {
+        let run = RunHeader { command_slots: 3, origin: 9, expected_ns: 1000, unreported_ns_max: 500_000 };
+        let loss = WorkerLoss { worker: WorkerName::new("cpu:0"), end: WorkerEnd::Signal(9) };
+        let [first, both] = [1, 2].map(Workers::first_of);
+        let limits = MemoryLimits { session_bytes: 1 << 30, user: 1000, user_bytes: 1 << 31 };
+        let golden: [(StepKind, Slot); 12] = [
+            (StepKind::Run(run), [1 | 3 << 32, 5, 77, 9, 1000, 500_000, 0, 0]),
+            (StepKind::Open { loss: None }, [2, 5, 77, 0, 0, 0, 0, 0]),
+            (StepKind::Open { loss: Some(loss) }, [2, 5, 77, 0, 0, 0x30_3a75_7063, 0, 1 | 9 << 8]),
+            (StepKind::Close, [3, 5, 77, 0, 0, 0, 0, 0]),
+            (StepKind::Trim, [4, 5, 77, 0, 0, 0, 0, 0]),
+            (StepKind::Stop, [5, 5, 77, 0, 0, 0, 0, 0]),
+            (StepKind::Message, [6, 5, 77, 0, 0, 0, 0, 0]),
+            (StepKind::Join { workers: both }, [7, 5, 77, 0, 0, 3, 0, 0]),
+            (StepKind::Leave { workers: both, gone: first }, [8, 5, 77, 0, 0, 3, 1, 0]),
+            (StepKind::Limit(limits), [9, 5, 77, 0, 0, 1 << 30, 1000, 1 << 31]),
+            (StepKind::Registered, [10, 5, 77, 0, 0, 0, 0, 0]),
+            (StepKind::ResetPeak, [11, 5, 77, 0, 0, 0, 0, 0]),
+        ];
+        for (kind, slot) in golden {
+            let header = StepHeader { owner: OWNER, kind };
+            assert_eq!(header.encode(), slot, "{kind:?}");
+            assert_eq!(StepHeader::decode(&slot), Ok(header));
+            assert_eq!(StepHeader::step_slots(&slot), if matches!(kind, StepKind::Run(_)) { 4 } else { 1 });
+        }
+    }
+
+    #[test]
+    fn a_slot_that_is_no_header_is_an_error() {
+        for number in [0, 12, u32::MAX.into()] {
+            assert_eq!(StepHeader::decode(&[number, 5, 77, 0, 0, 0, 0, 0]), Err(UnknownStep(number)));
+        }
+        assert_eq!(StepHeader::decode(&[3, 1 << 32, 77, 0, 0, 0, 0, 0]), Err(UnknownStep(3)));
+    }
+
+    #[test]
+    fn reports_are_these_words() {
+        let failure = Failure { fault: Fault::ZeroDivision, instruction: 9, op: Some(Op::Add) };
+        let report = |result, peak_bytes| ReportWords {
+            completion: Completion { token: 9, result },
+            took_ns: 1500,
+            held_bytes: 4096,
+            peak_bytes,
+            memory_bytes: 1 << 20,
+        };
+        let ok: Slot = [9, 1500 << 16, 0, 4096 << 16, 8192, 0, 0, 1 << 20];
+        assert_eq!(report(Ok(()), Some(8192)).encode(), ok);
+        assert_eq!(ReportWords::decode(&ok), report(Ok(()), Some(8192)));
+        let failed: Slot = [9, 3 | 1500 << 16, 9, Op::Add as u64 | 4096 << 16, 0, 0, 0, 1 << 20];
+        assert_eq!(report(Err(failure), None).encode(), failed);
+        assert_eq!(ReportWords::decode(&failed), report(Err(failure), None));
+    }
+
+    #[test]
+    fn no_step_took_longer_than_an_hour() {
+        let report = ReportWords::decode(&[9, u64::MAX << 16, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((report.took_ns, report.completion.result), (TOOK_NS_MAX, Ok(())));
+    }
+}
