@@ -453,9 +453,10 @@ impl Heap {
             self.release_data(data, capacity_bytes, storage);
             return None;
         };
-        // SAFETY: `header_layout` has `capacity_bytes` after the header when the storage is `AfterHeader`.
-        let data =
-            if storage == BlockStorage::AfterHeader { unsafe { block.add(size_of::<HeapBlock>()) } } else { data };
+        if storage == BlockStorage::AfterHeader {
+            // SAFETY: `header_layout` has `capacity_bytes` after the header for this storage.
+            return Some((header, unsafe { block.add(size_of::<HeapBlock>()) }, storage));
+        }
         Some((header, data, storage))
     }
 

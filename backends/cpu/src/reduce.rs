@@ -600,7 +600,7 @@ impl ReductionTask {
     }
 
     /// # Safety
-    /// Same as for [`Reduction::run`].
+    /// Same as for [`ReductionTask::run`].
     unsafe fn rows(&self, first: usize, last: usize) {
         self.kept.for_runs(first, last, |run| {
             for i in 0..run.len {
@@ -630,7 +630,7 @@ impl ReductionTask {
     }
 
     /// # Safety
-    /// Same as for [`Reduction::run`].
+    /// Same as for [`ReductionTask::run`].
     unsafe fn long_row(&self, pool: &mut ThreadPool, result: usize) -> Result<()> {
         let mut from = self.from;
         self.kept.for_runs(result, result + 1, |run| from = self.from.wrapping_offset(run.offsets[0]));
@@ -662,7 +662,7 @@ impl ReductionTask {
     /// Reduces elements `first..last` of one result into an accumulator.
     ///
     /// # Safety
-    /// Same as for [`Reduction::run`].
+    /// Same as for [`ReductionTask::run`].
     unsafe fn piece(&self, from: *const u8, first: usize, last: usize, acc: *mut u8) {
         let step = self.reduced.inner_strides()[0];
         let dense = step == self.size as isize;
@@ -696,7 +696,7 @@ impl ReductionTask {
     /// Reduces along the innermost kept axis, a block of columns at a time.
     ///
     /// # Safety
-    /// Same as for [`Reduction::run`].
+    /// Same as for [`ReductionTask::run`].
     unsafe fn columns(&self, pool: &mut ThreadPool, work: usize) -> Result<()> {
         let columns = self.kept.inner();
         let row_bytes = (columns * self.size) as isize;
@@ -776,7 +776,7 @@ impl ReductionTask {
     /// Reduces rows `first..last` of `n` columns, at most [`COLUMNS`], into fresh accumulators.
     ///
     /// # Safety
-    /// Same as for [`Reduction::run`].
+    /// Same as for [`ReductionTask::run`].
     unsafe fn column_piece(
         &self,
         base: *const u8,
