@@ -1,4 +1,4 @@
-"""What stands for `torch.accelerator`: the daemon's devices besides CPUs, which are CUDA devices or none."""
+"""`torch.accelerator` for GT: the daemon's devices other than CPUs, which are CUDA devices."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ synchronize = cuda.synchronize
 
 
 def current_accelerator(check_available: bool = False) -> device | None:  # noqa: ARG001 (an argument of PyTorch's)
-    """The kind of such devices; `None` if there are none."""
+    """The accelerator's device type, `cuda`; `None` if there is no such device."""
     return device("cuda") if is_available() else None

@@ -1,4 +1,7 @@
-"""`torch.compile` and its like, which change nothing: the daemon sees all instructions, and fuses them itself."""
+"""`torch.compile` and its helpers for GT.
+
+They change nothing: the daemon sees all instructions, and fuses them itself.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,24 @@ def compile(
     options: dict[str, Any] | None = None,  # noqa: ARG001
     disable: bool = False,  # noqa: ARG001
 ) -> Any:
-    """The function or module itself; a decorator too, with arguments or without. None of them changes a result."""
+    """Returns the function or module itself.
+
+    Usable as a decorator, with arguments or without, all of which are ignored.
+    """
     return (lambda function: function) if model is None else model
 
 
 def disable(fn: T | None = None, recursive: bool = True) -> Any:  # noqa: ARG001
-    """The function itself: nothing is compiled."""
+    """Returns the function itself: nothing is compiled."""
     return (lambda function: function) if fn is None else fn
 
 
 def reset() -> None:
-    """Forgets what was compiled: nothing."""
+    """Does nothing: there are no compiled functions to forget."""
 
 
 def allow_in_graph(fn: T) -> T:
-    """The function itself: nothing is compiled."""
+    """Returns the function itself: nothing is compiled."""
     return fn
 
 

@@ -1,4 +1,4 @@
-"""`torch.jit` for programs that use it for speed: a scripted function is the function itself. There are no archives."""
+"""`torch.jit` for GT: a scripted function is the function itself. Programs cannot be saved to archives."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 def script(obj: T, *args: Any, **kwargs: Any) -> T:  # noqa: ARG001 (they change no result)
-    """The function, class or module itself."""
+    """Returns the function, class or module itself."""
     return obj
 
 
 def trace(func: T, *args: Any, **kwargs: Any) -> T:  # noqa: ARG001 (examples change no result)
-    """The function or module itself, which takes other branches for other inputs where a trace would not."""
+    """Returns the function or module itself; unlike a trace, it may take other branches for other inputs."""
     return func
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:  # noqa: ARG001
-    """The function itself, or a decorator that leaves it so."""
+    """Returns the function itself, or a decorator that does."""
     return drop if callable(drop) else lambda function: function
 
 
 def unused(fn: T) -> T:
-    """The function itself."""
+    """Returns the function itself."""
     return fn
 
 
@@ -38,7 +38,7 @@ export = unused
 
 
 def is_scripting() -> bool:
-    """Whether a program is being compiled: never."""
+    """Whether a program is being scripted: never."""
     return False
 
 
@@ -48,10 +48,10 @@ def is_tracing() -> bool:
 
 
 def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not there: programs are not written to files."""
+    """Raises NotImplementedError: there are no scripted programs to save."""
     raise NotImplementedError("jit.save: programs are not written to files: gt.save the state_dict() of the module")
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not there: programs are not read from files."""
+    """Raises NotImplementedError: there are no scripted programs to load."""
     raise NotImplementedError("jit.load: programs are not read from files: gt.load a state_dict into the module")

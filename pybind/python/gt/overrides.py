@@ -1,4 +1,4 @@
-"""What asks whether arguments stand for tensors in a way of their own: none do, as tensors cannot be subclassed."""
+"""`__torch_function__` helpers for PyTorch programs: tensors cannot be subclassed, so nothing overrides operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __getattr__ = _absent.getter(__name__)
 
 
 def has_torch_function(relevant_args: Any) -> bool:  # noqa: ARG001
-    """Whether an argument has a `__torch_function__`: it is asked of none."""
+    """Whether an argument overrides operations by `__torch_function__`: never."""
     return False
 
 
@@ -21,10 +21,10 @@ has_torch_function_unary = has_torch_function
 
 
 def has_torch_function_variadic(*args: Any) -> bool:  # noqa: ARG001
-    """Whether an argument has a `__torch_function__`: it is asked of none."""
+    """Whether an argument overrides operations by `__torch_function__`: never."""
     return False
 
 
 def is_tensor_like(inp: Any) -> bool:
-    """Whether it is a tensor."""
+    """Whether the argument is a tensor."""
     return isinstance(inp, Tensor)

@@ -1,4 +1,4 @@
-"""Names for parts of a program under PyTorch's path. There is no profiler to read them: see `gt.debug`."""
+"""`record_function`, under PyTorch's path. There is no profiler: see `gt.debug`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __getattr__ = _absent.getter(__name__)
 
 
 class record_function(ContextDecorator):  # noqa: N801 (PyTorch's name)
-    """A block, or as a decorator a function, under a name that changes nothing."""
+    """A named block, or a decorator; the name has no effect."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name

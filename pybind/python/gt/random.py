@@ -1,7 +1,7 @@
-"""Random numbers: seeds, and where the default generator is in its sequence.
+"""Random numbers: seeds, and the state of the default generator.
 
-Numbers are counter-based: a draw is told by a seed and how many draws were made from it, so a seed gives the same
-numbers in every process and on every device. They are not those PyTorch draws from the same seed.
+The generator is counter-based: its state is a seed and the number of draws from it, so a seed gives the same numbers in
+every process and on every device. They differ from PyTorch's for the same seed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,35 @@ __all__ = ["fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "
 
 
 def manual_seed(seed: int) -> Generator:
-    """Starts the default generator over from `seed`, and returns it."""
+    """Seeds the default generator, and returns it.
+
+    Example:
+        >>> _ = gt.manual_seed(0)
+        >>> a = gt.rand(3)
+        >>> _ = gt.manual_seed(0)
+        >>> bool((a == gt.rand(3)).all())
+        True
+    """
     return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
-    """Starts the default generator over from a seed nobody chose, and returns it."""
+    """Seeds the default generator with a nondeterministic number, and returns the seed."""
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """The seed the default generator started from."""
+    """The seed of the default generator."""
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Tensor:
-    """Where the default generator is, as a tensor of bytes."""
+    """The state of the default generator, as a tensor of bytes."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Goes on from where `get_rng_state` was called."""
+    """Restores the state that `get_rng_state` returned."""
     default_generator.set_state(new_state)
 
 
@@ -45,7 +53,7 @@ def fork_rng(
     devices: Sequence[Any] | None = None,
     enabled: bool = True,
 ) -> Iterator[None]:
-    """What is drawn inside leaves the default generator where it was before."""
+    """A context that restores the state of the default generator at its end."""
     if not enabled:
         yield
         return

@@ -1,4 +1,4 @@
-"""Names for annotations: numbers, devices, sizes."""
+"""Type aliases for annotations: numbers, devices and sizes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Which PyTorch GT stands in for, and what it was built with, under PyTorch's path."""
+"""The version of PyTorch that GT follows and GT's own, under PyTorch's path."""
 
 from __future__ import annotations
 
 from gt._gt import __version__ as gt
 from gt.torch_version import TorchVersion
 
-# The PyTorch whose names and behaviour are followed, and after the plus GT's own version.
+# The version of PyTorch whose API is followed, then a plus sign and GT's own version.
 __version__ = TorchVersion(f"2.15.0+gt{gt}")
 git_version = "Unknown"
 debug = False

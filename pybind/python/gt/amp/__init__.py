@@ -1,4 +1,4 @@
-"""Computing in less precision where it does no harm: `autocast`, and `GradScaler` against gradients that vanish."""
+"""Automatic mixed precision: `autocast`, and `GradScaler` against underflowing gradients."""
 
 from gt import _absent
 from gt._autocast import autocast
@@ -11,5 +11,5 @@ __getattr__ = _absent.getter(__name__)
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether `autocast` has an effect for a kind of device."""
+    """Whether `autocast` has an effect for a type of device."""
     return device_type == "cpu"

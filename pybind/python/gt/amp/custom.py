@@ -1,4 +1,4 @@
-"""Functions with a gradient of their own under `autocast`: decorators of their `forward` and `backward`."""
+"""Decorators for custom autograd functions under `autocast`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["custom_bwd", "custom_fwd"]
 
 
 def _cast(value: Any, device_type: str, dtype: dtype) -> Any:
-    """Floating tensors of a kind of device, but float64, in another dtype: alone, in tuples, lists and dicts."""
+    """Converts floating tensors of a device type, except float64, to a dtype; also within tuples, lists and dicts."""
     if isinstance(value, Tensor):
         wanted = value.is_floating_point() and value.device.type == device_type and value.dtype != gt.float64
         return value.to(dtype) if wanted else value
@@ -28,12 +28,12 @@ def _cast(value: Any, device_type: str, dtype: dtype) -> Any:
 def custom_fwd(
     fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: dtype | None = None
 ) -> Callable[..., Any]:
-    """A decorator of a `forward`: `backward` is to compute as it did, under `autocast` or not.
+    """Decorates a `forward`, so that `backward` runs with the same autocast state.
 
     Args:
         fwd: The `forward`; without it, a decorator is returned.
-        device_type: The kind of device whose `autocast` counts.
-        cast_inputs: Under `autocast`, floating inputs come in this dtype, and `forward` runs without.
+        device_type: The device type of the `autocast` context.
+        cast_inputs: The dtype that floating inputs are converted to under `autocast`; `forward` then runs without it.
     """
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
@@ -52,11 +52,11 @@ def custom_fwd(
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
-    """A decorator of a `backward`: it computes as the `forward` that `custom_fwd` decorated.
+    """Decorates a `backward`, so that it runs with the autocast state of the `forward` that `custom_fwd` decorated.
 
     Args:
         bwd: The `backward`; without it, a decorator is returned.
-        device_type: The kind of device whose `autocast` counts.
+        device_type: The device type of the `autocast` context.
     """
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)

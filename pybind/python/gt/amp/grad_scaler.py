@@ -1,4 +1,4 @@
-"""`GradScaler`: losses multiplied so that small gradients are not lost in float16, and steps without infinities."""
+"""`GradScaler`: loss scaling for float16 training (Micikevicius et al. 2018)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from gt.optim import Optimizer
 
 
 class GradScaler:
-    """Scales losses, unscales gradients, and skips steps whose gradients are not finite.
+    """Scales losses so that small gradients do not underflow in float16, and skips steps with infinite gradients.
+
+    The scale grows after a number of steps without infinities or NaN, and shrinks after a step with one.
 
     Args:
-        device: The kind of device: for one that is not there it warns, and has no effect.
-        init_scale: The first factor.
-        growth_factor: By what the factor grows after `growth_interval` steps without infinities.
-        backoff_factor: By what it is multiplied after a step that was skipped.
-        growth_interval: How many steps in a row.
-        enabled: Whether it has an effect.
+        device: The type of device; for one that does not exist, the scaler warns and has no effect.
+        init_scale: The initial scale.
+        growth_factor: The factor of the scale after `growth_interval` good steps.
+        backoff_factor: The factor of the scale after a skipped step.
+        growth_interval: The number of consecutive good steps.
+        enabled: Whether the scaler has an effect.
     """
 
     def __init__(
@@ -49,19 +51,19 @@ class GradScaler:
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
         self._steps = 0
-        # Whether infinities were found, for each optimizer whose gradients have been unscaled since the last update.
+        # Whether a gradient was not finite, for each optimizer whose gradients were unscaled since the last update.
         self._found: dict[int, bool] = {}
 
     def is_enabled(self) -> bool:
-        """Whether it has an effect."""
+        """Whether the scaler has an effect."""
         return self._enabled
 
     def get_scale(self) -> float:
-        """The factor."""
+        """The present scale."""
         return self._scale if self._enabled else 1.0
 
     def scale(self, outputs: Any) -> Any:
-        """A loss, or several, times the factor."""
+        """Multiplies a loss, or several, by the scale."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
@@ -70,10 +72,10 @@ class GradScaler:
 
     @no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divides an optimizer's gradients by the factor, so that they can be clipped.
+        """Divides an optimizer's gradients by the scale, so that they can be clipped.
 
         Raises:
-            RuntimeError: They have been divided already.
+            RuntimeError: They have been divided since the last `update`.
         """
         if not self._enabled:
             return
@@ -86,7 +88,7 @@ class GradScaler:
         self._found[id(optimizer)] = bool(finite) and not bool(gt.stack(finite).all())
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """The optimizer's step, unless a gradient is not finite."""
+        """Takes the optimizer's step, unless a gradient is infinite or NaN."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if id(optimizer) not in self._found:
@@ -94,7 +96,7 @@ class GradScaler:
         return None if self._found[id(optimizer)] else optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: float | None = None) -> None:
-        """The factor for the next step: less after infinities, more after many steps without."""
+        """Adjusts the scale for the next step, or sets it to `new_scale`."""
         if not self._enabled:
             return
         if new_scale is not None:
@@ -112,31 +114,31 @@ class GradScaler:
         self._found = {}
 
     def get_growth_factor(self) -> float:
-        """What the factor grows by."""
+        """The factor by which the scale grows."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Sets what the factor grows by."""
+        """Sets the factor by which the scale grows."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the factor falls by."""
+        """The factor by which the scale shrinks."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Sets what the factor falls by."""
+        """Sets the factor by which the scale shrinks."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """After how many good steps the factor grows."""
+        """The number of good steps after which the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Sets after how many good steps the factor grows."""
+        """Sets the number of good steps after which the scale grows."""
         self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
-        """What goes on after a restart."""
+        """The scale, its options and the count of good steps, for `load_state_dict`."""
         if not self._enabled:
             return {}
         return {
@@ -148,7 +150,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a `state_dict`."""
+        """Restores the state that `state_dict` returned."""
         if not self._enabled:
             return
         if not state_dict:

@@ -1,6 +1,6 @@
-"""Gradients as functions, functions with gradients of their own, and checks of both, under PyTorch's paths.
+"""Gradients as functions, custom autograd functions, and numerical gradient checks, under PyTorch's paths.
 
-Start at `grad`; `Function` is in `function.py`, whole derivatives in `functional.py`.
+Start at `grad`; `Function` is in `function.py`, Jacobians and Hessians in `functional.py`.
 """
 
 from __future__ import annotations
@@ -64,15 +64,21 @@ def backward(
     grad_variables: Gradients = None,
     inputs: Tensors | None = None,
 ) -> None:
-    """Walks the tape back from several tensors at once, collecting gradients in the leaves, or in `inputs` alone.
+    """Runs the backward pass from several tensors at once, accumulating gradients in the leaves' `.grad`.
 
     Args:
-        tensors: Where to start.
-        grad_tensors: The gradient of each; a scalar does without (`None`).
-        retain_graph: Keep what was saved, for another pass; by default as `create_graph`.
-        create_graph: Record the pass itself, for gradients of gradients.
-        grad_variables: The older name of `grad_tensors`.
-        inputs: The only tensors to collect gradients in.
+        tensors: The tensors to differentiate.
+        grad_tensors: The gradient of each tensor; `None` for a scalar.
+        retain_graph: Whether saved tensors are kept for another backward pass; by default the value of `create_graph`.
+        create_graph: Whether the backward pass is itself recorded, for higher derivatives.
+        grad_variables: The deprecated name of `grad_tensors`.
+        inputs: The only tensors to accumulate gradients in.
+
+    Example:
+        >>> x = gt.tensor([1.0, 2.0], requires_grad=True)
+        >>> gt.autograd.backward((x * x).sum())
+        >>> x.grad
+        tensor([2., 4.])
     """
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
@@ -99,21 +105,32 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The gradients of `outputs`, added up, with respect to each of `inputs`; collected nowhere else.
+    """The gradients of the sum of `outputs` with respect to `inputs`, without accumulating them in `.grad`.
 
     Args:
-        outputs: What to differentiate.
-        inputs: With respect to what.
-        grad_outputs: The gradient of each output; a scalar does without (`None`).
-        retain_graph: Keep what was saved, for another pass; by default as `create_graph`.
-        create_graph: Record the pass itself, for gradients of gradients.
-        only_inputs: True; PyTorch ignores it.
-        allow_unused: `None` for an input that the outputs do not depend on, rather than an error.
-        is_grads_batched: `grad_outputs` are several along their first axis, and so are the results.
-        materialize_grads: Zeros for an input that the outputs do not depend on.
+        outputs: The tensors to differentiate.
+        inputs: The tensors with respect to which they are differentiated.
+        grad_outputs: The gradient of each output (the vector of a vector-Jacobian product); `None` for a scalar.
+        retain_graph: Whether saved tensors are kept for another backward pass; by default the value of `create_graph`.
+        create_graph: Whether the backward pass is itself recorded, for higher derivatives.
+        only_inputs: Ignored, as in PyTorch.
+        allow_unused: Whether an input that the outputs do not depend on has the gradient `None` rather than being an
+            error.
+        is_grads_batched: Whether the first axis of `grad_outputs`, and of the results, is a batch of vectors.
+        materialize_grads: Whether such an input has a gradient of zeros.
+
+    Returns:
+        A tuple with a gradient for each input.
 
     Raises:
-        RuntimeError: An input requires no gradient, or was not used.
+        RuntimeError: An input does not require a gradient, or is not used.
+
+    Example:
+        >>> x = gt.tensor(3.0, requires_grad=True)
+        >>> (dx,) = gt.autograd.grad(x**3, x, create_graph=True)
+        >>> (ddx,) = gt.autograd.grad(dx, x)
+        >>> dx.item(), ddx.item()
+        (27.0, 18.0)
     """
     if not only_inputs:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Finding the operation whose gradient is not a number: slow, since every gradient is looked at."""
+"""Anomaly detection: finds the operation whose gradient is NaN. It is slow, as every gradient is examined."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from gt import _gt
 
 
 class set_detect_anomaly:  # noqa: N801 (PyTorch's name)
-    """Turns anomaly detection on or off, at once; as a context, what was before comes back at its end.
+    """Turns anomaly detection on or off; as a context manager, restores the earlier mode at the end.
 
-    While it is on, operations remember the line that recorded them, and, with `check_nan`, `backward()` raises at the
-    first operation whose gradient is not a number, naming both.
+    While it is on, operations remember the line of code that recorded them, and `backward()` raises at the first
+    operation
+    whose gradient is NaN, with that line.
+
+    Args:
+        mode: Whether to turn it on.
+        check_nan: Whether `backward()` raises for NaN.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -27,7 +32,11 @@ class set_detect_anomaly:  # noqa: N801 (PyTorch's name)
 
 
 class detect_anomaly(set_detect_anomaly):  # noqa: N801 (PyTorch's name)
-    """Anomaly detection within a `with`."""
+    """A context in which anomaly detection is on.
+
+    Args:
+        check_nan: Whether `backward()` raises for NaN.
+    """
 
     def __init__(self, check_nan: bool = True) -> None:
         super().__init__(True, check_nan)

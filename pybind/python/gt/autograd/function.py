@@ -1,4 +1,4 @@
-"""Functions with a gradient of their own: subclass `Function`, write `forward` and `backward`, call `apply`."""
+"""Custom autograd functions: subclass `Function`, implement `forward` and `backward`, and call `apply`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
 
 class FunctionCtx:
-    """What `forward` leaves for `backward`: saved tensors, and any attribute."""
+    """The context that `forward` fills for `backward`: saved tensors, and any other attributes."""
 
     needs_input_grad: tuple[bool, ...] = ()
 
@@ -27,7 +27,7 @@ class FunctionCtx:
         self._node: Any = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keeps inputs or results for `backward`, which finds them in `saved_tensors`."""
+        """Saves inputs or outputs for `backward`, which reads them as `saved_tensors`."""
         for t in tensors:
             if t is not None and not isinstance(t, Tensor):
                 raise TypeError(
@@ -37,20 +37,20 @@ class FunctionCtx:
         self._to_save = tensors
 
     def mark_non_differentiable(self, *args: Tensor) -> None:
-        """No gradient flows from these results."""
+        """Marks outputs that have no gradient."""
         self._fixed = args
 
     def mark_dirty(self, *args: Tensor) -> None:
-        """These inputs were changed in place, and are returned."""
+        """Marks inputs that `forward` changed in place and returns."""
         self._dirty = args
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether `backward` is given zeros, rather than `None`, for results that nothing depends on."""
+        """Sets whether `backward` receives zeros rather than `None` for outputs that nothing depends on."""
         self._materialize = value
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """What `save_for_backward` kept."""
+        """The tensors that `save_for_backward` saved."""
         if self._saved is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "
@@ -61,7 +61,7 @@ class FunctionCtx:
         return tuple(self._restored(t, place) for t, place in self._saved)
 
     def _restored(self, t: Tensor | None, place: int) -> Tensor | None:
-        """A saved tensor: of a result, `place` is its number, below 0; of another, the version it had."""
+        """A saved tensor: `place` is -1 minus an output's index, or the version an input had when it was saved."""
         if t is None:
             return None
         if place < 0:
@@ -75,7 +75,10 @@ class FunctionCtx:
         return t
 
     def _keep(self, results: Sequence[Any]) -> None:
-        """Saves what `forward` asked for. A result is saved as its number: it holds this object, not the reverse."""
+        """Saves the tensors of `save_for_backward`.
+
+        Outputs are saved detached with their index, to avoid a reference cycle.
+        """
         numbers = {id(t): -1 - i for i, t in enumerate(t for t in results if isinstance(t, Tensor))}
         for t in self._to_save:
             if t is None:
@@ -95,25 +98,27 @@ def _zeros_for(grads: Sequence[Tensor | None], metas: list[tuple[Any, Any]]) -> 
 
 
 class Function:
-    """An operation with a gradient of its own.
+    """A differentiable operation with its own backward pass.
 
-        class Exp(gt.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                result = x.exp()
-                ctx.save_for_backward(result)
-                return result
+    `forward` may omit `ctx` if the class has a `setup_context(ctx, inputs, output)`. Operations in `forward` are not
+    recorded; `backward` returns one gradient, or `None`, for each input, and is recorded itself for higher derivatives.
 
-            @staticmethod
-            def backward(ctx, grad):
-                (result,) = ctx.saved_tensors
-                return grad * result
-
-        y = Exp.apply(x)
-
-    `forward` may leave `ctx` to a `setup_context(ctx, inputs, output)`; it then takes the inputs alone. Nothing in
-    `forward` is recorded; `backward` returns one gradient, or `None`, for each input, and is itself recorded where a
-    gradient of the gradient is asked for.
+    Example:
+        >>> class Exp(gt.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         result = x.exp()
+        ...         ctx.save_for_backward(result)
+        ...         return result
+        ...
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         (result,) = ctx.saved_tensors
+        ...         return grad * result
+        >>> x = gt.tensor([0.0, 1.0], requires_grad=True)
+        >>> Exp.apply(x).sum().backward()
+        >>> x.grad
+        tensor([1.0000, 2.7183])
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
@@ -124,17 +129,36 @@ class Function:
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """What the function computes; a subclass says."""
+        """Computes the outputs; a subclass implements it.
+
+        Args:
+            *args: The context, unless the class has a `setup_context`, and the inputs of `apply`.
+            **kwargs: None.
+        """
         raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Fills `ctx` after a `forward` that does not take it."""
+        """Fills the context after a `forward` that does not take it.
+
+        Args:
+            ctx: The context.
+            inputs: The inputs of `apply`.
+            output: What `forward` returned.
+        """
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """The gradients of the inputs, from those of the results; a subclass says."""
+        """The gradients of the inputs; a subclass implements it.
+
+        Args:
+            ctx: The context that `forward` filled.
+            *grad_outputs: The gradient of each output.
+
+        Returns:
+            A gradient, or `None`, for each input.
+        """
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
             "backward mode AD."
@@ -142,12 +166,12 @@ class Function:
 
     @staticmethod
     def vjp(ctx: Any, *grad_outputs: Any) -> Any:
-        """`backward` under another name, for a subclass that defines it so."""
+        """The other name of `backward`, which a subclass may implement instead."""
         return Function.backward(ctx, *grad_outputs)
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Computes `forward`, and records it if an input requires a gradient."""
+        """Calls `forward`, and records the operation if an input requires a gradient."""
         ctx = FunctionCtx()
         needs = tuple(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
         ctx.needs_input_grad = needs
@@ -175,7 +199,7 @@ class Function:
         def backward(node: Any, grads: Sequence[Tensor | None], retain: bool) -> list[Tensor | None]:
             ctx._node = node
             given = _zeros_for(grads, metas) if ctx._materialize else grads
-            # What is no tensor has a place among the results, and no gradient.
+            # Outputs that are not tensors keep their position, and have no gradient.
             of_result = dict(zip(places, given, strict=True))
             found = gradient_of(ctx, *(of_result.get(i) for i in range(len(results))))
             if not retain and ctx._saved:
@@ -187,13 +211,13 @@ class Function:
         inputs = [arg if isinstance(arg, Tensor) else None for arg in args]
         out = list(results)
         for i, recorded in zip(places, _gt.record(name, tensors, flows, inputs, backward), strict=True):
-            # A changed input stays the object that it is.
+            # An input that was changed in place stays the same object.
             out[i] = results[i]._rebind(recorded) if id(results[i]) in dirty else recorded
         return tuple(out)
 
 
 def _checked(name: str, found: Any, args: tuple[Any, ...]) -> list[Tensor | None]:
-    """What a `backward` returned, one gradient for each input."""
+    """The gradients that a `backward` returned, checked to be one for each input."""
     grads = list(found) if isinstance(found, tuple | list) else [found]
     while len(grads) > len(args) and grads[-1] is None:
         grads.pop()
@@ -215,7 +239,7 @@ def _checked(name: str, found: Any, args: tuple[Any, ...]) -> list[Tensor | None
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a `backward` that is no differentiable function itself; a second derivative through it is an error."""
+    """Marks a `backward` that is not differentiable: a second derivative through it raises an error."""
 
     @functools.wraps(function)
     def wrapper(ctx: Any, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whole derivatives of functions of tensors: `jacobian`, `hessian`, and products with them."""
+"""Jacobians, Hessians, and their products with vectors, of functions of tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _tuple(value: Any, name: str, function: str) -> tuple[Tensor, ...]:
 
 
 def _leaves(inputs: Any, function: str, create_graph: bool) -> tuple[Tensor, ...]:
-    """The inputs as places of their own on the tape, behind which it goes on only with `create_graph`."""
+    """Copies of the inputs as new tape nodes, connected to the caller's graph only with `create_graph`."""
     several = _tuple(inputs, "inputs", function)
     return tuple(t.view_as(t) if create_graph and t.requires_grad else t.detach().requires_grad_() for t in several)
 
@@ -38,7 +38,7 @@ def _gradients(
     create_graph: bool,
     strict: bool,
 ) -> list[Tensor]:
-    """One for each input: zeros, or with `strict` an error, where the outputs do not depend on it."""
+    """The gradient of each input; zeros, or an error if `strict`, where the outputs do not depend on it."""
     live = [(out, seed) for out, seed in zip(outputs, seeds, strict=True) if out.requires_grad]
     found: Sequence[Tensor | None] = [None] * len(inputs)
     if live:
@@ -64,10 +64,23 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The derivative of each element of `func(*inputs)` by each of the inputs: `(*output.shape, *input.shape)`.
+    """The Jacobian of a function: the derivative of each output element with respect to each input element.
 
-    A tensor if `func` takes and gives one, else a tuple of the outputs, of tuples of the inputs. `vectorize` is a
-    matter of speed in PyTorch, and changes nothing here.
+    Args:
+        func: A function of tensors that returns a tensor or a tuple of them.
+        inputs: Its arguments: a tensor or a tuple of them.
+        create_graph: Whether the result is differentiable.
+        strict: Whether an input that the outputs do not depend on is an error.
+        vectorize: Ignored: it affects speed in PyTorch alone.
+        strategy: `"reverse-mode"`; `"forward-mode"` gives the same values.
+
+    Returns:
+        A tensor of shape `output.shape + input.shape`; tuples for several outputs, of tuples for several inputs.
+
+    Example:
+        >>> gt.autograd.functional.jacobian(lambda x: x * x, gt.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     del vectorize
     if strategy != "reverse-mode":
@@ -101,7 +114,21 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """The second derivatives of a scalar `func(*inputs)`, as `jacobian` arranges them."""
+    """The Hessian of a scalar function: its second derivatives, nested as by `jacobian`.
+
+    Args:
+        func: A function of tensors that returns a scalar.
+        inputs: Its arguments: a tensor or a tuple of them.
+        create_graph: Whether the result is differentiable.
+        strict: Whether an input that the output does not depend on is an error.
+        vectorize: Ignored: it affects speed in PyTorch alone.
+        outer_jacobian_strategy: `"reverse-mode"`; `"forward-mode"` gives the same values.
+
+    Example:
+        >>> gt.autograd.functional.hessian(lambda x: (x**3).sum(), gt.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
+    """
     several = inputs if isinstance(inputs, tuple) else (inputs,)
 
     def scalar(*points: Tensor) -> Tensor:
@@ -145,7 +172,7 @@ def _detached(value: Any, create_graph: bool) -> Any:
 def vjp(
     func: Callable[..., Any], inputs: Tensors, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """`func(*inputs)`, and the product of the vector `v`, of its shape, with its Jacobian."""
+    """Vector-Jacobian product: returns `func(*inputs)` and `v^T J`, for `v` of the outputs' shape."""
     with enable_grad():
         leaves = _leaves(inputs, "vjp", create_graph)
         result = func(*leaves)
@@ -157,9 +184,9 @@ def vjp(
 def jvp(
     func: Callable[..., Any], inputs: Tensors, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """`func(*inputs)`, and the product of its Jacobian with the vector `v`, of the shape of the inputs.
+    """Jacobian-vector product: returns `func(*inputs)` and `J v`, for `v` of the inputs' shape.
 
-    The product with `u` from the left is linear in `u`; its derivative by `u`, times `v`, is the one from the right.
+    It is computed by the double-backward trick: `u^T J` is linear in `u`, and its derivative along `v` is `J v`.
     """
     with enable_grad():
         leaves = _leaves(inputs, "jvp", create_graph)
@@ -177,7 +204,7 @@ def jvp(
 def vhp(
     func: Callable[..., Any], inputs: Tensors, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """A scalar `func(*inputs)`, and the product of the vector `v` with its Hessian."""
+    """Vector-Hessian product of a scalar function: returns `func(*inputs)` and `v^T H`."""
     with enable_grad():
         leaves = _leaves(inputs, "vhp", create_graph)
         result = func(*leaves)

@@ -1,4 +1,4 @@
-"""Whether operations are recorded, under PyTorch's path."""
+"""Context managers that turn gradient recording on and off, under PyTorch's path."""
 
 from gt import _absent
 from gt._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled

@@ -1,4 +1,4 @@
-"""Gradients beside differences: `gradcheck` for first derivatives, `gradgradcheck` for second ones."""
+"""Numerical gradient checks: `gradcheck` for first derivatives, `gradgradcheck` for second ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 
 class GradcheckError(RuntimeError):
-    """A gradient is not what differences say."""
+    """A gradient differs from the finite differences."""
 
 
 def _outputs(func: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
@@ -25,7 +25,7 @@ def _outputs(func: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
 
 @no_grad()
 def _numerical(func: Callable[..., Any], inputs: Sequence[Any], which: int, eps: float) -> list[list[list[float]]]:
-    """For each output, its derivatives by the elements of one input: a row for each of them."""
+    """The Jacobian of each output with respect to one input by central differences, one row for each input element."""
     start = inputs[which].detach().reshape(-1).tolist()
     shape, dtype = inputs[which].shape, inputs[which].dtype
 
@@ -44,7 +44,7 @@ def _numerical(func: Callable[..., Any], inputs: Sequence[Any], which: int, eps:
 
 
 def _analytical(output: Tensor, wanted: Sequence[Tensor]) -> list[list[list[float]]]:
-    """For each input, the derivatives of an output by its elements: a row for each of them."""
+    """The Jacobian of an output with respect to each input by autograd, one row for each input element."""
     columns: list[list[list[float]]] = [[] for _ in wanted]
     for i in range(output.numel()):
         seed = _gt.zeros(output.numel(), dtype=output.dtype)
@@ -77,13 +77,33 @@ def gradcheck(
     check_backward_ad: bool = True,
     fast_mode: bool = False,
 ) -> bool:
-    """Whether the gradients of `func(*inputs)` are those that small differences give. Inputs had better be float64.
+    """Compares the gradients of `func(*inputs)` with central finite differences. Inputs should be float64.
 
-    Every element is moved, whatever `fast_mode` says; `nondet_tol` allows two backward passes to differ.
+    All elements are perturbed, whatever `fast_mode` is.
+
+    Args:
+        func: A function of tensors that returns a tensor or a tuple of them.
+        inputs: Its arguments.
+        eps: The perturbation.
+        atol: The absolute tolerance.
+        rtol: The relative tolerance.
+        raise_exception: Whether to raise an error rather than to return false.
+        nondet_tol: The largest difference between two backward passes.
+        check_undefined_grad: Ignored.
+        check_grad_dtypes: Ignored.
+        check_batched_grad: Not supported.
+        check_forward_ad: Not supported.
+        check_backward_ad: Whether gradients are checked.
+        fast_mode: Ignored.
 
     Raises:
-        GradcheckError: They are not, unless `raise_exception` is false.
-        NotImplementedError: A check that GT has not: `check_batched_grad`, `check_forward_ad`.
+        GradcheckError: The gradients differ, unless `raise_exception` is false.
+        NotImplementedError: An unsupported check is requested.
+
+    Example:
+        >>> x = gt.tensor([1.0, 2.0], dtype=gt.float64, requires_grad=True)
+        >>> gt.autograd.gradcheck(lambda x: x.exp(), (x,))
+        True
     """
     del check_undefined_grad, check_grad_dtypes, fast_mode, nondet_tol
     if check_batched_grad or check_forward_ad or not check_backward_ad:
@@ -134,7 +154,10 @@ def gradgradcheck(
     check_rev_over_rev: bool = True,
     fast_mode: bool = False,
 ) -> bool:
-    """`gradcheck` of the gradients of `func(*inputs)`, weighed by `grad_outputs`, which are drawn if not given."""
+    """Compares the second derivatives of `func(*inputs)` with finite differences of its gradients: see `gradcheck`.
+
+    `grad_outputs` are the gradients of the outputs, drawn at random if not given.
+    """
     del gen_non_contig_grad_outputs
     if check_fwd_over_rev or not check_rev_over_rev:
         raise NotImplementedError("gradgradcheck: there is no forward mode: only gradients of backward gradients")
@@ -147,7 +170,7 @@ def gradgradcheck(
     places = [i for i, t in enumerate(several) if isinstance(t, Tensor) and t.requires_grad]
 
     def gradients(*args: Any) -> tuple[Tensor, ...]:
-        # Differences give plain tensors; a gradient needs places on the tape.
+        # Finite differences pass plain tensors; taking a gradient needs leaves.
         own = [
             t if not isinstance(t, Tensor) or t.requires_grad or i not in places else t.requires_grad_()
             for i, t in enumerate(args[:count])

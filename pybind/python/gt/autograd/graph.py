@@ -1,4 +1,4 @@
-"""What is saved for a backward pass, under PyTorch's path."""
+"""Hooks of saved tensors, under PyTorch's path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __getattr__ = _absent.getter(__name__)
 
 
 class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
-    """Not there: what is saved is a value in the daemon, which no function of Python's may replace."""
+    """Raises NotImplementedError: saved tensors are in the daemon, where Python functions cannot replace them."""
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         raise NotImplementedError(
@@ -26,12 +26,15 @@ class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:  # noqa: ARG001
-    """A block that allows no such hooks, of which there are none."""
+    """A context in which hooks of saved tensors are an error; as there are none, it changes nothing."""
     yield
 
 
 class save_on_cpu:  # noqa: N801 (PyTorch's name)
-    """What is saved within stays on a CPU, where every tensor is: it changes nothing."""
+    """A context in which PyTorch moves saved tensors to the CPU.
+
+    Here the daemon places them, and it changes nothing.
+    """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         del pin_memory, device_type

@@ -1,4 +1,4 @@
-"""`Variable`, PyTorch's old name for a tensor that may require a gradient."""
+"""`Variable`, PyTorch's deprecated name of a tensor."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ class _VariableType(type):
 
 
 class Variable(metaclass=_VariableType):
-    """Every tensor is one; `Variable(t)` is `t` as a leaf."""
+    """A tensor: `isinstance(t, Variable)` is true for all tensors, and `Variable(t)` is `t` as a leaf."""

@@ -1,8 +1,7 @@
-"""What stands for `torch.backends`: which libraries there are (none of PyTorch's), and switches for them.
+"""`torch.backends` for GT: which libraries are available, and switches for them.
 
-`backends.cuda.matmul.allow_tf32` and `backends.cudnn.allow_tf32` say whether CUDA devices may round the factors of
-products of float32. The others, such as `backends.cudnn.benchmark`, allow faster ways that GT does not have and never
-demand them: they are kept without effect.
+`backends.cuda.matmul.allow_tf32` and `backends.cudnn.allow_tf32` set whether CUDA devices may use TF32 in products of
+float32. The other switches, such as `backends.cudnn.benchmark`, are stored and have no effect.
 """
 
 from gt import _absent

@@ -1,4 +1,4 @@
-"""Switches of products and attention on CUDA devices. But for `matmul.allow_tf32`, they are kept without effect."""
+"""Switches of matrix products and attention on CUDA devices; all but `matmul.allow_tf32` are stored without effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gt import _settings
 
 
 class _Matmul:
-    """How exact products of matrices must be. Sums of halves are in float32 in any case."""
+    """The precision of matrix products; products of half precision always accumulate in float32."""
 
     __slots__ = ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
 
@@ -19,7 +19,7 @@ class _Matmul:
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether the factors of products of float32 may be rounded to 11 bits, which is several times as fast."""
+        """Whether float32 products may round their factors to TF32 (11 significant bits), which is much faster."""
         return _settings.get_float32_matmul_precision() != "highest"
 
     @allow_tf32.setter
@@ -28,7 +28,7 @@ class _Matmul:
 
     @property
     def fp32_precision(self) -> str:
-        """`allow_tf32` by a name: "tf32" if it is set, else "ieee"."""
+        """The precision of float32 products: `"tf32"` if `allow_tf32` is set, else `"ieee"`."""
         return "tf32" if self.allow_tf32 else "ieee"
 
     @fp32_precision.setter
@@ -42,7 +42,7 @@ matmul = _Matmul()
 
 
 def _switch(name: str) -> tuple[Callable[[bool], None], Callable[[], bool]]:
-    """What turns one of PyTorch's ways of computing attention on or off, and what tells which: GT has its own."""
+    """The functions that set and read the switch of one of PyTorch's attention implementations."""
     on = [True]
 
     def enable(enabled: bool) -> None:
@@ -52,6 +52,8 @@ def _switch(name: str) -> tuple[Callable[[bool], None], Callable[[], bool]]:
         return on[0]
 
     enable.__name__, is_enabled.__name__ = f"enable_{name}_sdp", f"{name}_sdp_enabled"
+    enable.__doc__ = f"Turns PyTorch's {name} attention on or off; the setting is stored without effect."
+    is_enabled.__doc__ = f"Whether PyTorch's {name} attention is turned on; the setting has no effect."
     return enable, is_enabled
 
 
@@ -68,7 +70,7 @@ def sdp_kernel(
     enable_mem_efficient: bool = True,
     enable_cudnn: bool = True,
 ) -> Iterator[None]:
-    """A block in which these ways are on or off, which changes no result."""
+    """A context in which some of PyTorch's attention implementations are allowed; it changes no result."""
     switches = {
         enable_flash_sdp: (enable_flash, flash_sdp_enabled),
         enable_math_sdp: (enable_math, math_sdp_enabled),
@@ -86,5 +88,5 @@ def sdp_kernel(
 
 
 def is_built() -> bool:
-    """Whether GT uses CUDA's libraries."""
+    """Whether GT is built with CUDA support."""
     return False

@@ -1,4 +1,4 @@
-"""Switches of convolutions. But for `allow_tf32` they are of cuDNN, which GT does not use, and kept without effect."""
+"""Switches of convolutions on CUDA devices. GT does not use cuDNN: all but `allow_tf32` are stored without effect."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ deterministic = False
 
 
 def is_available() -> bool:
-    """Whether GT uses cuDNN."""
+    """Whether cuDNN is used: never."""
     return False
 
 
 def version() -> None:
-    """The version of cuDNN: none."""
+    """The version of cuDNN: `None`."""
 
 
 class _Switches(ModuleType):
-    """This module, of which one attribute does something when it is set."""
+    """The class of this module, for the property `allow_tf32`."""
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether convolutions of float32 may round their factors to 11 bits, as they may at first."""
+        """Whether float32 convolutions may round their factors to TF32 (11 significant bits); true by default."""
         return _settings.is_convolution_tf32_allowed()
 
     @allow_tf32.setter

@@ -6,5 +6,5 @@ enabled = False
 
 
 def is_available() -> bool:
-    """Whether GT uses oneDNN."""
+    """Whether oneDNN is used: never."""
     return False

@@ -1,13 +1,13 @@
-"""Apple's GPUs, which GT does not know."""
+"""Apple's GPUs, which GT does not support."""
 
 from __future__ import annotations
 
 
 def is_available() -> bool:
-    """Whether the daemon has one."""
+    """Whether there is an Apple GPU to compute on: never."""
     return False
 
 
 def is_built() -> bool:
-    """Whether GT could use one."""
+    """Whether GT is built with support for Apple GPUs: never."""
     return False

@@ -1,7 +1,4 @@
-"""The same package under other import paths: `gt.client.nn` and `gt.client.tensor`.
-
-Programs that name them run unchanged; new ones say `gt` and `gt.nn`.
-"""
+"""Older import paths of this package: `gt.client.nn` and `gt.client.tensor`. New programs import `gt` and `gt.nn`."""
 
 from gt.client import nn, tensor
 

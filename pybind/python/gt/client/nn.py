@@ -1,4 +1,4 @@
-"""`gt.nn` under another import path."""
+"""The older import path of `gt.nn`."""
 
 from gt.nn import *  # noqa: F403
 from gt.nn import __all__  # noqa: F401

@@ -1,4 +1,4 @@
-"""Tensors and what makes them, under another import path: `from gt.client.tensor import from_numpy`."""
+"""The older import path of `Tensor` and its constructors: `from gt.client.tensor import from_numpy`."""
 
 from gt import Tensor, arange, empty, eye, from_numpy, full, linspace, ones, rand, randint, randn, tensor, zeros
 

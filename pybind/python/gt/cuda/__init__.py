@@ -1,8 +1,8 @@
-"""What stands for `torch.cuda`: the CUDA devices that the daemon computes on.
+"""`torch.cuda` for GT: the CUDA devices that the daemon computes on.
 
-Which of them a tensor is on, the daemon decides; a program need not say, and may. So there is nothing to choose with
-`set_device`, and streams are the daemon's business: one a device, in the order of the program. What PyTorch leaves
-without effect where there is no CUDA device has none here either: seeding, emptying the cache.
+The daemon decides on which device a tensor is; a program may name one, but need not. So `set_device` chooses nothing,
+and there is one stream: operations run in program order. Seeding and emptying the cache have no effect, as in PyTorch
+without CUDA.
 """
 
 from __future__ import annotations
@@ -52,43 +52,43 @@ __getattr__ = _absent.getter(__name__)
 
 
 def is_available() -> bool:
-    """Whether the daemon computes on CUDA devices. Asks it, and so starts one if there is none."""
+    """Whether the daemon computes on CUDA devices; starts the daemon if it does not run."""
     return device_count() > 0
 
 
 def device_count() -> int:
-    """How many CUDA devices the daemon computes on."""
+    """The number of CUDA devices the daemon computes on."""
     return len(_gt.cuda_devices())
 
 
 def is_initialized() -> bool:
-    """Whether a CUDA device has been used: the daemon's are, from its start."""
+    """Whether CUDA has been initialized: it is whenever the daemon has a CUDA device."""
     return is_available()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether CUDA devices compute in bfloat16: all that the daemon uses do."""
+    """Whether CUDA devices compute in bfloat16: all supported ones do."""
     return is_available()
 
 
 def current_device() -> int:
-    """The number of the CUDA device in use: 0, which stands for all of them."""
+    """The index of the CUDA device in use: 0, which stands for all of them."""
     return _number(None)
 
 
 def set_device(device: Any) -> None:
-    """Without effect on a device that is there: the daemon decides where tensors are."""
+    """Checks that the device exists; the daemon decides where tensors are."""
     _number(device)
 
 
 def synchronize(device: Any = None) -> None:
-    """Waits until everything that this program has asked for is done."""
+    """Waits until all operations issued so far are complete."""
     _number(device)
     _gt.synchronize()
 
 
 class DeviceProperties(NamedTuple):
-    """What a CUDA device is."""
+    """The properties of a CUDA device."""
 
     name: str
     major: int
@@ -98,7 +98,7 @@ class DeviceProperties(NamedTuple):
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """What a CUDA device is: its name, its compute capability, the bytes of its memory and its multiprocessors."""
+    """The name, compute capability, memory (bytes) and number of multiprocessors of a CUDA device."""
     worker = _worker(device)
     if "device" not in worker:
         raise RuntimeError(f"{worker['name']} does not run; `gtctl status` says why")
@@ -106,13 +106,13 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """The compute capability of a CUDA device: `(9, 0)`."""
+    """The compute capability of a CUDA device, such as `(9, 0)`."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
 def get_device_name(device: Any = None) -> str:
-    """What NVIDIA calls a CUDA device."""
+    """The product name of a CUDA device."""
     return get_device_properties(device).name
 
 
@@ -120,39 +120,39 @@ manual_seed = manual_seed_all = random.manual_seed
 
 
 def get_rng_state(device: Any = None) -> _gt.Tensor:
-    """Where the default generator is, which is the same for every device."""
+    """The state of the default generator, which is the same for all devices."""
     return random.get_rng_state()
 
 
 def set_rng_state(new_state: _gt.Tensor, device: Any = None) -> None:
-    """Goes on from where `get_rng_state` was called."""
+    """Restores the state that `get_rng_state` returned."""
     random.set_rng_state(new_state)
 
 
 def empty_cache() -> None:
-    """Without effect: the daemon gives memory that nobody uses to whoever needs it."""
+    """Has no effect: the daemon shares freed memory among all programs."""
 
 
 class MemoryInfo(NamedTuple):
-    """Bytes of a device's memory."""
+    """Free and total bytes of a device's memory."""
 
     free: int
     total: int
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes that this program's tensors hold on a CUDA device; 0 without one."""
+    """The bytes that this program's tensors hold on a CUDA device; 0 if there is none."""
     return _worker(device)["session_bytes"] if is_available() else 0
 
 
-# What is kept for reuse is the daemon's, and there for every program.
+# Memory kept for reuse belongs to the daemon and serves all programs.
 memory_reserved = memory_allocated
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that this program's tensors held at one time on a CUDA device; 0 without one.
+    """The peak of `memory_allocated` since the program began or `reset_peak_memory_stats`.
 
-    Since the program began, or `reset_peak_memory_stats` was called.
+    0 if there is no CUDA device.
     """
     return _worker(device)["session_bytes_peak"] if is_available() else 0
 
@@ -161,20 +161,20 @@ max_memory_reserved = max_memory_allocated
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Lets `max_memory_allocated` of a CUDA device begin at what is held now. Without effect where there is none."""
+    """Resets the peak of `max_memory_allocated` to the bytes held at present; has no effect without a CUDA device."""
     if is_available():
         _gt.reset_peak(_worker(device)["name"])
 
 
 def mem_get_info(device: Any = None) -> MemoryInfo:
-    """Bytes that tensors may still take on a CUDA device, and may take together."""
+    """The bytes that tensors may still take on a CUDA device, and the bytes that all tensors may take together."""
     worker = _worker(device)
     total = worker["memory_bytes_limit"]
     return MemoryInfo(max(total - worker["memory_bytes"], 0), total)
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """What tensors hold and held at most on each CUDA device, what all programs hold there and may, as text."""
+    """A table of this program's present and peak memory on each CUDA device, and of all programs' memory and limit."""
     _number(device)
     keys = {
         "in use": "session_bytes",
@@ -189,30 +189,30 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 
 
 class Stream:
-    """The order in which a device does things. There is one: that of the program."""
+    """A queue of operations. There is one for the whole program: operations run in program order."""
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         _number(device)
 
     def synchronize(self) -> None:
-        """Waits until everything that this program has asked for is done."""
+        """Waits until all operations issued so far are complete."""
         synchronize()
 
     def wait_stream(self, stream: Stream) -> None:
-        """Nothing to wait for: what comes later is done later."""
+        """Has no effect: operations run in program order."""
 
     def wait_event(self, event: Event) -> None:
-        """Nothing to wait for: what comes later is done later."""
+        """Has no effect: operations run in program order."""
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Records an event."""
+        """Records an event, a new one if not given, and returns it."""
         event = event or Event()
         event.record(self)
         return event
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The one stream."""
+    """The program's only stream."""
     return Stream(device)
 
 
@@ -221,12 +221,18 @@ default_stream = current_stream
 
 @contextlib.contextmanager
 def stream(stream: Stream | None) -> Iterator[None]:
-    """Without effect: there is one stream."""
+    """A context for a stream; it has no effect, as there is one."""
     yield
 
 
 class Event:
-    """A point in the program, for measuring how long what lies between two of them takes."""
+    """A point in program order, for measuring the time between two of them.
+
+    Args:
+        enable_timing: Whether the event measures time.
+        blocking: Ignored.
+        interprocess: Ignored.
+    """
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         if interprocess:
@@ -235,26 +241,29 @@ class Event:
         self._seconds: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Notes the time at which everything before it is done; so it waits for that, if the event is to tell times."""
+        """Records the event.
+
+        With `enable_timing`, waits until all earlier operations are complete and notes the time.
+        """
         if self._timed:
             synchronize()
         self._seconds = time.perf_counter()
 
     def synchronize(self) -> None:
-        """Waits until everything before it is done."""
+        """Waits until all operations before the event are complete."""
         if self._seconds is not None:
             synchronize()
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Nothing to wait for: what comes later is done later."""
+        """Has no effect: operations run in program order."""
 
     def query(self) -> bool:
-        """Whether everything before it is done."""
+        """Whether all operations before the event are complete."""
         self.synchronize()
         return True
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to another."""
+        """The milliseconds from this event to another."""
         if not (self._timed and end_event._timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self._seconds is None or end_event._seconds is None:
@@ -263,7 +272,7 @@ class Event:
 
 
 class device(contextlib.nullcontext):  # noqa: N801
-    """`with cuda.device(0):`, without effect on a device that is there: the daemon decides where tensors are."""
+    """A context for a CUDA device; it checks that the device exists, and the daemon decides where tensors are."""
 
     def __init__(self, device: Any) -> None:
         super().__init__()
@@ -271,19 +280,19 @@ class device(contextlib.nullcontext):  # noqa: N801
 
 
 def _number(device: Any) -> int:
-    """The number of a CUDA device that is there."""
+    """The index of an existing CUDA device."""
     device = _gt.device("cuda" if device is None else device)
     _gt.check_device(device if device.type == "cuda" else "cuda")
     return device.index or 0
 
 
 def _workers() -> list[dict[str, Any]]:
-    """What each CUDA device is and holds."""
+    """The description and memory usage of each CUDA device's worker."""
     return [worker for worker in _gt.worker_status() if worker["name"] in _gt.cuda_devices()]
 
 
 def _worker(device: Any) -> dict[str, Any]:
-    """What a CUDA device is and holds."""
+    """The description and memory usage of one CUDA device's worker."""
     number = _number(device)
     return _workers()[number]
 

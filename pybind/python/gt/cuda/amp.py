@@ -17,7 +17,7 @@ __getattr__ = _absent.getter(__name__)
     "device_type='cuda')` instead."
 )
 def custom_fwd(fwd: Any = None, *, cast_inputs: _gt.dtype | None = None) -> Any:
-    """`gt.amp.custom_fwd(…, device_type="cuda")`."""
+    """Deprecated: use `gt.amp.custom_fwd(…, device_type="cuda")`."""
     return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
@@ -26,19 +26,19 @@ def custom_fwd(fwd: Any = None, *, cast_inputs: _gt.dtype | None = None) -> Any:
     "device_type='cuda')` instead."
 )
 def custom_bwd(bwd: Any) -> Any:
-    """`gt.amp.custom_bwd(…, device_type="cuda")`."""
+    """Deprecated: use `gt.amp.custom_bwd(…, device_type="cuda")`."""
     return amp.custom_bwd(bwd, device_type="cuda")
 
 
 class autocast(amp.autocast):  # noqa: N801 (PyTorch's name)
-    """`gt.autocast("cuda", …)`."""
+    """The context `gt.autocast("cuda", …)`. Deprecated."""
 
     def __init__(self, enabled: bool = True, dtype: _gt.dtype = _gt.float16, cache_enabled: bool = True) -> None:
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
 class GradScaler(amp.GradScaler):
-    """`gt.amp.GradScaler("cuda", …)`."""
+    """The scaler `gt.amp.GradScaler("cuda", …)`. Deprecated."""
 
     def __init__(self, init_scale: float = 2.0**16, *args: Any, **kwargs: Any) -> None:
         super().__init__("cuda", init_scale, *args, **kwargs)

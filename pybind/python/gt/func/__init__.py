@@ -1,6 +1,6 @@
-"""Functions of functions: derivatives, `vmap`, and modules as functions of their parameters.
+"""Function transforms: derivatives, `vmap`, and modules as functions of their parameters.
 
-Start at `derivatives.py`; `trees.py` has the tuples, lists and dictionaries that they take.
+Start at `derivatives.py`. Arguments and results may be trees: nested tuples, lists and dicts of tensors (`trees.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`vmap`: a function of one thing as a function of a batch of them."""
+"""`vmap`: vectorizes a function over a batch axis."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """The function of batches that calls `func` for each thing in them, and stacks what it gives.
+    """A function of batches that calls `func` for each element of them and stacks the results.
 
-    It is a loop, so any function will do; one that lets a batch axis through by itself is faster without.
+    It is a loop, so that it works for any function; a function that handles batches itself is faster.
 
     Args:
-        func: A function of tensors, or of trees of them; it gives the same.
-        in_dims: The batch's axis in each argument, `None` for one that is the same for all.
-        out_dims: Where the batch's axis is to be in each result.
-        randomness: Whether random numbers are an error, or `"different"` or the `"same"` for each.
-        chunk_size: How many PyTorch takes at a time; it changes nothing here.
+        func: A function of tensors, or of trees of tensors, that returns such.
+        in_dims: The batch axis of each argument; `None` for one that is the same for all elements.
+        out_dims: The batch axis of each result.
+        randomness: `"error"` to forbid random numbers, `"different"` or `"same"` for the elements.
+        chunk_size: Ignored: it affects memory in PyTorch alone.
+
+    Example:
+        >>> dot = gt.func.vmap(lambda a, b: (a * b).sum())
+        >>> dot(gt.ones(3, 4), gt.ones(3, 4))
+        tensor([4., 4., 4.])
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
@@ -44,7 +49,7 @@ def vmap(
         axes = spread(own, args, f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>): in_dims")
         size = _batch_size(func, in_dims, values, axes)
         given, give = flatten(kwargs)
-        # Those by name are taken along their first axis.
+        # Keyword arguments are batched along their first axis.
         values, axes = [*values, *given], [*axes, *(0 if isinstance(value, Tensor) else None for value in given)]
         parts = [value if axis is None else value.unbind(axis) for value, axis in zip(values, axes, strict=True)]
         before = _gt.default_generator.get_state()

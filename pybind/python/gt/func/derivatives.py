@@ -1,4 +1,4 @@
-"""Derivatives as functions of functions, which may be nested. Arguments and results may be trees of tensors."""
+"""Derivatives as function transforms, which can be nested. Arguments and results may be trees of tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Argnums = int | tuple[int, ...]
 
 
 class _Leaves:
-    """Arguments of which some are places of their own on the tape, behind which it goes on."""
+    """The arguments of a function, of which the differentiated ones are new tape nodes (leaves)."""
 
     def __init__(self, args: tuple[Any, ...], argnums: Argnums, name: str) -> None:
         numbers = (argnums,) if isinstance(argnums, int) else argnums
@@ -27,7 +27,7 @@ class _Leaves:
             if not isinstance(t, Tensor):
                 raise ValueError(f"{name}: expected the differentiated arguments to be tensors, but got {type(t)}")
         self.leaves = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in given]
-        # Where a leaf of the caller's begins, the tape goes on to nobody else.
+        # The tape nodes of leaves that are not part of an outer graph.
         self.own = {_place(t) for t, before in zip(self.leaves, given, strict=True) if not before.requires_grad}
         tree = self.rebuild(self.leaves)
         self.args = list(args)
@@ -35,7 +35,7 @@ class _Leaves:
             self.args[n] = tree if isinstance(argnums, int) else tree[i]
 
     def follow(self, outputs: list[Tensor], recorded: bool) -> bool:
-        """Whether somebody else may differentiate the results: where the tape leads beyond these leaves."""
+        """Whether the outputs belong to an outer graph: the tape leads from them beyond these leaves."""
         if not recorded:
             return False
         nodes = [t.grad_fn for t in outputs if t.grad_fn is not None]
@@ -53,7 +53,7 @@ class _Leaves:
 
 
 def _place(leaf: Tensor) -> str:
-    """The name of the place on the tape where a leaf's gradient is collected."""
+    """The identity of the tape node that accumulates a leaf's gradient."""
     return repr(leaf.view_as(leaf).grad_fn.next_functions[0][0])
 
 
@@ -71,7 +71,7 @@ def _closed(tree: Any, follow: bool) -> Any:
 
 
 def _gradients(outputs: list[Tensor], leaves: list[Tensor], seeds: list[Tensor], create_graph: bool) -> list[Tensor]:
-    """One for each leaf: zeros where the outputs do not depend on it."""
+    """The gradient of each leaf; zeros where the outputs do not depend on it."""
     live = [(out, seed) for out, seed in zip(outputs, seeds, strict=True) if out.requires_grad]
     if not live:
         return [_gt.zeros_like(leaf) for leaf in leaves]
@@ -81,7 +81,17 @@ def _gradients(outputs: list[Tensor], leaves: list[Tensor], seeds: list[Tensor],
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The function that gives the gradient of a scalar `func` by some of its arguments, and its value."""
+    """A function that returns the gradient of a scalar function and its value.
+
+    Args:
+        func: A function that returns a scalar, or a pair of it and auxiliary data if `has_aux`.
+        argnums: The positions of the arguments to differentiate.
+        has_aux: Whether `func` returns auxiliary data, which is returned with the value.
+
+    Example:
+        >>> gt.func.grad_and_value(lambda x: x**2)(gt.tensor(3.0))
+        (tensor(6.), tensor(9.))
+    """
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
         recorded = _gt.is_grad_enabled()
@@ -112,7 +122,17 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
 
 
 def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The function that gives the gradient of a scalar `func` by some of its arguments."""
+    """A function that returns the gradient of a scalar function.
+
+    Args:
+        func: A function that returns a scalar, or a pair of it and auxiliary data if `has_aux`.
+        argnums: The positions of the arguments to differentiate.
+        has_aux: Whether `func` returns auxiliary data, which is returned too.
+
+    Example:
+        >>> gt.func.grad(gt.func.grad(lambda x: x**3))(gt.tensor(2.0))
+        tensor(12.)
+    """
     both = grad_and_value(func, argnums, has_aux)
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
@@ -123,7 +143,18 @@ def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) 
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """`func(*primals)`, and the function that multiplies a vector, of the result's form, with its Jacobian."""
+    """The value of a function, and the function `v -> v^T J` for its Jacobian J.
+
+    Args:
+        func: The function.
+        *primals: Its arguments.
+        has_aux: Whether `func` returns auxiliary data, which is returned too.
+
+    Example:
+        >>> value, pullback = gt.func.vjp(lambda x: x * x, gt.tensor([1.0, 2.0]))
+        >>> pullback(gt.tensor([1.0, 1.0]))
+        (tensor([2., 4.]),)
+    """
     recorded = _gt.is_grad_enabled()
     with enable_grad():
         own = _Leaves(primals, tuple(range(len(primals))), "vjp")
@@ -139,7 +170,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
                 f"vjp: expected {len(outputs)} cotangents, as many as there are outputs, got {len(seeds)}"
             )
         with enable_grad():
-            # Where the vectors are recorded, so is the product.
+            # The product is recorded if the vectors require gradients.
             create = follow or any(seed.requires_grad for seed in seeds)
             return own.rebuild(_gradients(outputs, own.leaves, seeds, create))
 
@@ -147,9 +178,19 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
 
 
 def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: bool = False) -> Any:
-    """`func(*primals)`, and its Jacobian times a vector of the arguments' form.
+    """The value of a function, and the product `J v` of its Jacobian with a vector.
 
-    The product with a vector from the left is linear in it: its derivative by it is the product from the right.
+    It is computed by the double-backward trick: `u^T J` is linear in `u`, and its derivative along `v` is `J v`.
+
+    Args:
+        func: The function.
+        primals: Its arguments.
+        tangents: The vector `v`, in the form of the arguments.
+        has_aux: Whether `func` returns auxiliary data, which is returned too.
+
+    Example:
+        >>> gt.func.jvp(lambda x: x * x, (gt.tensor(3.0),), (gt.tensor(1.0),))
+        (tensor(9.), tensor(6.))
     """
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple) or len(primals) != len(tangents):
         raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to be tuples of the same length")
@@ -171,9 +212,18 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
 def jacrev(
     func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None
 ) -> Callable[..., Any]:
-    """The function that gives the derivatives of each element of `func` by some of its arguments.
+    """A function that returns the Jacobian of `func`, by one backward pass for each output element.
 
-    One backward pass for each element. `chunk_size` is how many PyTorch takes at a time; it changes nothing here.
+    Args:
+        func: The function.
+        argnums: The positions of the arguments to differentiate.
+        has_aux: Whether `func` returns auxiliary data, which is returned too.
+        chunk_size: Ignored: it affects memory in PyTorch alone.
+
+    Example:
+        >>> gt.func.jacrev(lambda x: x * x)(gt.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     del chunk_size
 
@@ -207,7 +257,7 @@ def jacrev(
 def jacfwd(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
 ) -> Callable[..., Any]:
-    """As `jacrev`, of which it is another name: there is no forward mode, and the values are the same."""
+    """The same as `jacrev`: there is no forward mode, and the values are equal."""
     if randomness != "error":
         raise NotImplementedError(
             f"jacfwd: randomness={randomness!r} is not there: draw before, and pass what was drawn"
@@ -216,5 +266,11 @@ def jacfwd(
 
 
 def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """The function that gives the second derivatives of `func` by some of its arguments."""
+    """A function that returns the Hessian of a scalar function.
+
+    Example:
+        >>> gt.func.hessian(lambda x: (x**3).sum())(gt.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
+    """
     return jacfwd(jacrev(func, argnums), argnums)

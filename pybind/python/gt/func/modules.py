@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters: `functional_call`, and `stack_module_state` for several at once."""
+"""Modules as functions of their parameters: `functional_call`, and `stack_module_state` for ensembles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ State = Mapping[str, Tensor]
 
 
 def _names_of(module: Any) -> dict[int, list[str]]:
-    """Of each parameter and buffer, all names: tied ones have several."""
+    """All names of each parameter and buffer; tied ones have several."""
     names: dict[int, list[str]] = {}
     for of in (module.named_parameters, module.named_buffers):
         for name, value in of(remove_duplicate=False):
@@ -29,15 +29,20 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """What a module computes with other parameters and buffers in place of its own, by dotted name.
+    """Calls a module with other parameters and buffers in place of its own.
 
     Args:
         module: The module.
-        parameter_and_buffer_dicts: The others, in one dictionary or several with different names.
-        args: What to call it with: a tuple, or the one argument.
-        kwargs: And by name.
-        tie_weights: Whether what is given for one name of a shared parameter holds for its other names.
-        strict: Whether all must be given, and no others.
+        parameter_and_buffer_dicts: Tensors by dotted name, in one dict or several with different names.
+        args: The positional arguments: a tuple, or a single one.
+        kwargs: The keyword arguments.
+        tie_weights: Whether a tensor given for one name of a tied parameter replaces it under its other names.
+        strict: Whether the names must be exactly those of the module.
+
+    Example:
+        >>> layer = gt.nn.Linear(2, 1)
+        >>> gt.func.functional_call(layer, {"weight": gt.ones(1, 2), "bias": gt.zeros(1)}, gt.tensor([[1.0, 2.0]]))
+        tensor([[3.]])
     """
     dicts = parameter_and_buffer_dicts
     given: dict[str, Tensor] = {}
@@ -82,7 +87,7 @@ def functional_call(
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The parameters and the buffers of modules of one kind, each stacked along a new first axis: what `vmap` takes."""
+    """The parameters and the buffers of equal modules, each stacked along a new first axis, for `vmap`."""
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if len({type(model) for model in models}) > 1:

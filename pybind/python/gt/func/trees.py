@@ -1,4 +1,4 @@
-"""Tensors in tuples, lists and dictionaries, one in another: what functions of functions take and give."""
+"""Trees: nested tuples, lists and dicts of tensors, the arguments and results of function transforms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Rebuild = Callable[[list[Any]], Any]
 
 
 def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
-    """What stands in a tree, from the left, and what makes a tree of this form of as many other things."""
+    """The leaves of a tree from left to right, and a function that rebuilds such a tree from leaves."""
     if isinstance(tree, dict):
         parts = [flatten(value) for value in tree.values()]
         keys = list(tree)
@@ -35,7 +35,7 @@ def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
 
 
 def spread(prefix: Any, tree: Any, name: str) -> list[Any]:
-    """For each thing in a tree what stands at its place in another, where one may stand for a whole branch."""
+    """The value of a prefix tree for each leaf of a tree; one value may stand for a whole subtree."""
     if isinstance(tree, dict | tuple | list) and isinstance(prefix, dict | tuple | list):
         if type(prefix) is not type(tree) and not (isinstance(prefix, tuple | list) and isinstance(tree, tuple | list)):
             raise ValueError(f"{name}: {prefix} does not fit the structure of what it is for")

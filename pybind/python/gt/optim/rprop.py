@@ -1,4 +1,4 @@
-"""Resilient backpropagation."""
+"""Resilient backpropagation, `Rprop`: sign-based updates."""
 
 from __future__ import annotations
 

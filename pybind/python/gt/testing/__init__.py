@@ -1,4 +1,4 @@
-"""What tests compare tensors with."""
+"""Comparison of tensors in tests: `assert_close`."""
 
 from gt import _absent
 from gt.testing._comparison import assert_close

@@ -1,4 +1,4 @@
-"""`assert_close`: whether tensors, numbers and containers of them are as expected, and where they are not."""
+"""`assert_close`: compares tensors, numbers and containers of them, and describes the differences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from gt import _core as gt
 from gt._gt import Tensor
 
-# Relative and absolute differences allowed, by dtype; all others have to be equal.
+# The default relative and absolute tolerances by dtype; other dtypes must be equal.
 _TOLERANCES = {
     gt.float16: (1e-3, 1e-5),
     gt.bfloat16: (1.6e-2, 1e-5),
@@ -33,30 +33,33 @@ def assert_close(
     check_stride: bool = False,
     msg: str | Callable[[str], str] | None = None,
 ) -> None:
-    """Raises unless `|actual - expected| <= atol + rtol * |expected|` everywhere.
+    """Raises an AssertionError unless `|actual - expected| <= atol + rtol * |expected|` for all elements.
 
     Args:
         actual: A tensor, a number, an array, or a sequence or mapping of them.
-        expected: What it should be.
-        allow_subclasses: Whether the two may be of different types; tensors and arrays are told apart if not.
-        rtol: The relative difference allowed; by default, what the dtype can hold.
-        atol: The absolute difference allowed, given together with `rtol`.
+        expected: The expected value.
+        allow_subclasses: Whether the types may differ, such as a tensor and an array.
+        rtol: The relative tolerance; by default, it depends on the dtype.
+        atol: The absolute tolerance, given together with `rtol`.
         equal_nan: Whether NaN equals NaN.
-        check_device: Whether devices have to be the same: they are.
-        check_dtype: Whether dtypes have to be the same.
-        check_layout: Whether layouts have to be the same: they are.
-        check_stride: Whether strides have to be the same.
-        msg: The message of the error, or what makes it from the one that would be.
+        check_device: Ignored.
+        check_dtype: Whether the dtypes must be equal.
+        check_layout: Ignored.
+        check_stride: Whether the strides must be equal.
+        msg: The error message, or a function that makes it of the default one.
 
     Raises:
-        AssertionError: They are not close; it says where and by how much.
-        TypeError: They cannot be compared.
-        ValueError: One of `rtol` and `atol` was given without the other.
+        AssertionError: The values differ; the message says where and by how much.
+        TypeError: The values cannot be compared.
+        ValueError: Only one of `rtol` and `atol` is given.
+
+    Example:
+        >>> gt.testing.assert_close(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 2.0 + 1e-7]))
     """
     if (rtol is None) != (atol is None):
         missing = "rtol" if rtol is None else "atol"
         raise ValueError(f"Both 'rtol' and 'atol' must be either specified or unspecified, but got no {missing}.")
-    del check_device, check_layout  # There is one of each.
+    del check_device, check_layout  # The daemon chooses devices, and all tensors are strided.
     options = {
         "allow_subclasses": allow_subclasses,
         "tolerances": None if rtol is None else (rtol, atol),
@@ -70,7 +73,7 @@ def assert_close(
 
 
 def _difference(actual: Any, expected: Any, where: str, **options: Any) -> str | None:
-    """How the two differ; nothing if they are close."""
+    """The differences as text; `None` if the values are close."""
     end = f"\n\nThe failure occurred for item {where}" if where else ""
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         if set(actual) != set(expected):

@@ -1,4 +1,4 @@
-"""What surrounds training: `gt.utils.data` feeds it."""
+"""Utilities around training: `data` (datasets and loaders), `checkpoint`, `dlpack` and `hooks`."""
 
 from gt import _absent
 from gt.utils import checkpoint, data, hooks

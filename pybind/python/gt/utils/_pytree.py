@@ -1,4 +1,4 @@
-"""Tensors in tuples, lists and dictionaries, one in another, under PyTorch's path."""
+"""Trees: nested tuples, lists and dicts of tensors, under PyTorch's path."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __getattr__ = _absent.getter(__name__)
 
 
 class TreeSpec(NamedTuple):
-    """What makes a tree of leaves, and how many it takes."""
+    """The structure of a tree: a function that rebuilds it, and its number of leaves."""
 
     rebuild: Rebuild
     num_leaves: int
 
     def unflatten(self, leaves: Any) -> Any:
-        """The tree of these leaves."""
+        """Builds the tree with the given leaves."""
         return tree_unflatten(leaves, self)
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
-    """The leaves of a tree, from the left, and what makes a tree of as many."""
+    """The leaves of a tree from left to right, and its structure."""
     leaves, rebuild = flatten(tree)
     return leaves, TreeSpec(rebuild, len(leaves))
 
 
 def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
-    """The tree of these leaves."""
+    """Builds a tree of a structure with the given leaves."""
     leaves = list(leaves)
     if len(leaves) != treespec.num_leaves:
         raise ValueError(
@@ -40,26 +40,26 @@ def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
 
 
 def tree_leaves(tree: Any) -> list[Any]:
-    """The leaves of a tree, from the left."""
+    """The leaves of a tree from left to right."""
     return flatten(tree)[0]
 
 
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any) -> Any:
-    """A tree of what a function makes of each leaf, and of those in its place in other trees of the same form."""
+    """Applies a function to each leaf of a tree, and to the corresponding leaves of trees of the same structure."""
     leaves, rebuild = flatten(tree)
     return rebuild([func(*each) for each in zip(leaves, *map(tree_leaves, rests), strict=True)])
 
 
 def tree_map_only(type_or_types: Any, func: Callable[[Any], Any], tree: Any) -> Any:
-    """`tree_map` of the leaves of some types; the others stay."""
+    """Applies a function to the leaves of the given types; other leaves stay as they are."""
     return tree_map(lambda leaf: func(leaf) if isinstance(leaf, type_or_types) else leaf, tree)
 
 
 def tree_all(pred: Callable[[Any], bool], tree: Any) -> bool:
-    """Whether all leaves are as asked."""
+    """Whether a predicate is true for all leaves."""
     return all(map(pred, tree_leaves(tree)))
 
 
 def tree_any(pred: Callable[[Any], bool], tree: Any) -> bool:
-    """Whether a leaf is as asked."""
+    """Whether a predicate is true for any leaf."""
     return any(map(pred, tree_leaves(tree)))

@@ -1,4 +1,4 @@
-"""Memory for time: `checkpoint` keeps nothing of what a function computes, and computes it again for gradients."""
+"""Activation checkpointing: recomputes intermediate results in the backward pass to save memory (Chen et al. 2016)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,26 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """`function(*args, **kwargs)`, whose tensors in between are computed again when gradients need them.
+    """Computes `function(*args, **kwargs)` without keeping intermediate results; the backward pass recomputes them.
 
-    Gradients flow to the arguments, and to all else that the function used: its parameters, say.
+    Gradients flow to the arguments and to everything else the function uses, such as parameters.
 
     Args:
-        function: What to compute; it must do the same each time.
-        args: Its arguments.
-        use_reentrant: Changes nothing: there is one way.
-        context_fn: Not there.
-        determinism_check: Changes nothing: shapes are checked as gradients flow.
-        debug: Changes nothing.
-        early_stop: Changes nothing.
-        preserve_rng_state: Draw the same random numbers again, as dropout needs.
-        kwargs: More arguments.
+        function: The function; it must compute the same when it is called again.
+        *args: Its arguments.
+        use_reentrant: Ignored: there is one implementation.
+        context_fn: Not supported.
+        determinism_check: Ignored: shapes are checked in the backward pass.
+        debug: Ignored.
+        early_stop: Ignored.
+        preserve_rng_state: Whether the recomputation draws the same random numbers, as dropout needs.
+        **kwargs: Its keyword arguments.
+
+    Example:
+        >>> x = gt.ones(2, requires_grad=True)
+        >>> gt.utils.checkpoint.checkpoint(lambda x: x.exp().log(), x).sum().backward()
+        >>> x.grad
+        tensor([1., 1.])
     """
     del use_reentrant, determinism_check, debug, early_stop
     if context_fn is not None:
@@ -72,7 +78,7 @@ def checkpoint(
         roots, seeds = zip(*live, strict=True)
         return _gt.gradients(roots, seeds, outer, records, records)
 
-    # The tensors keep their elements and lose what they were computed from.
+    # Detaching releases the intermediate results and keeps the output's values.
     plain = [several[i].detach() for i in places]
     recorded = _gt.record("CheckpointBackward", plain, [True] * len(plain), outer, backward)
     out = list(several)
@@ -84,7 +90,17 @@ def checkpoint(
 def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """Functions or modules one after the other, in so many checkpoints of equal length; the last is none."""
+    """Calls functions or modules in sequence, in `segments` checkpointed segments.
+
+    The last segment is not checkpointed.
+
+    Args:
+        functions: The functions, or a `Sequential`.
+        segments: The number of segments.
+        input: The input of the first function.
+        use_reentrant: Ignored: there is one implementation.
+        **kwargs: Options of `checkpoint`.
+    """
     steps = list(functions.children() if hasattr(functions, "children") else functions)
     size = len(steps) // segments
 

@@ -1,4 +1,4 @@
-"""Elements shared with other libraries, under PyTorch's path."""
+"""DLPack, under PyTorch's path: exchange of tensors with other libraries."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ __getattr__ = _absent.getter(__name__)
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A capsule of DLPack's with the elements as the daemon handed them over."""
+    """A DLPack capsule of the tensor, which another library can import."""
     return tensor.__dlpack__()

@@ -1,4 +1,4 @@
-"""What adding a hook returns: a handle whose `remove()` takes it away again."""
+"""`RemovableHandle`: the handle that registering a hook returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ _ids = itertools.count()
 
 
 class RemovableHandle:
-    """The place of a hook among others, in a dict of theirs and in those that go with it."""
+    """Removes a registered hook: by `remove()`, or at the end of a `with` block.
+
+    Args:
+        hooks: The dict of hooks.
+        *marks: Sets of hook ids with further properties, from which the id is removed too.
+    """
 
     def __init__(self, hooks: dict[int, Any], *marks: set[int]) -> None:
         self.id = next(_ids)
@@ -24,7 +29,7 @@ class RemovableHandle:
         self._marks = marks
 
     def add(self, hook: Callable[..., Any], first: bool = False) -> RemovableHandle:
-        """Puts the hook there, last or first."""
+        """Adds the hook at the end, or at the beginning if `first`; returns this handle."""
         later = dict(self._hooks) if first else {}
         if first:
             self._hooks.clear()
@@ -33,7 +38,7 @@ class RemovableHandle:
         return self
 
     def remove(self) -> None:
-        """Takes the hook away."""
+        """Removes the hook."""
         self._hooks.pop(self.id, None)
         for mark in self._marks:
             mark.discard(self.id)

@@ -42,6 +42,7 @@ def spectral_axis(module: Module) -> int:
 
 
 def check_rounds(rounds: int) -> None:
+    """Raises a ValueError for a number of power iterations that is not positive."""
     if rounds <= 0:
         raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={rounds}")
 

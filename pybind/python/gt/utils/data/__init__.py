@@ -1,6 +1,6 @@
-"""Datasets, the orders in which they are read, and `DataLoader`, which reads them in batches.
+"""Datasets, samplers, and `DataLoader`, which reads samples in batches.
 
-Knows tensors alone. Orders are drawn from Python's `random.Random`, seeded by `gt.manual_seed`. Start at `loader.py`.
+Knows tensors alone. Random orders come from Python's `random.Random`, seeded by `gt.manual_seed`. Start at `loader.py`.
 """
 
 from gt import _absent

@@ -1,4 +1,4 @@
-"""How samples become a batch."""
+"""Collation: makes a batch of a list of samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt._gt import Tensor
 
 
 def default_convert(data: Any) -> Any:
-    """A sample that is not put into a batch: arrays become tensors, also within mappings and sequences."""
+    """Converts the arrays of a sample, also within mappings and sequences, to tensors, without adding a batch axis."""
     if isinstance(data, np.ndarray | np.generic) and data.dtype.kind in "biuf":
         return gt.as_tensor(data)
     if isinstance(data, Mapping):
@@ -26,13 +26,20 @@ def default_convert(data: Any) -> Any:
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """A batch of samples: tensors, arrays and numbers are stacked, mappings and sequences are batched by part.
+    """Makes a batch of a list of samples.
 
-    Strings and bytes stay a list. Python floats become float64 and ints int64, as PyTorch has it.
+    Tensors, arrays and numbers are stacked; mappings and sequences are collated entry by entry; strings and bytes stay
+    a
+    list. As in PyTorch, Python floats become float64 and ints int64.
 
     Raises:
         RuntimeError: The samples are sequences of different lengths.
-        TypeError: The samples are of another type.
+        TypeError: The samples have another type.
+
+    Example:
+        >>> gt.utils.data.default_collate([(gt.tensor([1.0]), 0), (gt.tensor([2.0]), 1)])
+        [tensor([[1.],
+                [2.]]), tensor([0, 1])]
     """
     first = batch[0]
     if isinstance(first, Tensor):

@@ -1,4 +1,4 @@
-"""Datasets: samples by index, or one after the other."""
+"""Datasets: samples by index (map-style), or as a stream (iterable)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,21 @@ from gt.utils.data.sampler import Generator, permutation
 
 
 class Dataset:
-    """Samples by index: a subclass has `__getitem__` and `__len__`. `a + b` is one after the other."""
+    """The base of map-style datasets: a subclass implements `__getitem__` and `__len__`. `a + b` concatenates two.
+
+    Example:
+        >>> class Squares(gt.utils.data.Dataset):
+        ...     def __len__(self):
+        ...         return 4
+        ...
+        ...     def __getitem__(self, i):
+        ...         return i * i
+        >>> [batch.tolist() for batch in gt.utils.data.DataLoader(Squares(), batch_size=2)]
+        [[0, 1], [4, 9]]
+    """
 
     def __class_getitem__(cls, item: Any) -> type:
-        """`Dataset[T]`, for annotations."""
+        """Supports `Dataset[T]` in annotations."""
         return cls
 
     def __getitem__(self, index: Any) -> Any:
@@ -27,7 +38,7 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Samples one after the other, for what has no index: a subclass has `__iter__`."""
+    """The base of streams of samples without indices: a subclass implements `__iter__`. `a + b` chains two."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has to define __iter__")
@@ -37,7 +48,13 @@ class IterableDataset(Dataset):
 
 
 class TensorDataset(Dataset):
-    """Sample `i` is the tuple of the rows `i` of some tensors of the same length."""
+    """Samples `(t1[i], t2[i], …)` of tensors with the same first size.
+
+    Example:
+        >>> dataset = gt.utils.data.TensorDataset(gt.tensor([[1.0], [2.0]]), gt.tensor([0, 1]))
+        >>> dataset[1]
+        (tensor([2.]), tensor(1))
+    """
 
     def __init__(self, *tensors: Tensor) -> None:
         if any(tensor.shape[0] != tensors[0].shape[0] for tensor in tensors):
@@ -54,7 +71,7 @@ class TensorDataset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Datasets one after the other."""
+    """Concatenation of map-style datasets."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self.datasets = list(datasets)
@@ -76,7 +93,7 @@ class ConcatDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Iterable datasets one after the other."""
+    """Concatenation of iterable datasets."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self.datasets = datasets
@@ -100,7 +117,7 @@ class ChainDataset(IterableDataset):
 
 
 class StackDataset(Dataset):
-    """Sample `i` is the tuple of the samples `i` of datasets of one length; or a dictionary of them, by name."""
+    """Samples `(d1[i], d2[i], …)` of datasets of the same length, or a dict of them for keyword arguments."""
 
     def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
         if args and kwargs:
@@ -126,7 +143,7 @@ class StackDataset(Dataset):
 
 
 class Subset(Dataset):
-    """The samples of a dataset at some indices."""
+    """The samples of a dataset at the given indices."""
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self.dataset = dataset
@@ -142,16 +159,21 @@ class Subset(Dataset):
 
 
 def random_split(dataset: Dataset, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset]:
-    """Parts without common samples, drawn at random.
+    """Splits a dataset randomly into disjoint subsets.
 
     Args:
-        dataset: What is split.
-        lengths: The length of each part, together that of the dataset; or shares that add up to 1, where what
-            rounding leaves over goes to the first parts, one each.
-        generator: Draws the samples; without one, `gt.manual_seed` decides.
+        dataset: The dataset.
+        lengths: The length of each subset, together that of the dataset; or fractions that sum to 1, where the samples
+            that rounding leaves over go to the first subsets, one each.
+        generator: The random generator; the default one if not given.
 
     Raises:
-        ValueError: The lengths do not add up.
+        ValueError: The lengths do not sum to the dataset's.
+
+    Example:
+        >>> train, test = gt.utils.data.random_split(range(10), [0.8, 0.2])
+        >>> len(train), len(test)
+        (8, 2)
     """
     total = len(dataset)  # type: ignore[arg-type]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:

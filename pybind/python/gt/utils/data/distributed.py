@@ -1,4 +1,4 @@
-"""A share of the samples for each of several processes."""
+"""`DistributedSampler`: partitions the samples among several processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ __getattr__ = _absent.getter(__name__)
 
 
 class DistributedSampler(Sampler):
-    """Every `num_replicas`-th of the samples, from `rank` on; their order follows from `seed` and `set_epoch`."""
+    """Yields every `num_replicas`-th index from `rank` on, in an order that follows from `seed` and the epoch.
+
+    Args:
+        dataset: The dataset.
+        num_replicas: The number of processes.
+        rank: The index of this process.
+        shuffle: Whether the order is random.
+        seed: The seed, the same in all processes.
+        drop_last: Whether to drop the samples that do not divide evenly, rather than repeat some.
+    """
 
     def __init__(
         self,
@@ -54,5 +63,5 @@ class DistributedSampler(Sampler):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Another order from the next reading on, the same in every process that says the same."""
+        """Sets the epoch, which changes the random order; it must be the same in all processes."""
         self.epoch = epoch

@@ -1,4 +1,4 @@
-"""`DataLoader`: a dataset in batches."""
+"""`DataLoader`: iterates over a dataset in batches."""
 
 from __future__ import annotations
 
@@ -16,15 +16,46 @@ def _as_it_is(sample: Any) -> Any:
 
 
 def get_worker_info() -> None:
-    """What PyTorch tells a process that reads samples of itself: nothing, for there are none."""
+    """Information about the data-loading process, as PyTorch has it: always `None`, as there are none."""
     return
 
 
 class DataLoader:
-    """Goes over a dataset in batches, once for each `for`."""
+    """Iterates over a dataset in batches.
+
+    Samples are read in the calling process, while the daemon computes.
+
+    Args:
+        dataset: A map-style dataset, anything with `__getitem__` and `__len__`, or an `IterableDataset`.
+        batch_size: The number of samples in a batch; `None` for single samples.
+        shuffle: Whether to read in a new random order in each epoch.
+        sampler: The order of the indices, in place of `shuffle`.
+        batch_sampler: Lists of indices, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+        num_workers: Ignored: PyTorch's number of data-loading processes.
+        collate_fn: Makes a batch of a list of samples; `default_collate` if not given.
+        pin_memory: Ignored: memory is shared with the daemon.
+        drop_last: Whether an incomplete last batch is dropped.
+        timeout: Ignored.
+        worker_init_fn: Not supported with `num_workers`.
+        multiprocessing_context: Ignored.
+        generator: The random generator of the order; the default one if not given.
+        prefetch_factor: Ignored.
+        persistent_workers: Ignored.
+        pin_memory_device: Ignored.
+        in_order: Ignored: batches always come in order.
+
+    Raises:
+        NotImplementedError: An option needs data-loading processes.
+        ValueError: Options exclude each other.
+
+    Example:
+        >>> dataset = gt.utils.data.TensorDataset(gt.arange(5))
+        >>> [x.tolist() for (x,) in gt.utils.data.DataLoader(dataset, batch_size=2)]
+        [[0, 1], [2, 3], [4]]
+    """
 
     def __class_getitem__(cls, item: Any) -> type:
-        """`DataLoader[T]`, for annotations."""
+        """Supports `DataLoader[T]` in annotations."""
         return cls
 
     def __init__(
@@ -48,31 +79,6 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
     ) -> None:
-        """Takes what is read, and how.
-
-        Args:
-            dataset: Anything with `__getitem__` and `__len__`, or an `IterableDataset`.
-            batch_size: How many samples make a batch; `None` gives single samples.
-            shuffle: Whether to read in a new random order each time.
-            sampler: The order of the indices, instead of `shuffle`.
-            batch_sampler: The lists of indices, instead of all of the above and `drop_last`.
-            num_workers: How many processes PyTorch reads samples in; here it is this one, while the daemon computes.
-            collate_fn: What makes a batch of a list of samples; `default_collate` unless given.
-            pin_memory: Accepted for PyTorch's sake: memory here is shared with the daemon, pinned or not.
-            drop_last: Whether a last batch that is shorter is left out.
-            timeout: How long PyTorch waits for such a process.
-            worker_init_fn: Not there where `num_workers` is not 0: there is no process to call it in.
-            multiprocessing_context: How PyTorch starts them.
-            generator: Draws the order; without one, `gt.manual_seed` decides.
-            prefetch_factor: How many batches they read ahead.
-            persistent_workers: Whether they stay.
-            pin_memory_device: As `pin_memory`.
-            in_order: Batches always come in order.
-
-        Raises:
-            NotImplementedError: What would have to happen in processes that read samples.
-            ValueError: Options exclude each other.
-        """
         if num_workers < 0:
             raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
         if timeout < 0:
@@ -114,7 +120,7 @@ class DataLoader:
         if sampler is None and not iterable:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         if batch_size is not None:
-            # Of an IterableDataset, it says no more than how large a batch may be.
+            # For an IterableDataset, the batch sampler only sets the size of batches.
             batch_sampler = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)
         self.dataset = dataset
         self.batch_size = batch_size

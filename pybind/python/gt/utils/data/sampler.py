@@ -1,4 +1,4 @@
-"""The orders in which samples are read."""
+"""Samplers: the order in which the samples of a dataset are read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from gt import _core as gt
 
-# What draws an order: Python's own, or a seed and the number of draws from it.
+# Python's random generator, or GT's, which is a seed and the number of draws from it.
 Generator = random.Random | gt.Generator
 
 
 def _generator(generator: Generator | None) -> random.Random:
-    """What draws the next order: the one given, or one that follows from where `generator` is in its sequence."""
+    """The random generator of the next order: the one given, or one seeded by the state of `generator`."""
     if isinstance(generator, random.Random):
         return generator
     generator = gt.default_generator if generator is None else generator
@@ -23,17 +23,17 @@ def _generator(generator: Generator | None) -> random.Random:
 
 
 def permutation(length: int, generator: Generator | None = None) -> list[int]:
-    """The numbers below `length` in random order."""
+    """A random permutation of the numbers below `length`."""
     order = list(range(length))
     _generator(generator).shuffle(order)
     return order
 
 
 class Sampler:
-    """The base of orders: a subclass has `__iter__`, which gives indices or lists of them, and `__len__`."""
+    """The base of samplers: a subclass implements `__iter__`, which yields indices or lists of them, and `__len__`."""
 
     def __class_getitem__(cls, item: Any) -> type:
-        """`Sampler[T]`, for annotations."""
+        """Supports `Sampler[T]` in annotations."""
         return cls
 
     def __iter__(self) -> Iterator[Any]:
@@ -41,7 +41,11 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """In order."""
+    """Yields the indices in order.
+
+    Args:
+        data_source: The dataset.
+    """
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -54,7 +58,14 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """In random order: each once, or `num_samples` drawn one by one from all if `replacement`."""
+    """Yields the indices in random order.
+
+    Args:
+        data_source: The dataset.
+        replacement: Whether indices are drawn with replacement.
+        num_samples: The number of indices; the length of the dataset if not given.
+        generator: The random generator; the default one if not given.
+    """
 
     def __init__(
         self,
@@ -72,7 +83,7 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self) -> int:
-        """How many there are."""
+        """The number of indices."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -91,7 +102,12 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """Some indices in random order."""
+    """Yields the given indices in random order.
+
+    Args:
+        indices: The indices.
+        generator: The random generator; the default one if not given.
+    """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
@@ -105,7 +121,14 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """`num_samples` indices, each drawn in proportion to its weight, again and again if `replacement`."""
+    """Yields random indices with probabilities proportional to weights.
+
+    Args:
+        weights: The weight of each index.
+        num_samples: The number of indices.
+        replacement: Whether indices are drawn with replacement.
+        generator: The random generator; the default one if not given.
+    """
 
     def __init__(
         self,
@@ -130,7 +153,7 @@ class WeightedRandomSampler(Sampler):
         places = range(len(self.weights))
         if self.replacement:
             return iter(draw.choices(places, self.weights, k=self.num_samples))
-        # The smallest of exponential times with these rates come in the order of draws without replacement.
+        # The order of exponential variables with these rates is that of draws without replacement.
         times = {i: draw.expovariate(weight) for i, weight in enumerate(self.weights) if weight > 0}
         return iter(sorted(times, key=times.__getitem__)[: self.num_samples])
 
@@ -139,7 +162,17 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """The indices of another sampler in lists of `batch_size`; the last may be shorter, or is dropped."""
+    """Yields lists of `batch_size` indices of another sampler.
+
+    Args:
+        sampler: The sampler.
+        batch_size: The number of indices in a list.
+        drop_last: Whether an incomplete last list is dropped.
+
+    Example:
+        >>> list(gt.utils.data.BatchSampler(range(5), batch_size=2, drop_last=False))
+        [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
