@@ -8,7 +8,11 @@ from gt._gt import Tensor
 
 
 def axis_of(input: Tensor, dim: int) -> int:
-    """`dim` counted from the front."""
+    """`dim` as a non-negative axis; a tensor without axes counts as having one.
+
+    Raises:
+        IndexError: The tensor has no such axis.
+    """
     rank = max(input.ndim, 1)
     if not -rank <= dim < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")

@@ -19,7 +19,20 @@ from gt._types import Size
 def logspace(
     start: float, end: float, steps: int, base: float = 10.0, *, out: Tensor | None = None, **options: Any
 ) -> Tensor:
-    """`steps` numbers from `base ** start` to `base ** end`, evenly apart in their logarithms."""
+    """`steps` numbers from `base ** start` to `base ** end` whose logarithms are evenly spaced.
+
+    Args:
+        start: The exponent of the first number.
+        end: The exponent of the last.
+        steps: The number of elements.
+        base: The base of the powers.
+        out: The tensor to write the result to.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.zeros`.
+
+    Example:
+        >>> gt.logspace(0, 3, 4)
+        tensor([   1.,   10.,  100., 1000.])
+    """
     dtype = options.pop("dtype", None) or (_gt.get_default_dtype() if out is None else out.dtype)
     # Whole numbers are powers of whole numbers.
     ends = (start, end) if dtype.is_floating_point else (int(start), int(end))
@@ -30,7 +43,7 @@ def logspace(
 
 
 def range(start: float, end: float, step: float = 1, *, out: Tensor | None = None, **options: Any) -> Tensor:
-    """The numbers from `start` to `end`, one of them if the steps lead there; floats unless a dtype is given."""
+    """Numbers from `start` to `end`, both included; deprecated in favour of `arange`, as in PyTorch."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
         "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
@@ -50,17 +63,53 @@ def range(start: float, end: float, step: float = 1, *, out: Tensor | None = Non
 
 
 def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
-    """The places on and below a diagonal of a matrix: their rows, and their columns."""
+    """The indices of the lower triangle of a matrix: row indices and column indices.
+
+    Args:
+        row: The number of rows.
+        col: The number of columns.
+        offset: The diagonal up to which elements belong to the triangle; 0 is the main one.
+        options: `dtype` and `device`, as for `gt.tensor`.
+
+    Example:
+        >>> gt.tril_indices(3, 3)
+        tensor([[0, 1, 1, 2, 2, 2],
+                [0, 0, 1, 0, 1, 2]])
+    """
     return _gt.tensor(np.stack(np.tril_indices(row, offset, col)), **options)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
-    """The places on and above a diagonal of a matrix: their rows, and their columns."""
+    """The indices of the upper triangle of a matrix: row indices and column indices.
+
+    Args:
+        row: The number of rows.
+        col: The number of columns.
+        offset: The diagonal from which elements belong to the triangle; 0 is the main one.
+        options: `dtype` and `device`, as for `gt.tensor`.
+
+    Example:
+        >>> gt.triu_indices(2, 3, 1)
+        tensor([[0, 0, 1],
+                [1, 2, 2]])
+    """
     return _gt.tensor(np.stack(np.triu_indices(row, offset, col)), **options)
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The powers of a vector's elements, a column each, falling unless `increasing`."""
+    """The Vandermonde matrix of a vector: a column for each power of its elements.
+
+    Args:
+        x: A vector.
+        N: The number of columns; the length of `x` if not given.
+        increasing: Whether powers increase from left to right.
+
+    Example:
+        >>> gt.vander(gt.tensor([1, 2, 3]))
+        tensor([[1, 1, 1],
+                [4, 2, 1],
+                [9, 3, 1]])
+    """
     check_rank("vander", x=(x, 1))
     count = x.numel() if N is None else N
     if count < 0:
@@ -70,14 +119,14 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
-    """A tensor of a size whose elements are to be written, at these distances from each other."""
+    """A tensor of a shape with given strides, to be written to later."""
     last = sum((extent - 1) * distance for extent, distance in zip(size, stride, strict=False))
     memory = _gt.empty(last + 1 if all(size) else 0, **options)
     return memory.detach().as_strided(size, stride).requires_grad_(memory.requires_grad)
 
 
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
-    """A tensor of a size whose elements are to be written, its axes in this order in memory."""
+    """A tensor to be written to later, whose axes are in the order `physical_layout` in memory."""
     if len(size) != len(physical_layout):
         raise RuntimeError(
             f"Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = "
@@ -94,7 +143,12 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **option
 
 
 def randint_like(input: Tensor, *bounds: int, low: int = 0, high: int | None = None, **options: Any) -> Tensor:
-    """Whole numbers from `low`, or 0, up to but without `high`, in the shape and dtype of another tensor."""
+    """Random integers, uniform over `low <= x < high`, with the shape and, unless given, the dtype of another tensor.
+
+    Example:
+        >>> gt.randint_like(gt.zeros(2, 3), 10).shape
+        gt.Size([2, 3])
+    """
     options.pop("memory_format", None)
     if len(bounds) > 2 or (high is None) != bool(bounds):
         raise TypeError("randint_like() takes one or two bounds")
@@ -103,42 +157,47 @@ def randint_like(input: Tensor, *bounds: int, low: int = 0, high: int | None = N
 
 
 def _like(t: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a creation function, of the dtype of `t` unless they name another."""
+    """The options of a creation function, with the dtype of `t` unless one is given."""
     return {**options, "dtype": options.get("dtype") or t.dtype}
 
 
 def new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
-    """`tensor` of this one's dtype unless another is given."""
+    """`gt.tensor` with the dtype of this tensor unless one is given."""
     return _gt.tensor(data, **_like(self, options))
 
 
 def new_empty(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
-    """`empty` of this one's dtype unless another is given."""
+    """`gt.empty` with the dtype of this tensor unless one is given."""
     return _gt.empty(*size, **_like(self, options))
 
 
 def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
-    """`empty_strided` of this one's dtype unless another is given."""
+    """`gt.empty_strided` with the dtype of this tensor unless one is given."""
     return empty_strided(size, stride, **_like(self, options))
 
 
 def new_zeros(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
-    """`zeros` of this one's dtype unless another is given."""
+    """`gt.zeros` with the dtype of this tensor unless one is given.
+
+    Example:
+        >>> gt.ones(1, dtype=gt.int64).new_zeros(2)
+        tensor([0, 0])
+    """
     return _gt.zeros(*size, **_like(self, options))
 
 
 def new_ones(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
-    """`ones` of this one's dtype unless another is given."""
+    """`gt.ones` with the dtype of this tensor unless one is given."""
     return _gt.ones(*size, **_like(self, options))
 
 
 def new_full(self: Tensor, size: Sequence[int], fill_value: complex, **options: Any) -> Tensor:
-    """`full` of this one's dtype unless another is given."""
+    """`gt.full` with the dtype of this tensor unless one is given."""
     return _gt.full(size, fill_value, **_like(self, options))
 
 
 def new(self: Tensor, *data: Any, device: Any = None) -> Tensor:
-    """A tensor of this one's dtype, of a size or of data; `new_empty` and `new_tensor` say which."""
+    """A tensor with the dtype of this one, from sizes (`new_empty`) or from data (`new_tensor`)."""
     sizes = len(data) != 1 or isinstance(data[0], int | Size)
     made = Tensor(*data, device=device) if sizes else _gt.tensor(data[0], device=device)
     return made.to(self.dtype)

@@ -9,13 +9,26 @@ from gt._gt import Tensor
 
 
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
-    """Products summed over the letters that the output lacks: `einsum("bij,bjk->bik", x, y)`.
+    """Sums of products in Einstein's notation: letters name axes, and those missing from the output are summed over.
 
-    Operands are taken from left to right, each pair by one matrix product. `...` stands for axes that broadcast, and a
-    letter twice in one operand for its diagonal.
+    Operands are contracted from left to right, each pair by one matrix product. `...` stands for axes that broadcast,
+    and
+    a letter twice in one operand takes its diagonal.
+
+    Args:
+        equation: Subscripts of the operands, separated by commas, and `->` with those of the output. Without `->`, the
+            output has the letters that occur once, in alphabetical order.
+        operands: The tensors, as arguments or as one sequence.
 
     Raises:
         RuntimeError: The letters do not fit the operands.
+
+    Example:
+        >>> a, b = gt.ones(2, 3), gt.ones(3, 4)
+        >>> gt.einsum("ik,kj->ij", a, b).shape
+        gt.Size([2, 4])
+        >>> gt.einsum("ii", gt.eye(3))
+        tensor(3.)
     """
     if not isinstance(equation, str):
         raise NotImplementedError("einsum: lists of axes are not there: write the equation with letters")
@@ -78,7 +91,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def _without_dots(terms: list[str], tensors: list[Tensor]) -> tuple[list[str], str]:
-    """The terms with letters that nobody uses for what `...` stands for, and these letters."""
+    """The terms with unused letters for the axes of `...`, and these letters."""
     free = [chr(code) for code in range(0x3B1, 0x3B1 + 8)]
     named, longest = [], ""
     for i, (term, operand) in enumerate(zip(terms, tensors, strict=True)):
@@ -103,7 +116,7 @@ def _without_dots(terms: list[str], tensors: list[Tensor]) -> tuple[list[str], s
 
 
 def _without_repeats(i: int, t: Tensor, term: str) -> tuple[Tensor, str]:
-    """The diagonal for a letter that one operand has twice."""
+    """The diagonal of an operand along the axes of a letter that it has twice."""
     for letter in term:
         while term.count(letter) > 1:
             first = term.index(letter)

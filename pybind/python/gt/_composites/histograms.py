@@ -19,10 +19,19 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where each element belongs among sorted ones: how many of the last axis are below it, or with `right` at most it.
+    """The indices at which elements belong in sorted rows, so that inserting them keeps the order (binary search).
 
-    `sorted_sequence` is one row for all elements, or a row for each row of them. `sorter` is its order, if it is not
-    sorted itself.
+    Args:
+        sorted_sequence: One sorted row for all elements, or a row for each row of `input`.
+        input: A tensor or a number.
+        out_int32: Whether the result is of int32 instead of int64.
+        right: Of equal elements, whether the index behind the last is taken instead of that of the first.
+        side: `"left"` or `"right"`, another way to write `right`.
+        sorter: The indices that sort `sorted_sequence`, if it is not sorted.
+
+    Example:
+        >>> gt.searchsorted(gt.tensor([1, 3, 5, 7]), gt.tensor([3, 6, 9]))
+        tensor([1, 3, 4])
     """
     if side not in (None, "left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
@@ -51,14 +60,37 @@ def searchsorted(
 
 
 def bucketize(input: Tensor | complex, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """The number of the bucket that each element is in, between sorted boundaries; `right` ones belong to the next."""
+    """The index of the bucket of each element, between sorted boundaries.
+
+    Args:
+        input: A tensor or a number.
+        boundaries: A sorted vector.
+        out_int32: Whether the result is of int32 instead of int64.
+        right: Whether an element equal to a boundary belongs to the bucket above it.
+
+    Example:
+        >>> gt.bucketize(gt.tensor([3, 6, 9]), gt.tensor([1, 3, 5, 7, 9]))
+        tensor([1, 3, 4])
+    """
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number from 0 on is there, or the sum of its weights. Waits for the largest number."""
+    """The number of occurrences of each integer from 0 to the largest, or the sums of their weights.
+
+    Waits for the largest element, which decides the length of the result.
+
+    Args:
+        input: A vector of non-negative integers.
+        weights: A weight for each element; each counts 1 if not given.
+        minlength: The smallest length of the result.
+
+    Example:
+        >>> gt.bincount(gt.tensor([1, 1, 3]))
+        tensor([0, 2, 0, 1])
+    """
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
     if input.ndim != 1 or input.is_floating_point() or input.dtype == _gt.bool:
@@ -78,13 +110,13 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def _counted(inside: Tensor, bins: Tensor, size: int, weight: Tensor | None, dtype: _gt.dtype) -> Tensor:
-    """The weights of elements in bins, those outside counting nothing."""
+    """The sum of weights in each bin; elements that are not `inside` count nothing."""
     weights = inside.to(dtype) if weight is None else _gt.where(inside, weight.reshape(-1), 0.0).to(dtype)
     return _gt.zeros(size, dtype=dtype).scatter_add(0, _gt.where(inside, bins, 0), weights)
 
 
 def _ends(flat: Tensor, low: float, high: float, margin: float) -> tuple[float, float]:
-    """Where a histogram starts and ends: if nowhere, at the extremes, which are kept apart."""
+    """The range of a histogram; if `low` equals `high`, that of the elements, widened by `margin` if empty."""
     if low == high and flat.numel() == 0:
         return low, high + 1
     if low == high:
@@ -95,7 +127,18 @@ def _ends(flat: Tensor, low: float, high: float, margin: float) -> tuple[float, 
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements are in each of `bins` equal bins from `min` to `max`, or where both are one, of all."""
+    """The number of elements in each of `bins` equally wide bins.
+
+    Args:
+        input: A floating-point tensor.
+        bins: The number of bins.
+        min: The start of the range.
+        max: The end of the range. Where both are equal, the range is that of the elements.
+
+    Example:
+        >>> gt.histc(gt.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
+        tensor([0., 2., 1., 0.])
+    """
     if bins <= 0:
         raise RuntimeError("torch.histogram(): bins must be > 0")
     if not input.is_floating_point():
@@ -119,7 +162,23 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Histogram:
-    """How many elements are in each bin, or the sum of their weights, and the bins' edges."""
+    """The number of elements in each bin, and the edges of the bins.
+
+    Args:
+        input: A floating-point tensor.
+        bins: The number of bins, or a tensor with their edges.
+        range: The start and end of the bins; that of the elements if not given.
+        weight: A weight for each element.
+        density: Whether the histogram integrates to 1.
+
+    Returns:
+        A pair `(hist, bin_edges)`.
+
+    Example:
+        >>> hist, edges = gt.histogram(gt.tensor([1.0, 2.0, 1.0]), bins=4, range=(0.0, 3.0))
+        >>> hist
+        tensor([0., 2., 1., 0.])
+    """
     if not input.is_floating_point():
         raise RuntimeError(f'"histogram_cpu" not implemented for {input.dtype}: use floating-point tensors')
     flat = input.detach().reshape(-1)
@@ -145,9 +204,17 @@ def histogramdd(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> HistogramOfPoints:
-    """How many points, the rows of the last axis, are in each bin of a grid, or the sum of their weights; its edges.
+    """The number of points in each bin of a grid, and the edges of the bins along each axis.
 
-    `bins` are how many there are along each axis, or their edges; `range` is a start and an end for each.
+    Args:
+        input: Points: the last axis has their coordinates.
+        bins: The number of bins along each axis, or their edges.
+        range: The start and end along each axis, one after another; those of the points if not given.
+        weight: A weight for each point.
+        density: Whether the histogram integrates to 1.
+
+    Returns:
+        A pair `(hist, bin_edges)`.
     """
     points = input.detach().reshape(-1, input.shape[-1])
     count = points.shape[1]
@@ -185,7 +252,18 @@ def isin(
     assume_unique: bool = False,  # noqa: ARG001
     invert: bool = False,
 ) -> Tensor:
-    """Whether each element is among others."""
+    """Whether each element occurs among the elements of another tensor.
+
+    Args:
+        elements: A tensor or a number.
+        test_elements: A tensor or a number.
+        assume_unique: Accepted for PyTorch's sake.
+        invert: Whether the answers are inverted.
+
+    Example:
+        >>> gt.isin(gt.tensor([1, 2, 3]), gt.tensor([2, 3]))
+        tensor([False,  True,  True])
+    """
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
         raise TypeError("isin(): one of the arguments must be a Tensor")
     if not isinstance(test_elements, Tensor):

@@ -15,7 +15,16 @@ from gt._gt import Tensor
 
 
 def repeat(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
-    """The whole, so many times along each axis; axes that are missing come in front."""
+    """A copy repeated along each axis.
+
+    Args:
+        sizes: The number of repetitions along each axis. Further axes come in front.
+
+    Example:
+        >>> gt.tensor([1, 2]).repeat(2, 2)
+        tensor([[1, 2, 1, 2],
+                [1, 2, 1, 2]])
+    """
     times = list(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else list(sizes)
     if len(times) < self.ndim:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
@@ -27,12 +36,27 @@ def repeat(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
 
 
 def tile(input: Tensor, dims: Sequence[int]) -> Tensor:
-    """`repeat`, where counts that are missing are ones in front."""
+    """A copy repeated along each axis, NumPy's way: missing counts in front are 1.
+
+    Example:
+        >>> gt.tile(gt.tensor([1, 2]), (2,))
+        tensor([1, 2, 1, 2])
+    """
     return repeat(input, [1] * (input.ndim - len(dims)) + list(dims))
 
 
 def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """Elements moved on along axes, what falls off the end coming in at the start; without axes, flattened."""
+    """Elements shifted along axes; those shifted beyond the end come in again at the start.
+
+    Args:
+        input: A tensor.
+        shifts: The number of positions, one for each axis in `dims`.
+        dims: The axes. Without them the tensor is rolled flattened, and gets its shape back.
+
+    Example:
+        >>> gt.roll(gt.tensor([1, 2, 3, 4]), 1)
+        tensor([4, 1, 2, 3])
+    """
     if dims is None:
         if not isinstance(shifts, int):
             raise RuntimeError("roll: several shifts need as many dims")
@@ -48,16 +72,35 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The parts along an axis, without it."""
+    """Views of the slices along an axis, without that axis.
+
+    Example:
+        >>> gt.unbind(gt.tensor([[1, 2], [3, 4]]))
+        (tensor([1, 2]), tensor([3, 4]))
+    """
     axis = axis_of(input, dim)
     return tuple(input.narrow(axis, i, 1).squeeze(axis) for i in range(input.shape[axis]))
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The parts along an axis at the indices of a vector.
+    """Slices picked along an axis by a vector of indices.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        index: A vector of int64 or int32.
+
+    Returns:
+        A copy whose size along `dim` is the length of `index`.
 
     Raises:
         IndexError: An index is out of range; raised when the result is fetched.
+
+    Example:
+        >>> x = gt.tensor([[1, 2], [3, 4], [5, 6]])
+        >>> gt.index_select(x, 0, gt.tensor([0, 2]))
+        tensor([[1, 2],
+                [5, 6]])
     """
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
@@ -73,10 +116,14 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at these places of the flattened tensor, in the shape of the index.
+    """Elements picked from the flattened tensor by indices, in the shape of the indices.
 
     Raises:
         IndexError: An index is out of range; raised when the result is fetched.
+
+    Example:
+        >>> gt.take(gt.tensor([[1, 2], [3, 4]]), gt.tensor([0, 3]))
+        tensor([1, 4])
     """
     if index.dtype != _gt.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype}")
@@ -84,7 +131,19 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather`, where what is indexed and the indices broadcast but for the axis; without one, flattened."""
+    """`gather` whose input and indices broadcast along the other axes.
+
+    Args:
+        input: A tensor.
+        indices: A tensor of int64 with as many axes.
+        dim: The axis to index; both are flattened if not given.
+
+    Example:
+        >>> x = gt.tensor([[10, 30, 20], [60, 40, 50]])
+        >>> gt.take_along_dim(x, gt.argsort(x, dim=1), dim=1)
+        tensor([[10, 20, 30],
+                [40, 50, 60]])
+    """
     if dim is None:
         return take_along_dim(input.reshape(-1), indices.reshape(-1), 0)
     if input.ndim != indices.ndim:
@@ -103,9 +162,17 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 def repeat_interleave(
     input: Tensor, repeats: int | Tensor | None = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each part of an axis so many times in a row; without an axis, each element of the flattened tensor.
+    """A copy with each slice of an axis repeated in place.
 
-    With a tensor alone, the positions that its elements repeat.
+    Args:
+        input: A tensor; alone, a vector of counts, for which the result has the repeated indices.
+        repeats: The number of repetitions, or one for each slice.
+        dim: The axis; the tensor is flattened if not given.
+        output_size: The size of the result along the axis, which is checked.
+
+    Example:
+        >>> gt.repeat_interleave(gt.tensor([1, 2]), gt.tensor([2, 1]))
+        tensor([1, 1, 2])
     """
     if repeats is None:
         return _repeated_places(input)
@@ -144,12 +211,34 @@ def _repeated_places(repeats: Tensor) -> Tensor:
 
 
 def index_put(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy with `copy[indices] = values`, or with the values added, each as often as its place is named."""
+    """A copy after `copy[indices] = values`.
+
+    Args:
+        input: A tensor.
+        indices: An index tensor for each axis; `None` keeps an axis.
+        values: A tensor that broadcasts to the indexed elements.
+        accumulate: Whether values are added to the elements instead, repeated indices each time.
+
+    Example:
+        >>> gt.zeros(3).index_put((gt.tensor([0, 0, 2]),), gt.tensor(1.0), accumulate=True)
+        tensor([2., 0., 1.])
+    """
     return _indexing.index_put(input, indices, values, accumulate)
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned by quarters of a circle in the plane of two axes, from the first to the second."""
+    """A copy or view rotated by multiples of 90 degrees in the plane of two axes.
+
+    Args:
+        input: A tensor.
+        k: The number of quarter turns, from the first axis towards the second.
+        dims: The two axes.
+
+    Example:
+        >>> gt.rot90(gt.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 4],
+                [1, 3]])
+    """
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:
@@ -165,21 +254,31 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """The columns, axis 1, in reverse order."""
+    """A copy with the columns (axis 1) in reverse order."""
     if input.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
     return input.flip(1)
 
 
 def flipud(input: Tensor) -> Tensor:
-    """The rows, axis 0, in reverse order."""
+    """A copy with the rows (axis 0) in reverse order."""
     if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
     return input.flip(0)
 
 
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Axes at other places, the others in their order."""
+    """A view with some axes moved to other positions; the others keep their order.
+
+    Args:
+        input: A tensor.
+        source: The axes to move.
+        destination: Their new positions.
+
+    Example:
+        >>> gt.movedim(gt.zeros(2, 3, 4), 0, -1).shape
+        gt.Size([3, 4, 2])
+    """
     old, new = axes_of(input, source), axes_of(input, destination)
     if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
         raise RuntimeError(f"movedim: source {old} and destination {new} are as many axes, each once")
@@ -189,12 +288,23 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
 
 
 def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
-    """`expand`, as a function."""
+    """A view broadcast to a shape: `expand` as a function.
+
+    Example:
+        >>> gt.broadcast_to(gt.tensor([1, 2]), (2, 2))
+        tensor([[1, 2],
+                [1, 2]])
+    """
     return input.expand(size)
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One after the other along the columns: axis 1, or 0 of vectors."""
+    """Tensors concatenated horizontally: along axis 1, vectors along axis 0.
+
+    Example:
+        >>> gt.hstack([gt.tensor([1, 2]), gt.tensor([3])])
+        tensor([1, 2, 3])
+    """
     if not tensors:
         raise RuntimeError("hstack expects a non-empty TensorList")
     parts = [t.reshape(1) if t.ndim == 0 else t for t in tensors]
@@ -202,28 +312,51 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One below the other: along axis 0, vectors being rows."""
+    """Tensors concatenated vertically, along axis 0; vectors become rows.
+
+    Example:
+        >>> gt.vstack([gt.tensor([1, 2]), gt.tensor([3, 4])])
+        tensor([[1, 2],
+                [3, 4]])
+    """
     if not tensors:
         raise RuntimeError("vstack expects a non-empty TensorList")
     return _gt.cat([t.reshape(1, -1) if t.ndim < 2 else t for t in tensors], 0)
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One behind the other: along axis 2, vectors being rows and matrices getting a last axis."""
+    """Tensors concatenated along axis 2; vectors become rows, and matrices get a third axis.
+
+    Example:
+        >>> gt.dstack([gt.tensor([1, 2]), gt.tensor([3, 4])]).shape
+        gt.Size([1, 2, 2])
+    """
     if not tensors:
         raise RuntimeError("dstack expects a non-empty TensorList")
     return _gt.cat(list(atleast_3d(tensors)), 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """`hstack`, where vectors are columns."""
+    """Tensors concatenated along axis 1; vectors become columns.
+
+    Example:
+        >>> gt.column_stack([gt.tensor([1, 2]), gt.tensor([3, 4])])
+        tensor([[1, 3],
+                [2, 4]])
+    """
     if not tensors:
         raise RuntimeError("column_stack expects a non-empty TensorList")
     return _gt.cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors], 1)
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """The matrix of zeros with these matrices along its diagonal."""
+    """The block-diagonal matrix of several matrices; elements outside the blocks are zero.
+
+    Example:
+        >>> gt.block_diag(gt.ones(1, 2), gt.ones(1, 1))
+        tensor([[1., 1., 0.],
+                [0., 0., 1.]])
+    """
     blocks = [t.reshape(1, -1) if t.ndim < 2 else t for t in tensors]
     for i, block in enumerate(blocks):
         if block.ndim > 2:
@@ -240,14 +373,34 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """Every choice of one element from each vector, a row each."""
+    """The Cartesian product of vectors, a row for each combination of elements.
+
+    Example:
+        >>> gt.cartesian_prod(gt.tensor([1, 2]), gt.tensor([3, 4]))
+        tensor([[1, 3],
+                [1, 4],
+                [2, 3],
+                [2, 4]])
+    """
     if len(tensors) == 1:
         return tensors[0]
     return _gt.stack([grid.reshape(-1) for grid in meshgrid(*tensors)], 1)
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Every choice of `r` elements of a vector in their order, a row each."""
+    """The combinations of `r` elements of a vector, a row each, in lexicographic order of their positions.
+
+    Args:
+        input: A vector.
+        r: The number of elements in a combination.
+        with_replacement: Whether an element may occur more than once.
+
+    Example:
+        >>> gt.combinations(gt.tensor([1, 2, 3]))
+        tensor([[1, 2],
+                [1, 3],
+                [2, 3]])
+    """
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
     if r < 0:
@@ -260,7 +413,18 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
-    """The coordinates of a grid: one tensor for each vector, of the sizes of all; `"xy"` swaps the first two axes."""
+    """Coordinate grids of vectors: one view for each, of the shape of the grid.
+
+    Args:
+        tensors: The vectors, as arguments or as one sequence.
+        indexing: `"ij"`, the first vector along axis 0, or `"xy"`, the first two axes exchanged.
+
+    Example:
+        >>> rows, columns = gt.meshgrid(gt.tensor([1, 2]), gt.tensor([3, 4, 5]))
+        >>> rows
+        tensor([[1, 1, 1],
+                [2, 2, 2]])
+    """
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     if len(tensors) == 1 and not isinstance(tensors[0], Tensor):

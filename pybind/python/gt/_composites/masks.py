@@ -10,24 +10,58 @@ from gt._gt import Tensor
 
 
 def _below(input: Tensor, diagonal: int) -> Tensor:
-    """Where a matrix is on or below a diagonal."""
+    """A mask of the elements on or below a diagonal of matrices."""
     if input.ndim < 2:
         raise RuntimeError("tril, triu: input tensor must have at least 2 dimensions")
     return _gt.arange(input.shape[-2]).unsqueeze(1) + diagonal >= _gt.arange(input.shape[-1])
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """Matrices, the last two axes, with zeros above a diagonal; 1 is the one above the main one."""
+    """The lower triangles of matrices: elements above a diagonal become zero.
+
+    Args:
+        input: A matrix, or a batch of matrices in the last two axes.
+        diagonal: The diagonal above which elements become zero: 0 is the main one, 1 the one above it, -1 the one
+            below.
+
+    Example:
+        >>> gt.tril(gt.ones(3, 3))
+        tensor([[1., 0., 0.],
+                [1., 1., 0.],
+                [1., 1., 1.]])
+    """
     return _gt.where(_below(input, diagonal), input, _gt.zeros((), dtype=input.dtype))
 
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """Matrices, the last two axes, with zeros below a diagonal; 1 is the one above the main one."""
+    """The upper triangles of matrices: elements below a diagonal become zero.
+
+    Args:
+        input: A matrix, or a batch of matrices in the last two axes.
+        diagonal: The diagonal below which elements become zero: 0 is the main one, 1 the one above it, -1 the one
+            below.
+
+    Example:
+        >>> gt.triu(gt.ones(3, 3), diagonal=1)
+        tensor([[0., 1., 1.],
+                [0., 0., 1.],
+                [0., 0., 0.]])
+    """
     return _gt.where(_below(input, diagonal - 1), _gt.zeros((), dtype=input.dtype), input)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex) -> Tensor:
-    """`value` where the bool `mask` is true, `input` elsewhere, in the dtype of `input`."""
+    """A copy with `value` where the mask is true.
+
+    Args:
+        input: A tensor.
+        mask: A tensor of bools that broadcasts with `input`.
+        value: A number, or a tensor of one element without axes; it is converted to the dtype of `input`.
+
+    Example:
+        >>> gt.masked_fill(gt.tensor([1.0, 2.0, 3.0]), gt.tensor([True, False, True]), 0)
+        tensor([0., 2., 0.])
+    """
     if mask.dtype != _gt.bool:
         raise RuntimeError(f"masked_fill only supports boolean masks, but got mask with dtype {mask.dtype}")
     if isinstance(value, Tensor):
@@ -49,7 +83,24 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex) -> Tensor:
 def where(
     condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """`input` where the bool `condition` is true, `other` elsewhere; alone, where that is: a vector for each axis."""
+    """Elements of `input` where `condition` is true, and of `other` elsewhere.
+
+    Args:
+        condition: A tensor of bools.
+        input: A tensor or a number.
+        other: A tensor or a number.
+
+    Returns:
+        A tensor of the shape that the three broadcast to. With `condition` alone, the indices of its true elements, a
+        vector for each axis: `gt.nonzero(condition, as_tuple=True)`.
+
+    Example:
+        >>> x = gt.tensor([-1.0, 2.0, -3.0])
+        >>> gt.where(x > 0, x, 0.0)
+        tensor([0., 2., 0.])
+        >>> gt.where(x < 0)
+        (tensor([0, 2]),)
+    """
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
     if input is None or other is None:
@@ -58,7 +109,7 @@ def where(
 
 
 def where_method(self: Tensor, condition: Tensor, other: Tensor | complex) -> Tensor:
-    """The elements where `condition` is true, those of `other` elsewhere."""
+    """Elements of this tensor where `condition` is true, and of `other` elsewhere."""
     return _gt.where(condition, self, other)
 
 

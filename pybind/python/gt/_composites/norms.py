@@ -16,9 +16,23 @@ def norm(
     keepdim: bool = False,
     dtype: _gt.dtype | None = None,
 ) -> Tensor:
-    """The norm of all elements, or along axes, of order `p`: a number, `inf`, `-inf`, `"fro"`, which is 2, `"nuc"`.
+    """The norm of all elements, or along axes.
 
-    With `dtype` the elements are converted first.
+    Args:
+        input: A floating-point tensor.
+        p: The order: a number, `inf`, `-inf`, `"fro"`, which is 2, or `"nuc"`, the nuclear norm of matrices.
+        dim: An axis or several; all if not given.
+        keepdim: Whether reduced axes stay with size 1.
+        dtype: The dtype to convert the input to before.
+
+    Returns:
+        sum(abs(input) ** p) ** (1 / p) for a number `p`; the largest absolute value for `inf`.
+
+    Example:
+        >>> gt.norm(gt.tensor([3.0, 4.0]))
+        tensor(5.)
+        >>> gt.norm(gt.tensor([[1.0, -2.0], [3.0, 4.0]]), p=1, dim=1)
+        tensor([3., 7.])
     """
     input = input if dtype is None else input.to(dtype)
     if p is None or p == "fro":
@@ -32,17 +46,17 @@ def norm(
 
 
 def frobenius_norm(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
-    """The root of the sum of squares along axes."""
+    """The Frobenius norm along axes: the square root of the sum of squares."""
     return norm(input, 2.0, dim, keepdim)
 
 
 def nuclear_norm(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The sum of the singular values of matrices."""
+    """The nuclear norm of matrices: the sum of their singular values."""
     return norm(input, "nuc", dim, keepdim)
 
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norm along all axes but one, which keep their places; -1 for all axes."""
+    """The norm over all axes but one, with the reduced axes kept; over all axes for -1."""
     if dim == -1:
         return norm(v, float(pow))
     return norm(v, float(pow), [axis for axis in range(v.ndim) if axis != dim % v.ndim], True)

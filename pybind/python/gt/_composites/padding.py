@@ -46,7 +46,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _sizes(input: Tensor, pad: Sequence[int]) -> list[int]:
-    """The padding as integers: a pair for each of the last axes."""
+    """The padding as integers, a pair for each of the last axes."""
     pads = [int(size) for size in pad]
     if len(pads) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
@@ -106,7 +106,17 @@ def _circled(input: Tensor, axis: int, before: int, after: int) -> list[int]:
 
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """`nn.functional.pad` by one number."""
+    """The last axes padded with one number: `nn.functional.pad` in its constant mode.
+
+    Args:
+        input: A tensor.
+        pad: Pairs (before, after) for the last axis, the one before it and so on; negative numbers crop.
+        value: The number.
+
+    Example:
+        >>> gt.constant_pad_nd(gt.ones(2), (1, 2))
+        tensor([0., 1., 1., 0., 0.])
+    """
     return _pad_constant(input, _sizes(input, pad), value)
 
 

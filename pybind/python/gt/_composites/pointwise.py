@@ -11,7 +11,21 @@ from gt._gt import Tensor
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    """`input + value * tensor1 / tensor2`."""
+    """`input + value * tensor1 / tensor2`, elementwise.
+
+    Args:
+        input: A tensor.
+        tensor1: The numerator.
+        tensor2: The denominator.
+        value: The factor of the quotient.
+
+    Raises:
+        RuntimeError: Both `tensor1` and `tensor2` are integers.
+
+    Example:
+        >>> gt.addcdiv(gt.ones(2), gt.tensor([1.0, 2.0]), gt.tensor([2.0, 8.0]), value=2)
+        tensor([2.0000, 1.5000])
+    """
     if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported: use input + value * tensor1 / tensor2, or "
@@ -21,7 +35,12 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
-    """The root of the sum of both squares, without overflow."""
+    """The hypotenuse sqrt(input ** 2 + other ** 2), elementwise and without overflow.
+
+    Example:
+        >>> gt.hypot(gt.tensor([3.0, 1e30]), gt.tensor([4.0, 1e30]))
+        tensor([5.0000e+00, 1.4142e+30])
+    """
     check_floating("hypot", input)
     a, b = input.abs(), other.abs()
     large, small = _gt.where(a > b, a, b), _gt.where(a > b, b, a)
@@ -30,7 +49,12 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
 
 
 def float_power(input: Tensor | complex, exponent: Tensor | complex) -> Tensor:
-    """`pow` in float64."""
+    """`input ** exponent`, computed in float64.
+
+    Example:
+        >>> gt.float_power(gt.tensor([2, 3]), 0.5)
+        tensor([1.4142, 1.7321], dtype=gt.float64)
+    """
     if not isinstance(input, Tensor):
         check_tensor("float_power", "exponent", 2, exponent)
         return input ** exponent.double()
@@ -38,7 +62,7 @@ def float_power(input: Tensor | complex, exponent: Tensor | complex) -> Tensor:
 
 
 def float_power_(self: Tensor, exponent: Tensor | complex) -> Tensor:
-    """`float_power`, in place, of float64 tensors."""
+    """`float_power` written to the tensor itself, which must be of float64."""
     if self.dtype != _gt.float64:
         name = self.type().removeprefix("gt.").removesuffix("Tensor")
         raise RuntimeError(
@@ -48,23 +72,38 @@ def float_power_(self: Tensor, exponent: Tensor | complex) -> Tensor:
 
 
 def rsub(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
-    """`other - alpha * input`."""
+    """Subtraction with the operands exchanged: `other - alpha * input`."""
     check_tensor("rsub", "input", 1, input)
     return other - (input if alpha == 1 else input * alpha)
 
 
 def clamp_min(input: Tensor, min: Tensor | complex) -> Tensor:
-    """`clamp` from below."""
+    """Elements limited from below: max(input, min).
+
+    Example:
+        >>> gt.clamp_min(gt.tensor([-1.0, 2.0]), 0)
+        tensor([0., 2.])
+    """
     return input.clamp(min=min)
 
 
 def clamp_max(input: Tensor, max: Tensor | complex) -> Tensor:
-    """`clamp` from above."""
+    """Elements limited from above: min(input, max).
+
+    Example:
+        >>> gt.clamp_max(gt.tensor([-1.0, 2.0]), 0)
+        tensor([-1.,  0.])
+    """
     return input.clamp(max=max)
 
 
 def is_tensor(obj: object) -> bool:
-    """Whether it is a tensor."""
+    """Whether an object is a `gt.Tensor`.
+
+    Example:
+        >>> gt.is_tensor(gt.zeros(1)), gt.is_tensor([0.0])
+        (True, False)
+    """
     return isinstance(obj, Tensor)
 
 

@@ -11,33 +11,68 @@ from gt._gt import Tensor
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """The products of each element of one vector with each of another."""
+    """The outer product of two vectors: `output[i][j] = input[i] * vec2[j]`.
+
+    Example:
+        >>> gt.outer(gt.tensor([1.0, 2.0]), gt.tensor([3.0, 4.0, 5.0]))
+        tensor([[ 3.,  4.,  5.],
+                [ 6.,  8., 10.]])
+    """
     check_rank("outer", input=(input, 1), vec2=(vec2, 1))
     return input.unsqueeze(1) * vec2
 
 
 @_autocast.untouched
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """The product of two vectors."""
+    """The dot product of two vectors.
+
+    Example:
+        >>> gt.dot(gt.tensor([1.0, 2.0]), gt.tensor([3.0, 4.0]))
+        tensor(11.)
+    """
     check_rank("dot", input=(input, 1), tensor=(tensor, 1))
     return input @ tensor
 
 
 @_autocast.untouched
 def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """The product of a matrix and a vector."""
+    """The product of a matrix and a vector.
+
+    Example:
+        >>> gt.mv(gt.tensor([[1.0, 2.0], [3.0, 4.0]]), gt.tensor([1.0, 1.0]))
+        tensor([3., 7.])
+    """
     check_rank("mv", input=(input, 2), vec=(vec, 1))
     return input @ vec
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices."""
+    """The product of two matrices; `matmul` takes vectors and batches too.
+
+    Shape:
+        `(n, k) @ (k, m)` is `(n, m)`.
+
+    Example:
+        >>> gt.mm(gt.tensor([[1.0, 2.0]]), gt.tensor([[3.0], [4.0]]))
+        tensor([[11.]])
+    """
     check_rank("mm", input=(input, 2), mat2=(mat2, 2))
     return input @ mat2
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The products of two batches of matrices, of the same length."""
+    """The products of two batches of matrices.
+
+    Shape:
+        `(b, n, k) @ (b, k, m)` is `(b, n, m)`.
+
+    Raises:
+        RuntimeError: The tensors are not both batches of matrices of the same length.
+
+    Example:
+        >>> gt.bmm(gt.ones(10, 3, 4), gt.ones(10, 4, 5)).shape
+        gt.Size([10, 3, 5])
+    """
     check_rank("bmm", input=(input, 3), mat2=(mat2, 3))
     if input.shape[0] != mat2.shape[0]:
         raise RuntimeError(f"bmm: expected batches of the same length, but got {input.shape[0]} and {mat2.shape[0]}")
@@ -45,7 +80,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 def _plus(input: Tensor, product: Tensor, beta: float, alpha: float, exact: bool = False) -> Tensor:
-    """`beta * input + alpha * product`. Beside integers, factors lose their fractions, unless `exact` refuses that."""
+    """`beta * input + alpha * product`. With integers, fractional factors are truncated, or refused if `exact`."""
     factors = {"beta": beta, "alpha": alpha}
     if not product.is_floating_point():
         for word, factor in factors.items():
@@ -61,39 +96,69 @@ def _plus(input: Tensor, product: Tensor, beta: float, alpha: float, exact: bool
 
 @_autocast.lower
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`beta * input + alpha * (mat1 @ mat2)`; `input` is not looked at where `beta` is 0."""
+    """`beta * input + alpha * (mat1 @ mat2)`.
+
+    Args:
+        input: The tensor to add, which broadcasts; ignored where `beta` is 0.
+        mat1: The first matrix.
+        mat2: The second matrix.
+        beta: The factor of `input`.
+        alpha: The factor of the product.
+
+    Example:
+        >>> gt.addmm(gt.ones(2), gt.eye(2), gt.full((2, 2), 3.0))
+        tensor([[4., 4.],
+                [4., 4.]])
+    """
     return _plus(input, mm(mat1, mat2), beta, alpha, exact=True)
 
 
 @_autocast.lower
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`beta * input + alpha * (batch1 @ batch2)`; `input` is not looked at where `beta` is 0."""
+    """`beta * input + alpha * (batch1 @ batch2)` for batches of matrices; `input` is ignored where `beta` is 0.
+
+    Example:
+        >>> gt.baddbmm(gt.zeros(1), gt.ones(2, 3, 4), gt.ones(2, 4, 5)).shape
+        gt.Size([2, 3, 5])
+    """
     return _plus(input, bmm(batch1, batch2), beta, alpha)
 
 
 @_autocast.lower
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`beta * input + alpha * (the sum of batch1 @ batch2 over the batch)`."""
+    """`beta * input + alpha * (batch1 @ batch2).sum(0)` for batches of matrices; `input` is ignored where `beta` is
+    0.
+    """
     return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`beta * input + alpha * (mat @ vec)`; `input` is not looked at where `beta` is 0."""
+    """`beta * input + alpha * (mat @ vec)` for a matrix and a vector; `input` is ignored where `beta` is 0."""
     return _plus(input, mv(mat, vec), beta, alpha)
 
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`beta * input + alpha * outer(vec1, vec2)`; `input` is not looked at where `beta` is 0."""
+    """`beta * input + alpha * outer(vec1, vec2)` for two vectors; `input` is ignored where `beta` is 0."""
     return _plus(input, outer(vec1, vec2), beta, alpha, exact=True)
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of several matrices, in the order that takes the fewest multiplications."""
+    """The product of several matrices, in the order of the fewest multiplications: `linalg.multi_dot` under its
+    older name.
+    """
     return multi_dot(list(matrices))
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
-    """The product of several matrices, in the order that takes the fewest multiplications; the ends may be vectors."""
+    """The product of several matrices, in the order of the fewest multiplications (matrix chain ordering).
+
+    Args:
+        tensors: At least two matrices. The first and the last may be vectors: a row and a column.
+
+    Example:
+        >>> gt.linalg.multi_dot([gt.ones(2, 3), gt.ones(3, 4), gt.ones(4, 5)]).shape
+        gt.Size([2, 5])
+    """
     if len(tensors) < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
     chain = list(tensors)
@@ -123,18 +188,33 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
-    """The product of two vectors; there are no complex numbers to conjugate."""
+    """The dot product of two vectors, of which the first is conjugated: `dot`, since there are no complex dtypes."""
     return dot(input, other)
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The products of vectors along an axis."""
+    """The dot products of vectors along an axis.
+
+    Args:
+        x: A tensor.
+        y: A tensor that broadcasts with `x`.
+        dim: The axis of the vectors.
+
+    Example:
+        >>> gt.linalg.vecdot(gt.ones(2, 3), gt.tensor([1.0, 2.0, 3.0]))
+        tensor([6., 6.])
+    """
     return (x * y).sum(dim)
 
 
 @_autocast.untouched
 def inner(input: Tensor, other: Tensor) -> Tensor:
-    """The products of vectors along the last axes, each of one tensor with each of the other."""
+    """The dot products of vectors along the last axes, of each vector of one tensor with each of the other.
+
+    Example:
+        >>> gt.inner(gt.tensor([[1.0, 2.0], [3.0, 4.0]]), gt.tensor([1.0, 1.0]))
+        tensor([3., 7.])
+    """
     if input.ndim == 0 or other.ndim == 0:
         return input * other
     if input.shape[-1] != other.shape[-1]:
@@ -146,7 +226,21 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
 
 def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
-    """Products summed over axes: the last so many of `a` with the first of `b`, or those that are listed for each."""
+    """The contraction of two tensors over several axes.
+
+    Args:
+        a: The first tensor.
+        b: The second tensor.
+        dims: The number of axes to sum over, the last of `a` with the first of `b`; or two lists of axes.
+
+    Returns:
+        A tensor with the other axes of `a`, then those of `b`.
+
+    Example:
+        >>> a, b = gt.ones(3, 4, 5), gt.ones(4, 3, 2)
+        >>> gt.tensordot(a, b, dims=([1, 0], [0, 1])).shape
+        gt.Size([5, 2])
+    """
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -180,7 +274,16 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> 
 
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
-    """The Kronecker product: each element of one tensor times the whole of the other."""
+    """The Kronecker product: each element of one tensor times the other tensor, as blocks.
+
+    Raises:
+        NotImplementedError: A tensor has more than 4 axes.
+
+    Example:
+        >>> gt.kron(gt.eye(2), gt.tensor([[1.0, 2.0]]))
+        tensor([[1., 2., 0., 0.],
+                [0., 0., 1., 2.]])
+    """
     rank = max(input.ndim, other.ndim)
     a = [1] * (rank - input.ndim) + list(input.shape)
     b = [1] * (rank - other.ndim) + list(other.shape)
@@ -194,7 +297,17 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The cross products of vectors of 3 along an axis: the first of that size unless given."""
+    """The cross products of vectors of 3 elements.
+
+    Args:
+        input: The first vectors.
+        other: The second vectors, which broadcast.
+        dim: The axis of the vectors; the first of size 3 if not given.
+
+    Example:
+        >>> gt.cross(gt.tensor([1.0, 0.0, 0.0]), gt.tensor([0.0, 1.0, 0.0]))
+        tensor([0., 0., 1.])
+    """
     if dim is None:
         found = [axis for axis, size in enumerate(input.shape) if size == 3]
         if not found:

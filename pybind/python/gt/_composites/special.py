@@ -24,45 +24,75 @@ def _floating(input: Tensor) -> Tensor:
 
 
 def deg2rad(input: Tensor) -> Tensor:
-    """Angles in degrees, in radians."""
+    """Angles converted from degrees to radians.
+
+    Example:
+        >>> gt.deg2rad(gt.tensor([0.0, 90.0, 180.0]))
+        tensor([0.0000, 1.5708, 3.1416])
+    """
     return _floating(input) * (math.pi / 180)
 
 
 def rad2deg(input: Tensor) -> Tensor:
-    """Angles in radians, in degrees."""
+    """Angles converted from radians to degrees.
+
+    Example:
+        >>> gt.rad2deg(gt.tensor([0.0, 3.14159265]))
+        tensor([  0., 180.])
+    """
     return _floating(input) * (180 / math.pi)
 
 
 def frac(input: Tensor) -> Tensor:
-    """Each element less its whole part, with its sign."""
+    """The fractional part of each element, with its sign: `input - trunc(input)`.
+
+    Example:
+        >>> gt.frac(gt.tensor([1.25, -2.5]))
+        tensor([ 0.2500, -0.5000])
+    """
     check_floating("frac", input)
     return input - input.trunc()
 
 
 def positive(input: Tensor) -> Tensor:
-    """The tensor itself; bools have no sign."""
+    """The tensor itself, `+input`; an error for bools."""
     if input.dtype == _gt.bool:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
 
 
 def isposinf(input: Tensor) -> Tensor:
-    """Whether each element is positive infinity."""
+    """Whether each element is positive infinity.
+
+    Example:
+        >>> gt.isposinf(gt.tensor([1.0, float("inf"), -float("inf")]))
+        tensor([False,  True, False])
+    """
     return input == math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=_gt.bool)
 
 
 def isneginf(input: Tensor) -> Tensor:
-    """Whether each element is negative infinity."""
+    """Whether each element is negative infinity.
+
+    Example:
+        >>> gt.isneginf(gt.tensor([1.0, float("inf"), -float("inf")]))
+        tensor([False, False,  True])
+    """
     return input == -math.inf if input.is_floating_point() else _gt.zeros_like(input, dtype=_gt.bool)
 
 
 def isreal(input: Tensor) -> Tensor:
-    """Whether each element is a real number: all are."""
+    """Whether each element is a real number: all are, since there are no complex dtypes."""
     return _gt.ones_like(input, dtype=_gt.bool)
 
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
-    """0 below 0, 1 above it, and `values` at 0."""
+    """The Heaviside step function: 0 for negative elements, 1 for positive ones, `values` at 0.
+
+    Example:
+        >>> gt.heaviside(gt.tensor([-1.0, 0.0, 2.0]), gt.tensor(0.5))
+        tensor([0.0000, 0.5000, 1.0000])
+    """
     check_tensor("heaviside", "values", 2, values)
     if input.dtype != values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
@@ -70,14 +100,28 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 
 
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """`input` times 2 to the power of `other`."""
+    """`input * 2 ** other`, elementwise.
+
+    Example:
+        >>> gt.ldexp(gt.tensor([1.0, 3.0]), gt.tensor([2, 4]))
+        tensor([ 4., 48.])
+    """
     check_tensor("ldexp", "other", 2, other)
     power = _floating(other).exp2()
     return input * (power.to(input.dtype) if input.is_floating_point() and not other.is_floating_point() else power)
 
 
 def frexp(input: Tensor) -> MantissaExponent:
-    """Mantissas from 1/2 up to 1, and the powers of 2 (as int32) that they are to be multiplied by."""
+    """The mantissa and exponent of each element: `input = mantissa * 2 ** exponent` with 1/2 <= abs(mantissa) < 1.
+
+    Returns:
+        A pair `(mantissa, exponent)`; the exponent is of int32.
+
+    Example:
+        >>> mantissa, exponent = gt.frexp(gt.tensor([8.0, 3.0]))
+        >>> mantissa, exponent
+        (tensor([0.5000, 0.7500]), tensor([4, 2], dtype=gt.int32))
+    """
     if not input.is_floating_point():
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     wide = input.detach().double()
@@ -90,7 +134,7 @@ def frexp(input: Tensor) -> MantissaExponent:
 
 
 def _scaled(t: Tensor, exponent: Tensor) -> Tensor:
-    """`t` times 2 to the power of whole numbers, in two steps: at once the power may be out of range."""
+    """`t * 2 ** exponent` in two steps, since the power alone may overflow."""
     half = (exponent / 2).floor()
     return t * half.exp2() * (exponent - half).exp2()
 
@@ -100,7 +144,7 @@ _SPACING = {_gt.float16: (11, 2.0**-24), _gt.bfloat16: (8, 2.0**-133)}
 
 
 def next_half(input: Tensor, other: Tensor) -> Tensor:
-    """`nextafter` of float16 and bfloat16, in float64, which has all that is between them too."""
+    """`nextafter` for float16 and bfloat16, computed in float64."""
     digits, smallest = _SPACING[input.dtype]
     x, towards = input.double(), other.detach().double()
     fixed = x.detach()
@@ -117,7 +161,18 @@ def next_half(input: Tensor, other: Tensor) -> Tensor:
 def nan_to_num(
     input: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """Numbers in place of NaN and of infinities: the dtype's largest, unless others are given."""
+    """A copy in which numbers replace NaN and infinities.
+
+    Args:
+        input: A tensor.
+        nan: The number for NaN.
+        posinf: The number for positive infinity; the largest of the dtype if not given.
+        neginf: The number for negative infinity; the smallest of the dtype if not given.
+
+    Example:
+        >>> gt.nan_to_num(gt.tensor([float("nan"), float("inf"), 1.0]), posinf=100.0)
+        tensor([  0., 100.,   1.])
+    """
     if not input.is_floating_point():
         return input.clone()
     largest = _LARGEST[input.dtype]
@@ -127,7 +182,12 @@ def nan_to_num(
 
 
 def sinc(input: Tensor) -> Tensor:
-    """sin(pi x) / (pi x), and 1 at 0."""
+    """The normalized sinc function: sin(pi * x) / (pi * x), and 1 at 0.
+
+    Example:
+        >>> gt.sinc(gt.tensor([0.0, 0.5, 1.5]))
+        tensor([ 1.0000,  0.6366, -0.2122])
+    """
     angle = _floating(input) * math.pi
     zero = angle == 0
     filled = _gt.where(zero, 1.0, angle)
@@ -135,7 +195,16 @@ def sinc(input: Tensor) -> Tensor:
 
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """The logarithm of x / (1 - x); with `eps`, of x kept from `eps` to `1 - eps`."""
+    """The inverse of the sigmoid: ln(x / (1 - x)).
+
+    Args:
+        input: A tensor of probabilities.
+        eps: Elements are first limited to `eps <= x <= 1 - eps`, if given.
+
+    Example:
+        >>> gt.logit(gt.tensor([0.1, 0.5, 0.9]))
+        tensor([-2.1972,  0.0000,  2.1972])
+    """
     x = _floating(input)
     if eps is not None:
         # The lower bound goes first where both cross.
@@ -144,7 +213,12 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """The `n`-th derivative of `digamma`."""
+    """The polygamma function: the `n`-th derivative of `digamma`.
+
+    Example:
+        >>> gt.polygamma(1, gt.tensor([1.0, 2.0]))
+        tensor([1.6449, 0.6449])
+    """
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
     if n == 0:
@@ -156,12 +230,12 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 def _polygamma_method(self: Tensor, n: int) -> Tensor:
-    """The `n`-th derivative of `digamma`."""
+    """The polygamma function: the `n`-th derivative of `digamma`."""
     return polygamma(n, self)
 
 
 def _polygamma_in_place(self: Tensor, n: int) -> Tensor:
-    """`polygamma`, in place."""
+    """`polygamma` written to the tensor itself, which is returned."""
     return self._rebind(polygamma(n, self))
 
 
@@ -169,7 +243,12 @@ _polygamma_method.__name__, _polygamma_in_place.__name__ = "polygamma", "polygam
 
 
 def mvlgamma(input: Tensor, p: int) -> Tensor:
-    """The logarithm of the multivariate gamma function of dimension `p`."""
+    """The logarithm of the multivariate gamma function of dimension `p`.
+
+    Example:
+        >>> gt.mvlgamma(gt.tensor([2.0, 3.0]), p=2)
+        tensor([0.4516, 1.5502])
+    """
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
     x = _floating(input)
@@ -183,18 +262,33 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 def entr(input: Tensor) -> Tensor:
-    """-x ln(x), 0 at 0, and minus infinity below it."""
+    """The entropy of each element: -x * ln(x), 0 at 0, and minus infinity for negative numbers.
+
+    Example:
+        >>> gt.special.entr(gt.tensor([0.25, 0.5]))
+        tensor([0.3466, 0.3466])
+    """
     x = _floating(input)
     return _gt.where(x < 0, -math.inf, -ROWS["xlogy"](x, x.clamp(min=0)))
 
 
 def ndtr(input: Tensor) -> Tensor:
-    """The probability that a normal variable lies below."""
+    """The distribution function of the standard normal distribution.
+
+    Example:
+        >>> gt.special.ndtr(gt.tensor([-2.0, 0.0, 2.0]))
+        tensor([0.0228, 0.5000, 0.9772])
+    """
     return (_floating(input) * -math.sqrt(0.5)).erfc() * 0.5
 
 
 def xlog1py(input: Tensor | complex, other: Tensor | complex) -> Tensor:
-    """`input` times the logarithm of 1 + `other`; 0 where `input` is, unless `other` is NaN."""
+    """`input * ln(1 + other)`, and 0 where `input` is 0, unless `other` is NaN.
+
+    Example:
+        >>> gt.special.xlog1py(gt.tensor([0.0, 2.0]), gt.tensor([-1.0, 1.0]))
+        tensor([0.0000, 1.3863])
+    """
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         raise TypeError("special_xlog1py(): one of the arguments must be a Tensor")
     x, y = (t if isinstance(t, Tensor) else _gt.as_tensor(t) for t in (input, other))
@@ -204,7 +298,12 @@ def xlog1py(input: Tensor | complex, other: Tensor | complex) -> Tensor:
 
 
 def spherical_bessel_j0(input: Tensor) -> Tensor:
-    """sin(x) / x, 1 at 0: the spherical Bessel function of the first kind, of order 0. No gradient, as in PyTorch."""
+    """The spherical Bessel function of the first kind of order 0: sin(x) / x, and 1 at 0. No gradient, as in PyTorch.
+
+    Example:
+        >>> gt.special.spherical_bessel_j0(gt.tensor([0.0, 1.0]))
+        tensor([1.0000, 0.8415])
+    """
     x = _floating(input).detach()
     return _gt.where(x.isinf(), 0.0, _gt.where(x == 0, 1.0, x.sin() / x))
 
