@@ -16,7 +16,7 @@ import pytest
 
 import gt
 
-EXAMPLES_MIN = 80
+EXAMPLES_MIN = 500
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
 

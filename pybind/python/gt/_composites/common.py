@@ -1,4 +1,4 @@
-"""What composites check of their arguments."""
+"""Checks of arguments that several composites share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of complex numbers, of which all here are real."""
+"""Functions of complex numbers, for real ones: there are no complex dtypes."""
 
 from __future__ import annotations
 

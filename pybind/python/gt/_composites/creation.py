@@ -1,4 +1,4 @@
-"""Tensors made of numbers, or like another one."""
+"""Creation functions composed of others, and the `new_*` methods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def logspace(
         tensor([   1.,   10.,  100., 1000.])
     """
     dtype = options.pop("dtype", None) or (_gt.get_default_dtype() if out is None else out.dtype)
-    # Whole numbers are powers of whole numbers.
+    # Integer dtypes truncate the exponents, as in PyTorch.
     ends = (start, end) if dtype.is_floating_point else (int(start), int(end))
     exponents = _gt.linspace(*map(float, ends), steps, dtype=_gt.float64)
     powers = _gt.full((), base, dtype=_gt.float64) ** exponents

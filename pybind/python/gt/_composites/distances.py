@@ -1,4 +1,4 @@
-"""Distances between points, and angles."""
+"""Distances between vectors, and angles."""
 
 from __future__ import annotations
 
@@ -12,19 +12,56 @@ from gt._gt import Tensor
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along an axis; lengths below `eps` count as `eps`."""
+    """The cosine of the angle between vectors: sum(x1 * x2) / (norm(x1) * norm(x2)).
+
+    Args:
+        x1: The first vectors.
+        x2: The second vectors, which broadcast.
+        dim: The axis of the vectors.
+        eps: The lower bound of each norm, which avoids division by zero.
+
+    Example:
+        >>> gt.cosine_similarity(gt.tensor([1.0, 0.0]), gt.tensor([1.0, 1.0]), dim=0)
+        tensor(0.7071)
+    """
     x1, x2 = broadcast_tensors(x1, x2)
     lengths = vector_norm(x1, 2.0, dim).clamp(min=eps) * vector_norm(x2, 2.0, dim).clamp(min=eps)
     return (x1 * x2).sum(dim) / lengths
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """The norm of the difference."""
+    """The norm of the difference of two tensors.
+
+    Args:
+        input: The first tensor.
+        other: The second tensor, which broadcasts.
+        p: The order of the norm.
+
+    Example:
+        >>> gt.dist(gt.tensor([0.0, 0.0]), gt.tensor([3.0, 4.0]))
+        tensor(5.)
+    """
     return vector_norm(input - other, p)
 
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
-    """The distance of each row of one matrix to each of the other, by the norm of order `p`; batches broadcast."""
+    """The distance of each row of one matrix to each row of another; batches broadcast.
+
+    Args:
+        x1: The first rows.
+        x2: The second rows.
+        p: The order of the norm.
+        compute_mode: Whether Euclidean distances are computed by matrix products, which is faster and less exact:
+            `"use_mm_for_euclid_dist_if_necessary"` (above 25 rows), `"use_mm_for_euclid_dist"` or
+            `"donot_use_mm_for_euclid_dist"`.
+
+    Shape:
+        `(..., n, k)` and `(..., m, k)` give `(..., n, m)`.
+
+    Example:
+        >>> gt.cdist(gt.tensor([[0.0, 0.0]]), gt.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([[5., 1.]])
+    """
     modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
     if compute_mode not in modes:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
@@ -44,14 +81,31 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
 
 
 def pdist(input: Tensor, p: float = 2) -> Tensor:
-    """The distances of all pairs of rows of a matrix, by the norm of order `p`."""
+    """The distances between all pairs of rows of a matrix: the upper triangle of `cdist(input, input)`, flattened.
+
+    Example:
+        >>> gt.pdist(gt.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+        tensor([5.0000, 1.0000, 4.2426])
+    """
     check_rank("pdist", input=(input, 2))
     first, second = (_gt.tensor(places) for places in np.triu_indices(input.shape[0], 1))
     return vector_norm(input.index_select(0, first) - input.index_select(0, second), p, 1)
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """The parts along an axis, those of a norm above `maxnorm` scaled down to it."""
+    """A copy whose slices along an axis have a norm of at most `maxnorm`; longer ones are scaled down.
+
+    Args:
+        input: A tensor.
+        p: The order of the norm.
+        dim: The axis of the slices.
+        maxnorm: The largest norm.
+
+    Example:
+        >>> gt.renorm(gt.tensor([[3.0, 4.0], [0.3, 0.4]]), p=2, dim=0, maxnorm=1)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
     axis = axis_of(input, dim)
     if input.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")

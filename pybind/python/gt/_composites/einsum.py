@@ -1,4 +1,4 @@
-"""Sums of products by the letters of their axes: `einsum`."""
+"""`einsum`: sums of products in Einstein's notation."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
         if right.count(letter) > 1:
             raise RuntimeError(f"einsum(): output subscript {letter} appears more than once in the output")
     for i, term in enumerate(terms):
-        # An axis of size 1 that others have larger is every one of theirs.
+        # An axis of size 1 that is larger in another operand broadcasts: it is left out.
         narrow = [axis for axis, letter in enumerate(term) if tensors[i].shape[axis] != sizes[letter]]
         tensors[i] = tensors[i].squeeze(tuple(narrow)) if narrow else tensors[i]
         terms[i] = "".join(letter for axis, letter in enumerate(term) if axis not in narrow)
 
     def keep(t: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
-        """What nobody else wants, summed."""
+        """The operand summed over the axes whose letters are not wanted."""
         axes = tuple(i for i, letter in enumerate(term) if letter not in wanted)
         return (t.sum(axes) if axes else t), "".join(letter for letter in term if letter in wanted)
 
     def arranged(t: Tensor, term: str, *groups: list[str]) -> Tensor:
-        """The axes in groups, each as one."""
+        """The operand with each group of axes merged into one."""
         order = [term.index(letter) for group in groups for letter in group]
         return t.permute(order).reshape([math.prod(sizes[letter] for letter in group) for group in groups])
 

@@ -1,4 +1,4 @@
-"""Elements looked up among sorted ones, and counted."""
+"""Binary search in sorted rows, histograms and membership."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def searchsorted(
             "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
         )
     if not isinstance(input, Tensor):
-        # A number takes the dtype that both fit in.
+        # A number and the sequence are promoted to a common dtype.
         dtype = (sorted_sequence.new_zeros(1) + input).dtype
         input, sorted_sequence = _gt.full((), input, dtype=dtype), sorted_sequence.to(dtype)
     if input.dtype != sorted_sequence.dtype:

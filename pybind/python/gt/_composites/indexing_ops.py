@@ -1,4 +1,4 @@
-"""Elements elsewhere: repeated, moved, chosen, joined."""
+"""Indexing, slicing, joining and rearranging."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def repeat(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     shape = [1] * (len(times) - self.ndim) + list(self.shape)
     apart = self.reshape([size for own in shape for size in (1, own)])
     spread = apart.expand([size for pair in zip(times, shape, strict=True) for size in pair])
-    # A copy, as PyTorch gives, even where nothing is repeated.
+    # The result is a copy, as PyTorch's, even where nothing is repeated.
     return spread.clone().reshape([count * own for count, own in zip(times, shape, strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""Elements left out or filled in by a mask."""
+"""Triangles of matrices, and elements replaced by a mask."""
 
 from __future__ import annotations
 

@@ -12,67 +12,101 @@ from gt.linalg.matrix_functions import matrix_exp, matrix_power
 
 
 def inverse(input: Tensor) -> Tensor:
-    """The inverses of matrices."""
+    """The inverse of matrices: `gt.linalg.inv`.
+
+    Example:
+        >>> gt.inverse(gt.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
+    """
     return linalg.inv(input)
 
 
 def det(input: Tensor) -> Tensor:
-    """The determinants of matrices."""
+    """The determinant of matrices: `gt.linalg.det`.
+
+    Example:
+        >>> gt.det(gt.tensor([[1.0, 2.0], [3.0, 5.0]])).round(decimals=4)
+        tensor(-1.)
+    """
     return linalg.det(input)
 
 
 def logdet(input: Tensor) -> Tensor:
-    """The logarithms of determinants; NaN where one is negative."""
+    """The logarithm of the determinant of matrices; NaN where it is negative.
+
+    Example:
+        >>> gt.logdet(gt.eye(2) * 2)
+        tensor(1.3863)
+    """
     sign, logarithm = linalg.slogdet(input)
     return _gt.where(sign < 0, math.nan, logarithm)
 
 
 def slogdet(input: Tensor) -> SignLogAbsDet:
-    """The signs of determinants, and the logarithms of their absolute values."""
+    """The sign and the logarithm of the absolute value of the determinant: `gt.linalg.slogdet`."""
     return linalg.slogdet(input)
 
 
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
-    """The triangular factors of symmetric positive-definite matrices."""
+    """The Cholesky factor of symmetric positive-definite matrices: `gt.linalg.cholesky`.
+
+    Example:
+        >>> gt.cholesky(gt.tensor([[4.0, 2.0], [2.0, 5.0]]))
+        tensor([[2., 0.],
+                [1., 2.]])
+    """
     return linalg.cholesky(input, upper=upper)
 
 
 def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
-    """The solution of `A @ X = input`, from the factor `input2` that `cholesky` made of `A`."""
+    """The solution X of `A @ X = input`, from the Cholesky factor of A.
+
+    Args:
+        input: The right-hand sides.
+        input2: The factor that `cholesky` made of A.
+        upper: Whether the factor is the upper one.
+
+    Example:
+        >>> a = gt.tensor([[4.0, 2.0], [2.0, 5.0]])
+        >>> gt.cholesky_solve(gt.tensor([[8.0], [9.0]]), gt.cholesky(a))
+        tensor([[1.3750],
+                [1.2500]])
+    """
     lower = input2.mT if upper else input2
-    # One triangle is looked at; the gradient is, as PyTorch's, that of the whole.
+    # Only one triangle is read; the gradient is that of the whole matrix, as in PyTorch.
     lower = lower - (lower - lower.tril()).detach()
     return linalg.solve(lower @ lower.mT, input)
 
 
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of a matrix, from the factor that `cholesky` made of it."""
+    """The inverse of a matrix, from its Cholesky factor."""
     return cholesky_solve(_gt.eye(input.shape[-1], dtype=input.dtype), input, upper)
 
 
 def qr(input: Tensor, some: bool = True) -> QR:
-    """Matrices as products of orthonormal columns and an upper triangle."""
+    """The QR decomposition of matrices: `gt.linalg.qr`, reduced if `some`."""
     return linalg.qr(input, "reduced" if some else "complete")
 
 
 def svd(input: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Matrices as products of singular vectors and values: `U`, `S` and `V`, of which a column is a vector."""
+    """The singular value decomposition `U @ diag(S) @ V.mT` of matrices; see `gt.linalg.svd`."""
     u, s, vh = linalg.svd(input, full_matrices=not some)
     return u, s, vh.mT
 
 
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
-    """The pseudo-inverses of matrices."""
+    """The Moore-Penrose pseudoinverse of matrices: `gt.linalg.pinv`."""
     return linalg.pinv(input, rtol=rcond)
 
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:  # noqa: N803 (PyTorch's name)
-    """`linalg.lu_factor` under its older name, with `get_infos` its `_ex`."""
+    """The packed LU decomposition: `gt.linalg.lu_factor`, or `lu_factor_ex` with `get_infos`."""
     return linalg.lu_factor_ex(A, pivot=pivot) if get_infos else linalg.lu_factor(A, pivot=pivot)
 
 
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:  # noqa: N803 (PyTorch's names)
-    """`linalg.lu_solve` under its older name."""
+    """The solution X of `A @ X = b`, from the packed LU decomposition of A: `gt.linalg.lu_solve`."""
     return linalg.lu_solve(LU_data, LU_pivots, b)
 
 
@@ -82,7 +116,7 @@ def lu_unpack(
     unpack_data: bool = True,
     unpack_pivots: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The `P`, `L` and `U` of what `linalg.lu_factor` packed; those not asked for are empty."""
+    """The factors P, L and U of a packed LU decomposition; those not requested are empty."""
     return factored.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
 
 
@@ -93,22 +127,22 @@ def triangular_solve(
     transpose: bool = False,
     unitriangular: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`linalg.solve_triangular` under its older name, and a copy of the matrices."""
+    """The solution X of `A @ X = b` for triangular A, and a copy of A: `gt.linalg.solve_triangular`."""
     return factored.triangular_solve(b, A, upper, transpose, unitriangular)
 
 
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
-    """`linalg.householder_product` under its older name."""
+    """The matrix Q of Householder reflections: `gt.linalg.householder_product`."""
     return linalg.householder_product(input, input2)
 
 
 def geqrf(input: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices as reflections and upper triangles, packed as LAPACK does; `linalg.householder_product` gives Q."""
+    """The QR decomposition as packed by LAPACK: R with the Householder vectors below it, and their factors."""
     return factored.geqrf(input)
 
 
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """The product of a matrix with the whole Q of what `geqrf` gave, or with its transpose, from either side."""
+    """The product of a matrix with the whole Q of `geqrf`, or its transpose, from the left or the right."""
     return factored.ormqr(input, tau, other, left, transpose)
 
 
@@ -118,9 +152,15 @@ def svd_lowrank(
     niter: int | None = 2,
     M: Tensor | None = None,  # noqa: N803
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """About the `q` largest singular values of `A`, or of `A - M`, and their vectors: `U`, `S` and `V`.
+    """The `q` largest singular values of a matrix and their vectors, approximately: `U`, `S` and `V`.
 
-    Looks for where `A` takes random vectors, as by Halko, Martinsson and Tropp (2009).
+    The method is the randomized range finder of Halko, Martinsson and Tropp (2009).
+
+    Args:
+        A: The matrix.
+        q: The number of singular values.
+        niter: The number of power iterations, which make it more exact.
+        M: A matrix to subtract from `A` first.
     """
     matrix = A if M is None else A - M
     if matrix.shape[-2] < matrix.shape[-1]:
@@ -140,7 +180,14 @@ def pca_lowrank(
     center: bool = True,
     niter: int = 2,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`svd_lowrank` of a matrix less the mean of each column: the principal components are the columns of `V`."""
+    """Principal component analysis by `svd_lowrank`: the principal directions are the columns of `V`.
+
+    Args:
+        A: A matrix with a row for each sample.
+        q: The number of components.
+        center: Whether the mean of each column is subtracted first.
+        niter: The number of power iterations.
+    """
     smaller = min(A.shape[-2:])
     count = min(6, smaller) if q is None else q
     if not 0 <= count <= smaller:

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic of a few steps."""
+"""Elementwise arithmetic composed of other operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orthogonal polynomials, by what leads from two degrees to the next: `gt.special`'s alone."""
+"""Orthogonal polynomials of `gt.special`, by their three-term recurrences."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from gt import _gt
 from gt._gt import Tensor
 
-# The degree, and the polynomials of it and of the degree below it: the next one.
+# A recurrence: the polynomial of degree k + 1 from x, k and those of degrees k and k - 1.
 Step = Callable[[Tensor, int, Tensor, Tensor], Tensor]
 
 
 def _polynomial(name: str, about: str, first: Callable[[Tensor], Tensor], step: Step) -> Callable[..., Tensor]:
-    """A family of polynomials whose first is 1 and whose second is `first`."""
+    """The polynomials whose degree 0 is 1, whose degree 1 is `first`, and whose recurrence is `step`."""
 
     def function(input: Tensor | float, n: Tensor | float) -> Tensor:
         if not isinstance(input, Tensor) and not isinstance(n, Tensor):
@@ -22,7 +22,7 @@ def _polynomial(name: str, about: str, first: Callable[[Tensor], Tensor], step: 
         degree = (n.detach() if isinstance(n, Tensor) else _gt.as_tensor(n)).long()
         last = int(degree.max().item()) if degree.numel() else 0
         below, current = _gt.ones_like(x), first(x)
-        # Below 0 there are none.
+        # Negative degrees give 0.
         result = _gt.where(degree == 0, below, _gt.zeros_like(x))
         for k in range(1, last + 1):
             result = _gt.where(degree == k, current, result)

@@ -1,4 +1,4 @@
-"""Products of vectors and matrices."""
+"""Products of vectors and matrices under BLAS's names, and contractions."""
 
 from __future__ import annotations
 
@@ -126,9 +126,7 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
 
 @_autocast.lower
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`beta * input + alpha * (batch1 @ batch2).sum(0)` for batches of matrices; `input` is ignored where `beta` is
-    0.
-    """
+    """`beta * input + alpha * (batch1 @ batch2).sum(0)`; `input` is ignored where `beta` is 0."""
     return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
@@ -143,9 +141,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of several matrices, in the order of the fewest multiplications: `linalg.multi_dot` under its
-    older name.
-    """
+    """The product of several matrices: `linalg.multi_dot` under its older name."""
     return multi_dot(list(matrices))
 
 
@@ -169,7 +165,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         if t.ndim != 2:
             raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t.ndim}D")
     sizes = [chain[0].shape[0], *(t.shape[1] for t in chain)]
-    # The cheapest way to have the product of a stretch: its cost, and where it is cut (Godbole 1973).
+    # The least cost of the product of matrices i to j, and where to split it: dynamic programming (Godbole 1973).
     best = {(i, i): (0, i) for i in range(len(chain))}
     for length in range(1, len(chain)):
         for i in range(len(chain) - length):
@@ -257,7 +253,7 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> 
             raise RuntimeError("both dimension lists should have same length")
     for i, j in zip(left, right, strict=True):
         if a.shape[i] != b.shape[j] and 1 in (a.shape[i], b.shape[j]):
-            # One element stands for all of the other's.
+            # An axis of size 1 broadcasts, so the other operand is summed over it first.
             a, b = (a.sum(i, keepdim=True), b) if b.shape[j] == 1 else (a, b.sum(j, keepdim=True))
         if a.shape[i] != b.shape[j]:
             raise RuntimeError(
@@ -288,7 +284,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     a = [1] * (rank - input.ndim) + list(input.shape)
     b = [1] * (rank - other.ndim) + list(other.shape)
     if rank > 4:
-        # Two axes for each would be more than a tensor has.
+        # The product needs two axes for each, and a tensor has at most 8.
         raise NotImplementedError(f"kron is there for up to 4 dimensions, but got {rank}")
     apart = input.reshape([size for own in a for size in (own, 1)]) * other.reshape(
         [size for own in b for size in (1, own)]

@@ -1,4 +1,4 @@
-"""Random numbers of other distributions than the rows', and tensors filled with them in place."""
+"""Random numbers of distributions for which the op table has no row, and methods that fill a tensor with them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gt._rows import ROWS
 
 
 def _wide(t: Tensor) -> _gt.dtype:
-    """The dtype numbers for `t` are drawn in: at least single precision."""
+    """The dtype in which numbers for `t` are drawn: float32 or float64."""
     return _gt.float64 if t.dtype == _gt.float64 else _gt.float32
 
 
 def _uniform(t: Tensor, generator: Generator | None) -> Tensor:
-    """Uniform numbers from 0 up to 1, as many as `t` has elements."""
+    """Uniform numbers over [0, 1) of the shape of `t`."""
     return _gt.rand(t.shape, dtype=_wide(t), generator=generator)
 
 
 def _normal(t: Tensor, generator: Generator | None) -> Tensor:
-    """Normal numbers, as many as `t` has elements."""
+    """Standard normal numbers of the shape of `t`."""
     return _gt.randn(t.shape, dtype=_wide(t), generator=generator)
 
 
@@ -36,7 +36,13 @@ def _check(name: str, t: Tensor) -> None:
 
 
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with uniform numbers from `a` up to `b`."""
+    """Fills the tensor with numbers that are uniform over [a, b).
+
+    Example:
+        >>> x = gt.zeros(100).uniform_(2, 3)
+        >>> bool(((2 <= x) & (x < 3)).all())
+        True
+    """
     _check("uniform_", self)
     if a > b:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
@@ -44,7 +50,12 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with normal numbers."""
+    """Fills the tensor with normal numbers of a mean and a standard deviation.
+
+    Example:
+        >>> gt.zeros(2, 3).normal_(mean=1.0, std=0.1).shape
+        gt.Size([2, 3])
+    """
     _check("normal_", self)
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
@@ -52,7 +63,7 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Gen
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with exponentially distributed numbers of mean `1 / lambd`."""
+    """Fills the tensor with numbers of the exponential distribution with rate `lambd`."""
     _check("exponential_", self)
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
@@ -60,7 +71,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 
 
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with numbers whose logarithms are normal."""
+    """Fills the tensor with numbers whose logarithms are normal with a mean and a standard deviation."""
     _check("log_normal_", self)
     if std <= 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
@@ -68,7 +79,7 @@ def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator:
 
 
 def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with numbers of Cauchy's distribution."""
+    """Fills the tensor with numbers of the Cauchy distribution with a median and a scale `sigma`."""
     _check("cauchy_", self)
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
@@ -76,7 +87,7 @@ def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator:
 
 
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with how often one tries until what has probability `p` happens."""
+    """Fills the tensor with geometrically distributed numbers: trials up to the first success of probability `p`."""
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     tries = (-_gt.rand(self.shape, dtype=_gt.float64, generator=generator)).log1p() / math.log1p(-p)
@@ -84,9 +95,10 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
 
 
 def random_(self: Tensor, start: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with whole numbers from `start` up to but without `to`, or from 0 on if there is only one.
+    """Fills the tensor with uniform integers over `start <= x < to`, or `0 <= x < start` if only one bound is given.
 
-    Without bounds, all that the dtype holds from 0 on; of floats, all up to the first that it would round.
+    Without bounds, the range is that of the dtype's non-negative integers; for floats, that of the integers that it
+    represents exactly.
     """
     if to is None and start:
         start, to = 0, start
@@ -100,7 +112,17 @@ def random_(self: Tensor, start: int = 0, to: int | None = None, *, generator: G
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with each element's probability, or with `p`, and 0 otherwise."""
+    """Random zeros and ones.
+
+    Args:
+        input: The probability of a one, for each element.
+        p: One probability for all elements, instead of `input`'s.
+        generator: The generator to draw from; the default one if not given.
+
+    Example:
+        >>> gt.bernoulli(gt.tensor([0.0, 1.0]))
+        tensor([0., 1.])
+    """
     if p is None:
         _check("bernoulli", input)
         return (_uniform(input, generator) < input.detach()).to(input.dtype)
@@ -108,7 +130,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 
 
 def bernoulli_(self: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fills the tensor with 1 with probability `p` and 0 otherwise."""
+    """Fills the tensor with random zeros and ones; `p` is the probability of a one."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     return self.copy_(_uniform(self, generator) < (p.detach() if isinstance(p, Tensor) else p))
@@ -122,7 +144,21 @@ def normal(
     generator: Generator | None = None,
     **options: Any,
 ) -> Tensor:
-    """Normal numbers, whose means and standard deviations are numbers for a tensor of `size`, or tensors."""
+    """Random normal numbers.
+
+    Args:
+        mean: The mean: a number, or a tensor with one for each element.
+        std: The standard deviation: a number, or a tensor with one for each element.
+        size: The shape, needed where both are numbers.
+        generator: The generator to draw from; the default one if not given.
+        options: `dtype`, `device` and `requires_grad`, where both are numbers.
+
+    Example:
+        >>> gt.normal(gt.zeros(3), 1.0).shape
+        gt.Size([3])
+        >>> gt.normal(0.0, 1.0, size=(2, 2)).shape
+        gt.Size([2, 2])
+    """
     tensors = [t.detach() for t in (mean, std) if isinstance(t, Tensor)]
     for t in tensors:
         _check("normal", t)
@@ -141,11 +177,18 @@ def normal(
     return _gt.randn(shape, dtype=tensors[0].dtype, generator=generator) * std + mean
 
 
-_RATE_MAX = 500.0  # Past it, a draw is the sum of several: exp(-rate) would be 0.
+_RATE_MAX = 500.0  # A draw of a larger rate is the sum of several draws: exp(-rate) would underflow.
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """How often what happens at each element's rate happens in one unit of time. Looks at the rates first."""
+    """Random numbers of the Poisson distribution; each element of `input` is a rate.
+
+    Waits for the largest rate.
+
+    Example:
+        >>> gt.poisson(gt.tensor([1.0, 10.0])).shape
+        gt.Size([2])
+    """
     _check("poisson", input)
     rates = input.detach().double()
     if input.numel() == 0:
@@ -157,7 +200,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     most = share.max().item()
     total = _gt.zeros_like(rates)
     for _ in range(draws):
-        # Up the distribution function to where a uniform number is, or as far as any is in f64.
+        # Inversion: count up the distribution function to a uniform number, as far as float64 resolves.
         place = _uniform(rates, generator)
         probability = below = (-share).exp()
         for count in range(1, int(most + 12 * math.sqrt(most)) + 30):
@@ -168,10 +211,11 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 
 
 def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Gamma variables of unit rate, whose shapes are the elements; the gradient is that of the draws by the shapes.
+    """Random numbers of the gamma distribution with rate 1; each element of `input` is a shape parameter.
 
-    Marsaglia and Tsang's method: most candidates are taken, and it looks whether all were. Shapes below 1 are drawn as
-    one more, times a power of a uniform number.
+    The method is the rejection method of Marsaglia and Tsang (2000): it waits until no candidate is rejected. Shapes
+    below 1 are drawn as `shape + 1`, times a power of a uniform number. The gradient is that of implicit
+    reparametrization (Figurnov et al. 2018).
     """
     _check("_standard_gamma", input)
     shape = input.detach().double()
@@ -193,15 +237,27 @@ def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor
     result = drawn.to(input.dtype).clamp(min=tiny)
     if not (input.requires_grad and _gt.is_grad_enabled()):
         return result
-    # The draw itself, as a function of the shape with this slope.
+    # The draw as a function of the shape parameter with this derivative.
     return result + slope * (input - input.detach())
 
 
-_TRIALS_MAX = 32  # More are halved by a draw of the one in the middle of as many uniform numbers.
+_TRIALS_MAX = 32  # More trials are halved by a draw of the median of as many uniform numbers.
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
-    """How often of `count` times something happens that has probability `prob`. Looks at the counts first."""
+    """Random numbers of the binomial distribution: the successes among `count` trials of probability `prob`.
+
+    Waits for the largest count.
+
+    Args:
+        count: The number of trials, for each element.
+        prob: The probability of a success, which broadcasts.
+        generator: The generator to draw from; the default one if not given.
+
+    Example:
+        >>> gt.binomial(gt.tensor([10.0]), gt.tensor([1.0]))
+        tensor([10.])
+    """
     for name, t in {"count": count, "prob": prob}.items():
         if not t.is_floating_point():
             raise ValueError(f"binomial only supports floating-point dtypes for {name}, got: {t.dtype}")
@@ -211,7 +267,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     trials, share = (t.double() for t in broadcast_tensors(count.detach(), prob.detach()))
     trials, total = trials.floor(), _gt.zeros(trials.shape, dtype=_gt.float64)
     while trials.numel() and (most := trials.max().item()) > _TRIALS_MAX:
-        # Whether the middle of as many uniform numbers, a beta variable, is below the probability tells half of them.
+        # The median of `trials` uniform numbers has a beta distribution. Whether it is below `prob` decides half of the
+        # trials (Ahrens and Dieter 1974).
         middle = ((trials + 1) / 2).floor()
         ones = _standard_gamma(middle.clamp(min=1), generator)
         place = ones / (ones + _standard_gamma((trials + 1 - middle).clamp(min=1), generator))
@@ -234,7 +291,19 @@ def randperm(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """The numbers from 0 up to `n` in random order."""
+    """A random permutation of the integers from 0 to `n - 1`.
+
+    Args:
+        n: The number of integers.
+        dtype: The dtype; int64 if not given.
+        device: Where to put it; the daemon decides if not given.
+        requires_grad: Whether autograd records what is computed from it.
+        generator: The generator to draw from; the default one if not given.
+
+    Example:
+        >>> gt.randperm(5).sort().values
+        tensor([0, 1, 2, 3, 4])
+    """
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got{n}")
     order = argsort(_gt.rand(n, dtype=_gt.float64, device=device, generator=generator), 0)
@@ -245,9 +314,19 @@ def randperm(
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """Positions drawn with the probabilities of a row, or of each row; they need not add up to 1.
+    """Random indices, drawn with probabilities proportional to the elements of each row.
 
-    Looks at the probabilities first, so waits for them.
+    Waits for the weights, which are checked.
+
+    Args:
+        input: A vector or a matrix of non-negative weights, which need not sum to 1.
+        num_samples: The number of indices to draw from each row.
+        replacement: Whether an index may be drawn more than once.
+        generator: The generator to draw from; the default one if not given.
+
+    Example:
+        >>> gt.multinomial(gt.tensor([0.0, 1.0, 0.0]), 1)
+        tensor([1])
     """
     if input.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
@@ -270,10 +349,10 @@ def multinomial(
         sums = weights.cumsum(-1)
         total = sums[..., -1:]
         places = _gt.rand((*input.shape[:-1], num_samples), dtype=weights.dtype, generator=generator) * total
-        # Rounding may give the whole, which is past the last that can be drawn.
+        # Rounding may give the total itself, which lies behind the last index with a weight.
         last = (weights > 0).long().mul(_gt.arange(input.shape[-1])).amax(-1, keepdim=True)
         return searchsorted(sums, places, right=True).minimum(last)
-    # The first to arrive, where arrivals are exponential and the probabilities their rates.
+    # Exponential race: the first arrival, where weights are the rates, has the wanted distribution.
     arrivals = -(-_uniform(weights, generator)).log1p()
     speed = weights / arrivals.clamp(min=1e-37)
     return speed.argmax(-1, keepdim=True) if num_samples == 1 else speed.topk(num_samples).indices

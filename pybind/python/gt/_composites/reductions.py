@@ -1,4 +1,4 @@
-"""Norms, moments and other reductions of a few steps."""
+"""Reductions composed of others: norms, moments, covariances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from gt._types import MinMax
 
 
 def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
-    """The logarithm of the sum of exponentials along axes, without overflow."""
+    """ln(sum(exp(x))) along axes, without overflow: the largest element is subtracted first.
+
+    Args:
+        input: A tensor.
+        dim: An axis or several.
+        keepdim: Whether reduced axes stay with size 1.
+
+    Example:
+        >>> gt.logsumexp(gt.tensor([1000.0, 1000.0]), dim=0)
+        tensor(1000.6932)
+    """
     wide = input if input.is_floating_point() else input.float()
     largest = wide.detach().amax(dim, keepdim=True)
     largest = _gt.where(largest.isfinite(), largest, 0.0)
@@ -21,7 +31,7 @@ def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) ->
 
 
 def vector_norm(input: Tensor, p: float, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The norm of order `p`, a number, inf or -inf, of all elements or along axes."""
+    """The vector norm of order `p`, a number, inf or -inf, of all elements or along axes."""
     check_norm_dtype(input)
     if p == math.inf:
         return input.abs().amax(dim, keepdim=keepdim)
@@ -37,17 +47,17 @@ def vector_norm(input: Tensor, p: float, dim: int | Sequence[int] | None = None,
 
 
 def check_norm_dtype(input: Tensor) -> None:
-    """Refuses bools and integers.
+    """Checks that the dtype is a floating-point one.
 
     Raises:
-        RuntimeError: `input` has no floating-point dtype.
+        RuntimeError: It is not.
     """
     if not input.is_floating_point():
         raise RuntimeError(f"linalg.vector_norm: Expected a floating point tensor as input. Got {input.dtype}")
 
 
 def _power(input: Tensor, p: float) -> Tensor:
-    """`input ** p`, whose slope at 0 is 0 even where there is none."""
+    """`input ** p` with gradient 0 at 0, where for `p < 1` the derivative is infinite."""
     if p >= 1:
         return input**p
     zero = input == 0
@@ -55,14 +65,19 @@ def _power(input: Tensor, p: float) -> Tensor:
 
 
 def root(total: Tensor, p: float) -> Tensor:
-    """`total ** (1 / p)`, whose slope at 0, which there is none of, is 0 as in PyTorch."""
+    """`total ** (1 / p)` with gradient 0 at 0, where the derivative is infinite, as in PyTorch."""
     zero = total == (0 if p > 0 else math.inf)
     filled = _gt.where(zero, 1.0, total)
     return _gt.where(zero, 0.0, filled.sqrt() if p == 2 else filled ** (1 / p))
 
 
 def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """How many elements are not 0, as int64: of all, or along axes."""
+    """The number of nonzero elements, of all or along axes, as int64.
+
+    Example:
+        >>> gt.count_nonzero(gt.tensor([[0, 1], [2, 0]]), dim=0)
+        tensor([1, 1])
+    """
     return (input != 0).sum(dim)
 
 
@@ -74,7 +89,13 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`var` and `mean`."""
+    """The variance and the mean of all elements, or along axes: a pair of `var` and `mean`.
+
+    Example:
+        >>> variance, mean = gt.var_mean(gt.tensor([1.0, 2.0, 3.0]))
+        >>> variance, mean
+        (tensor(1.), tensor(2.))
+    """
     axes = None if isinstance(dim, bool) else dim
     return input.var(dim, unbiased, keepdim, correction=correction), input.mean(axes, keepdim)
 
@@ -87,7 +108,13 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`std` and `mean`."""
+    """The standard deviation and the mean of all elements, or along axes: a pair of `std` and `mean`.
+
+    Example:
+        >>> deviation, mean = gt.std_mean(gt.tensor([1.0, 2.0, 3.0]))
+        >>> deviation, mean
+        (tensor(1.), tensor(2.))
+    """
     axes = None if isinstance(dim, bool) else dim
     return input.std(dim, unbiased, keepdim, correction=correction), input.mean(axes, keepdim)
 
@@ -95,25 +122,46 @@ def std_mean(
 def nansum(
     input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: _gt.dtype | None = None
 ) -> Tensor:
-    """The sum of all elements, or along axes, where NaN counts as 0."""
+    """The sum of all elements, or along axes, with NaN counted as 0.
+
+    Example:
+        >>> gt.nansum(gt.tensor([1.0, float("nan"), 2.0]))
+        tensor(3.)
+    """
     return _gt.where(input.isnan(), _gt.zeros((), dtype=input.dtype), input).sum(dim, keepdim, dtype=dtype)
 
 
 def nanmean(
     input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: _gt.dtype | None = None
 ) -> Tensor:
-    """The mean of what is not NaN: of all elements, or along axes."""
+    """The mean of the elements that are not NaN, of all or along axes.
+
+    Example:
+        >>> gt.nanmean(gt.tensor([1.0, float("nan"), 2.0]))
+        tensor(1.5000)
+    """
     check_floating("nanmean", input)
     return nansum(input, dim, keepdim, dtype=dtype) / (~input.isnan()).sum(dim, keepdim)
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
-    """The smallest and the largest element: of all, or along an axis."""
+    """The smallest and the largest element, of all or along an axis: a pair `(min, max)`.
+
+    Example:
+        >>> smallest, largest = gt.aminmax(gt.tensor([3.0, 1.0, 2.0]))
+        >>> smallest, largest
+        (tensor(1.), tensor(3.))
+    """
     return MinMax(input.amin(dim, keepdim=keepdim), input.amax(dim, keepdim=keepdim))
 
 
 def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
-    """The sum along the axes that broadcasting this size to the tensor's would repeat."""
+    """The sum along the axes that broadcasting `size` to the tensor's shape repeats: the inverse of `expand`.
+
+    Example:
+        >>> gt.ones(2, 3).sum_to_size(1, 3)
+        tensor([[2., 2., 2.]])
+    """
     wanted = list(size[0]) if len(size) == 1 and not isinstance(size[0], int) else list(size)
     lead = input.ndim - len(wanted)
     if lead < 0 or any(new not in (1, own) for own, new in zip(input.shape[lead:], wanted, strict=True)):
@@ -125,7 +173,19 @@ def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Tensor:
-    """The covariance matrix of variables, a row each, from observations, a column each."""
+    """The covariance matrix of variables.
+
+    Args:
+        input: A matrix with a row for each variable and a column for each observation; a vector is one variable.
+        correction: The degrees of freedom that the divisor loses: 1 by default (Bessel's correction).
+        fweights: How often each observation counts: a vector of integers.
+        aweights: The weight of each observation: a vector of floats.
+
+    Example:
+        >>> gt.cov(gt.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+        tensor([[ 1., -1.],
+                [-1.,  1.]])
+    """
     if input.ndim > 2:
         raise RuntimeError(
             f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions"
@@ -160,7 +220,13 @@ def cov(
 
 
 def corrcoef(input: Tensor) -> Tensor:
-    """The matrix of correlations of variables, a row each."""
+    """The matrix of Pearson's correlation coefficients of variables, a row each.
+
+    Example:
+        >>> gt.corrcoef(gt.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+        tensor([[ 1., -1.],
+                [-1.,  1.]])
+    """
     matrix = cov(input)
     if matrix.ndim == 0:
         return matrix / matrix

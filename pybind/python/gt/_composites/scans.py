@@ -1,4 +1,4 @@
-"""Each element from all up to it along an axis, and differences and areas between neighbours."""
+"""Cumulative operations along an axis, finite differences and numerical integration."""
 
 from __future__ import annotations
 
@@ -16,22 +16,42 @@ def _scanned(row: str, input: Tensor, dim: int, dtype: _gt.dtype | None) -> Tens
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
-    """The sum of the elements up to each along an axis; of integers, in int64."""
+    """The cumulative sum along an axis: `output[i] = input[0] + ... + input[i]`.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        dtype: The dtype to convert the input to before. Without it, bools and integers add up as int64.
+
+    Example:
+        >>> gt.cumsum(gt.tensor([1, 2, 3]), dim=0)
+        tensor([1, 3, 6])
+    """
     return _scanned("cumsum", input, dim, dtype)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
-    """The product of the elements up to each along an axis; of integers, in int64."""
+    """The cumulative product along an axis: `output[i] = input[0] * ... * input[i]`.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        dtype: The dtype to convert the input to before. Without it, bools and integers multiply as int64.
+
+    Example:
+        >>> gt.cumprod(gt.tensor([1, 2, 3, 4]), dim=0)
+        tensor([ 1,  2,  6, 24])
+    """
     return _scanned("cumprod", input, dim, dtype)
 
 
 def cumsum_(self: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
-    """`cumsum`, in place and in the tensor's own dtype."""
+    """`cumsum` written to the tensor itself, in its own dtype."""
     return self._rebind(cumsum(self, dim, dtype=_own(self, dtype)))
 
 
 def cumprod_(self: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
-    """`cumprod`, in place and in the tensor's own dtype."""
+    """`cumprod` written to the tensor itself, in its own dtype."""
     return self._rebind(cumprod(self, dim, dtype=_own(self, dtype)))
 
 
@@ -44,7 +64,12 @@ def _own(t: Tensor, dtype: _gt.dtype | None) -> _gt.dtype:
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """The logarithm of the sum of the exponentials of the elements up to each along an axis."""
+    """The logarithm of the cumulative sum of exponentials along an axis, without overflow.
+
+    Example:
+        >>> gt.logcumsumexp(gt.tensor([0.0, 0.0, 0.0]), dim=0)
+        tensor([0.0000, 0.6931, 1.0986])
+    """
     return _gt.along_axis("logcumsumexp", dim, input)
 
 
@@ -54,19 +79,48 @@ def _extreme(row: str, input: Tensor, dim: int) -> ValuesIndices:
 
 
 def cummax(input: Tensor, dim: int) -> ValuesIndices:
-    """The largest element up to each along an axis and where it is: the last of several."""
+    """The cumulative maximum along an axis, and its indices: of equal elements, the last.
+
+    Returns:
+        A pair `(values, indices)`.
+
+    Example:
+        >>> values, indices = gt.cummax(gt.tensor([1, 3, 2, 3]), dim=0)
+        >>> values, indices
+        (tensor([1, 3, 3, 3]), tensor([0, 1, 1, 3]))
+    """
     return _extreme("cumargmax", input, dim)
 
 
 def cummin(input: Tensor, dim: int) -> ValuesIndices:
-    """The smallest element up to each along an axis and where it is: the last of several."""
+    """The cumulative minimum along an axis, and its indices: of equal elements, the last.
+
+    Returns:
+        A pair `(values, indices)`.
+
+    Example:
+        >>> gt.cummin(gt.tensor([3, 1, 2]), dim=0).values
+        tensor([3, 1, 1])
+    """
     return _extreme("cumargmin", input, dim)
 
 
 def diff(
     input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """Each element's difference from the one before along an axis, `n` times over."""
+    """The differences of neighbours along an axis: `output[i] = input[i + 1] - input[i]`.
+
+    Args:
+        input: A tensor.
+        n: How often differences are taken.
+        dim: The axis.
+        prepend: Elements to put in front first.
+        append: Elements to put behind first.
+
+    Example:
+        >>> gt.diff(gt.tensor([1, 3, 6]))
+        tensor([2, 3])
+    """
     if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
@@ -85,7 +139,7 @@ def diff(
 
 
 def _areas(y: Tensor, x: Tensor | None, dx: float, axis: int) -> Tensor:
-    """The areas between neighbours."""
+    """The areas of the trapezoids between neighbouring samples."""
     size = y.shape[axis] - 1
     heights = y.narrow(axis, 1, size) + y.narrow(axis, 0, size)
     if x is None:
@@ -104,7 +158,18 @@ def _sampled(name: str, y: Tensor, x: Tensor | None, dx: float | None, dim: int)
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
-    """The area under samples along an axis by the trapezoidal rule, taken at `x` or `dx` apart."""
+    """The integral of samples along an axis by the trapezoidal rule.
+
+    Args:
+        y: The samples.
+        x: The positions of the samples.
+        dx: The distance between samples if there is no `x`; 1 if not given.
+        dim: The axis.
+
+    Example:
+        >>> gt.trapezoid(gt.tensor([1.0, 5.0, 10.0]))
+        tensor(10.5000)
+    """
     axis, step = _sampled("trapezoid", y, x, dx, dim)
     if y.shape[axis] == 0:
         return y.sum(axis).to(y.dtype if y.is_floating_point() else _gt.float32)
@@ -112,7 +177,12 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, di
 
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
-    """`trapezoid` up to each sample but the first."""
+    """The cumulative integral of samples along an axis by the trapezoidal rule; shorter by one than the samples.
+
+    Example:
+        >>> gt.cumulative_trapezoid(gt.tensor([1.0, 5.0, 10.0]))
+        tensor([ 3.0000, 10.5000])
+    """
     axis, step = _sampled("cumulative_trapezoid", y, x, dx, dim)
     return cumsum(_areas(y, x, step, axis), axis)
 
@@ -124,9 +194,20 @@ def gradient(
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:
-    """The slopes of samples along each axis, by central differences and at both ends by those of an order.
+    """The derivative of samples along each axis: central differences, and one-sided ones of an order at the ends.
 
-    `spacing` is how far samples are apart, on each axis, or where they are, a vector for each.
+    Args:
+        input: The samples.
+        spacing: The distance between samples, or their positions as a vector; one for all axes or one for each.
+        dim: The axes; all if not given.
+        edge_order: The order of the differences at the ends, 1 or 2.
+
+    Returns:
+        A tuple with a tensor for each axis.
+
+    Example:
+        >>> gt.gradient(gt.tensor([1.0, 2.0, 4.0, 7.0]))
+        (tensor([1.0000, 1.5000, 2.5000, 3.0000]),)
     """
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
@@ -145,7 +226,7 @@ def gradient(
 
 
 def _slope(f: Tensor, axis: int, spacing: float | Tensor, edge_order: int) -> Tensor:
-    """The slopes along one axis, whose samples are so far apart, or there."""
+    """The derivative along one axis, whose samples are `spacing` apart or at the positions `spacing`."""
     size = f.shape[axis]
 
     def part(t: Tensor, start: int, count: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Elements put, added or otherwise joined where an index tensor says."""
+"""Elements written, added or combined at the places that an index tensor names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _checked(name: str, input: Tensor, src: Tensor) -> None:
 
 
 def _filled(input: Tensor, index: Tensor, value: complex) -> Tensor:
-    """One number, as a source for an index."""
+    """A source of the index's shape, filled with one number."""
     return _gt.full((), value, dtype=input.dtype).expand(index.shape)
 
 
 def joined(row: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """A scatter by a row of the op table; sums of bools are "either", products "both"."""
+    """A scatter by its name in the op table. For bools, the sum is a logical or and the product a logical and."""
     if input.dtype == _gt.bool:
         row = {"scatter_add": "scatter_amax", "scatter_prod": "scatter_amin"}.get(row, row)
     return _gt.along_axis(row, dim, input, index, source)
@@ -39,9 +39,24 @@ def scatter(
     value: complex | None = None,
     reduce: str | None = None,
 ) -> Tensor:
-    """A copy in which a source's elements, or one number, stand where `index` says along an axis.
+    """A copy with elements written along an axis: `output[index[i][j]][j] = src[i][j]` for `dim=0` of a matrix.
 
-    `reduce` may be `"add"` or `"multiply"`; without it, the last of several elements in one place stays.
+    Args:
+        input: A tensor.
+        dim: The axis.
+        index: A tensor of int64 or int32.
+        src: The source elements, or one number.
+        value: One number, another way to give `src`.
+        reduce: `"add"` or `"multiply"` combines with the present elements. Without it, the last of several writes
+            stays.
+
+    Raises:
+        IndexError: An index is out of range; raised when the result is fetched.
+
+    Example:
+        >>> gt.scatter(gt.zeros(2, 3), 1, gt.tensor([[0], [2]]), gt.tensor([[1.0], [2.0]]))
+        tensor([[1., 0., 0.],
+                [0., 0., 2.]])
     """
     if (src is None) == (value is None):
         raise TypeError("scatter() takes one of src and value")
@@ -55,13 +70,24 @@ def scatter(
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy to which a source's elements are added where `index` says along an axis."""
+    """A copy with elements added along an axis: `output[index[i][j]][j] += src[i][j]` for `dim=0` of a matrix.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        index: A tensor of int64 or int32.
+        src: The elements to add, of the dtype of `input`.
+
+    Example:
+        >>> gt.scatter_add(gt.zeros(3), 0, gt.tensor([0, 0, 2]), gt.ones(3))
+        tensor([2., 0., 1.])
+    """
     _checked("scatter_add", input, src)
     return joined("scatter_add", input, dim, index, src)
 
 
 def extreme_of(dtype: _gt.dtype, sign: int) -> float:
-    """What every number of a dtype is above (1) or below (-1)."""
+    """The identity of a maximum (`sign` 1) or minimum (-1) of a dtype: its lowest or highest value."""
     if dtype.is_floating_point:
         return -sign * math.inf
     if dtype == _gt.bool:
@@ -75,10 +101,19 @@ def extreme_of(dtype: _gt.dtype, sign: int) -> float:
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """A copy joined with a source's elements where `index` says along an axis.
+    """A copy with elements combined along an axis by a reduction.
 
-    `reduce` is `"sum"`, `"prod"`, `"mean"`, `"amax"` or `"amin"`; without `include_self`, what is already in a place
-    that is written takes no part.
+    Args:
+        input: A tensor.
+        dim: The axis.
+        index: A tensor of int64 or int32.
+        src: The source elements.
+        reduce: `"sum"`, `"prod"`, `"mean"`, `"amax"` or `"amin"`.
+        include_self: Whether the present elements take part.
+
+    Example:
+        >>> gt.scatter_reduce(gt.zeros(2), 0, gt.tensor([0, 0, 1]), gt.tensor([1.0, 5.0, 3.0]), "amax")
+        tensor([5., 3.])
     """
     _checked("scatter", input, src)
     if reduce not in (*_ROWS, "mean"):
@@ -97,7 +132,7 @@ def scatter_reduce(
 
 
 def _rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor, Tensor]:
-    """The axis, a vector of positions along it in the shape of `source`, and `source`."""
+    """The axis, the vector of indices expanded to the shape of `source`, and `source`."""
     axis = axis_of(input, dim)
     if index.ndim > 1:
         raise IndexError(f"{name}_(): Index is supposed to be a vector, but got dim: {index.ndim}")
@@ -129,33 +164,58 @@ def _rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> 
 
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """A copy to whose parts along an axis, at the indices of a vector, those of `source` are added, times `alpha`."""
+    """A copy with slices added along an axis: `output[index[i]] += alpha * source[i]`.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        index: A vector of int64 or int32.
+        source: The slices, of the dtype of `input`.
+        alpha: The factor of `source`.
+
+    Example:
+        >>> gt.index_add(gt.zeros(3, 2), 0, gt.tensor([0, 2, 2]), gt.ones(3, 2))
+        tensor([[1., 1.],
+                [0., 0.],
+                [2., 2.]])
+    """
     axis, at, source = _rows("index_add", input, dim, index, source)
     return joined("scatter_add", input, axis, at, source if alpha == 1 else source * alpha)
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """A copy whose parts along an axis, at the indices of a vector, are those of `source`."""
+    """A copy with slices replaced along an axis: `output[index[i]] = source[i]`.
+
+    Example:
+        >>> gt.index_copy(gt.zeros(3), 0, gt.tensor([0, 2]), gt.tensor([1.0, 2.0]))
+        tensor([1., 0., 2.])
+    """
     axis, at, source = _rows("index_copy", input, dim, index, source)
     return _gt.along_axis("scatter", axis, input, at, source)
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | complex) -> Tensor:
-    """A copy whose parts along an axis, at the indices of a vector, are one number."""
+    """A copy with the slices at the indices of a vector set to one number.
+
+    Example:
+        >>> gt.index_fill(gt.zeros(2, 3), 1, gt.tensor([0, 2]), -1)
+        tensor([[-1.,  0., -1.],
+                [-1.,  0., -1.]])
+    """
     if isinstance(value, Tensor) and value.ndim:
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
     axis = axis_of(input, dim)
     at = from_the_front(index.long(), input.shape[axis] if input.ndim else 1)
-    # By a mask, so that a value's gradient counts each place once, however often it is named.
+    # A mask, so that the gradient of `value` counts each place once, even if its index is repeated.
     mask = index_copy(_gt.zeros(input.shape, dtype=_gt.bool), axis, at, _trues(input, axis, index.numel()))
     filling = value.to(input.dtype) if isinstance(value, Tensor) else _gt.full((), value, dtype=input.dtype)
     return _gt.where(mask, filling, input)
 
 
 def _trues(input: Tensor, axis: int, count: int) -> Tensor:
-    """As many parts along an axis, all true."""
+    """`count` slices along an axis, all true."""
     shape = list(input.shape)
     if shape:
         shape[axis] = count
@@ -165,9 +225,19 @@ def _trues(input: Tensor, axis: int, count: int) -> Tensor:
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """A copy whose parts along an axis, at the indices of a vector, are joined with those of `source`.
+    """A copy with slices combined along an axis by a reduction, at the indices of a vector.
 
-    `reduce` is `"prod"`, `"mean"`, `"amax"` or `"amin"`.
+    Args:
+        input: A tensor.
+        dim: The axis.
+        index: A vector of int64 or int32.
+        source: The slices, of the dtype of `input`.
+        reduce: `"prod"`, `"mean"`, `"amax"` or `"amin"`.
+        include_self: Whether the present slices take part.
+
+    Example:
+        >>> gt.index_reduce(gt.ones(2), 0, gt.tensor([0, 0]), gt.tensor([2.0, 3.0]), "prod")
+        tensor([6., 1.])
     """
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")

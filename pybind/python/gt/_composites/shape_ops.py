@@ -1,4 +1,4 @@
-"""Parts of a tensor, mostly views, and copies with a part replaced."""
+"""Slices, splits, diagonals and other views, and copies with a slice replaced."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ from gt._layouts import contiguous_format, preserve_format
 
 
 def _along(input: Tensor, axis: int, part: int | slice) -> Tensor:
-    """`input[:, …, part]` with the part at an axis."""
+    """`input[:, ..., part]`, with `part` as the index of an axis."""
     return input[(slice(None),) * axis + (part,)]
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """What is at one position of an axis, without the axis."""
+    """A view of the slice at one index of an axis, without that axis.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        index: The index; negative ones count from the end.
+
+    Example:
+        >>> gt.select(gt.tensor([[1, 2], [3, 4]]), 1, 0)
+        tensor([1, 3])
+    """
     axis = _real_axis("select", input, dim)
     size = input.shape[axis]
     if not -size <= index < size:
@@ -30,7 +40,17 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One axis as several of these sizes, of which one may be -1."""
+    """A view with one axis split into several.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        sizes: The sizes of the new axes, whose product is the old size. One may be -1.
+
+    Example:
+        >>> gt.unflatten(gt.zeros(3, 8), 1, (2, -1)).shape
+        gt.Size([3, 2, 4])
+    """
     axis = _real_axis("unflatten", input, dim)
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
@@ -45,7 +65,21 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """A view of the windows of `size` positions along an axis, `step` apart, a window along a new last axis."""
+    """A view of sliding windows along an axis; the elements of a window are in a new last axis.
+
+    Args:
+        input: A tensor.
+        dimension: The axis.
+        size: The length of a window.
+        step: The distance between the starts of neighbouring windows.
+
+    Example:
+        >>> gt.arange(5).unfold(0, 2, 1)
+        tensor([[0, 1],
+                [1, 2],
+                [2, 3],
+                [3, 4]])
+    """
     axis = axis_of(input, dimension)
     extent = input.shape[axis] if input.ndim else 1
     if size > extent:
@@ -69,11 +103,23 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """A view of the elements of a contiguous tensor at an offset and at distances along new axes.
+    """A view of a contiguous tensor with given shape, strides and offset.
+
+    Args:
+        input: A contiguous tensor.
+        size: The shape of the view.
+        stride: The distance in memory between neighbours along each axis, in elements.
+        storage_offset: The index of the first element in the flattened tensor.
 
     Raises:
-        NotImplementedError: A tensor with gaps between its elements, whose memory GT does not show; an offset of a
-            view, which would count from the start of what it is a view of.
+        NotImplementedError: The tensor has gaps between its elements, or it is a view and `storage_offset` is given:
+            that
+            would count from the start of memory which GT does not show.
+
+    Example:
+        >>> gt.as_strided(gt.arange(6), (2, 2), (1, 2))
+        tensor([[0, 2],
+                [1, 3]])
     """
     if storage_offset is not None and input._is_view():
         raise NotImplementedError(
@@ -104,7 +150,20 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 
 
 def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of an axis cut into so many parts, the first ones longer by one if need be, or cut at these positions."""
+    """Views of the tensor cut along an axis into a number of parts, or at given indices.
+
+    Args:
+        input: A tensor.
+        indices_or_sections: The number of parts, of which the first are longer by one if the size is not divisible; or
+            the indices at which to cut.
+        dim: The axis.
+
+    Example:
+        >>> gt.tensor_split(gt.arange(5), 2)
+        (tensor([0, 1, 2]), tensor([3, 4]))
+        >>> gt.tensor_split(gt.arange(5), (1, 3))
+        (tensor([0]), tensor([1, 2]), tensor([3, 4]))
+    """
     if input.ndim == 0:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     axis = axis_of(input, dim)
@@ -132,7 +191,7 @@ def _split_evenly(name: str, input: Tensor, parts: int | Sequence[int], axis: in
 
 
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along the columns: axis 1, or 0 of a vector; into equal parts."""
+    """`tensor_split` into equal parts along axis 1, or along axis 0 of a vector."""
     if input.ndim < 1:
         raise RuntimeError(
             "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!"
@@ -141,7 +200,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along the rows, axis 0, into equal parts."""
+    """`tensor_split` into equal parts along axis 0."""
     if input.ndim < 2:
         raise RuntimeError(
             f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
@@ -150,7 +209,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along axis 2 into equal parts."""
+    """`tensor_split` into equal parts along axis 2."""
     if input.ndim < 3:
         raise RuntimeError(
             f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with {input.ndim} dimensions!"
@@ -168,25 +227,40 @@ def _each(
 
 
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """Views with at least one axis, of one tensor or of several."""
+    """Views with at least one axis, of one tensor or of several.
+
+    Example:
+        >>> gt.atleast_1d(gt.tensor(1.0)).shape
+        gt.Size([1])
+    """
     return _each(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """Views with at least two axes, vectors being rows, of one tensor or of several."""
+    """Views with at least two axes; vectors become rows.
+
+    Example:
+        >>> gt.atleast_2d(gt.tensor([1.0, 2.0])).shape
+        gt.Size([1, 2])
+    """
     return _each(tensors, lambda t: t.reshape(1, -1) if t.ndim < 2 else t)
 
 
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """Views with at least three axes, matrices getting a last one, of one tensor or of several."""
+    """Views with at least three axes; matrices get a new last axis.
+
+    Example:
+        >>> gt.atleast_3d(gt.zeros(2, 3)).shape
+        gt.Size([2, 3, 1])
+    """
     return _each(tensors, lambda t: t.reshape(1, -1, 1) if t.ndim < 2 else t.unsqueeze(-1) if t.ndim == 2 else t)
 
 
 def resize_(self: Tensor, *sizes: int | Sequence[int], memory_format: Any = None) -> Tensor:
-    """Another shape for the same elements, or the first of them; one without elements takes any.
+    """Gives the tensor another shape in place, with its first elements in row-major order.
 
     Raises:
-        NotImplementedError: There are not as many elements: GT shows no memory that follows a tensor's.
+        NotImplementedError: The shape has more elements than the tensor: there is no memory behind them.
     """
     if memory_format not in (None, contiguous_format, preserve_format):
         raise NotImplementedError(f"resize_() to {memory_format} is not there: use gt.empty_strided")
@@ -214,7 +288,7 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
 
 
 def resize(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
-    """`reshape`, under a name that PyTorch warns of."""
+    """`reshape` under a name that PyTorch deprecates."""
     warnings.warn("non-inplace resize is deprecated", stacklevel=2)
     shape = list(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else list(sizes)
     if math.prod(shape) != self.numel():
@@ -232,7 +306,11 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
 
 
 def set_(self: Tensor, source: Tensor | None = None, *args: Any) -> NoReturn:
-    """Not there: GT shows no memory that two tensors could be told to share."""
+    """Sharing another tensor's memory, which GT does not support.
+
+    Raises:
+        NotImplementedError: Always; the message names what to use instead.
+    """
     raise NotImplementedError(
         "set_(): GT shows no memory to share. Use x.data = y to give a tensor another's elements, or a view"
     )
@@ -242,7 +320,19 @@ def set_(self: Tensor, source: Tensor | None = None, *args: Any) -> NoReturn:
 
 
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices of zeros with the last axis as their diagonals, at two axes of the result."""
+    """Matrices whose diagonals are the last axis, with zeros elsewhere.
+
+    Args:
+        input: A tensor whose last axis has the diagonals.
+        offset: The diagonal: 0 is the main one, positive ones are above it.
+        dim1: The axis of the rows in the result.
+        dim2: The axis of the columns in the result.
+
+    Example:
+        >>> gt.diag_embed(gt.tensor([1, 2]))
+        tensor([[1, 0],
+                [0, 2]])
+    """
     size = input.shape[-1] + abs(offset) if input.ndim else 0
     first, second = (_axis(dim, input.ndim + 1) for dim in (dim1, dim2))
     if first == second:
@@ -256,7 +346,19 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrix with a vector as its diagonal, or a copy of the diagonal of a matrix."""
+    """The matrix with a vector on its diagonal, or a copy of the diagonal of a matrix.
+
+    Args:
+        input: A vector or a matrix.
+        diagonal: The diagonal: 0 is the main one, positive ones are above it.
+
+    Example:
+        >>> gt.diag(gt.tensor([1, 2]))
+        tensor([[1, 0],
+                [0, 2]])
+        >>> gt.diag(gt.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+    """
     if input.ndim == 1:
         return diag_embed(input, diagonal)
     if input.ndim == 2:
@@ -265,15 +367,30 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """The matrix with all elements as its diagonal."""
+    """The matrix with the flattened elements on its diagonal.
+
+    Example:
+        >>> gt.diagflat(gt.tensor([[1, 2]]))
+        tensor([[1, 0],
+                [0, 2]])
+    """
     return diag_embed(input.reshape(-1), offset)
 
 
 def fill_diagonal_(self: Tensor, fill_value: Tensor | complex, wrap: bool = False) -> Tensor:
-    """One number along the main diagonal; with `wrap`, again below it in a matrix that is taller than wide.
+    """Sets the main diagonal to one number.
+
+    Args:
+        fill_value: The number.
+        wrap: Whether the diagonal starts again below the square part of a tall matrix.
 
     Raises:
-        RuntimeError: There are more than two axes, of different lengths, or fewer.
+        RuntimeError: There are fewer than two axes, or more of different lengths.
+
+    Example:
+        >>> gt.zeros(2, 2).fill_diagonal_(5)
+        tensor([[5., 0.],
+                [0., 5.]])
     """
     if self.ndim < 2:
         raise RuntimeError("dimensions must larger than 1")
@@ -288,7 +405,12 @@ def fill_diagonal_(self: Tensor, fill_value: Tensor | complex, wrap: bool = Fals
 
 
 def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix."""
+    """The sum of the diagonal elements of a matrix.
+
+    Example:
+        >>> gt.trace(gt.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor(5.)
+    """
     if input.ndim != 2:
         raise RuntimeError("trace: expected a matrix")
     return input.diagonal().sum()
@@ -308,13 +430,25 @@ def _replaced(copy: Tensor, part: Tensor, src: Tensor) -> Tensor:
 
 
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A copy with the diagonal replaced."""
+    """A copy with the elements of a diagonal replaced by `src`.
+
+    Example:
+        >>> gt.diagonal_scatter(gt.zeros(2, 2), gt.tensor([1.0, 2.0]))
+        tensor([[1., 0.],
+                [0., 2.]])
+    """
     copy = input.clone()
     return _replaced(copy, copy.diagonal(offset, dim1, dim2), src)
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy with what is at one position of an axis replaced."""
+    """A copy with the slice at one index of an axis replaced by `src`.
+
+    Example:
+        >>> gt.select_scatter(gt.zeros(2, 2), gt.tensor([1.0, 2.0]), 0, 1)
+        tensor([[0., 0.],
+                [1., 2.]])
+    """
     copy = input.clone()
     return _replaced(copy, select(copy, dim, index), src)
 
@@ -322,7 +456,12 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
-    """A copy with a stretch of an axis replaced."""
+    """A copy with a range of an axis, `start:end:step`, replaced by `src`.
+
+    Example:
+        >>> gt.slice_scatter(gt.zeros(4), gt.ones(2), start=1, end=3)
+        tensor([0., 1., 1., 0.])
+    """
     copy = input.clone()
     return _replaced(copy, _along(copy, axis_of(copy, dim), slice(start, end, step)), src)
 
@@ -330,7 +469,7 @@ def slice_scatter(
 def as_strided_scatter(
     input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """A copy with what `as_strided` shows replaced."""
+    """A copy with the elements of the view `as_strided(size, stride, storage_offset)` replaced by `src`."""
     copy = input.clone()
     return _replaced(copy, as_strided(copy, size, stride, storage_offset), src)
 

@@ -1,4 +1,4 @@
-"""Elements in order, and what an order tells: ranks, quantiles, the elements that differ."""
+"""Sorting, order statistics, quantiles and distinct elements."""
 
 from __future__ import annotations
 
@@ -13,35 +13,86 @@ from gt._types import ValuesIndices
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:  # noqa: ARG001
-    """The positions of the elements along an axis in order; equal ones keep theirs, and NaN is the largest."""
+    """The indices that sort a tensor along an axis.
+
+    Sorting is stable, and NaN is larger than any number.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        descending: Whether the largest element comes first.
+        stable: Accepted; sorting is always stable.
+
+    Example:
+        >>> gt.argsort(gt.tensor([3.0, 1.0, 2.0]))
+        tensor([1, 2, 0])
+    """
     return _gt.along_axis("argsort_descending" if descending else "argsort", dim, input.detach())
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:  # noqa: ARG001
-    """The elements along an axis in order, and where they were. Equal ones always keep theirs."""
+    """A tensor sorted along an axis, and the indices of its elements in the input.
+
+    Sorting is stable, and NaN is larger than any number.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        descending: Whether the largest element comes first.
+        stable: Accepted; sorting is always stable.
+
+    Returns:
+        A pair `(values, indices)`.
+
+    Example:
+        >>> values, indices = gt.sort(gt.tensor([3.0, 1.0, 2.0]))
+        >>> values, indices
+        (tensor([1., 2., 3.]), tensor([1, 2, 0]))
+    """
     indices = argsort(input, dim, descending)
     return ValuesIndices(input.gather(dim, indices), indices)
 
 
 def msort(input: Tensor) -> Tensor:
-    """The elements along the first axis in order."""
+    """A tensor sorted along its first axis.
+
+    Example:
+        >>> gt.msort(gt.tensor([3, 1, 2]))
+        tensor([1, 2, 3])
+    """
     return sort(input, 0).values
 
 
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:  # noqa: ARG001
-    """The `k` largest or smallest elements along an axis and where they are, in order."""
+    """The `k` largest or smallest elements along an axis, and their indices.
+
+    Args:
+        input: A tensor.
+        k: The number of elements.
+        dim: The axis.
+        largest: Whether the largest are taken; the smallest otherwise.
+        sorted: Accepted; the result is always sorted.
+
+    Returns:
+        A pair `(values, indices)`.
+
+    Example:
+        >>> values, indices = gt.topk(gt.tensor([1.0, 4.0, 3.0, 2.0]), 2)
+        >>> values, indices
+        (tensor([4., 3.]), tensor([1, 2]))
+    """
     axis = axis_of(input, dim)
     if not 0 <= k <= (input.shape[axis] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
     indices = argsort(input, axis, largest)
     if input.ndim:
-        # What is left out need not be kept.
+        # The copy lets the other indices be freed.
         indices = indices.narrow(axis, 0, k).clone()
     return ValuesIndices(input.gather(axis, indices), indices)
 
 
 def _picked(input: Tensor, order: Tensor, place: Tensor, axis: int, keepdim: bool) -> ValuesIndices:
-    """The elements at a place in their order, and where they are; `place` has size 1 along the axis."""
+    """The elements at a rank of a sorted order, and their indices; `place` has size 1 along the axis."""
     indices = order.gather(axis, place)
     values = input.gather(axis, indices)
     return ValuesIndices(values, indices) if keepdim else ValuesIndices(values.squeeze(axis), indices.squeeze(axis))
@@ -52,7 +103,16 @@ def _line(input: Tensor) -> Tensor:
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """The `k`-th smallest element along an axis, from 1 on, and where it is."""
+    """The `k`-th smallest element along an axis, counted from 1, and its index.
+
+    Returns:
+        A pair `(values, indices)`.
+
+    Example:
+        >>> values, indices = gt.kthvalue(gt.tensor([5.0, 1.0, 3.0]), 2)
+        >>> values, indices
+        (tensor(3.), tensor(2))
+    """
     axis = axis_of(input, dim)
     size = input.shape[axis] if input.ndim else 1
     if not 1 <= k <= size:
@@ -64,7 +124,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
 
 
 def _places(order: Tensor, axis: int, place: int) -> Tensor:
-    """One place along an axis for all others."""
+    """A tensor of one rank for each line along an axis."""
     return _gt.full([1 if i == axis else size for i, size in enumerate(order.shape)], place, dtype=_gt.int64)
 
 
@@ -83,24 +143,50 @@ def _middle(name: str, input: Tensor, dim: int | None, keepdim: bool, past_nan: 
     order = argsort(input, axis)
     if not input.is_floating_point():
         return _picked(input, order, _places(order, axis, (size - 1) // 2), axis, keepdim)
-    # NaN stands behind all numbers.
+    # NaN is sorted behind all numbers, so the count of numbers is the rank of the first NaN.
     numbers = (input.detach() == input.detach()).sum(axis, keepdim=True)
     place = ((numbers - 1) // 2).clamp(min=0) if past_nan else _gt.where(numbers < size, numbers, (size - 1) // 2)
     return _picked(input, order, place, axis, keepdim)
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
-    """The middle element of all, or along an axis with its position: the lower of two, NaN if there is one."""
+    """The median of all elements, or along an axis: of two middle elements the lower one.
+
+    Args:
+        input: A tensor.
+        dim: The axis.
+        keepdim: Whether the axis stays with size 1.
+
+    Returns:
+        A tensor; with `dim` a pair `(values, indices)`. NaN if an element is NaN.
+
+    Example:
+        >>> gt.median(gt.tensor([1.0, 4.0, 2.0, 3.0]))
+        tensor(2.)
+    """
     return _middle("median", input, dim, keepdim, past_nan=False)
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
-    """`median` of the elements that are not NaN."""
+    """The median of the elements that are not NaN, of all or along an axis.
+
+    Example:
+        >>> gt.nanmedian(gt.tensor([1.0, float("nan"), 3.0, 2.0]))
+        tensor(2.)
+    """
     return _middle("nanmedian", input, dim, keepdim, past_nan=True)
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """The most frequent element along an axis, the smallest of several, and the last place where it is."""
+    """The most frequent element along an axis, of several the smallest, and the index of its last occurrence.
+
+    Returns:
+        A pair `(values, indices)`.
+
+    Example:
+        >>> gt.mode(gt.tensor([1, 2, 2, 3])).values
+        tensor(2)
+    """
     axis = axis_of(input, dim)
     if input.ndim == 0:
         return ValuesIndices(input.clone(), _gt.zeros((), dtype=_gt.int64))
@@ -111,7 +197,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     ranked = input.detach().gather(axis, order)
     changes = ranked.narrow(axis, 1, size - 1) != ranked.narrow(axis, 0, size - 1)
     place = _gt.arange(size).reshape([-1 if i == axis else 1 for i in range(input.ndim)])
-    # Where the run of equal elements that each belongs to starts: the longest run so far ends at its last.
+    # The start of each element's run of equal elements. The longest run has its end where the distance is largest.
     starts = _gt.cat([_places(order, axis, 0), _gt.where(changes, place.narrow(axis, 1, size - 1), 0)], axis)
     run = place - starts.cummax(axis).values
     return _picked(input, order, run.argmax(axis, keepdim=True), axis, keepdim)
@@ -153,7 +239,7 @@ def _quantile(
     if past_nan:
         places = q.reshape(1, -1) * (numbers - 1).clamp(min=0)
     else:
-        # A NaN is the quantile of all.
+        # A row with a NaN has that as its quantile.
         places = _gt.where(numbers < size, size - 1, q.reshape(1, -1) * (size - 1))
     places = places.to(input.dtype)
     if interpolation in ("lower", "higher", "nearest"):
@@ -167,7 +253,7 @@ def _quantile(
         start = ranked.gather(1, low.long())
         end = ranked.gather(1, places.ceil().long())
         result = ROWS["lerp"](start, end, weight)
-    # A row for each quantile, in front.
+    # The axis of the quantiles comes first.
     reduced = range(rank) if dim is None else [axis_of(input, dim)]
     shape = kept if keepdim else [size for axis, size in enumerate(kept) if axis not in reduced]
     result = result.t()
@@ -182,9 +268,21 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """The elements below which the fractions `q` of all lie, of all elements or along an axis; NaN if there is one.
+    """The quantiles of all elements, or along an axis.
 
-    Between two elements `interpolation` decides: `"linear"`, `"lower"`, `"higher"`, `"midpoint"` or `"nearest"`.
+    Args:
+        input: A tensor of float32 or float64.
+        q: A fraction from 0 to 1, or a vector of fractions.
+        dim: The axis; all elements if not given.
+        keepdim: Whether the axis stays with size 1.
+        interpolation: The value between two elements: `"linear"`, `"lower"`, `"higher"`, `"midpoint"` or `"nearest"`.
+
+    Returns:
+        A tensor; for a vector `q`, with a first axis for the fractions. NaN if an element is NaN.
+
+    Example:
+        >>> gt.quantile(gt.tensor([1.0, 2.0, 3.0, 4.0]), 0.25)
+        tensor(1.7500)
     """
     return _quantile("quantile", input, q, dim, keepdim, interpolation, past_nan=False)
 
@@ -197,12 +295,20 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """`quantile` of the elements that are not NaN."""
+    """The quantiles of the elements that are not NaN, of all or along an axis; see `quantile`.
+
+    Example:
+        >>> gt.nanquantile(gt.tensor([1.0, float("nan"), 3.0]), 0.5)
+        tensor(2.)
+    """
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, past_nan=True)
 
 
 def _groups(differs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of `count` things, differing from the one before or not: where groups start, which each is in, their sizes."""
+    """The runs of equal items among `count`: the first index of each run, the run of each item, and the runs' lengths.
+
+    `differs` says of each item but the first whether it differs from the one before.
+    """
     starts = _gt.cat([_gt.ones(min(count, 1), dtype=_gt.bool), differs])
     first = nonzero(starts).squeeze(1)
     sizes = _gt.cat([first, _gt.tensor([count])]).diff() if count else first
@@ -215,7 +321,7 @@ def _answer(values: Tensor, inverse: Tensor | None, counts: Tensor | None) -> Te
 
 
 def _rows_of(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The parts along an axis in front, and each of them as a row."""
+    """The input with an axis in front, and the same as a matrix with a row for each slice."""
     parts = _line(input).movedim(axis_of(input, dim), 0)
     return parts, parts.reshape(parts.shape[0], math.prod(parts.shape[1:]))
 
@@ -227,16 +333,22 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The elements, or the parts along an axis, without repetition and in order.
+    """The distinct elements, or the distinct slices along an axis, sorted.
 
     Waits for them to be counted.
 
     Args:
-        input: The tensor.
-        sorted: The result is in order either way.
-        return_inverse: Whether to tell, too, where in the result each element is.
-        return_counts: Whether to tell, too, how often each is there.
-        dim: The axis; without one, the elements.
+        input: A tensor.
+        sorted: Accepted; the result is always sorted.
+        return_inverse: Whether to return the index in the result of each element, too.
+        return_counts: Whether to return the number of occurrences, too.
+        dim: The axis of the slices; elements are compared if not given.
+
+    Example:
+        >>> gt.unique(gt.tensor([3, 1, 3]))
+        tensor([1, 3])
+        >>> gt.unique(gt.tensor([3, 1, 3]), return_counts=True)
+        (tensor([1, 3]), tensor([1, 2]))
     """
     input = input.detach()
     if dim is None:
@@ -247,7 +359,7 @@ def unique(
         parts, rows = _rows_of(input, dim)
         count = rows.shape[0]
         order = _gt.arange(count)
-        # The last column first: each later order keeps the earlier among equals.
+        # Radix sort by columns, the last first: each sort is stable.
         for column in reversed(range(rows.shape[1])):
             order = order.gather(0, argsort(rows[:, column].gather(0, order), 0))
         ordered = rows.index_select(0, order)
@@ -267,7 +379,20 @@ def unique(
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """The elements, or the parts along an axis, without those that equal the one before; see `unique`."""
+    """The elements, or the slices along an axis, without those that equal their predecessor.
+
+    Waits for them to be counted.
+
+    Args:
+        input: A tensor.
+        return_inverse: Whether to return the index in the result of each element, too.
+        return_counts: Whether to return the length of each run, too.
+        dim: The axis of the slices; elements are compared if not given.
+
+    Example:
+        >>> gt.unique_consecutive(gt.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
+    """
     input = input.detach()
     if dim is None:
         rows = parts = input.reshape(-1)

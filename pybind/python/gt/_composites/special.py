@@ -1,4 +1,4 @@
-"""Elementwise functions of a few steps: of angles, of number formats, and of mathematics' special ones."""
+"""Elementwise functions composed of others: angles, floating-point formats and special functions."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def frexp(input: Tensor) -> MantissaExponent:
     wide = input.detach().double()
     ordinary = wide.isfinite() & (wide != 0)
     exponent = _gt.where(ordinary, wide.abs().log2().floor() + 1, 0.0)
-    # The logarithm may have been rounded to the next whole number, either way.
+    # The logarithm may have been rounded to an integer: the exponent is corrected by the mantissa.
     mantissa = _scaled(wide, -exponent).abs()
     exponent = exponent + (ordinary & (mantissa >= 1)).double() - (ordinary & (mantissa < 0.5)).double()
     return MantissaExponent(_scaled(input.double(), -exponent).to(input.dtype), exponent.int())
@@ -139,7 +139,7 @@ def _scaled(t: Tensor, exponent: Tensor) -> Tensor:
     return t * half.exp2() * (exponent - half).exp2()
 
 
-# How many digits a number has, the leading one that is not stored included, and the smallest number.
+# The bits of precision (with the implicit leading one) and the smallest positive number of each dtype.
 _SPACING = {_gt.float16: (11, 2.0**-24), _gt.bfloat16: (8, 2.0**-133)}
 
 
@@ -150,7 +150,7 @@ def next_half(input: Tensor, other: Tensor) -> Tensor:
     fixed = x.detach()
     way = (towards > fixed).double() - (towards < fixed).double()
     mantissa, exponent = frexp(fixed)
-    # Below a power of 2 numbers are half as far apart as above it.
+    # Numbers below a power of 2 are spaced half as far apart as those above it.
     lower = (mantissa.abs() == 0.5) & (way * fixed < 0)
     step = (exponent.double() - digits - lower.double()).exp2().clamp(min=smallest)
     moved = _gt.where(fixed == 0, x + way * smallest, x + way * step)
@@ -207,7 +207,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """
     x = _floating(input)
     if eps is not None:
-        # The lower bound goes first where both cross.
+        # The lower bound wins where it is above the upper one.
         x = _gt.where(x < eps, eps, x.clamp(max=1 - eps))
     return (x / (1 - x)).log()
 

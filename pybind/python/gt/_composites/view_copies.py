@@ -1,4 +1,4 @@
-"""Shapes under more of PyTorch's names: pieces of given sizes, and views as copies (`permute_copy`)."""
+"""Copies of views (`permute_copy` and the like), in-place views (`squeeze_`), and other names of shape functions."""
 
 from __future__ import annotations
 
@@ -18,52 +18,74 @@ _BECOMES = "as_strided squeeze swapaxes t transpose unsqueeze".split()
 
 
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
-    """The same elements under the shape of another tensor."""
+    """`reshape` to the shape of another tensor."""
     return self.reshape(other.shape)
 
 
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """The tensor cut along an axis into pieces of these sizes."""
+    """Views of the tensor cut along an axis into parts of given sizes.
+
+    Example:
+        >>> gt.split_with_sizes(gt.arange(5), [1, 4])
+        (tensor([0]), tensor([1, 2, 3, 4]))
+    """
     return input.split(list(split_sizes), dim)
 
 
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """`split`."""
+    """`split` under another name; its views are as safe to write to."""
     return input.split(split_size, dim)
 
 
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """`split_with_sizes`."""
+    """`split_with_sizes` under another name; its views are as safe to write to."""
     return input.split(list(split_sizes), dim)
 
 
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """`chunk`."""
+    """`chunk` under another name; its views are as safe to write to."""
     return input.chunk(chunks, dim)
 
 
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """`narrow`, as a copy."""
+    """A copy of `length` positions of an axis from `start` on."""
     return input.narrow(dim, start, length).clone()
 
 
 def fill(input: Tensor, value: Tensor | complex) -> Tensor:
-    """A copy whose elements are all one number."""
+    """A copy of the tensor's shape and dtype with every element equal to `value`.
+
+    Example:
+        >>> gt.fill(gt.zeros(2), 3)
+        tensor([3., 3.])
+    """
     return _gt.where(_gt.ones((), dtype=_gt.bool), _gt.as_tensor(value).to(input.dtype), input)
 
 
 def alias_copy(input: Tensor) -> Tensor:
-    """A copy."""
+    """A copy of the tensor, as `clone` makes."""
     return input.clone()
 
 
 def adjoint(input: Tensor) -> Tensor:
-    """`mT`: there are no complex numbers to conjugate."""
+    """The conjugate transpose of matrices: `mT`, since there are no complex dtypes."""
     return input.mT
 
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Positions in a flattened tensor of this shape as positions along each of its axes."""
+    """Coordinates along each axis from indices into the flattened tensor.
+
+    Args:
+        indices: A tensor of integers.
+        shape: The shape that the indices refer to.
+
+    Returns:
+        A tuple with a tensor of indices for each axis.
+
+    Example:
+        >>> gt.unravel_index(gt.tensor([0, 5]), (2, 3))
+        (tensor([0, 1]), tensor([0, 2]))
+    """
     if indices.is_floating_point() or indices.dtype == _gt.bool:
         raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
     sizes = [shape] if isinstance(shape, int) else list(shape)
@@ -77,7 +99,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 
 
 def _copy_of(name: str) -> Callable[..., Any]:
-    """The copy of what a method views."""
+    """The function that copies the view which a method makes, as `permute_copy`."""
 
     def function(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         result = getattr(input, name)(*args, **kwargs)
@@ -91,7 +113,7 @@ def _copy_of(name: str) -> Callable[..., Any]:
 
 
 def _becomes(name: str) -> Callable[..., Tensor]:
-    """The in-place method that makes a tensor its own view."""
+    """The in-place method that makes a tensor the view which a method makes of it, as `unsqueeze_`."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self._become(getattr(self, name)(*args, **kwargs))
@@ -102,14 +124,14 @@ def _becomes(name: str) -> Callable[..., Tensor]:
 
 
 def _h(self: Tensor) -> Tensor:
-    """A matrix transposed; there are no complex numbers to conjugate."""
+    """The conjugate transpose of a matrix: its transpose, since there are no complex dtypes."""
     if self.ndim != 0:
         check_rank("tensor.H", input=(self, 2))
     return self.mT if self.ndim else self
 
 
 def _imag(self: Tensor) -> NoReturn:  # noqa: ARG001
-    """Raises: there are no complex numbers."""
+    """The imaginary part, which real tensors do not have: raises TypeError."""
     raise TypeError("imag is not implemented for tensors with non-complex dtypes.")
 
 

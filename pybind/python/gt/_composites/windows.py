@@ -1,4 +1,4 @@
-"""Window functions under the names they have outside `gt.signal.windows`: by default, the first of a period."""
+"""Window functions under the names they have outside `gt.signal.windows`; periodic by default."""
 
 from __future__ import annotations
 
@@ -24,29 +24,82 @@ def _window(name: str, window_length: int, periodic: bool, *shape: Any, of: str 
 
 
 def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
-    """A triangle that is 0 at the ends."""
+    """The Bartlett window, a triangle that is 0 at its ends.
+
+    Args:
+        window_length: The number of elements.
+        periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.zeros`.
+
+    Example:
+        >>> gt.bartlett_window(5, periodic=False)
+        tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
     return _window("bartlett", window_length, periodic, **options)
 
 
 def blackman_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
-    """Blackman's: three cosines."""
+    """The Blackman window: 0.42 - 0.5 * cos(x) + 0.08 * cos(2 * x).
+
+    Args:
+        window_length: The number of elements.
+        periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.zeros`.
+
+    Example:
+        >>> gt.blackman_window(5, periodic=False).shape
+        gt.Size([5])
+    """
     return _window("blackman", window_length, periodic, **options)
 
 
 def hamming_window(
     window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **options: Any
 ) -> Tensor:
-    """Hamming's: `alpha - beta cos`."""
+    """The Hamming window: alpha - beta * cos(x).
+
+    Args:
+        window_length: The number of elements.
+        periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+        alpha: The constant.
+        beta: The amplitude of the cosine.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.zeros`.
+
+    Example:
+        >>> gt.hamming_window(5, periodic=False)
+        tensor([0.0800, 0.5400, 1.0000, 0.5400, 0.0800])
+    """
     return _window("hamming", window_length, periodic, [alpha, beta], of="general_cosine", **options)
 
 
 def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
-    """Von Hann's: `0.5 - 0.5 cos`."""
+    """The Hann window: 0.5 - 0.5 * cos(x).
+
+    Args:
+        window_length: The number of elements.
+        periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.zeros`.
+
+    Example:
+        >>> gt.hann_window(4)
+        tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
     return _window("hann", window_length, periodic, **options)
 
 
 def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any) -> Tensor:
-    """Kaiser's, of the modified Bessel function: the higher `beta`, the narrower."""
+    """The Kaiser window: I_0(beta * sqrt(1 - t ** 2)) / I_0(beta) for t from -1 to 1.
+
+    Args:
+        window_length: The number of elements.
+        periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+        beta: The shape: the larger, the narrower the window.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.zeros`.
+
+    Example:
+        >>> gt.kaiser_window(5, periodic=False).shape
+        gt.Size([5])
+    """
     return _window("kaiser", window_length, periodic, beta, **options)
 
 
