@@ -91,8 +91,8 @@ pub struct SessionInfo {
     pub arena_bytes_max: u64,
     /// The names of the daemon's workers, by number.
     pub workers: Vec<String>,
-    /// The names of the workers on CUDA devices.
-    pub cuda_workers: Vec<String>,
+    /// The backends of the workers, by number, as in `gtd --workers`.
+    pub worker_backends: Vec<String>,
 }
 
 struct SubmissionState {
@@ -164,9 +164,7 @@ impl ClientSession {
 
     fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<ClientSession>> {
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
-        // Emulated CUDA workers count too: programs cannot tell them apart.
-        let on_cuda = connection.welcome.workers.iter().filter(|worker| worker.kind.ends_with("cuda"));
-        let cuda_workers = on_cuda.map(|worker| worker.name.clone()).collect();
+        let worker_backends = connection.welcome.workers.iter().map(|worker| worker.kind.clone()).collect();
         let checked = check_workers(workers.len(), private.is_some());
         if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {
             drop(connection);
@@ -225,7 +223,7 @@ impl ClientSession {
                 address,
                 arena_bytes_max: grant.arena_bytes_max,
                 workers,
-                cuda_workers,
+                worker_backends,
             },
             private: Mutex::new(private),
         }))

@@ -9,7 +9,10 @@ pub mod values;
 pub mod yaml;
 
 pub use settings::{Settings, about, parse, read};
-pub use values::{Bytes, Level, WorkerKind, WorkerKinds, device, listen_address};
+pub use values::{
+    Bytes, DeviceChoice, Level, WorkerKind, WorkerKinds, device, device_help, listen_address, workers_default,
+    workers_help,
+};
 pub use yaml::{About, ConfigError};
 
 /// The file of the machine's daemon.

@@ -1,12 +1,13 @@
 //! What the file may say.
 
-use crate::values::{Bytes, Level, WorkerKinds, listen_address};
+use crate::values::{Bytes, Level, WorkerKinds, listen_address, workers_default, workers_help};
 use crate::yaml::{self, About, ConfigError, Key, Value};
 use gt_protocol::QuotaSettings;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 /// What the file says. What it does not say is left to the environment and to defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,81 +46,82 @@ const fn at_start(value: &'static str, default: &'static str, text: &'static str
     About { needs_start: true, ..soon(value, default, text) }
 }
 
+/// The text about the key `workers`, which names every backend.
+static WORKERS_TEXT: LazyLock<String> = LazyLock::new(|| format!("Workers: {}.", workers_help()));
+static WORKERS_DEFAULT: LazyLock<String> = LazyLock::new(workers_default);
+
 /// The keys of a file.
-const KEYS: &[Key<Settings>] = &[
-    Key {
-        name: "workers",
-        about: at_start(
-            "KIND:N,…",
-            "cuda where there is an NVIDIA device, otherwise cpu:1",
-            "Workers: cpu:N are N in the daemon, proc-cpu:N are N in processes of their own, as in cpu:1,proc-cpu:2; \
-             cuda is one on each NVIDIA device, cuda:0,2 one on each of these.",
-        ),
-        set: |to, value| value.word(&mut to.workers),
-    },
-    Key {
-        name: "threads",
-        about: at_start("1 to 4096", "one a core", "Threads that compute, all workers together."),
-        set: |to, value| value.with(&mut to.threads, threads),
-    },
-    Key {
-        name: "memory",
-        about: at_start("bytes", "three quarters of the machine's", "What all tensors of all sessions may take."),
-        set: |to, value| value.word(&mut to.memory),
-    },
-    Key {
-        name: "auto_shard",
-        about: at_start("on or off", "on", "Whether large tensors are spread over several workers by themselves."),
-        set: |to, value| value.with(&mut to.auto_shard, switch),
-    },
-    Key {
-        name: "shard_bytes_min",
-        about: at_start("bytes", "4M", "From which size on they are; with 0, whatever can be divided is."),
-        set: |to, value| value.word(&mut to.shard_bytes_min),
-    },
-    Key {
-        name: "socket",
-        about: at_start(
-            "path or @name",
-            "/run/gt/gtd.sock",
-            "Where clients connect. Under systemd the unit gtd.socket says it, and this is not used.",
-        ),
-        set: |to, value| value.with(&mut to.socket, socket),
-    },
-    Key {
-        name: "listen",
-        about: at_start(
-            "[host:]port",
-            "none",
-            "Where clients connect by TCP, who must then know the token; a port alone is on loopback.",
-        ),
-        set: |to, value| value.with(&mut to.listen, listen_address),
-    },
-    Key {
-        name: "token_file",
-        about: at_start("path", "/run/gt/token", "Where that token is, which is made if it is not there."),
-        set: |to, value| value.with(&mut to.token_file, absolute),
-    },
-    Key {
-        name: "log",
-        about: soon("error, warn, info, debug or trace", "warn", "How much the daemon says."),
-        set: |to, value| value.word(&mut to.log),
-    },
-    Key {
-        name: "limits",
-        about: soon("the keys below", "", "What each user may have."),
-        set: |to, value| limits(&mut to.limits, value),
-    },
-    Key {
-        name: "users",
-        about: soon(
-            "names or numbers, each with the keys below",
-            "",
-            "What some users may have; what is not said here is as for all.",
-        ),
-        set: |to, value| users(&mut to.users, value),
-    },
-];
+static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
+    vec![
+        Key {
+            name: "workers",
+            about: at_start("KIND:N,…", &WORKERS_DEFAULT, &WORKERS_TEXT),
+            set: |to, value| value.word(&mut to.workers),
+        },
+        Key {
+            name: "threads",
+            about: at_start("1 to 4096", "one a core", "Threads that compute, all workers together."),
+            set: |to, value| value.with(&mut to.threads, threads),
+        },
+        Key {
+            name: "memory",
+            about: at_start("bytes", "three quarters of the machine's", "What all tensors of all sessions may take."),
+            set: |to, value| value.word(&mut to.memory),
+        },
+        Key {
+            name: "auto_shard",
+            about: at_start("on or off", "on", "Whether large tensors are spread over several workers by themselves."),
+            set: |to, value| value.with(&mut to.auto_shard, switch),
+        },
+        Key {
+            name: "shard_bytes_min",
+            about: at_start("bytes", "4M", "From which size on they are; with 0, whatever can be divided is."),
+            set: |to, value| value.word(&mut to.shard_bytes_min),
+        },
+        Key {
+            name: "socket",
+            about: at_start(
+                "path or @name",
+                "/run/gt/gtd.sock",
+                "Where clients connect. Under systemd the unit gtd.socket says it, and this is not used.",
+            ),
+            set: |to, value| value.with(&mut to.socket, socket),
+        },
+        Key {
+            name: "listen",
+            about: at_start(
+                "[host:]port",
+                "none",
+                "Where clients connect by TCP, who must then know the token; a port alone is on loopback.",
+            ),
+            set: |to, value| value.with(&mut to.listen, listen_address),
+        },
+        Key {
+            name: "token_file",
+            about: at_start("path", "/run/gt/token", "Where that token is, which is made if it is not there."),
+            set: |to, value| value.with(&mut to.token_file, absolute),
+        },
+        Key {
+            name: "log",
+            about: soon("error, warn, info, debug or trace", "warn", "How much the daemon says."),
+            set: |to, value| value.word(&mut to.log),
+        },
+        Key {
+            name: "limits",
+            about: soon("the keys below", "", "What each user may have."),
+            set: |to, value| limits(&mut to.limits, value),
+        },
+        Key {
+            name: "users",
+            about: soon(
+                "names or numbers, each with the keys below",
+                "",
+                "What some users may have; what is not said here is as for all.",
+            ),
+            set: |to, value| users(&mut to.users, value),
+        },
+    ]
+});
 
 /// The keys of limits.
 const LIMITS: &[Key<QuotaSettings>] = &[
@@ -184,7 +186,7 @@ pub fn read(path: &Path) -> Result<Settings, ConfigError> {
 /// # Errors
 /// As for [`read`].
 pub fn parse(text: &str, path: &Path) -> Result<Settings, ConfigError> {
-    yaml::read(text, path, KEYS)
+    yaml::read(text, path, &KEYS)
 }
 
 fn limits(to: &mut QuotaSettings, value: &Value<'_>) -> Result<(), ConfigError> {
@@ -266,7 +268,7 @@ mod tests {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
                     listen: 12345\ntoken_file: /run/gt/token\nlimits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
         let expected = Settings {
-            workers: Some(WorkerKinds(vec![WorkerKind::Cpu; 2])),
+            workers: Some(WorkerKinds(vec![WorkerKind::on(gt_backends::host(), 0); 2])),
             threads: Some(4),
             memory: Some(Bytes(8 << 30)),
             auto_shard: Some(false),

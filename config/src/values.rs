@@ -1,82 +1,91 @@
-//! What values look like: quantities of memory, lists of workers, levels of the log.
+//! Values of the configuration: quantities of memory, lists of workers, levels of the log.
 
+use gt_backend::{BackendFacts, Site};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// Where a worker runs.
+/// The backend of a worker, whether it runs in a process, and its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerKind {
-    /// On the processor, in a thread of the daemon.
-    Cpu,
-    /// On the processor, in a process of its own.
-    ProcCpu,
-    /// On the NVIDIA device of this number, in a process of its own.
-    Cuda(u32),
-    /// On NVIDIA's devices, one worker each.
-    EachCuda,
-    /// As on an NVIDIA device, whose kernels the processor runs: for tests.
-    EmulatedCuda,
+pub struct WorkerKind {
+    /// The backend.
+    pub backend: &'static BackendFacts,
+    /// Whether a backend whose workers are threads has this one in a process: `proc-NAME`.
+    pub process: bool,
+    /// The device.
+    pub device: DeviceChoice,
 }
 
-impl WorkerKind {
-    /// Those of which one asks for a number of workers.
-    const COUNTED: [WorkerKind; 3] = [WorkerKind::Cpu, WorkerKind::ProcCpu, WorkerKind::EmulatedCuda];
+/// The device of a worker, among those of its backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The only one: the backend does not number its devices.
+    Only,
+    /// The device of this number.
+    Number(u32),
+    /// One worker on each device.
+    Each,
+}
 
-    /// As users write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            WorkerKind::Cpu => "cpu",
-            WorkerKind::ProcCpu => "proc-cpu",
-            WorkerKind::Cuda(_) | WorkerKind::EachCuda => "cuda",
-            WorkerKind::EmulatedCuda => "emulated-cuda",
-        }
+/// The prefix of a worker's kind that runs in a process although it could be a thread.
+const PROCESS_PREFIX: &str = "proc-";
+
+impl WorkerKind {
+    /// A worker of `backend`, on the device of this number if its devices have numbers.
+    pub fn on(backend: &'static BackendFacts, number: u32) -> WorkerKind {
+        let device = if backend.discovery.is_some() { DeviceChoice::Number(number) } else { DeviceChoice::Only };
+        WorkerKind { backend, process: false, device }
+    }
+
+    /// The kind that users write as `name`, without a number.
+    fn named(name: &str) -> Option<WorkerKind> {
+        let (process, backend) = match name.strip_prefix(PROCESS_PREFIX) {
+            Some(rest) => (true, gt_backends::find(rest).filter(|backend| backend.site == Site::Host)?),
+            None => (false, gt_backends::find(name)?),
+        };
+        let device = if backend.discovery.is_some() { DeviceChoice::Each } else { DeviceChoice::Only };
+        Some(WorkerKind { backend, process, device })
+    }
+
+    /// Whether it is a thread of the daemon.
+    pub fn is_thread(self) -> bool {
+        self.backend.site == Site::Host && !self.process
     }
 }
 
 impl std::fmt::Display for WorkerKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            WorkerKind::Cuda(number) => write!(f, "cuda:{number}"),
-            kind => f.write_str(kind.name()),
+        let prefix = if self.process { PROCESS_PREFIX } else { "" };
+        write!(f, "{prefix}{}", self.backend.name)?;
+        match self.device {
+            DeviceChoice::Number(number) => write!(f, ":{number}"),
+            DeviceChoice::Only | DeviceChoice::Each => Ok(()),
         }
     }
 }
 
-/// Which workers: the kind of each, in order.
+/// The workers to run, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerKinds(pub Vec<WorkerKind>);
 
-/// WorkerKinds of all kinds, at most.
+/// The most workers of all kinds together.
 const WORKERS_MAX: usize = 64;
 
 impl FromStr for WorkerKinds {
     type Err = String;
     fn from_str(text: &str) -> Result<WorkerKinds, String> {
-        let mut workers = Vec::new();
+        let mut workers: Vec<WorkerKind> = Vec::new();
         for part in text.split(',') {
-            // A number alone is one more device, as in cuda:0,1.
-            let more = matches!(workers.last(), Some(WorkerKind::Cuda(_))) && part.parse::<u32>().is_ok();
-            let (name, number) = if more { ("cuda", Some(part)) } else { split(part) };
-            let (kind, count) = match (name, number) {
-                ("cuda", None) => (WorkerKind::EachCuda, 1),
-                ("cuda", Some(number)) => {
-                    let number = number.parse().map_err(|_| {
-                        format!("`{number}` is no number of a device: write cuda for all, or cuda:0, or cuda:0,1")
-                    })?;
-                    (WorkerKind::Cuda(number), 1)
-                }
-                (name, count) => {
-                    let kind = WorkerKind::COUNTED.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-                        format!("`{name}` is no kind of worker: write cpu, proc-cpu or cuda, as in cpu:2 or cuda:0,1")
-                    })?;
-                    let count = count.unwrap_or("1");
-                    (
-                        kind,
-                        count
-                            .parse()
-                            .map_err(|_| format!("`{count}` is no number of workers: write {name}:1 or {name}:2"))?,
-                    )
-                }
+            // A number alone is one more device of the backend before, as in cuda:0,1.
+            let before = workers.last().filter(|kind| matches!(kind.device, DeviceChoice::Number(_)));
+            let (name, number) = match before.filter(|_| part.parse::<u32>().is_ok()) {
+                Some(kind) => (kind.backend.name, Some(part)),
+                None => split(part),
+            };
+            let kind = WorkerKind::named(name).ok_or_else(|| unknown_kind(name))?;
+            let (kind, count) = match (kind.device, number) {
+                (DeviceChoice::Only, count) => (kind, counted(name, count.unwrap_or("1"))?),
+                (_, None) => (kind, 1),
+                (_, Some(number)) => (WorkerKind { device: numbered(name, number)?, ..kind }, 1),
             };
             if count == 0 || count > WORKERS_MAX - workers.len() {
                 return Err(format!(
@@ -92,14 +101,25 @@ impl FromStr for WorkerKinds {
     }
 }
 
+fn counted(name: &str, count: &str) -> Result<usize, String> {
+    count.parse().map_err(|_| format!("`{count}` is no number of workers: write {name}:1 or {name}:2"))
+}
+
+fn numbered(name: &str, number: &str) -> Result<DeviceChoice, String> {
+    number
+        .parse()
+        .map(DeviceChoice::Number)
+        .map_err(|_| format!("`{number}` is no number of a device: write {name} for all, or {name}:0, or {name}:0,1"))
+}
+
 /// The one device that a worker computes on.
 ///
 /// # Errors
-/// What is none, or several.
+/// A text that names none, or several.
 pub fn device(text: &str) -> Result<WorkerKind, String> {
     match text.parse::<WorkerKinds>()?.0[..] {
-        [kind @ (WorkerKind::Cpu | WorkerKind::Cuda(_) | WorkerKind::EmulatedCuda)] => Ok(kind),
-        _ => Err(format!("`{text}` is not one device: write cpu, or cuda:0 with the number of the device")),
+        [kind @ WorkerKind { process: false, device: DeviceChoice::Only | DeviceChoice::Number(_), .. }] => Ok(kind),
+        _ => Err(format!("`{text}` is not one device: write {}", device_help())),
     }
 }
 
@@ -109,16 +129,62 @@ fn split(part: &str) -> (&str, Option<&str>) {
 
 /// A device that two workers would have.
 fn twice(workers: &[WorkerKind]) -> Option<WorkerKind> {
-    let devices = |kind: &WorkerKind| matches!(kind, WorkerKind::Cuda(_) | WorkerKind::EachCuda);
     let mut seen: Vec<WorkerKind> = Vec::new();
-    for kind in workers.iter().copied().filter(devices) {
-        let shared = |other: &WorkerKind| [*other, kind].contains(&WorkerKind::EachCuda) || *other == kind;
+    for kind in workers.iter().copied().filter(|kind| kind.device != DeviceChoice::Only) {
+        let either_is_each = |other: &WorkerKind| [other.device, kind.device].contains(&DeviceChoice::Each);
+        let shared = |other: &WorkerKind| other.backend == kind.backend && (either_is_each(other) || *other == kind);
         if seen.iter().any(shared) {
             return Some(kind);
         }
         seen.push(kind);
     }
     None
+}
+
+/// The backends that help texts name, which leave out those of tests.
+fn told() -> impl Iterator<Item = &'static BackendFacts> {
+    gt_backends::BACKENDS.iter().copied().filter(|facts| !facts.help.is_empty())
+}
+
+/// `a, b or c`.
+fn any_of(words: &[String]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+fn unknown_kind(name: &str) -> String {
+    let (mut names, mut examples) = (Vec::new(), Vec::new());
+    for facts in told() {
+        names.push(facts.name.to_owned());
+        if facts.site == Site::Host {
+            names.push(format!("{PROCESS_PREFIX}{}", facts.name));
+        }
+        examples.push(format!("{}:{}", facts.name, if facts.discovery.is_some() { "0,1" } else { "2" }));
+    }
+    format!("`{name}` is no kind of worker: write {}, as in {}", any_of(&names), any_of(&examples))
+}
+
+/// How one device is written: "cpu, or cuda:0 with the number of the device".
+pub fn device_help() -> String {
+    let written = |facts: &BackendFacts| match facts.discovery {
+        Some(_) => format!("{}:0 with the number of the device", facts.name),
+        None => facts.name.to_owned(),
+    };
+    told().map(written).collect::<Vec<_>>().join(", or ")
+}
+
+/// How every kind of worker is written, a clause for each backend.
+pub fn workers_help() -> String {
+    told().map(|facts| facts.help).collect::<Vec<_>>().join("; ")
+}
+
+/// The workers that run where nothing is asked for: "cuda where there is an NVIDIA device, otherwise cpu:1".
+pub fn workers_default() -> String {
+    let devices = told().filter_map(|facts| Some((facts.name, facts.discovery.as_ref()?)));
+    let taken = devices.map(|(name, discovery)| format!("{name} where there is {}, otherwise ", discovery.product));
+    format!("{}{}:1", taken.collect::<String>(), gt_backends::host().name)
 }
 
 /// An address: `12345` on loopback, or `127.0.0.1:12345`.
@@ -223,18 +289,20 @@ mod tests {
 
     #[test]
     fn workers_name_their_kind() {
-        use WorkerKind::{Cpu, Cuda, EachCuda, EmulatedCuda, ProcCpu};
+        let kind = |name| WorkerKind::named(name).unwrap();
+        let (cpu, proc_cpu, each_cuda, emulated) = (kind("cpu"), kind("proc-cpu"), kind("cuda"), kind("emulated-cuda"));
+        let cuda = |number| WorkerKind::on(each_cuda.backend, number);
         for (text, kinds) in [
-            ("cpu", vec![Cpu]),
-            ("cpu:2", vec![Cpu; 2]),
-            ("proc-cpu", vec![ProcCpu]),
-            ("cpu:1,proc-cpu:2,cpu", vec![Cpu, ProcCpu, ProcCpu, Cpu]),
-            ("cpu:64", vec![Cpu; 64]),
-            ("cuda", vec![EachCuda]),
-            ("cuda:1", vec![Cuda(1)]),
-            ("cuda:0,2,1", vec![Cuda(0), Cuda(2), Cuda(1)]),
-            ("cpu:1,cuda:0,1,cpu", vec![Cpu, Cuda(0), Cuda(1), Cpu]),
-            ("emulated-cuda:2", vec![EmulatedCuda; 2]),
+            ("cpu", vec![cpu]),
+            ("cpu:2", vec![cpu; 2]),
+            ("proc-cpu", vec![proc_cpu]),
+            ("cpu:1,proc-cpu:2,cpu", vec![cpu, proc_cpu, proc_cpu, cpu]),
+            ("cpu:64", vec![cpu; 64]),
+            ("cuda", vec![each_cuda]),
+            ("cuda:1", vec![cuda(1)]),
+            ("cuda:0,2,1", vec![cuda(0), cuda(2), cuda(1)]),
+            ("cpu:1,cuda:0,1,cpu", vec![cpu, cuda(0), cuda(1), cpu]),
+            ("emulated-cuda:2", vec![emulated; 2]),
         ] {
             assert_eq!(text.parse(), Ok(WorkerKinds(kinds)), "{text}");
         }

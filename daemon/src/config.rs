@@ -2,7 +2,9 @@
 
 use crate::journal;
 use clap::{Parser, Subcommand};
-use gt_config::{Bytes, Level, Settings, WorkerKind, WorkerKinds, device, listen_address};
+use gt_config::{
+    Bytes, Level, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, workers_default, workers_help,
+};
 use gt_protocol::Address;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,10 +21,8 @@ pub struct Config {
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
 
-    /// Workers to run: `cpu:N` is N workers on the processor, `proc-cpu:N` N of them in processes of their own;
-    /// `cuda` is one on each NVIDIA device, `cuda:0,2` one on each of these; a list, as in cpu:1,proc-cpu:2, is all
-    /// of them [default: cuda where there is one that can be used, otherwise cpu:1].
-    #[arg(long, value_name = "KIND:N,…", env = "GT_WORKERS")]
+    /// Workers to run, of each backend on the processor or on devices.
+    #[arg(long, value_name = "KIND:N,…", env = "GT_WORKERS", help = workers_text())]
     pub workers: Option<WorkerKinds>,
 
     /// As --workers, which is stronger; for GT_DEVICES.
@@ -102,8 +102,9 @@ pub enum Subprogram {
         /// The daemon, as in unix:/run/gt/gtd.sock or localhost:12345 [default: the one that clients find].
         #[arg(long, value_name = "ADDRESS", conflicts_with = "fd")]
         connect: Option<Address>,
-        /// What it computes on: cpu, or cuda:0 with the number of the NVIDIA device.
+        /// The device that it computes on.
         #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "cpu", conflicts_with = "fd")]
+        #[arg(help = format!("What it computes on: {}", device_help()))]
         device: WorkerKind,
         /// Threads that compute, on the processor [default: one a core].
         #[arg(long, value_name = "N", value_parser = threads, conflicts_with = "fd")]
@@ -120,9 +121,12 @@ pub enum Subprogram {
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// Prints what there is of NVIDIA's, for `gtctl doctor`.
+    /// Prints what a backend's driver says of the machine's devices, for `gtctl doctor`.
     #[command(hide = true)]
-    Probe,
+    Probe {
+        /// The backend.
+        backend: String,
+    },
     /// Prints the manual page.
     #[command(hide = true)]
     Manual,
@@ -132,6 +136,11 @@ pub enum Subprogram {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+fn workers_text() -> String {
+    let (kinds, default) = (workers_help(), workers_default());
+    format!("Workers to run: {kinds}; a list, as in cpu:1,proc-cpu:2, is all of them [default: {default}]")
 }
 
 /// Threads of a worker, at most.
@@ -211,7 +220,7 @@ mod tests {
         let file = gt_config::parse("threads: 8\nmemory: 1G\nlog: info\nworkers: cpu:2", "x".as_ref()).unwrap();
         let both = config.or(&file);
         assert_eq!((both.threads, both.memory, both.log), (Some(2), Some(Bytes(1 << 30)), Some(Level::Debug)));
-        assert_eq!(both.workers(), Some([WorkerKind::Cpu; 2].as_slice()));
+        assert_eq!(both.workers(), Some([WorkerKind::on(gt_backends::host(), 0); 2].as_slice()));
         let later = both.clone().or(&Settings::default());
         assert!(both.fixed_differences(&later).is_empty());
         let other = Config { memory: None, ..later };

@@ -1,155 +1,172 @@
-//! Which devices get a worker: what is asked for, and what the machine has.
+//! The workers to run: those that are asked for, or one on each device of the machine.
 //!
-//! The daemon's own process never uses CUDA: a process of this program asks the driver, once, and only where there is
-//! one. Where nothing of NVIDIA's is there, that costs a look at four files.
+//! The daemon's own process never uses a device's driver: where a backend sees signs of devices, a process of this
+//! program asks the driver, once. Where there are none, that costs a look at a few files.
 
-use gt_config::WorkerKind;
-use gt_nvidia::{Device, Report};
+use gt_backend::{BackendFacts, DeviceSurvey, Discovery, SurveyedDevice};
+use gt_config::{DeviceChoice, WorkerKind};
 use gt_ops::Workers;
-use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
 /// How long the driver may take: less than a client waits for its private daemon.
-const PROBE_LIMIT: Duration = Duration::from_secs(8);
+const SURVEY_LIMIT: Duration = Duration::from_secs(8);
 
-/// Prints what the driver says of the devices, as JSON.
+/// Prints what the driver of this backend says of its devices.
 ///
 /// # Errors
-/// If nobody reads it.
-pub fn describe() -> std::io::Result<()> {
-    let report = gt_nvidia::probe();
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)
+/// A backend that discovers no devices, or an output that nobody reads.
+pub fn probe(backend: &str) -> std::io::Result<()> {
+    let discovery = gt_backends::find(backend).and_then(|facts| facts.discovery.as_ref());
+    let discovery = discovery.ok_or_else(|| std::io::Error::other(format!("{backend} discovers no devices")))?;
+    (discovery.probe)(&mut std::io::stdout())
 }
 
-/// What a process of `program` finds, which is `gtd`.
-pub fn probe(program: &str) -> Report {
-    gt_nvidia::probe_apart(Command::new(program).arg("probe"), PROBE_LIMIT)
+/// The devices of `backend`, as a process of `program`, which is `gtd`, finds them.
+pub fn survey(program: &str, backend: &BackendFacts) -> DeviceSurvey {
+    match &backend.discovery {
+        Some(discovery) => (discovery.survey)(Command::new(program).args(["probe", backend.name]), SURVEY_LIMIT),
+        None => DeviceSurvey::default(),
+    }
 }
 
-/// The kind of each worker to run: `asked`, or if nothing is, one on each NVIDIA device, or on the processor where
-/// there is none. `wanted` is how many a program needs at least, which says nothing of what they compute on. `probe`
-/// is asked only where it matters.
+/// The name of worker `index` if it has none of its own: by its device, or by its index.
+pub fn worker_name(kind: WorkerKind, index: usize) -> String {
+    let number = if let DeviceChoice::Number(number) = kind.device { number as usize } else { index };
+    format!("{}:{number}", kind.backend.worker_prefix)
+}
+
+/// The kind of each worker to run: `asked`, or if nothing is, one on each device of the first backend that finds any,
+/// otherwise on the processor. `wanted` is how many workers a program needs at least, on whatever device. A backend is
+/// surveyed only where the answer matters: where its devices are asked for, or nothing is and `is_there`.
 ///
 /// # Errors
-/// What was asked for and is not there.
+/// A device that is asked for and cannot be used, as a sentence.
 pub fn resolve(
     asked: Option<&[WorkerKind]>,
     wanted: usize,
-    there: bool,
-    probe: impl FnOnce() -> Report,
+    is_there: impl Fn(&Discovery) -> bool,
+    mut survey: impl FnMut(&'static BackendFacts) -> DeviceSurvey,
 ) -> Result<Vec<WorkerKind>, String> {
     let Some(asked) = asked else {
-        let on_processor = vec![WorkerKind::Cpu; wanted.max(1)];
-        return Ok(if there { unasked(&probe(), wanted).unwrap_or(on_processor) } else { on_processor });
+        for &backend in gt_backends::BACKENDS {
+            let there = backend.discovery.as_ref().is_some_and(&is_there);
+            if let Some(kinds) = there.then(|| unasked(backend, &survey(backend), wanted)).flatten() {
+                return Ok(kinds);
+            }
+        }
+        return Ok(vec![WorkerKind::on(gt_backends::host(), 0); wanted.max(1)]);
     };
-    if asked.contains(&WorkerKind::EmulatedCuda) && !cfg!(feature = "emulated") {
-        return Err(
-            "emulated-cuda is for tests of the CUDA backend, and this gtd was built without it: build one with \
-                    cargo build --package gtd --features emulated"
-                .into(),
-        );
+    if let Some(why) = asked.iter().find_map(|kind| kind.backend.unavailable) {
+        return Err(why.into());
     }
-    if !asked.iter().any(|kind| matches!(kind, WorkerKind::Cuda(_) | WorkerKind::EachCuda)) {
-        return Ok(asked.to_vec());
-    }
-    let report = probe();
-    if let Some(trouble) = report.trouble() {
-        return Err(format!("a GPU is asked for: {trouble}"));
-    }
-    let devices = report.devices.as_deref().unwrap_or_default();
+    let mut surveys: Vec<(&BackendFacts, DeviceSurvey)> = Vec::new();
     let mut kinds = Vec::new();
     for kind in asked {
-        match kind {
-            WorkerKind::Cuda(number) => {
-                kinds.push(*kind);
-                let device = devices.iter().find(|device| device.number == *number).ok_or_else(|| {
-                    let known: Vec<String> = devices.iter().map(name).collect();
-                    format!("{kind} is asked for, but this process sees {}", known.join(", "))
-                })?;
-                device.trouble().map_or(Ok(()), Err)?;
-            }
-            WorkerKind::EachCuda => {
-                let before = kinds.len();
-                kinds.extend(report.usable().map(|device| WorkerKind::Cuda(device.number)));
-                if kinds.len() == before {
-                    let troubles: Vec<String> = devices.iter().filter_map(Device::trouble).collect();
-                    return Err(format!("a GPU is asked for: {}", troubles.join("; ")));
-                }
-            }
-            kind => kinds.push(*kind),
+        let Some(discovery) = &kind.backend.discovery else {
+            kinds.push(*kind);
+            continue;
+        };
+        if !surveys.iter().any(|(backend, _)| *backend == kind.backend) {
+            surveys.push((kind.backend, survey(kind.backend)));
         }
+        let Some((_, survey)) = surveys.iter().find(|(backend, _)| *backend == kind.backend) else { continue };
+        kinds.extend(discovered(kind, discovery, survey)?);
     }
     Ok(kinds)
 }
 
-/// The workers that are devices, if they reach each other past the host: how many gigabytes a second.
-pub fn reach(kinds: &[WorkerKind], report: &Report) -> Option<(Workers, f64)> {
-    let device = |kind: &WorkerKind| if let WorkerKind::Cuda(number) = kind { Some(*number) } else { None };
-    let numbers: Vec<u32> = kinds.iter().filter_map(device).collect();
-    let of = |(worker, kind)| device(kind).map(|_| Workers::one(worker));
-    let workers = kinds.iter().enumerate().filter_map(of).fold(Workers::NONE, Workers::with);
-    report.link_gbytes_per_s(&numbers).map(|gbytes_per_s| (workers, gbytes_per_s))
+/// The devices that `kind` asks for, one worker each.
+fn discovered(kind: &WorkerKind, discovery: &Discovery, survey: &DeviceSurvey) -> Result<Vec<WorkerKind>, String> {
+    let asked_for = discovery.device;
+    if let Some(trouble) = &survey.trouble {
+        return Err(format!("{asked_for} is asked for: {trouble}"));
+    }
+    if let DeviceChoice::Number(number) = kind.device {
+        let found = survey.devices.iter().find(|device| device.number == number);
+        let device = found.ok_or_else(|| {
+            let name = |device: &SurveyedDevice| format!("{}:{} ({})", kind.backend.name, device.number, device.name);
+            let known: Vec<String> = survey.devices.iter().map(name).collect();
+            format!("{kind} is asked for, but this process sees {}", known.join(", "))
+        })?;
+        return device.trouble.clone().map_or(Ok(vec![*kind]), Err);
+    }
+    let kinds: Vec<WorkerKind> = survey.usable().map(|number| WorkerKind::on(kind.backend, number)).collect();
+    if kinds.is_empty() {
+        let troubles: Vec<String> = survey.devices.iter().filter_map(|device| device.trouble.clone()).collect();
+        return Err(format!("{asked_for} is asked for: {}", troubles.join("; ")));
+    }
+    Ok(kinds)
 }
 
-/// All devices that can be used, if they are enough. A machine whose devices cannot be used has been told why.
-fn unasked(report: &Report, wanted: usize) -> Option<Vec<WorkerKind>> {
-    let kinds: Vec<WorkerKind> = report.usable().map(|device| WorkerKind::Cuda(device.number)).collect();
-    let devices = report.devices.as_deref().unwrap_or_default();
-    let troubles = report.trouble().into_iter().chain(devices.iter().filter_map(Device::trouble));
-    for trouble in troubles {
+/// The workers whose devices reach each other without the host, and at how many gigabytes a second.
+pub fn reach(kinds: &[WorkerKind], surveys: &[(&'static BackendFacts, DeviceSurvey)]) -> Option<(Workers, f64)> {
+    surveys.iter().find_map(|(backend, survey)| {
+        let number = |kind: &WorkerKind| match kind.device {
+            DeviceChoice::Number(number) if kind.backend == *backend => Some(number),
+            _ => None,
+        };
+        let numbers: Vec<u32> = kinds.iter().filter_map(number).collect();
+        let of = |(worker, kind)| number(kind).map(|_| Workers::one(worker));
+        let workers = kinds.iter().enumerate().filter_map(of).fold(Workers::NONE, Workers::with);
+        survey.link_gbytes_per_s(&numbers).map(|gbytes_per_s| (workers, gbytes_per_s))
+    })
+}
+
+/// All usable devices of `backend`, if they are enough. Logs why the others cannot be used.
+fn unasked(backend: &'static BackendFacts, survey: &DeviceSurvey, wanted: usize) -> Option<Vec<WorkerKind>> {
+    let kinds: Vec<WorkerKind> = survey.usable().map(|number| WorkerKind::on(backend, number)).collect();
+    let troubles = survey.devices.iter().filter_map(|device| device.trouble.as_ref());
+    for trouble in survey.trouble.iter().chain(troubles) {
         tracing::warn!(target: "gtd::dispatcher", "{trouble}. GT_DEVICES=cpu does without GPUs");
     }
     (!kinds.is_empty() && kinds.len() >= wanted).then_some(kinds)
 }
 
-fn name(device: &Device) -> String {
-    format!("cuda:{} ({})", device.number, device.name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use WorkerKind::{Cpu, Cuda, EachCuda, EmulatedCuda, ProcCpu};
-    use gt_nvidia::{ComputeMode, NoCuda};
 
-    fn device(number: u32) -> Device {
-        Device {
-            number,
-            name: "NVIDIA H200".into(),
-            uuid: format!("GPU-{number}"),
-            capability: (9, 0),
-            memory_bytes: 150 << 30,
-            pci: "0000:65:00.0".into(),
-            mig: false,
-            compute_mode: ComputeMode::Shared,
-            multiprocessors: 132,
-            clock_khz: 1_980_000,
-            memory_clock_khz: 3_201_000,
-            memory_bus_bits: 6144,
-            link_gbytes_per_s: None,
-            free_bytes: None,
-            holders: Vec::new(),
-        }
+    fn one(text: &str) -> WorkerKind {
+        text.parse::<gt_config::WorkerKinds>().unwrap().0[0]
     }
 
-    fn report(devices: Result<Vec<Device>, NoCuda>) -> Report {
-        Report { driver: None, cuda: None, devices, libraries: Vec::new() }
+    /// A worker on each of these devices of the backend that discovers devices.
+    fn on(numbers: &[u32]) -> Vec<WorkerKind> {
+        let backend = one("cuda").backend;
+        numbers.iter().map(|number| WorkerKind::on(backend, *number)).collect()
     }
 
-    fn unasked_on(devices: Result<Vec<Device>, NoCuda>, wanted: usize) -> Vec<WorkerKind> {
-        resolve(None, wanted, true, || report(devices)).unwrap()
+    fn device(number: u32) -> SurveyedDevice {
+        SurveyedDevice { number, name: "NVIDIA H200".into(), trouble: None, link_gbytes_per_s: None }
+    }
+
+    fn unusable(number: u32, why: &str) -> SurveyedDevice {
+        SurveyedDevice { trouble: Some(format!("cuda:{number} {why}")), ..device(number) }
+    }
+
+    fn with(devices: Vec<SurveyedDevice>) -> DeviceSurvey {
+        DeviceSurvey { devices, trouble: None }
+    }
+
+    fn without(trouble: &str) -> DeviceSurvey {
+        DeviceSurvey { devices: Vec::new(), trouble: Some(trouble.into()) }
+    }
+
+    fn unasked_on(survey: DeviceSurvey, wanted: usize) -> Vec<WorkerKind> {
+        resolve(None, wanted, |_| true, |_| survey.clone()).unwrap()
     }
 
     #[test]
     fn nobody_is_asked_where_nothing_of_nvidias_is_there() {
-        let never = || panic!("asked");
-        assert_eq!(resolve(None, 0, false, never), Ok(vec![Cpu]));
-        assert_eq!(resolve(None, 3, false, never), Ok(vec![Cpu; 3]));
-        assert_eq!(resolve(Some(&[Cpu, ProcCpu]), 0, true, never), Ok(vec![Cpu, ProcCpu]));
-        let emulated = resolve(Some(&[EmulatedCuda]), 0, true, never);
-        if cfg!(feature = "emulated") {
-            assert_eq!(emulated, Ok(vec![EmulatedCuda]));
+        let never = |_| panic!("asked");
+        let (cpu, proc_cpu, emulated_cuda) = (one("cpu"), one("proc-cpu"), one("emulated-cuda"));
+        assert_eq!(resolve(None, 0, |_| false, never), Ok(vec![cpu]));
+        assert_eq!(resolve(None, 3, |_| false, never), Ok(vec![cpu; 3]));
+        assert_eq!(resolve(Some(&[cpu, proc_cpu]), 0, |_| true, never), Ok(vec![cpu, proc_cpu]));
+        let emulated = resolve(Some(&[emulated_cuda]), 0, |_| true, never);
+        if emulated_cuda.backend.unavailable.is_none() {
+            assert_eq!(emulated, Ok(vec![emulated_cuda]));
         } else {
             assert!(emulated.unwrap_err().contains("was built without it"));
         }
@@ -157,27 +174,36 @@ mod tests {
 
     #[test]
     fn without_being_asked_all_devices_that_can_be_used_are() {
-        let old = Device { capability: (6, 1), ..device(1) };
-        assert_eq!(unasked_on(Ok(vec![device(0), old.clone(), device(2)]), 0), [Cuda(0), Cuda(2)]);
-        assert_eq!(unasked_on(Ok(vec![old]), 0), [Cpu]);
-        assert_eq!(unasked_on(Err(NoCuda::Broken("ended (signal: 11)".into())), 0), [Cpu]);
+        let (cpu, old) = (one("cpu"), unusable(1, "is too old"));
+        assert_eq!(unasked_on(with(vec![device(0), old.clone(), device(2)]), 0), on(&[0, 2]));
+        assert_eq!(unasked_on(with(vec![old]), 0), [cpu]);
+        assert_eq!(unasked_on(without("NVIDIA's driver does not work"), 0), [cpu]);
         // A program that needs more workers than there are devices has them on the processor.
-        assert_eq!(unasked_on(Ok(vec![device(0), device(1)]), 2), [Cuda(0), Cuda(1)]);
-        assert_eq!(unasked_on(Ok(vec![device(0), device(1)]), 3), [Cpu; 3]);
+        assert_eq!(unasked_on(with(vec![device(0), device(1)]), 2), on(&[0, 1]));
+        assert_eq!(unasked_on(with(vec![device(0), device(1)]), 3), [cpu; 3]);
     }
 
     #[test]
     fn what_is_asked_for_and_not_there_is_an_error_that_says_why() {
-        let two = || report(Ok(vec![device(0), Device { compute_mode: ComputeMode::Prohibited, ..device(1) }]));
-        assert_eq!(resolve(Some(&[EachCuda, Cpu]), 0, true, two), Ok(vec![Cuda(0), Cpu]));
-        assert_eq!(resolve(Some(&[Cuda(0)]), 0, true, two), Ok(vec![Cuda(0)]));
-        let none = || report(Err(NoCuda::NoDriver("NVIDIA's driver library was not found".into())));
-        for (asked, probe, why) in [
-            (Cuda(1), &two as &dyn Fn() -> Report, "cuda:1 may not be used: its compute mode is Prohibited"),
-            (Cuda(2), &two, "cuda:2 is asked for, but this process sees cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)"),
-            (EachCuda, &none, "a GPU is asked for: NVIDIA's driver library was not found"),
+        let two = |_| with(vec![device(0), unusable(1, "may not be used: its compute mode is Prohibited")]);
+        let (cpu, each) = (one("cpu"), one("cuda"));
+        assert_eq!(resolve(Some(&[each, cpu]), 0, |_| true, two), Ok(vec![on(&[0])[0], cpu]));
+        assert_eq!(resolve(Some(&on(&[0])), 0, |_| true, two), Ok(on(&[0])));
+        let none = |_| without("NVIDIA's driver library was not found");
+        for (asked, survey, why) in [
+            (
+                one("cuda:1"),
+                &two as &dyn Fn(&'static BackendFacts) -> DeviceSurvey,
+                "cuda:1 may not be used: its compute mode is Prohibited",
+            ),
+            (
+                one("cuda:2"),
+                &two,
+                "cuda:2 is asked for, but this process sees cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)",
+            ),
+            (each, &none, "a GPU is asked for: NVIDIA's driver library was not found"),
         ] {
-            let error = resolve(Some(&[asked]), 0, false, probe).unwrap_err();
+            let error = resolve(Some(&[asked]), 0, |_| false, survey).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }

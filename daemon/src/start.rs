@@ -13,15 +13,17 @@ use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
 use crate::worker::process::child;
-use crate::worker::process::engine::{Capabilities, Engine};
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::registering::{self, Registration};
+use crate::worker::process::worker_device::WorkerDevice;
 use crate::worker::reachable_memory::reachable_memory;
 use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use crate::worker::worker_link::WorkerLink;
 use clap::{CommandFactory, Parser};
+use gt_backend::{Backend, BackendFacts, BackendVisitor, OpenOptions, OpenedBackend, Site};
+use gt_collectives::local::Memory;
 use gt_config::{Settings, WorkerKind};
-use gt_cpu::{CpuBackend, CpuOptions};
+use gt_cpu::CpuOptions;
 use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, WorkerInfo};
 use gt_shm::Socket;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -33,6 +35,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The program that runs, even where its file has been replaced.
@@ -66,7 +69,7 @@ pub fn main() -> ExitCode {
             let offer = Registration { name: name.clone(), device: *device, threads: *threads, memory_bytes_limit };
             ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
         }
-        Some(Subprogram::Probe) => ("gtd".into(), devices::describe().map_err(Into::into)),
+        Some(Subprogram::Probe { backend }) => ("gtd".into(), devices::probe(backend).map_err(Into::into)),
         Some(subprogram @ (Subprogram::Manual | Subprogram::Completions { .. })) => {
             ("gtd".into(), describe(subprogram).map_err(Into::into))
         }
@@ -144,9 +147,13 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         (None, None) => (None, None),
     };
     let wanted = config.workers_wanted as usize;
-    let mut found = None;
-    let probe = || found.insert(devices::probe(THIS_PROGRAM)).clone();
-    let kinds = devices::resolve(config.workers(), wanted, gt_nvidia::is_there(), probe)
+    let mut found = Vec::new();
+    let survey = |backend: &'static BackendFacts| {
+        let survey = devices::survey(THIS_PROGRAM, backend);
+        found.push((backend, survey.clone()));
+        survey
+    };
+    let kinds = devices::resolve(config.workers(), wanted, |discovery| (discovery.is_there)(), survey)
         .map_err(|error| format!("{error}. GT_DEVICES=cpu does without GPUs"))
         .inspect_err(|error| refuse(client.as_ref(), error))?;
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
@@ -154,7 +161,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         // Not while sessions wait.
         machine_bytes_per_ns();
     }
-    let reach = found.and_then(|report| devices::reach(&kinds, &report));
+    let reach = devices::reach(&kinds, &found);
     let pipelines = modifiers::standard(config.shard_bytes_min(), reach);
     let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
@@ -321,39 +328,50 @@ fn start_workers(config: &Config, kinds: &[WorkerKind]) -> std::io::Result<Vec<B
     let threads = (config.threads.map_or(defaults.threads, |threads| threads as usize) / kinds.len()).max(1);
     let memory = config.memory.map_or(defaults.memory_bytes_limit, |bytes| bytes.0 as usize) / kinds.len();
     let inline_ns_max = if kinds.len() == 1 { INLINE_SOLE_NS_MAX } else { INLINE_NS_MAX };
-    let rates = Capabilities::of_cpu(threads as u32, memory as u64).rates();
-    let among_processes = kinds.iter().any(|kind| *kind != WorkerKind::Cpu);
+    let among_processes = kinds.iter().any(|kind| !kind.is_thread());
     let mut links: Vec<Box<dyn WorkerLink>> = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
-        let of_cpu = || WorkerInfo {
-            name: format!("cpu:{index}"),
-            kind: "cpu".into(),
-            threads: threads as u32,
-            memory_bytes_limit: memory as u64,
+        let site = kind.backend.site;
+        let info = WorkerInfo {
+            name: devices::worker_name(*kind, index),
+            kind: kind.backend.name.into(),
+            threads: if site == Site::Host { threads as u32 } else { 1 },
+            // A device's worker reports how much memory it has, unless there is a limit.
+            memory_bytes_limit: if site == Site::Host || config.memory.is_some() { memory as u64 } else { 0 },
             ..WorkerInfo::default()
         };
-        // How much room a device has for tensors, its worker says when it is ready.
-        let of_device = |name: String| WorkerInfo {
-            name,
-            kind: kind.name().into(),
-            threads: 1,
-            memory_bytes_limit: config.memory.map_or(0, |_| memory as u64),
-            ..WorkerInfo::default()
-        };
-        let info = match kind {
-            WorkerKind::Cpu => {
-                let reachable = among_processes.then(|| reachable_memory(memory as u64)).flatten();
-                let shared = reachable.as_ref().map(|memory| memory.segment().clone());
-                let backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: memory, shared });
-                links.push(Box::new(ThreadLink::start(backend, index, of_cpu(), rates, inline_ns_max, reachable)?));
-                continue;
-            }
-            WorkerKind::ProcCpu => of_cpu(),
-            WorkerKind::EmulatedCuda => of_device(format!("emulated:{index}")),
-            WorkerKind::Cuda(_) | WorkerKind::EachCuda => of_device(kind.to_string()),
-        };
-        let engine = Engine::of(*kind).ok_or_else(|| std::io::Error::other("devices that nobody has counted"))?;
-        links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), index, engine, info)?));
+        if kind.is_thread() {
+            let reachable = among_processes.then(|| reachable_memory(memory as u64)).flatten();
+            let shared = reachable.as_ref().map(|memory| memory.segment().clone());
+            let options = OpenOptions { device: 0, threads, memory_bytes_limit: memory, shared };
+            let start = StartThread { index, info, inline_ns_max, reachable };
+            let link = gt_backends::open(kind.backend.name, &options, start);
+            links.push(link.ok_or_else(|| std::io::Error::other("a backend that is not in the registry"))??);
+        } else {
+            let device =
+                WorkerDevice::of(*kind).ok_or_else(|| std::io::Error::other("devices that were not counted"))?;
+            links.push(Box::new(ProcessLink::start(THIS_PROGRAM.into(), index, device, info)?));
+        }
     }
     Ok(links)
+}
+
+/// Starts a worker's thread with a backend that has been opened.
+struct StartThread {
+    index: usize,
+    info: WorkerInfo,
+    inline_ns_max: u64,
+    /// The memory of the worker's tensors, if workers in processes are to read it.
+    reachable: Option<Arc<Memory>>,
+}
+
+impl BackendVisitor for StartThread {
+    type Output = std::io::Result<Box<dyn WorkerLink>>;
+
+    fn visit<B: Backend + Send + 'static>(self, opened: Result<OpenedBackend<B>, String>) -> Self::Output {
+        let OpenedBackend { backend, capabilities, .. } = opened.map_err(std::io::Error::other)?;
+        let StartThread { index, info, inline_ns_max, reachable } = self;
+        let link = ThreadLink::start(backend, index, info, capabilities.rates(), inline_ns_max, reachable)?;
+        Ok(Box::new(link))
+    }
 }

@@ -5,15 +5,16 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![expect(clippy::print_stdout, reason = "in place of the harness")]
 
+use gt_backend::Capabilities;
 use gt_ops::Workers;
 use gt_ops::failure::{Fault, WorkerEnd};
 use gt_ops::wire::{Command, Completion, Slot};
 use gt_protocol::{WorkerInfo, WorkerState};
 use gt_shm::port::{segment_c_bytes, segment_d_bytes};
 use gt_shm::{Access, ClientPort, PortFds, Segment, Socket};
-use gtd::worker::process::engine::{Capabilities, Engine};
 use gtd::worker::process::link::ProcessLink;
 use gtd::worker::process::message::{Message, Ready};
+use gtd::worker::process::worker_device::WorkerDevice;
 use gtd::worker::step::{Report, SessionSlot, Step, Submission};
 use gtd::worker::worker_link::WorkerLink;
 use std::os::fd::{AsFd, OwnedFd};
@@ -50,7 +51,7 @@ fn main() {
 
 fn start(lie: &str) -> ProcessLink {
     let info = WorkerInfo { name: lie.into(), kind: "cpu".into(), threads: 1, ..WorkerInfo::default() };
-    ProcessLink::start(std::env::current_exe().unwrap(), 0, Engine::Cpu, info).unwrap()
+    ProcessLink::start(std::env::current_exe().unwrap(), 0, WorkerDevice::host(), info).unwrap()
 }
 
 const OWNER: SessionSlot = SessionSlot { session: 7, slot: 0 };
@@ -163,8 +164,8 @@ fn lie() {
     let mut port = ClientPort::connect(PortFds::from_array([c, d, bell]), report_slots, work_slots).unwrap();
     let capabilities = match info.name.as_str() {
         "unable" => Err("there is no such device".into()),
-        "of-no-speed" => Ok(Capabilities { gflops: 0.0, ..Capabilities::of_cpu(1, 1 << 20) }),
-        _ => Ok(Capabilities::of_cpu(1, 1 << 20)),
+        "of-no-speed" => Ok(Capabilities { gflops: 0.0, ..Capabilities::estimated(gt_backends::host(), 1, 1 << 20) }),
+        _ => Ok(Capabilities::estimated(gt_backends::host(), 1, 1 << 20)),
     };
     let (lifeline, _kept) = Socket::pair().unwrap();
     gt_protocol::link::send(

@@ -275,7 +275,7 @@ pub enum WorkerState {
 pub struct WorkerInfo {
     /// Its name, as users write it: `cpu:0`.
     pub name: String,
-    /// `cpu` or `cuda`.
+    /// The name of its backend, as in `gtd --workers`.
     pub kind: String,
     /// Threads that compute.
     #[serde(default)]

@@ -1,6 +1,7 @@
 //! `gt.device`: the name of a device. The daemon places tensors; a client only requests a type of device.
 
 use crate::session::{current, open};
+use gt_client::session::SessionInfo;
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -144,17 +145,23 @@ impl<'py> FromPyObject<'_, 'py> for DeviceArg {
     }
 }
 
+/// The names of a session's CUDA workers; an emulated device counts as one.
+fn cuda_workers_of(info: &SessionInfo) -> Vec<String> {
+    let workers = info.workers.iter().zip(&info.worker_backends);
+    workers.filter(|(_, backend)| backend.ends_with(CUDA)).map(|(name, _)| name.clone()).collect()
+}
+
 /// The names of the daemon's CUDA workers.
 fn cuda_workers(py: Python<'_>) -> PyResult<Vec<String>> {
-    Ok(current(py)?.info().cuda_workers.clone())
+    Ok(cuda_workers_of(current(py)?.info()))
 }
 
 /// The device that every tensor reports: the first CUDA device, if the daemon computes on any, otherwise the CPU.
 pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     static CPU_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
     static CUDA_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
-    // Tensors outlive a session that has ended, and asking for their device must not open another.
-    let on_cuda = open().is_some_and(|session| !session.info().cuda_workers.is_empty());
+    // Tensors outlive a session that has ended; their device need not be asked of another.
+    let on_cuda = open().is_some_and(|session| !cuda_workers_of(session.info()).is_empty());
     let device = if on_cuda {
         CUDA_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CUDA, index: Some(0) }))
     } else {

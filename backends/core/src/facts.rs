@@ -1,8 +1,7 @@
 //! The facts of a backend that the daemon, its configuration and `gtctl doctor` need, beside its kernels.
 
-use serde::Serialize;
+use crate::doctor::{DoctorContext, Finding};
 use std::io::Write;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ pub enum Site {
 pub struct Discovery {
     /// A device in an error message, as in "a GPU is asked for".
     pub device: &'static str,
-    /// A device in a help text, as in "one on each NVIDIA device".
+    /// A device in a help text, as in "where there is an NVIDIA device".
     pub product: &'static str,
     /// Whether a survey is worth its time: a look at a few files, in microseconds.
     pub is_there: fn() -> bool,
@@ -106,61 +105,6 @@ impl DeviceSurvey {
             slowest = slowest.min(device.link_gbytes_per_s?);
         }
         (numbers.len() > 1).then_some(slowest)
-    }
-}
-
-/// The means that `gtctl doctor` gives a backend.
-#[derive(Clone, Copy, Debug)]
-pub struct DoctorContext<'a> {
-    /// The program `gtd`, if it is installed; `gtd probe NAME` runs [`Discovery::probe`].
-    pub gtd: Option<&'a Path>,
-    /// Formats a number of bytes for a person.
-    pub bytes: fn(u64) -> String,
-}
-
-/// The verdict of a [`Finding`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FindingState {
-    /// All is well.
-    Good,
-    /// A hint; programs work without following it.
-    Note,
-    /// A fault that keeps programs from the daemon, or the daemon from working.
-    Bad,
-}
-
-/// A line of `gtctl doctor`.
-#[derive(Debug, Serialize)]
-pub struct Finding {
-    /// The subject, as in "gpu driver".
-    pub what: &'static str,
-    /// The verdict.
-    pub state: FindingState,
-    /// The facts, as a clause.
-    pub found: String,
-    /// How to mend it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-    /// All that is known of a device.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub device: Option<serde_json::Value>,
-}
-
-impl Finding {
-    /// A finding that all is well.
-    pub fn good(what: &'static str, found: impl Into<String>) -> Finding {
-        Finding { what, state: FindingState::Good, found: found.into(), next: None, device: None }
-    }
-
-    /// A hint, with what to do about it.
-    pub fn note(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding { state: FindingState::Note, next: Some(next.into()), ..Finding::good(what, found) }
-    }
-
-    /// A fault, with how to mend it.
-    pub fn bad(what: &'static str, found: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding { state: FindingState::Bad, next: Some(next.into()), ..Finding::good(what, found) }
     }
 }
 

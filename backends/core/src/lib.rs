@@ -18,6 +18,7 @@
 //! `gtctl doctor` follow from the facts.
 
 mod backend;
+mod doctor;
 mod error;
 mod factory;
 mod facts;
@@ -28,9 +29,10 @@ mod loops;
 mod memory_usage;
 mod number;
 pub use backend::{Backend, Fence, FenceStatus, Input, MemoryStats, Stage, StageInput, execute_one_by_one};
+pub use doctor::{DoctorContext, Finding, FindingState, findings_text};
 pub use error::{ExecError, LimitScope};
 pub use factory::{BackendFactory, BackendVisitor, Capabilities, DeviceDescription, OpenOptions, OpenedBackend};
-pub use facts::{BackendFacts, DeviceSurvey, Discovery, DoctorContext, Finding, FindingState, Site, SurveyedDevice};
+pub use facts::{BackendFacts, DeviceSurvey, Discovery, Site, SurveyedDevice};
 pub use host::HostRange;
 pub use layout::Layout;
 pub use link::{DeviceBuffers, EnqueuedTransfer, Link};

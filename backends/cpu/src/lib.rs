@@ -22,6 +22,7 @@ mod conv_planes;
 mod create;
 mod dispatch;
 mod elementwise;
+mod factory;
 mod fused;
 mod index;
 mod kernels;
@@ -43,4 +44,5 @@ mod thread_pool;
 mod tile;
 
 pub use backend::{CpuBackend, CpuOptions, machine_bytes};
+pub use factory::CpuFactory;
 pub use tensor::CpuTensor;

@@ -13,8 +13,10 @@ mod checks;
 mod columns;
 pub mod compile;
 mod create;
+mod doctor;
 pub mod driver;
 mod elementwise;
+mod factory;
 mod fused;
 pub mod graphs;
 mod index;
@@ -32,12 +34,14 @@ mod scan;
 mod search;
 mod sort;
 mod strided;
+mod survey;
 mod tensor;
 mod transfer;
 mod window;
 
 pub use compile::Compiler;
 pub use driver::Driver;
+pub use factory::{CudaFactory, EmulatedCudaFactory};
 pub use tensor::Tensor;
 
 use checks::{Board, Slot};

@@ -4,8 +4,9 @@
 //! that leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
 
 use super::{Dispatcher, WakeSource};
-use crate::worker::process::engine::Engine;
+use crate::devices;
 use crate::worker::process::link::ProcessLink;
+use crate::worker::process::worker_device::WorkerDevice;
 use crate::worker::worker_link::{Presence, WorkerLink};
 use gt_config::WorkerKind;
 use gt_ops::Workers;
@@ -31,7 +32,7 @@ impl Dispatcher {
         let Some((socket, pid)) = self.hand_over(slot) else { return };
         let info = WorkerInfo {
             name,
-            kind: kind.name().into(),
+            kind: kind.backend.name.into(),
             threads: offer.threads,
             memory_bytes_limit: offer.memory_bytes_limit,
             process: Some(pid),
@@ -39,8 +40,8 @@ impl Dispatcher {
             ..WorkerInfo::default()
         };
         let name = info.name.clone();
-        let engine = Engine::of(kind).unwrap_or(Engine::Cpu);
-        let taken = ProcessLink::adopt(socket, pid, number, engine, info).and_then(|link| {
+        let device = WorkerDevice::of(kind).unwrap_or_else(WorkerDevice::host);
+        let taken = ProcessLink::adopt(socket, pid, number, device, info).and_then(|link| {
             self.watch(link.bell(), WakeSource::Worker(number))?;
             Ok(Box::new(link))
         });
@@ -90,13 +91,12 @@ impl Dispatcher {
             let text = format!("the daemon has {WORKERS_MAX} workers, and no more are possible");
             return Err(Refused::new(RefusalCode::Exhausted, text).with_limit(WORKERS_MAX as u64, WORKERS_MAX as u64));
         }
-        let kind = offer.device.as_deref().map_or(Ok(WorkerKind::Cpu), gt_config::device);
+        let kind =
+            offer.device.as_deref().map_or_else(|| Ok(WorkerKind::on(gt_backends::host(), 0)), gt_config::device);
         let kind = kind.map_err(|why| Refused::new(RefusalCode::Malformed, why))?;
-        let name = match (&hello.name, kind) {
-            (Some(name), _) => checked_name(name)?,
-            (None, WorkerKind::Cuda(_)) => kind.to_string(),
-            (None, WorkerKind::EmulatedCuda) => format!("emulated:{number}"),
-            (None, _) => format!("cpu:{number}"),
+        let name = match &hello.name {
+            Some(name) => checked_name(name)?,
+            None => devices::worker_name(kind, number),
         };
         self.must_be_free(&name)?;
         Ok((number, name, kind, offer.clone()))

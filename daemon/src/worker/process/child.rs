@@ -3,18 +3,18 @@
 //! It has nothing of the daemon's but the socket it was started with, and what comes through that. It ends when it is
 //! told to, when the socket hangs up, or with the daemon.
 
-use super::engine::{Capabilities, Engine, open_cuda, open_emulated};
 use super::life::Lifeline;
 use super::message::{Message, Ready};
+use super::worker_device::WorkerDevice;
 use crate::worker::core::Core;
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::reachable_memory::reachable_memory;
 use crate::worker::serve::{Transport, Worker};
 use crate::worker::session_tensors::SessionShared;
 use crate::worker::step_wire::{MemoryLimits, StepHeader, StepKind, WorkerLoss};
-use gt_backend::{Backend, MemoryUsage};
+use gt_backend::{Backend, BackendVisitor, DeviceDescription, MemoryUsage, OpenOptions, OpenedBackend, Site};
 use gt_collectives::Communicator;
-use gt_cpu::{CpuBackend, CpuOptions};
+use gt_collectives::local::Memory;
 use gt_ops::failure::{Fault, WorkerEnd};
 use gt_ops::wire::Slot;
 use gt_protocol::{DeviceInfo, WorkerInfo};
@@ -24,7 +24,7 @@ use gt_shm::{Arena, ClientPort, Completions, Full, PortFds, Socket, Submitter};
 use nix::sys::signal::{SigSet, Signal};
 use std::collections::HashMap;
 use std::error::Error;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
 /// # Errors
 /// Whatever keeps it from starting.
 pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), Box<dyn Error>> {
-    let (Message::Start { info, engine, number, report_slots, work_slots }, fds) =
+    let (Message::Start { info, device, number, report_slots, work_slots }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
     else {
         return Err("the daemon said something else before it said what this worker is".into());
@@ -61,64 +61,57 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
     let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| format!("{} descriptors instead of 3", fds.len()))?;
     let port = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?;
     name_process(&info);
-    if engine != Engine::Cpu {
-        // A device is asked between short naps how far it is.
+    let WorkerDevice { backend, number: device } = device;
+    if backend.site == Site::Device {
+        // A worker polls its device between short naps.
         nix::sys::prctl::set_timerslack(TIMER_SLACK_NS)?;
     }
-    let begin = Begin { socket, port, number, registered: Box::new(registered) };
-    match engine {
-        Engine::Cpu => {
-            let memory = reachable_memory(info.memory_bytes_limit);
-            let options = CpuOptions {
-                threads: info.threads as usize,
-                memory_bytes_limit: info.memory_bytes_limit as usize,
-                shared: memory.as_ref().map(|memory| memory.segment().clone()),
-            };
-            let capabilities = Capabilities::of_cpu(info.threads, info.memory_bytes_limit);
-            begin.serve(
-                &info,
-                Ok((CpuBackend::new(options), capabilities, None)),
-                memory.as_ref().and_then(|memory| memory.fd()),
-            )
-        }
-        Engine::Cuda { number } => begin.serve(&info, open_cuda(number, &info), None),
-        Engine::EmulatedCuda => begin.serve(&info, open_emulated(&info), None),
-    }
+    let memory = if backend.site == Site::Host { reachable_memory(info.memory_bytes_limit) } else { None };
+    let options = OpenOptions {
+        device,
+        threads: info.threads as usize,
+        memory_bytes_limit: info.memory_bytes_limit as usize,
+        shared: memory.as_ref().map(|memory| memory.segment().clone()),
+    };
+    let begin = Begin { socket, port, number, info, memory, registered: Box::new(registered) };
+    gt_backends::open(backend.name, &options, begin).ok_or("its backend is not in the registry")?
 }
 
-/// What a worker has before it knows whether it can work.
+/// The state of a worker's process before its backend is open.
 struct Begin {
     socket: Socket,
     port: ClientPort,
     number: usize,
+    info: WorkerInfo,
+    /// The memory of the worker's tensors, if other processes can map it.
+    memory: Option<Arc<Memory>>,
     registered: Box<dyn Fn(&str)>,
 }
 
-impl Begin {
-    /// Says what `made` can do, or why it was not made, and works with it; others reach its tensors by `memory`.
-    fn serve<B: Backend>(
-        self,
-        info: &WorkerInfo,
-        made: Result<(B, Capabilities, Option<DeviceInfo>), String>,
-        memory: Option<BorrowedFd<'_>>,
-    ) -> Result<(), Box<dyn Error>> {
-        let capabilities = made.as_ref().map(|(_, capabilities, _)| *capabilities).map_err(String::clone);
-        let device = made.as_ref().ok().and_then(|(_, _, device)| device.clone());
+impl BackendVisitor for Begin {
+    type Output = Result<(), Box<dyn Error>>;
+
+    /// Reports the capabilities, or why the backend was not opened, and executes steps until the daemon ends it.
+    fn visit<B: Backend + Send + 'static>(self, opened: Result<OpenedBackend<B>, String>) -> Self::Output {
+        let Begin { memory, .. } = &self;
+        let capabilities = opened.as_ref().map(|opened| opened.capabilities).map_err(String::clone);
+        let device = opened.as_ref().ok().and_then(|opened| opened.device.as_ref()).map(device_info);
         let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), capabilities, device };
         let lifeline = Lifeline::new()?;
+        let memory = memory.as_ref().and_then(|memory| memory.fd());
         let fds: Vec<_> = std::iter::once(lifeline.end()).chain(memory).collect();
         gt_protocol::link::send(&self.socket, &ready, &fds, START_DEADLINE)?;
-        let (backend, ..) = made?;
+        let backend = opened?.backend;
         lifeline.beat(&self.socket)?;
         let (reports, steps) = self.port.split();
-        let (name, registered) = (info.name.clone(), self.registered);
+        let (name, registered) = (self.info.name.clone(), self.registered);
         let registered: Box<dyn Fn()> = Box::new(move || registered(&name));
         let (sessions, users) = (HashMap::new(), HashMap::new());
         let transport = PortTransport { socket: self.socket, steps, reports, registered, sessions, users };
         match Worker::new(Arc::new(Mutex::new(Core::new(backend, self.number))), transport).run() {
             None => Ok(()),
             Some(why) => {
-                tracing::error!(target: "gtd::worker", worker = info.name, why, "the device is lost");
+                tracing::error!(target: "gtd::worker", worker = self.info.name, why, "the device is lost");
                 // Not in order: destructors would ask a driver that does not answer any more.
                 std::process::exit(i32::from(WorkerEnd::DEVICE_LOST_STATUS))
             }
@@ -136,6 +129,16 @@ fn reset_signals() -> nix::Result<()> {
         unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) }?;
     }
     SigSet::empty().thread_set_mask()
+}
+
+fn device_info(device: &DeviceDescription) -> DeviceInfo {
+    let DeviceDescription { name, capability, multiprocessors, memory_bytes } = device;
+    DeviceInfo {
+        name: name.clone(),
+        capability: *capability,
+        multiprocessors: *multiprocessors,
+        memory_bytes: *memory_bytes,
+    }
 }
 
 /// For `ps` and `top`.

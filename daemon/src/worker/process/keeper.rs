@@ -3,11 +3,12 @@
 //! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
 //! lives as long as the link: a process asks the system to end it together with the thread that started it.
 
-use super::engine::{Capabilities, Engine};
 use super::life;
 use super::message::{Message, Ready};
+use super::worker_device::WorkerDevice;
 use crate::bandwidth::machine_bytes_per_ns;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
+use gt_backend::Capabilities;
 use gt_ops::failure::WorkerEnd;
 use gt_protocol::{DeviceInfo, WorkerInfo};
 use gt_shm::{DaemonPort, Doorbell, Socket};
@@ -115,13 +116,13 @@ impl Keeper {
     pub fn start(
         program: PathBuf,
         number: usize,
-        engine: Engine,
+        device: WorkerDevice,
         info: WorkerInfo,
         bell: Doorbell,
     ) -> std::io::Result<Keeper> {
         let shared = Arc::<KeeperState>::default();
         let (sender, news) = channel();
-        let keeping = Keeping { number, engine, info, bell, shared: shared.clone(), news: sender };
+        let keeping = Keeping { number, device, info, bell, shared: shared.clone(), news: sender };
         let thread = keeping.thread().spawn(move || keeping.run(&program))?;
         Ok(Keeper { shared, news, thread })
     }
@@ -134,13 +135,13 @@ impl Keeper {
         socket: Socket,
         pid: u32,
         number: usize,
-        engine: Engine,
+        device: WorkerDevice,
         info: WorkerInfo,
         bell: Doorbell,
     ) -> std::io::Result<Keeper> {
         let shared = Arc::<KeeperState>::default();
         let (sender, news) = channel();
-        let keeping = Keeping { number, engine, info, bell, shared: shared.clone(), news: sender };
+        let keeping = Keeping { number, device, info, bell, shared: shared.clone(), news: sender };
         let thread = keeping.thread().spawn(move || keeping.look_after(socket, pid))?;
         Ok(Keeper { shared, news, thread })
     }
@@ -173,7 +174,7 @@ impl Keeper {
 /// The thread's side.
 struct Keeping {
     number: usize,
-    engine: Engine,
+    device: WorkerDevice,
     info: WorkerInfo,
     bell: Doorbell,
     shared: Arc<KeeperState>,
@@ -254,12 +255,12 @@ impl Keeping {
         let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
         let message = Message::Start {
             info: self.info.clone(),
-            engine: self.engine,
+            device: self.device,
             number: self.number,
             report_slots: STEPS_MAX as u32,
             work_slots: WORK_SLOTS,
         };
-        let deadline = self.engine.ready_deadline();
+        let deadline = self.device.backend.ready_deadline;
         gt_protocol::link::send(&socket, &message, &fds.as_array(), deadline).map_err(Error::other)?;
         let (Ready { version, capabilities, device }, fds) =
             gt_protocol::link::recv(&socket, 2, deadline).map_err(Error::other)?;

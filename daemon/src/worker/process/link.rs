@@ -1,9 +1,9 @@
 //! The dispatcher's link to a worker's process.
 
-use super::engine::Engine;
 use super::keeper::{Child, Keeper, News};
 use super::life::{LifeWatch, Liveness};
 use super::message::Message;
+use super::worker_device::WorkerDevice;
 use crate::worker::queue::{InvalidReport, Queue, Wire};
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::step::{Report, SessionSlot, Step, Submission};
@@ -102,16 +102,21 @@ impl Wire for PortWire {
 }
 
 impl ProcessLink {
-    /// Starts worker `number`, called what `info` says, which computes on `engine`. Its process runs `program`, which
+    /// Starts worker `number`, called what `info` says, which computes on `device`. Its process runs `program`, which
     /// is `gtd`; it is not waited for.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn start(program: PathBuf, number: usize, engine: Engine, info: WorkerInfo) -> std::io::Result<ProcessLink> {
+    pub fn start(
+        program: PathBuf,
+        number: usize,
+        device: WorkerDevice,
+        info: WorkerInfo,
+    ) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
         let rings = bell.try_clone().map_err(std::io::Error::other)?;
-        let keeper = Keeper::start(program, number, engine, info.clone(), rings)?;
-        Ok(ProcessLink::new(info, engine, bell, keeper, false))
+        let keeper = Keeper::start(program, number, device, info.clone(), rings)?;
+        Ok(ProcessLink::new(info, device, bell, keeper, false))
     }
 
     /// Takes worker `number` in, called what `info` says, which is process `pid` at the other end of `socket`. It is
@@ -123,19 +128,19 @@ impl ProcessLink {
         socket: Socket,
         pid: u32,
         number: usize,
-        engine: Engine,
+        device: WorkerDevice,
         info: WorkerInfo,
     ) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
         let rings = bell.try_clone().map_err(std::io::Error::other)?;
-        let keeper = Keeper::adopt(socket, pid, number, engine, info.clone(), rings)?;
-        Ok(ProcessLink::new(info, engine, bell, keeper, true))
+        let keeper = Keeper::adopt(socket, pid, number, device, info.clone(), rings)?;
+        Ok(ProcessLink::new(info, device, bell, keeper, true))
     }
 
-    fn new(info: WorkerInfo, engine: Engine, bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {
+    fn new(info: WorkerInfo, device: WorkerDevice, bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {
         ProcessLink {
             name: WorkerName::new(&info.name),
-            rates: engine.guess(&info).rates(),
+            rates: device.estimated(&info).rates(),
             info: WorkerInfo { state: WorkerState::Starting, ..info },
             bell,
             keeper,

@@ -1,6 +1,7 @@
 //! The messages on the socket beside a worker's rings. Descriptors travel with them.
 
-use super::engine::{Capabilities, Engine};
+use super::worker_device::WorkerDevice;
+use gt_backend::Capabilities;
 use gt_protocol::{DeviceInfo, WorkerInfo};
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,8 @@ pub enum Message {
         /// What users are told of the worker; it computes with so many threads and keeps to that limit, if there is
         /// one.
         info: WorkerInfo,
-        /// What it computes on.
-        engine: Engine,
+        /// The device that it computes on.
+        device: WorkerDevice,
         /// Its number among the workers.
         number: usize,
         /// Room for reports.
@@ -49,7 +50,7 @@ pub struct Ready {
     /// What it can do, or why it cannot.
     #[serde(rename = "able")]
     pub capabilities: Result<Capabilities, String>,
-    /// What it computes on, if that is no processor.
+    /// Properties of its device, unless that is the processor.
     #[serde(default)]
     pub device: Option<DeviceInfo>,
 }

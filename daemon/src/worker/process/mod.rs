@@ -12,16 +12,16 @@
 //! A process that registers itself is not started again: when it ends, the link stays for the sessions that knew it,
 //! and says of all that it is asked that the worker is lost.
 //!
-//! What a process computes on is its [`Engine`]; what that can do, it says itself.
+//! A [`WorkerDevice`] names the device of a process, which reports the capabilities itself.
 //!
 //! Here is the dispatcher's side; in [`keeper`] the thread that starts the process and waits for its end, in [`child`]
 //! the process itself, in [`life`] how one is noticed that does nothing any more, and in [`registering`] how one comes
 //! that was not started here. The dispatcher waits for none of them.
 
 pub mod child;
-pub mod engine;
 pub mod keeper;
 pub mod life;
 pub mod link;
 pub mod message;
 pub mod registering;
+pub mod worker_device;

@@ -5,6 +5,7 @@
 
 use super::child;
 use crate::devices;
+use gt_backend::Site;
 use gt_bridge::{handshake, token};
 use gt_config::WorkerKind;
 use gt_cpu::CpuOptions;
@@ -40,8 +41,8 @@ pub struct Registration {
 /// # Errors
 /// No daemon, or one that does not let it.
 pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible, Box<dyn Error>> {
-    devices::resolve(Some(&[offer.device]), 1, true, || devices::probe("/proc/self/exe"))?;
-    if offer.device != WorkerKind::Cpu && offer.threads.is_some() {
+    devices::resolve(Some(&[offer.device]), 1, |_| true, |backend| devices::survey("/proc/self/exe", backend))?;
+    if offer.device.backend.site == Site::Device && offer.threads.is_some() {
         return Err(
             format!("--threads are the processor's, and --device is {}: leave one of them out", offer.device).into()
         );
@@ -54,9 +55,9 @@ pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible,
         Some(address) => address,
         None => named_address()?.unwrap_or_else(|| Address::Unix(SYSTEM_SOCKET.into())),
     };
-    let defaults = match offer.device {
-        WorkerKind::Cpu => CpuOptions::default(),
-        _ => CpuOptions { threads: 1, memory_bytes_limit: 0, shared: None },
+    let defaults = match offer.device.backend.site {
+        Site::Host => CpuOptions::default(),
+        Site::Device => CpuOptions { threads: 1, memory_bytes_limit: 0, shared: None },
     };
     let hello = Hello {
         offer: Some(WorkerOffer {

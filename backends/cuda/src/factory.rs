@@ -1,0 +1,122 @@
+//! The CUDA backend's entries in the registry of backends: on NVIDIA's devices, and on an emulated one for tests.
+
+use crate::CudaBackend;
+use crate::compile::Store;
+use crate::doctor::findings;
+use crate::driver::Properties;
+use crate::survey::{print_report, survey};
+use gt_backend::{
+    Backend, BackendFactory, BackendFacts, Capabilities, DeviceDescription, Discovery, OpenOptions, OpenedBackend, Site,
+};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Opens [`CudaBackend`]s on NVIDIA's devices.
+pub struct CudaFactory;
+
+/// Opens [`CudaBackend`]s on emulated devices, whose kernels the processor runs: for tests.
+pub struct EmulatedCudaFactory;
+
+/// The driver of a GPU may take long for its first user.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// Gigaflops and gigabytes a second of a small device, which each is taken for until its worker reports more.
+const SMALL_DEVICE: (f64, f64) = (8_000.0, 400.0);
+/// Memory of an emulated device, unless there is a limit.
+#[cfg(feature = "emulated")]
+const EMULATED_BYTES: usize = 2 << 30;
+
+impl BackendFactory for CudaFactory {
+    type Backend = CudaBackend;
+
+    const FACTS: BackendFacts = BackendFacts {
+        name: "cuda",
+        worker_prefix: "cuda",
+        site: Site::Device,
+        help: "cuda is one on each NVIDIA device, cuda:0,2 one on each of these",
+        unavailable: None,
+        ready_deadline: READY_DEADLINE,
+        rates: |_| SMALL_DEVICE,
+        discovery: Some(Discovery {
+            device: "a GPU",
+            product: "an NVIDIA device",
+            is_there: gt_nvidia::is_there,
+            probe: print_report,
+            survey,
+            doctor: findings,
+        }),
+    };
+
+    fn open(options: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
+        let report = gt_nvidia::probe();
+        let devices = report.devices.map_err(|error| error.to_string())?;
+        let device = devices.iter().find(|device| device.number == options.device).ok_or("the device is gone")?;
+        device.trouble().map_or(Ok(()), Err)?;
+        let limit = (options.memory_bytes_limit > 0).then_some(options.memory_bytes_limit);
+        let backend = CudaBackend::open(options.device, limit, kernel_store()).map_err(|error| error.to_string())?;
+        Ok(opened(backend, device.rates()))
+    }
+}
+
+impl BackendFactory for EmulatedCudaFactory {
+    type Backend = CudaBackend;
+
+    const FACTS: BackendFacts = BackendFacts {
+        name: "emulated-cuda",
+        worker_prefix: "emulated",
+        site: Site::Device,
+        help: "",
+        unavailable: if cfg!(feature = "emulated") {
+            None
+        } else {
+            Some(
+                "emulated-cuda is for tests of the CUDA backend, and this gtd was built without it: build one with \
+                 cargo build --package gtd --features emulated",
+            )
+        },
+        ready_deadline: READY_DEADLINE,
+        rates: |_| SMALL_DEVICE,
+        discovery: None,
+    };
+
+    #[cfg(feature = "emulated")]
+    fn open(options: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
+        use crate::driver::emulated::{Emulated, Gxx, test_store};
+        let limit = if options.memory_bytes_limit == 0 { EMULATED_BYTES } else { options.memory_bytes_limit };
+        // Like other devices, it has memory beside that for tensors.
+        let mut driver = Emulated::new(2 * limit);
+        // A real NCCL would take the streams of such a device for CUDA's.
+        if std::env::var_os("GT_EMULATED_NCCL").is_some() {
+            let mut uuid = [0; 16];
+            uuid[..4].copy_from_slice(&std::process::id().to_ne_bytes());
+            driver = driver.named(uuid);
+        }
+        let backend = CudaBackend::new(std::sync::Arc::new(driver), Box::new(Gxx), test_store(), limit);
+        Ok(opened(backend.map_err(|error| error.to_string())?, SMALL_DEVICE))
+    }
+
+    #[cfg(not(feature = "emulated"))]
+    fn open(_: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
+        Err("this gtd was built without emulated devices".into())
+    }
+}
+
+fn opened(backend: CudaBackend, (gflops, gbytes_per_s): (f64, f64)) -> OpenedBackend<CudaBackend> {
+    let memory_bytes_limit = backend.memory().limit_bytes as u64;
+    let Properties { name, capability, multiprocessors, memory_bytes, .. } = backend.properties();
+    let device = DeviceDescription {
+        name: name.clone(),
+        capability: (capability / 10, capability % 10),
+        multiprocessors: *multiprocessors,
+        memory_bytes: *memory_bytes as u64,
+    };
+    let capabilities = Capabilities { memory_bytes_limit, gflops, gbytes_per_s };
+    OpenedBackend { backend, capabilities, device: Some(device) }
+}
+
+/// The store of compiled kernels: in the cache folder of the service, or of the user.
+fn kernel_store() -> Store {
+    let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let users =
+        || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))).map(|cache| cache.join("gt"));
+    folder("CACHE_DIRECTORY").or_else(users).map_or_else(Store::default, |cache| Store::at(cache.join("kernels")))
+}

@@ -1,0 +1,59 @@
+//! The registry of device backends: the one place that names them all.
+//!
+//! Everything above asks [`BACKENDS`] for facts and [`open`] for a backend. To add one, see `gt_backend`.
+
+use gt_backend::{BackendFactory, BackendFacts, BackendVisitor, OpenOptions};
+
+/// Makes [`BACKENDS`] and [`open`] of a list of factories. The daemon prefers the devices of the first backend that
+/// finds any, and otherwise the first entry.
+macro_rules! backends {
+    ($($(#[$condition:meta])? $factory:ty),+ $(,)?) => {
+        /// The facts of every backend.
+        pub static BACKENDS: &[&BackendFacts] = &[$($(#[$condition])? &<$factory as BackendFactory>::FACTS),+];
+
+        /// Opens the backend of this name and hands it to `visitor`; none if there is no such backend.
+        pub fn open<V: BackendVisitor>(name: &str, options: &OpenOptions, visitor: V) -> Option<V::Output> {
+            $($(#[$condition])?
+            if name == <$factory as BackendFactory>::FACTS.name {
+                return Some(visitor.visit(<$factory as BackendFactory>::open(options)));
+            })+
+            None
+        }
+    };
+}
+
+backends! {
+    gt_cpu::CpuFactory,
+    gt_cuda::CudaFactory,
+    gt_cuda::EmulatedCudaFactory,
+    #[cfg(feature = "stub")]
+    gt_stub::StubFactory,
+}
+
+/// The backend of this name.
+pub fn find(name: &str) -> Option<&'static BackendFacts> {
+    BACKENDS.iter().copied().find(|facts| facts.name == name)
+}
+
+/// The backend of workers that nobody asked for, where no device is found: the processor.
+pub fn host() -> &'static BackendFacts {
+    BACKENDS[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_backend::Site;
+
+    #[test]
+    fn names_are_unique_and_fit() {
+        for (at, facts) in BACKENDS.iter().enumerate() {
+            assert!(BACKENDS[..at].iter().all(|other| other.name != facts.name), "{}", facts.name);
+            assert!(BACKENDS[..at].iter().all(|other| other.worker_prefix != facts.worker_prefix), "{}", facts.name);
+            assert!(facts.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{}", facts.name);
+            assert!(!facts.name.starts_with("proc-") && facts.worker_prefix.len() <= 12, "{}", facts.name);
+            assert!(facts.discovery.is_none() || facts.site == Site::Device, "{}", facts.name);
+        }
+        assert_eq!(host().site, Site::Host);
+    }
+}
