@@ -15,4 +15,5 @@ mod instructions;
 #[path = "../daemon/lifecycle.rs"]
 mod lifecycle;
 
+mod backends;
 mod deaths;
