@@ -1,6 +1,6 @@
-"""Trains a convolutional network to read handwritten digits: the 1,797 images of 8 x 8 pixels that scikit-learn ships.
+"""Trains a convolutional network to classify handwritten digits: 1,797 images of 8 x 8 pixels from scikit-learn.
 
-Written for PyTorch, and run unchanged by either:
+The program is written for PyTorch. It runs unchanged on PyTorch and on GT:
 
     python examples/cnn.py --epochs 10
     python -m gt.torch examples/cnn.py --epochs 10
@@ -17,12 +17,12 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Digits(Dataset):
-    """Images of one channel, doubled to 16 x 16 pixels, and which digit each shows; every fourth is for the test."""
+    """Images of shape `(1, 16, 16)`, scaled up from 8 x 8, with their digits; every fourth image is for the test."""
 
     def __init__(self, train):
         digits = load_digits()
         chosen = [i for i in range(len(digits.target)) if (i % 4 != 0) == train]
-        pixels = torch.tensor(digits.images[chosen], dtype=torch.float32).unsqueeze(1) / 16  # 0 is paper, 1 is ink
+        pixels = torch.tensor(digits.images[chosen], dtype=torch.float32).unsqueeze(1) / 16  # 0 is white, 1 is black
         self.images = F.interpolate(pixels, scale_factor=2, mode="bilinear", align_corners=False)
         self.labels = torch.tensor(digits.target[chosen], dtype=torch.long)
 
@@ -34,7 +34,10 @@ class Digits(Dataset):
 
 
 class Net(nn.Module):
-    """Two convolutions, a pool, and two linear layers; one score for each of the ten digits."""
+    """Two convolutions with batch norm and pooling, then two linear layers with dropout.
+
+    Shape: images `(batch, 1, 16, 16)` to log-probabilities `(batch, 10)`.
+    """
 
     def __init__(self):
         super().__init__()
@@ -57,7 +60,7 @@ class Net(nn.Module):
 
 
 def train(args, model, loader, optimizer, epoch):
-    """One pass over the training images."""
+    """Trains for one epoch."""
     model.train()
     for batch, (images, labels) in enumerate(loader):
         optimizer.zero_grad()
@@ -73,30 +76,30 @@ def train(args, model, loader, optimizer, epoch):
 
 
 def test(model, loader):
-    """The share of images that are read rightly."""
+    """Returns the accuracy on the test images, and prints it with the mean loss."""
     model.eval()
-    loss, right = 0.0, 0
+    loss, correct = 0.0, 0
     with torch.no_grad():
         for images, labels in loader:
-            scores = model(images)
-            loss += F.nll_loss(scores, labels, reduction="sum").item()
-            right += scores.argmax(dim=1, keepdim=True).eq(labels.view(-1, 1)).sum().item()
+            log_probs = model(images)
+            loss += F.nll_loss(log_probs, labels, reduction="sum").item()
+            correct += log_probs.argmax(dim=1, keepdim=True).eq(labels.view(-1, 1)).sum().item()
     count = len(loader.dataset)
-    print(f"test: mean loss {loss / count:.4f}, {right} of {count} right ({right / count:.1%})")
-    return right / count
+    print(f"test: mean loss {loss / count:.4f}, {correct} of {count} right ({correct / count:.1%})")
+    return correct / count
 
 
 def main():
     parser = argparse.ArgumentParser(description="A convolutional network for handwritten digits")
     parser.add_argument("--batch-size", type=int, default=64, metavar="N")
     parser.add_argument("--epochs", type=int, default=8, metavar="N")
-    parser.add_argument("--lr", type=float, default=1.0, metavar="LR", help="Adadelta's, or with --adam Adam's")
-    parser.add_argument("--gamma", type=float, default=0.7, metavar="M", help="the rate's factor from epoch to epoch")
-    parser.add_argument("--adam", action="store_true", help="Adam in place of Adadelta")
+    parser.add_argument("--lr", type=float, default=1.0, metavar="LR", help="learning rate")
+    parser.add_argument("--gamma", type=float, default=0.7, metavar="M", help="factor of the learning rate per epoch")
+    parser.add_argument("--adam", action="store_true", help="use Adam instead of Adadelta")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
-    parser.add_argument("--log-interval", type=int, default=10, metavar="N", help="batches between two lines")
-    parser.add_argument("--dry-run", action="store_true", help="one batch an epoch")
-    parser.add_argument("--save", metavar="FILE", help="where to save the weights")
+    parser.add_argument("--log-interval", type=int, default=10, metavar="N", help="batches between two log lines")
+    parser.add_argument("--dry-run", action="store_true", help="run one batch per epoch")
+    parser.add_argument("--save", metavar="FILE", help="save the weights to FILE")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)

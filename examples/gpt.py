@@ -1,6 +1,6 @@
-"""Trains a small GPT on the text that Python itself ships, byte by byte, and lets it write.
+"""Trains a small GPT on the bytes of the standard library's source, and generates text from it.
 
-One source for both: `python -m gt.torch examples/gpt.py` runs it on GT, `python examples/gpt.py` on PyTorch.
+The same file runs on both: `python -m gt.torch examples/gpt.py` on GT, `python examples/gpt.py` on PyTorch.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from torch.nn import functional as F
 
 @dataclass
 class Config:
+    """The sizes of a GPT, named as in GPT-2."""
+
     block_size: int = 64
     vocab_size: int = 256
     n_layer: int = 4
@@ -33,7 +35,7 @@ class Config:
 
 
 class LayerNorm(nn.Module):
-    """With or without a bias."""
+    """A layer norm whose bias is optional."""
 
     def __init__(self, size, bias):
         super().__init__()
@@ -45,6 +47,11 @@ class LayerNorm(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
+    """Multi-head attention in which each token attends to itself and earlier ones.
+
+    Shape: `(batch, length, n_embd)` to the same.
+    """
+
     def __init__(self, config):
         super().__init__()
         assert config.n_embd % config.n_head == 0
@@ -75,6 +82,8 @@ class CausalSelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
+    """The feed-forward network of a block, four times as wide inside."""
+
     def __init__(self, config):
         super().__init__()
         self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
@@ -87,6 +96,8 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
+    """A pre-norm transformer block: attention and feed-forward network, each with a residual connection."""
+
     def __init__(self, config):
         super().__init__()
         self.ln_1 = LayerNorm(config.n_embd, config.bias)
@@ -100,6 +111,8 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
+    """A decoder-only transformer (Radford et al. 2019)."""
+
     def __init__(self, config):
         super().__init__()
         self.config = config
@@ -113,10 +126,10 @@ class GPT(nn.Module):
             )
         )
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        # What a byte means going in is what it means coming out.
+        # The token embedding and the output projection share their weight (Press & Wolf 2017).
         self.transformer.wte.weight = self.lm_head.weight
         self.apply(self._init_weights)
-        # Each block adds twice to the residual stream, which must not grow with their number.
+        # Each block adds to the residual stream twice; smaller initial weights keep its variance independent of depth.
         for name, p in self.named_parameters():
             if name.endswith("c_proj.weight"):
                 torch.nn.init.normal_(p, mean=0.0, std=0.02 / math.sqrt(2 * config.n_layer))
@@ -130,6 +143,12 @@ class GPT(nn.Module):
             torch.nn.init.normal_(module.weight, mean=0.0, std=0.02)
 
     def forward(self, idx, targets=None):
+        """Returns logits and loss; without targets, the logits of the last token only, and `None`.
+
+        Args:
+            idx: token ids, `(batch, length)`.
+            targets: the next token of each, `(batch, length)`; -1 is ignored.
+        """
         _, t = idx.size()
         assert t <= self.config.block_size, f"{t} tokens, but the context is {self.config.block_size}"
         pos = torch.arange(0, t, dtype=torch.long, device=idx.device)
@@ -143,6 +162,7 @@ class GPT(nn.Module):
         return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
 
     def configure_optimizer(self, weight_decay, learning_rate, betas):
+        """Returns AdamW with weight decay for matrices and embeddings only, not for biases and norms."""
         params = {name: p for name, p in self.named_parameters() if p.requires_grad}
         groups = [
             {"params": [p for p in params.values() if p.dim() >= 2], "weight_decay": weight_decay},
@@ -153,6 +173,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None):
+        """Appends sampled tokens to `idx`; `top_k` samples from the most probable ones only."""
         for _ in range(max_new_tokens):
             logits, _ = self(idx[:, -self.config.block_size :])
             logits = logits[:, -1, :] / temperature
@@ -169,7 +190,7 @@ def _takes(function, name):
 
 
 def write_tokens(folder):
-    """The standard library's own text as two files of bytes: for training, and for tests."""
+    """Writes the source of the standard library as bytes to `train.bin` and, a tenth of it, to `val.bin`."""
     library = Path(sysconfig.get_paths()["stdlib"])
     texts = [path.read_bytes() for path in sorted(library.glob("*.py"))[:60]]
     data = np.frombuffer(b"\n".join(texts), dtype=np.uint8).astype(np.uint16)
@@ -179,7 +200,8 @@ def write_tokens(folder):
 
 
 def get_batch(folder, split, config, batch_size, device):
-    # Opened anew each time: a memmap that lives long keeps every page it has touched.
+    """Returns random pieces of a split and the same pieces one byte later, each `(batch_size, block_size)`."""
+    # The file is opened for each batch, since a memmap keeps every page that it has touched.
     data = np.memmap(Path(folder) / f"{split}.bin", dtype=np.uint16, mode="r")
     ix = torch.randint(len(data) - config.block_size, (batch_size,))
     x = torch.stack([torch.from_numpy((data[i : i + config.block_size]).astype(np.int64)) for i in ix])
@@ -190,7 +212,7 @@ def get_batch(folder, split, config, batch_size, device):
 
 
 def learning_rate(step, args):
-    """Up in a straight line, then down along a cosine."""
+    """Linear warm-up, then cosine decay to a tenth of the peak (Loshchilov & Hutter 2017)."""
     if step < args.warmup_steps:
         return args.lr * (step + 1) / (args.warmup_steps + 1)
     if step > args.steps:
@@ -204,18 +226,18 @@ def arguments():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--warmup-steps", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=12)
-    parser.add_argument("--accumulate", type=int, default=1, help="batches in a step")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches per optimizer step (gradient accumulation)")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--bias", action="store_true", help="in linear layers and layer norms")
-    parser.add_argument("--by-hand", action="store_true", help="attention by masked_fill, softmax and matmul")
+    parser.add_argument("--bias", action="store_true", help="use biases in linear layers and layer norms")
+    parser.add_argument("--by-hand", action="store_true", help="compute attention by matmul, masked_fill and softmax")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--eval-every", type=int, default=50)
     parser.add_argument("--eval-batches", type=int, default=5)
-    parser.add_argument("--checkpoint", help="a file to go on from, and to save to")
-    parser.add_argument("--sample", type=int, default=200, help="bytes to write at the end")
+    parser.add_argument("--checkpoint", help="a file to resume from and to save to")
+    parser.add_argument("--sample", type=int, default=200, help="bytes to generate at the end")
     parser.add_argument("--seed", type=int, default=1337)
     return parser.parse_args()
 
@@ -287,8 +309,8 @@ def main():
         model.eval()
         start = torch.tensor([list(b"\ndef ")], dtype=torch.long, device=device)
         with context:
-            written = model.generate(start, args.sample, temperature=0.8, top_k=50)[0].tolist()
-        print(bytes(written).decode("utf-8", "replace"))
+            generated = model.generate(start, args.sample, temperature=0.8, top_k=50)[0].tolist()
+        print(bytes(generated).decode("utf-8", "replace"))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A language model of letters on text that Python itself ships: an LSTM, or with --cell gru a GRU.
+"""Trains a character-level language model, an LSTM or with --cell gru a GRU, on docstrings of the standard library.
 
     python -m gt.torch examples/lstm.py     # on GT
     python examples/lstm.py                 # on PyTorch
 
-It learns to say the next letter of the help texts of Python's standard library, and then writes some of its own.
+The model learns to predict the next character, and then generates text.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MODULES = (
 
 
 def library_text() -> str:
-    """The documentation of some modules of the standard library, and of what is in them."""
+    """Returns the docstrings of some modules of the standard library and of their classes and functions."""
     parts = []
     for name in MODULES:
         module = import_module(name)
@@ -41,13 +41,16 @@ def library_text() -> str:
 
 
 class Model(nn.Module):
-    """Letters to vectors, through a recurrent net, to the scores of the next letter."""
+    """An embedding, a recurrent network and a linear layer.
 
-    def __init__(self, letters: int, hidden: int, layers: int, cell: str, dropout: float) -> None:
+    Shape: characters `(length, batch)` to logits of the next ones `(length, batch, characters)`, with the new state.
+    """
+
+    def __init__(self, characters: int, hidden: int, layers: int, cell: str, dropout: float) -> None:
         super().__init__()
-        self.embed = nn.Embedding(letters, hidden)
+        self.embed = nn.Embedding(characters, hidden)
         self.rnn = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](hidden, hidden, layers, dropout=dropout)
-        self.head = nn.Linear(hidden, letters)
+        self.head = nn.Linear(hidden, characters)
 
     def forward(self, x: torch.Tensor, state=None):
         h, state = self.rnn(self.embed(x), state)
@@ -55,20 +58,21 @@ class Model(nn.Module):
 
 
 def detached(state):
-    """The state without what it was computed from: gradients end here."""
+    """Returns the state cut off from the graph: backpropagation through time is truncated here."""
     return tuple(s.detach() for s in state) if isinstance(state, tuple) else state.detach()
 
 
 @torch.no_grad()
-def write(model: Model, letters: list[str], count: int, temperature: float) -> str:
+def generate(model: Model, characters: list[str], count: int, temperature: float) -> str:
+    """Samples `count` characters, each from the softmax of the logits divided by `temperature`."""
     model.eval()
-    number = {letter: i for i, letter in enumerate(letters)}
-    x, state, text = torch.tensor([[number["\n"]]]), None, ""
+    index_of = {character: i for i, character in enumerate(characters)}
+    x, state, text = torch.tensor([[index_of["\n"]]]), None, ""
     for _ in range(count):
-        scores, state = model(x, state)
-        probs = torch.softmax(scores[-1, 0] / temperature, dim=-1)
+        logits, state = model(x, state)
+        probs = torch.softmax(logits[-1, 0] / temperature, dim=-1)
         x = torch.distributions.Categorical(probs).sample().view(1, 1)
-        text += letters[x.item()]
+        text += characters[x.item()]
     return text
 
 
@@ -77,7 +81,7 @@ def main() -> None:
     parser.add_argument("--cell", choices=["lstm", "gru"], default="lstm")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--length", type=int, default=32, help="steps that gradients go back")
+    parser.add_argument("--length", type=int, default=32, help="steps of truncated backpropagation through time")
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--dropout", type=float, default=0.0)
@@ -89,17 +93,16 @@ def main() -> None:
 
     torch.manual_seed(args.seed)
     text = library_text()
-    letters = sorted(set(text))
-    number = {letter: i for i, letter in enumerate(letters)}
-    data = torch.tensor([number[letter] for letter in text])
-    # As many long columns as the batch is wide: a step goes on where the last one ended.
+    characters = sorted(set(text))
+    index_of = {character: i for i, character in enumerate(characters)}
+    data = torch.tensor([index_of[character] for character in text])
+    # The text is cut into one long column per sample of the batch: each step continues where the last one ended.
     rows = len(data) // args.batch_size
     data = data[: rows * args.batch_size].view(args.batch_size, rows).t().contiguous()
-    print(
-        f"{len(text)} letters, {len(letters)} different ones: {math.log(len(letters)):.2f} nats each if all are alike"
-    )
+    entropy = math.log(len(characters))
+    print(f"{len(text)} letters, {len(characters)} different ones: {entropy:.2f} nats each if all are alike")
 
-    model = Model(len(letters), args.hidden, args.layers, args.cell, args.dropout)
+    model = Model(len(characters), args.hidden, args.layers, args.cell, args.dropout)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     criterion = nn.CrossEntropyLoss()
     state, at, total = None, 0, 0.0
@@ -108,9 +111,9 @@ def main() -> None:
             state, at = None, 0
         x, y = data[at : at + args.length], data[at + 1 : at + 1 + args.length]
         at += args.length
-        scores, state = model(x, state)
+        logits, state = model(x, state)
         state = detached(state)
-        loss = criterion(scores.view(-1, len(letters)), y.reshape(-1))
+        loss = criterion(logits.view(-1, len(characters)), y.reshape(-1))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), args.clip)
@@ -119,7 +122,7 @@ def main() -> None:
         if step % 20 == 0:
             print(f"step {step:4d}   loss {total / 20:.3f}   perplexity {math.exp(total / 20):.1f}")
             total = 0.0
-    print(write(model, letters, 300, args.temperature))
+    print(generate(model, characters, 300, args.temperature))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Trains the network for digits, or a small GPT, on several workers: a YAML file says how, the program stays as it is.
+"""Trains the digits network or a small GPT on several workers. A YAML file configures the sharding; the program stays.
 
-Run it with `python -m gt.torch examples/parallel.py --config examples/sharding/digits_data.yaml`. Without `--config`
-the daemon decides what is worth dividing. The losses are the same, as they are with `--workers 1`.
+Run it with `python -m gt.torch examples/parallel.py --config examples/sharding/digits_data.yaml`. Without
+`--config` the daemon decides what to shard. The losses are the same in every configuration, and with `--workers 1`.
 """
 
 import argparse
@@ -13,8 +13,8 @@ import torch
 import gt
 
 
-def name_parts(model):
-    """Gives the modules and parameters that the configuration names a signal of the same name."""
+def apply_signals(model):
+    """Puts every module and parameter that the configuration names under the signal of that name."""
     for name, module in model.named_modules():
         if gt.get_config(name) is not None:
             module.forward = gt.signal.context(name)(module.forward)
@@ -24,17 +24,17 @@ def name_parts(model):
 
 
 def digits():
-    """The network of `digits.py`, and batches of digits."""
+    """Returns the model of `digits.py`, its batches, its loss function and an optimizer."""
     from digits import BATCH_SIZE, DigitReader, load
 
     pixels, _, labels, _ = load()
-    shuffle = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     model = DigitReader()
 
     def batches():
         while True:
-            places = shuffle.permutation(len(labels))[:BATCH_SIZE]
-            yield torch.from_numpy(pixels[places]), torch.from_numpy(labels[places])
+            chosen = rng.permutation(len(labels))[:BATCH_SIZE]
+            yield torch.from_numpy(pixels[chosen]), torch.from_numpy(labels[chosen])
 
     def loss_of(x, y):
         return torch.nn.functional.cross_entropy(model(x), y)
@@ -43,7 +43,7 @@ def digits():
 
 
 def gpt():
-    """A GPT of two layers, as in `gpt.py`, and batches of Python's own source."""
+    """Returns a GPT of `gpt.py` with two blocks, its batches, its loss function and an optimizer."""
     from gpt import GPT, Config, get_batch, write_tokens
 
     config = Config(block_size=32, n_layer=2, n_head=4, n_embd=64)
@@ -64,7 +64,7 @@ def gpt():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=["digits", "gpt"], default="digits")
-    parser.add_argument("--config", help="what signals ask for")
+    parser.add_argument("--config", help="YAML file that says how each signal is sharded")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=50)
     args = parser.parse_args()
@@ -74,7 +74,7 @@ def main():
         gt.load_config(args.config)
     gt.manual_seed(7)
     model, batches, loss_of, optimizer = {"digits": digits, "gpt": gpt}[args.model]()
-    name_parts(model)
+    apply_signals(model)
     losses = []
     for _, (x, y) in zip(range(args.steps), batches, strict=False):
         x, y = gt.signal.tensor(x, name="batch"), gt.signal.tensor(y, name="batch")
@@ -84,7 +84,7 @@ def main():
         with gt.signal.context("update"):
             optimizer.step()
         losses.append(loss.detach())
-    # Until here nothing has waited for the workers.
+    # Everything above is asynchronous; `tolist()` waits for the workers.
     for step, loss in enumerate(torch.stack(losses).tolist()):
         print(f"step {step}  loss {loss:.6f}")
     for name, parameter in model.named_parameters():

@@ -1,10 +1,10 @@
-"""Learning to balance a pole on a cart by trying: the policy gradient (Williams 1992).
+"""Learns to balance a pole on a cart by REINFORCE, a policy gradient method (Williams 1992).
 
     python -m gt.torch examples/reinforce.py    # on GT
     python examples/reinforce.py                # on PyTorch
 
-A small net says how probable pushing left and right are; after an episode, what it did is made more probable, the more
-so the longer the pole stood afterwards.
+A small network gives the probabilities of pushing left and right. After each episode the log-probability of every
+action is increased in proportion to the discounted return that followed it.
 """
 
 import argparse
@@ -18,7 +18,10 @@ from torch.nn import functional as F
 
 
 class Pole:
-    """A pole on a cart (Barto, Sutton and Anderson 1983): position, speed, angle and its speed, 50 times a second."""
+    """The cart-pole environment (Barto, Sutton & Anderson 1983), in steps of 1/50 s.
+
+    The state is `[position, velocity, angle, angular velocity]`; action 0 pushes left, action 1 right.
+    """
 
     GRAVITY, CART, POLE, LENGTH, FORCE, TICK = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
     ANGLE_MAX, POSITION_MAX = 12 * math.pi / 180, 2.4
@@ -28,24 +31,25 @@ class Pole:
         self.steps_max = steps_max
 
     def reset(self) -> list[float]:
+        """Starts an episode near the upright position, and returns the state."""
         self.state = [self.random.uniform(-0.05, 0.05) for _ in range(4)]
         self.steps = 0
         return self.state
 
     def step(self, action: int) -> tuple[list[float], float, bool]:
-        """The next state, the reward and whether the episode is over."""
+        """Applies an action; returns the next state, the reward, and whether the episode is over."""
         x, dx, angle, spin = self.state
         force = self.FORCE if action == 1 else -self.FORCE
         mass = self.CART + self.POLE
         push = (force + self.POLE * self.LENGTH * spin**2 * math.sin(angle)) / mass
         lever = self.LENGTH * (4 / 3 - self.POLE * math.cos(angle) ** 2 / mass)
-        turn = (self.GRAVITY * math.sin(angle) - math.cos(angle) * push) / lever
-        speed_up = push - self.POLE * self.LENGTH * turn * math.cos(angle) / mass
+        angular_acceleration = (self.GRAVITY * math.sin(angle) - math.cos(angle) * push) / lever
+        acceleration = push - self.POLE * self.LENGTH * angular_acceleration * math.cos(angle) / mass
         self.state = [
             x + self.TICK * dx,
-            dx + self.TICK * speed_up,
+            dx + self.TICK * acceleration,
             angle + self.TICK * spin,
-            spin + self.TICK * turn,
+            spin + self.TICK * angular_acceleration,
         ]
         self.steps += 1
         fallen = abs(self.state[0]) > self.POSITION_MAX or abs(self.state[2]) > self.ANGLE_MAX
@@ -53,6 +57,8 @@ class Pole:
 
 
 class Policy(nn.Module):
+    """A network with one hidden layer: states `(batch, 4)` to probabilities of the actions `(batch, 2)`."""
+
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.affine1 = nn.Linear(4, hidden)
@@ -65,7 +71,7 @@ class Policy(nn.Module):
 
 
 def play(environment: Pole, policy: Policy) -> tuple[list[torch.Tensor], list[float]]:
-    """An episode: the logarithms of the probabilities of what was done, and the rewards."""
+    """Plays an episode; returns the log-probabilities of the actions taken, and the rewards."""
     state, log_probs, rewards, done = environment.reset(), [], [], False
     while not done:
         probs = policy(torch.tensor(state).float().unsqueeze(0))
@@ -78,13 +84,13 @@ def play(environment: Pole, policy: Policy) -> tuple[list[torch.Tensor], list[fl
 
 
 def returns_of(rewards: list[float], gamma: float) -> torch.Tensor:
-    """What came after each step, later rewards counting less; of mean 0 and variance 1."""
+    """Returns the discounted sum of the rewards from each step on, normalised to mean 0 and variance 1."""
     total, returns = 0.0, []
     for reward in reversed(rewards):
         total = reward + gamma * total
         returns.insert(0, total)
-    found = torch.tensor(returns)
-    return (found - found.mean()) / (found.std() + torch.finfo(torch.float32).eps)
+    returns = torch.tensor(returns)
+    return (returns - returns.mean()) / (returns.std() + torch.finfo(torch.float32).eps)
 
 
 def main() -> None:
@@ -94,7 +100,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--steps-max", type=int, default=500)
-    parser.add_argument("--goal", type=float, default=300.0, help="the running mean of steps to stop at")
+    parser.add_argument("--goal", type=float, default=300.0, help="stop at this running mean of steps")
     parser.add_argument("--seed", type=int, default=543)
     parser.add_argument("--log-interval", type=int, default=10)
     args = parser.parse_args()
@@ -106,8 +112,8 @@ def main() -> None:
     running = 10.0
     for episode in range(1, args.episodes + 1):
         log_probs, rewards = play(environment, policy)
-        weights = returns_of(rewards, args.gamma)
-        losses = [-log_prob * weight for log_prob, weight in zip(log_probs, weights, strict=True)]
+        returns = returns_of(rewards, args.gamma)
+        losses = [-log_prob * value for log_prob, value in zip(log_probs, returns, strict=True)]
         optimizer.zero_grad()
         loss = torch.cat(losses).sum()
         loss.backward()

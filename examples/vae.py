@@ -1,10 +1,10 @@
-"""A variational autoencoder on the handwritten digits that scikit-learn ships: what it has learnt, it can dream.
+"""Trains a variational autoencoder (Kingma & Welling 2014) on scikit-learn's handwritten digits, and samples from it.
 
     python -m gt.torch examples/vae.py      # on GT
     python examples/vae.py                  # on PyTorch
 
-The encoder says where in a small space an image lies, and how surely; the decoder draws the image of a point there
-(Kingma and Welling 2014). The loss is what the drawing lacks, and how far the places are from a normal distribution.
+The encoder maps an image to a normal distribution over a latent space, and the decoder maps a latent vector to an
+image. The loss is the negative evidence lower bound: reconstruction error plus the divergence from a standard normal.
 """
 
 import argparse
@@ -19,6 +19,8 @@ PIXELS = 64
 
 
 class VAE(nn.Module):
+    """Encoder and decoder with one hidden layer each, for images of shape `(batch, 64)`."""
+
     def __init__(self, hidden: int, latent: int) -> None:
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(PIXELS, hidden), nn.ReLU())
@@ -27,26 +29,30 @@ class VAE(nn.Module):
         self.decoder = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, PIXELS))
 
     def encode(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns mean and log-variance of the latent vectors, each `(batch, latent)`."""
         h = self.encoder(x)
         return self.mean(h), self.log_variance(h)
 
     def reparameterize(self, mean: torch.Tensor, log_variance: torch.Tensor) -> torch.Tensor:
+        """Samples latent vectors as `mean + std * noise`, through which gradients flow."""
         std = torch.exp(0.5 * log_variance)
         return mean + torch.randn_like(std) * std
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns the logits of the pixels, and mean and log-variance of the latent vectors."""
         mean, log_variance = self.encode(x)
         return self.decoder(self.reparameterize(mean, log_variance)), mean, log_variance
 
 
 def loss_of(logits: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, log_variance: torch.Tensor) -> torch.Tensor:
-    missing = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")
-    apart = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
-    return missing + apart
+    """Returns the negative evidence lower bound, summed over the batch."""
+    reconstruction = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")
+    divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
+    return reconstruction + divergence
 
 
 def show(images: torch.Tensor) -> None:
-    """Images of 8 x 8 pixels as text, side by side."""
+    """Prints images of 8 x 8 pixels side by side as text."""
     shades = " .:-=+*#%@"
     for row in range(8):
         print("  ".join("".join(shades[int(v * 9.999)] * 2 for v in image[row]) for image in images.tolist()))
@@ -84,8 +90,8 @@ def main() -> None:
 
     model.eval()
     with torch.no_grad():
-        dreamt = torch.sigmoid(model.decoder(torch.randn(5, args.latent, device=device)))
-    show(dreamt.view(5, 8, 8).cpu())
+        samples = torch.sigmoid(model.decoder(torch.randn(5, args.latent, device=device)))
+    show(samples.view(5, 8, 8).cpu())
 
 
 if __name__ == "__main__":

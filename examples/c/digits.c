@@ -1,10 +1,10 @@
-/* Trains a small network to read handwritten digits: the model of examples/digits.py, written in C.
+/* Trains a small network to classify handwritten digits: the model of examples/digits.py, written in C.
  *
  *     make demo-c                       exports the images, compiles this and runs it
- *     digits digits.csv [EPOCHS]        by hand
+ *     digits digits.csv [EPOCHS]        runs the compiled program
  *
- * Each line of digits.csv is one image: 64 pixels from 0 (paper) to 16 (ink), and the digit it shows.
- * examples/c/export_digits.py writes it from the 1,797 images that scikit-learn ships.
+ * Each line of digits.csv is one image: 64 pixels from 0 (white) to 16 (black), and the digit it shows.
+ * examples/c/export_digits.py writes the file from the 1,797 images of scikit-learn.
  */
 
 #include <gt.h>
@@ -15,7 +15,7 @@
 enum { PIXELS = 64, HIDDEN = 128, CLASSES = 10, BATCH_SIZE = 64, IMAGES_MAX = 4096, SEED = 7 };
 static const double LEARNING_RATE = 0.1, MOMENTUM = 0.9;
 
-/* Ends the program with what went wrong, if anything did. */
+/* Prints the error and ends the program, unless the status is GT_OK. */
 static void check(gt_status status) {
     if (status != GT_OK) {
         fprintf(stderr, "%s: %s\n", gt_status_name(status), gt_last_error());
@@ -23,7 +23,7 @@ static void check(gt_status status) {
     }
 }
 
-/* The images, and how many there are. */
+/* The images, their labels, and their number. */
 static float pixels[IMAGES_MAX][PIXELS];
 static int64_t labels[IMAGES_MAX];
 static size_t image_count;
@@ -51,8 +51,8 @@ static void load(const char *path) {
     fclose(file);
 }
 
-/* Exchanges two images. */
-static void exchange(size_t a, size_t b) {
+/* Swaps two images. */
+static void swap(size_t a, size_t b) {
     int64_t label = labels[a];
     labels[a] = labels[b];
     labels[b] = label;
@@ -63,53 +63,54 @@ static void exchange(size_t a, size_t b) {
     }
 }
 
-/* Puts the first `count` images in a random order. */
+/* Shuffles the first `count` images (Fisher-Yates). */
 static void shuffle(size_t count) {
     for (size_t i = count; i > 1; i--) {
-        exchange(i - 1, (size_t)rand() % i);
+        swap(i - 1, (size_t)rand() % i);
     }
 }
 
-/* A parameter, and the running sum of its gradients: one step of gradient descent with momentum. */
+/* A parameter and its velocity, the decaying sum of its gradients. */
 typedef struct {
     gt_tensor *value, *velocity;
 } parameter;
 
-/* Uniform numbers as far from 0 as torch.nn.Linear draws them for so many inputs. */
+/* Uniform numbers in the range of torch.nn.Linear's initialisation, 1 / sqrt(inputs) around 0. */
 static parameter make_parameter(gt_session *session, const int64_t *shape, size_t ndim, double inputs) {
     const double bound = 1.0 / sqrt(inputs);
-    gt_tensor *uniform, *wide;
+    gt_tensor *uniform, *scaled;
     parameter made;
     check(gt_rand(session, shape, ndim, GT_FLOAT32, &uniform));
-    check(gt_mul(gt_of(uniform), gt_number(2.0 * bound), &wide));
-    check(gt_sub(gt_of(wide), gt_number(bound), &made.value));
+    check(gt_mul(gt_of(uniform), gt_number(2.0 * bound), &scaled));
+    check(gt_sub(gt_of(scaled), gt_number(bound), &made.value));
     check(gt_tensor_set_requires_grad(made.value, true));
     check(gt_full(session, gt_number(0.0), shape, ndim, GT_FLOAT32, &made.velocity));
     gt_tensor_free(uniform);
-    gt_tensor_free(wide);
+    gt_tensor_free(scaled);
     return made;
 }
 
+/* One step of gradient descent with momentum. */
 static void step(parameter *p) {
-    gt_tensor *gradient, *slowed, *velocity, *way, *value;
+    gt_tensor *gradient, *decayed, *velocity, *update, *value;
     bool recording = gt_set_grad_enabled(false);
     check(gt_tensor_grad(p->value, &gradient));
-    check(gt_mul(gt_of(p->velocity), gt_number(MOMENTUM), &slowed));
-    check(gt_add(gt_of(slowed), gt_of(gradient), &velocity));
-    check(gt_mul(gt_of(velocity), gt_number(LEARNING_RATE), &way));
-    check(gt_sub(gt_of(p->value), gt_of(way), &value));
+    check(gt_mul(gt_of(p->velocity), gt_number(MOMENTUM), &decayed));
+    check(gt_add(gt_of(decayed), gt_of(gradient), &velocity));
+    check(gt_mul(gt_of(velocity), gt_number(LEARNING_RATE), &update));
+    check(gt_sub(gt_of(p->value), gt_of(update), &value));
     check(gt_tensor_assign(p->value, value));
     check(gt_tensor_zero_grad(p->value));
     gt_tensor_free(p->velocity);
     p->velocity = velocity;
     gt_tensor_free(gradient);
-    gt_tensor_free(slowed);
-    gt_tensor_free(way);
+    gt_tensor_free(decayed);
+    gt_tensor_free(update);
     gt_tensor_free(value);
     gt_set_grad_enabled(recording);
 }
 
-/* 64 pixels in, one score for each of the ten digits out. */
+/* A perceptron with one hidden layer: 64 pixels to the logits of ten digits. */
 typedef struct {
     parameter weight1, bias1, weight2, bias2;
 } model;
@@ -123,46 +124,47 @@ static gt_tensor *linear(const gt_tensor *x, const parameter *weight, const para
     return sum;
 }
 
-static gt_tensor *scores_of(const model *m, const gt_tensor *images) {
-    gt_tensor *before, *hidden, *scores;
+/* Returns the logits of images, `(count, 10)`. */
+static gt_tensor *forward(const model *m, const gt_tensor *images) {
+    gt_tensor *before, *hidden, *logits;
     before = linear(images, &m->weight1, &m->bias1);
     check(gt_relu(before, &hidden));
-    scores = linear(hidden, &m->weight2, &m->bias2);
+    logits = linear(hidden, &m->weight2, &m->bias2);
     gt_tensor_free(before);
     gt_tensor_free(hidden);
-    return scores;
+    return logits;
 }
 
-/* The images from `first` on, and their labels, as tensors. */
+/* Makes tensors of `count` images from `first` on and of their labels. */
 static void upload(gt_session *session, size_t first, size_t count, gt_tensor **images, gt_tensor **digits) {
     const int64_t shape[] = {(int64_t)count, PIXELS};
     check(gt_tensor_from_data(session, GT_FLOAT32, shape, 2, pixels[first], count * sizeof *pixels, images));
     check(gt_tensor_from_data(session, GT_INT64, shape, 1, &labels[first], count * sizeof *labels, digits));
 }
 
-/* The share of the images from `first` on for which the highest score is the right digit's. */
+/* Returns the fraction of images from `first` on whose largest logit is that of the right digit. */
 static double accuracy(gt_session *session, const model *m, size_t first, size_t count) {
     const int64_t classes[] = {1};
-    gt_tensor *images, *digits, *scores, *read, *right, *sum;
+    gt_tensor *images, *digits, *logits, *predicted, *correct, *sum;
     double total;
     bool recording = gt_set_grad_enabled(false);
     upload(session, first, count, &images, &digits);
-    scores = scores_of(m, images);
-    check(gt_argmax(scores, classes, 1, false, &read));
-    check(gt_eq(gt_of(read), gt_of(digits), &right));
-    check(gt_sum(right, NULL, 0, false, &sum));
+    logits = forward(m, images);
+    check(gt_argmax(logits, classes, 1, false, &predicted));
+    check(gt_eq(gt_of(predicted), gt_of(digits), &correct));
+    check(gt_sum(correct, NULL, 0, false, &sum));
     check(gt_tensor_item(sum, &total));
     gt_tensor_free(images);
     gt_tensor_free(digits);
-    gt_tensor_free(scores);
-    gt_tensor_free(read);
-    gt_tensor_free(right);
+    gt_tensor_free(logits);
+    gt_tensor_free(predicted);
+    gt_tensor_free(correct);
     gt_tensor_free(sum);
     gt_set_grad_enabled(recording);
     return total / (double)count;
 }
 
-/* One pass over `count` images; returns the mean loss of the batches. */
+/* Trains for one epoch on `count` images; returns the mean loss of the batches. */
 static double train(gt_session *session, model *m, size_t count) {
     parameter *parameters[] = {&m->weight1, &m->bias1, &m->weight2, &m->bias2};
     gt_tensor *total = NULL;
@@ -170,10 +172,10 @@ static double train(gt_session *session, model *m, size_t count) {
     shuffle(count);
     for (size_t first = 0; first < count; first += BATCH_SIZE) {
         size_t size = count - first < BATCH_SIZE ? count - first : BATCH_SIZE;
-        gt_tensor *images, *digits, *scores, *loss, *detached, *more;
+        gt_tensor *images, *digits, *logits, *loss, *detached, *more;
         upload(session, first, size, &images, &digits);
-        scores = scores_of(m, images);
-        check(gt_cross_entropy(scores, digits, NULL, NULL, &loss));
+        logits = forward(m, images);
+        check(gt_cross_entropy(logits, digits, NULL, NULL, &loss));
         check(gt_tensor_backward(loss, NULL, 0));
         for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++) {
             step(parameters[i]);
@@ -190,10 +192,10 @@ static double train(gt_session *session, model *m, size_t count) {
         batches += 1.0;
         gt_tensor_free(images);
         gt_tensor_free(digits);
-        gt_tensor_free(scores);
+        gt_tensor_free(logits);
         gt_tensor_free(loss);
     }
-    /* Until here nothing has waited for the daemon: the one value fetched is the pass's loss. */
+    /* Everything above is asynchronous. Only this waits for the daemon: once per epoch, for the mean loss. */
     check(gt_tensor_item(total, &sum));
     gt_tensor_free(total);
     return sum / batches;
@@ -215,7 +217,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s: only %zu images\n", argv[1], image_count);
         return EXIT_FAILURE;
     }
-    /* A quarter is kept back for the test. */
+    /* A quarter of the images is for the test. */
     srand(SEED);
     shuffle(image_count);
     test_count = image_count / 4;

@@ -1,4 +1,4 @@
-"""Writes the handwritten digits that scikit-learn ships as a file for digits.c: a line an image, its digit last."""
+"""Writes scikit-learn's handwritten digits as CSV for digits.c: 64 pixels and the digit per line."""
 
 import sys
 
