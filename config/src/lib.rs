@@ -1,8 +1,8 @@
-//! What an administrator writes for the daemon: the file `/etc/gt/gtd.yaml`.
+//! The daemon's configuration file, `/etc/gt/gtd.yaml`.
 //!
-//! `gtd` reads it to serve, `gtctl` to say what is wrong with it before it does. This crate must not know what the
-//! daemon does with what is written. Start at [`Settings`], which is what a file may say, and [`read`]; [`yaml`] knows
-//! how values are found in a file and said to be wrong, [`values`] what they look like.
+//! `gtd` reads it to serve, `gtctl` to check and document it. This crate must not know what the daemon does with a
+//! setting. Start reading at [`Settings`], the settings of a file, and [`read`]. [`yaml`] reads files by tables of keys
+//! and reports errors with their place, [`values`] are the types of values.
 
 pub mod settings;
 pub mod values;
@@ -15,5 +15,5 @@ pub use values::{
 };
 pub use yaml::{About, ConfigError};
 
-/// The file of the machine's daemon.
+/// The configuration file of the system's daemon.
 pub const SYSTEM_FILE: &str = "/etc/gt/gtd.yaml";

@@ -1,4 +1,4 @@
-//! What the file may say.
+//! The keys of the configuration file and their settings.
 
 use crate::values::{Bytes, Level, WorkerKinds, listen_address, workers_default, workers_help};
 use crate::yaml::{self, About, ConfigError, Key, Value};
@@ -9,39 +9,39 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// What the file says. What it does not say is left to the environment and to defaults.
+/// The settings of a file. The environment or the default decides settings that are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Workers to run.
+    /// The workers to run.
     pub workers: Option<WorkerKinds>,
-    /// Threads that compute.
+    /// Compute threads of all workers together.
     pub threads: Option<u32>,
-    /// Bytes that tensors may take.
+    /// The memory limit for all tensors.
     pub memory: Option<Bytes>,
-    /// Whether large tensors are spread over workers by themselves.
+    /// True if large tensors are sharded over several workers without a signal.
     pub auto_shard: Option<bool>,
-    /// From which size on.
+    /// The smallest size of tensors that are sharded without a signal.
     pub shard_bytes_min: Option<Bytes>,
-    /// Where clients connect.
+    /// The socket at which clients connect.
     pub socket: Option<PathBuf>,
-    /// Where clients connect by TCP.
+    /// The address at which clients connect by TCP.
     pub listen: Option<SocketAddr>,
-    /// Where the token that they must know is.
+    /// The file of the token that TCP clients must know.
     pub token_file: Option<PathBuf>,
-    /// How much the daemon says.
+    /// The log level.
     pub log: Option<Level>,
-    /// What users may have.
+    /// The default quota.
     pub limits: QuotaSettings,
-    /// What some users may have, by number.
+    /// The quotas of some users, by user id.
     pub users: BTreeMap<u32, QuotaSettings>,
 }
 
-/// What a running daemon takes up.
+/// The documentation of a key that a reload applies.
 const fn soon(value: &'static str, default: &'static str, text: &'static str) -> About {
     About { value, default, text, needs_start: false }
 }
 
-/// What is as it was when the daemon started.
+/// The documentation of a key that is read only when the daemon starts.
 const fn at_start(value: &'static str, default: &'static str, text: &'static str) -> About {
     About { needs_start: true, ..soon(value, default, text) }
 }
@@ -50,7 +50,7 @@ const fn at_start(value: &'static str, default: &'static str, text: &'static str
 static WORKERS_TEXT: LazyLock<String> = LazyLock::new(|| format!("Workers: {}.", workers_help()));
 static WORKERS_DEFAULT: LazyLock<String> = LazyLock::new(workers_default);
 
-/// The keys of a file.
+/// The keys of the file.
 static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
     vec![
         Key {
@@ -65,17 +65,25 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
         },
         Key {
             name: "memory",
-            about: at_start("bytes", "three quarters of the machine's", "What all tensors of all sessions may take."),
+            about: at_start("bytes", "three quarters of the machine's", "Memory of all tensors of all sessions."),
             set: |to, value| value.word(&mut to.memory),
         },
         Key {
             name: "auto_shard",
-            about: at_start("on or off", "on", "Whether large tensors are spread over several workers by themselves."),
+            about: at_start(
+                "on or off",
+                "on",
+                "Whether large tensors are sharded over several workers without a signal.",
+            ),
             set: |to, value| value.with(&mut to.auto_shard, switch),
         },
         Key {
             name: "shard_bytes_min",
-            about: at_start("bytes", "4M", "From which size on they are; with 0, whatever can be divided is."),
+            about: at_start(
+                "bytes",
+                "4M",
+                "The smallest size of tensors that auto_shard shards; with 0, everything is divided that can be.",
+            ),
             set: |to, value| value.word(&mut to.shard_bytes_min),
         },
         Key {
@@ -83,7 +91,7 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             about: at_start(
                 "path or @name",
                 "/run/gt/gtd.sock",
-                "Where clients connect. Under systemd the unit gtd.socket says it, and this is not used.",
+                "The socket at which clients connect. Under systemd the unit gtd.socket names it, and this is not used.",
             ),
             set: |to, value| value.with(&mut to.socket, socket),
         },
@@ -92,23 +100,27 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             about: at_start(
                 "[host:]port",
                 "none",
-                "Where clients connect by TCP, who must then know the token; a port alone is on loopback.",
+                "The address at which clients connect by TCP; they must know the token. A port alone is on loopback.",
             ),
             set: |to, value| value.with(&mut to.listen, listen_address),
         },
         Key {
             name: "token_file",
-            about: at_start("path", "/run/gt/token", "Where that token is, which is made if it is not there."),
+            about: at_start(
+                "path",
+                "/run/gt/token",
+                "The file of that token, which the daemon creates if it does not exist.",
+            ),
             set: |to, value| value.with(&mut to.token_file, absolute),
         },
         Key {
             name: "log",
-            about: soon("error, warn, info, debug or trace", "warn", "How much the daemon says."),
+            about: soon("error, warn, info, debug or trace", "warn", "The log level."),
             set: |to, value| value.word(&mut to.log),
         },
         Key {
             name: "limits",
-            about: soon("the keys below", "", "What each user may have."),
+            about: soon("the keys below", "", "The limits of each user."),
             set: |to, value| limits(&mut to.limits, value),
         },
         Key {
@@ -116,23 +128,23 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             about: soon(
                 "names or numbers, each with the keys below",
                 "",
-                "What some users may have; what is not said here is as for all.",
+                "The limits of some users; a key that is not set here has the value in limits.",
             ),
             set: |to, value| users(&mut to.users, value),
         },
     ]
 });
 
-/// The keys of limits.
+/// The keys of a quota: below `limits`, and below each user.
 const LIMITS: &[Key<QuotaSettings>] = &[
     Key {
         name: "memory",
-        about: soon("bytes", "0", "What the tensors of all of a user's sessions may take; 0 is no limit."),
+        about: soon("bytes", "0", "Memory of the tensors of all sessions of a user; 0 is no limit."),
         set: |to, value| value.with(&mut to.memory_bytes, bytes),
     },
     Key {
         name: "session_memory",
-        about: soon("bytes", "0", "What those of each session may take; 0 is no limit."),
+        about: soon("bytes", "0", "Memory of the tensors of each session; 0 is no limit."),
         set: |to, value| value.with(&mut to.session_memory_bytes, bytes),
     },
     Key {
@@ -145,24 +157,24 @@ const LIMITS: &[Key<QuotaSettings>] = &[
         about: soon(
             "bytes",
             "64G",
-            "What each session may share with the daemon for data on its way in or out, and for arrays that view \
+            "Memory that each session may share with the daemon for uploads and fetches, and for arrays that view \
              tensors.",
         ),
         set: |to, value| value.with(&mut to.arena_bytes, bytes),
     },
     Key {
         name: "queued",
-        about: soon("number", "0", "Instructions of each session that are taken in and not done; 0 is no limit."),
+        about: soon("number", "0", "Instructions in flight of each session; 0 is no limit."),
         set: |to, value| value.with(&mut to.queued, number),
     },
     Key {
         name: "weight",
-        about: soon("number", "1", "Part of the devices' time, beside other users' weights."),
+        about: soon("number", "1", "The weight of a user's part of the devices' time."),
         set: |to, value| value.with(&mut to.weight, number),
     },
 ];
 
-/// What people are told of every key: those of the file, then those of limits.
+/// The documentation of all keys: those of the file, then those of a quota.
 pub fn about() -> [Vec<(&'static str, About)>; 2] {
     [KEYS.iter().map(|key| (key.name, key.about)).collect(), LIMITS.iter().map(|key| (key.name, key.about)).collect()]
 }
@@ -170,7 +182,7 @@ pub fn about() -> [Vec<(&'static str, About)>; 2] {
 /// Reads the file at `path`.
 ///
 /// # Errors
-/// The first thing that is wrong with it, with its line and key.
+/// The first error in the file, with its line and key.
 pub fn read(path: &Path) -> Result<Settings, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let no_text = error.kind() == std::io::ErrorKind::InvalidData;
@@ -181,10 +193,10 @@ pub fn read(path: &Path) -> Result<Settings, ConfigError> {
     parse(&text, path)
 }
 
-/// Reads a text; `path` is what errors say it is.
+/// Parses a text. Errors name `path` as its file.
 ///
 /// # Errors
-/// As for [`read`].
+/// The errors of [`read`].
 pub fn parse(text: &str, path: &Path) -> Result<Settings, ConfigError> {
     yaml::read(text, path, &KEYS)
 }
@@ -205,10 +217,10 @@ fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &Value<'_>) -> Result<(),
     Ok(())
 }
 
-/// A user's number, by name or by number.
+/// The user id for a user's name or number.
 ///
 /// # Errors
-/// If the system knows no user of that name.
+/// If the system has no user of that name.
 pub fn user(name: &str) -> Result<u32, String> {
     if let Ok(uid) = name.parse() {
         return Ok(uid);

@@ -127,7 +127,7 @@ fn split(part: &str) -> (&str, Option<&str>) {
     part.split_once(':').map_or((part, None), |(name, number)| (name, Some(number)))
 }
 
-/// A device that two workers would have.
+/// A device that occurs twice in the list.
 fn twice(workers: &[WorkerKind]) -> Option<WorkerKind> {
     let mut seen: Vec<WorkerKind> = Vec::new();
     for kind in workers.iter().copied().filter(|kind| kind.device != DeviceChoice::Only) {
@@ -190,7 +190,7 @@ pub fn workers_default() -> String {
 /// An address: `12345` on loopback, or `127.0.0.1:12345`.
 ///
 /// # Errors
-/// If it is none.
+/// A text that is no address.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
@@ -235,25 +235,25 @@ impl FromStr for Bytes {
     }
 }
 
-/// How much the daemon says: what is on one level, and what is worse.
+/// A log level: its messages and all that are more severe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Only what failed.
+    /// Failures of the daemon.
     Error,
-    /// And what is wrong with somebody's doing: a client that breaks the rules, a worker that died.
+    /// Failures of others: a client that breaks the rules, a worker that died.
     Warn,
-    /// And what happens: sessions that begin and end, limits that change.
+    /// Events: sessions that begin and end, quotas that change.
     Info,
-    /// And all about the daemon's insides,
+    /// Details of the daemon's work.
     Debug,
-    /// each instruction included.
+    /// Details of each instruction.
     Trace,
 }
 
 impl Level {
     const ALL: [Level; 5] = [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
 
-    /// As users write it.
+    /// The name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Level::Error => "error",

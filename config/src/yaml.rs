@@ -1,33 +1,33 @@
-//! YAML read by tables of keys: each value is known by its line and its key, and what no table names is refused.
+//! YAML read by tables of keys. Errors name the line and the key; unknown keys are errors.
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A key that differs from a known one by so much or less is taken for a slip of the finger.
-const SLIPS_MAX: usize = 3;
+/// An unknown key within this edit distance of a known one is reported as a typing error.
+const TYPO_EDITS_MAX: usize = 3;
 
-/// What is wrong with a file, and where.
+/// An error in a configuration file, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {text}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said, and what to do.
+        /// The system's error, and what to do.
         text: String,
     },
-    /// Something in it is wrong.
+    /// A key or value is invalid.
     #[error("{}:{line}: {}{text}", path.display(), prefix(key))]
     Invalid {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// The key, as `limits.memory`; empty if the text is no YAML.
+        /// The key, as `limits.memory`; empty if the text is not YAML.
         key: String,
-        /// What is wrong, and what to write.
+        /// The error, and what to write.
         text: String,
     },
 }
@@ -36,7 +36,7 @@ fn prefix(key: &str) -> String {
     if key.is_empty() { String::new() } else { format!("{key}: ") }
 }
 
-/// Something in a file: a value, its key and its place.
+/// A value in a file, with its key and line.
 pub struct Value<'a> {
     path: &'a Path,
     key: String,
@@ -44,33 +44,33 @@ pub struct Value<'a> {
     node: &'a MarkedYaml<'a>,
 }
 
-/// What people are told of a key.
+/// The documentation of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
-    /// What its value looks like.
+    /// The form of its value.
     pub value: &'static str,
-    /// What holds where the file says nothing; empty where there is no such thing.
+    /// The default; empty if there is none.
     pub default: &'static str,
-    /// What it is: a sentence.
+    /// The meaning: a sentence.
     pub text: &'static str,
-    /// Whether a change takes a new start of the daemon; a reload is enough for the others.
+    /// True if a change takes effect only when the daemon is started again; other keys need a reload.
     pub needs_start: bool,
 }
 
-/// A key, and how its value is taken in.
+/// A key of a configuration, and how its value is stored.
 pub struct Key<T> {
-    /// Its name.
+    /// The key's name.
     pub name: &'static str,
-    /// What people are told of it.
+    /// The key's documentation.
     pub about: About,
-    /// Takes the value in.
+    /// Parses the value and stores it.
     pub set: fn(&mut T, &Value<'_>) -> Result<(), ConfigError>,
 }
 
-/// Reads a text that is a map with the keys of a table. A text without anything says nothing.
+/// Reads a text that is a map with the keys of a table. An empty text sets nothing.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error in the text.
 pub fn read<T: Default>(text: &str, path: &Path, keys: &[Key<T>]) -> Result<T, ConfigError> {
     let place =
         |line, text: &str| ConfigError::Invalid { path: path.into(), line, key: String::new(), text: text.into() };
@@ -93,11 +93,11 @@ impl<'a> Value<'a> {
         ConfigError::Invalid { path: self.path.into(), line: self.line, key: self.key.clone(), text: text.into() }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_null(&self) -> bool {
         matches!(self.node.data, YamlData::Value(Scalar::Null))
     }
 
-    /// A number, word or switch as it is written.
+    /// A number, word or boolean as it is written.
     fn text(&self) -> Result<String, ConfigError> {
         match &self.node.data {
             YamlData::Value(Scalar::Boolean(b)) => Ok(if *b { "on" } else { "off" }.into()),
@@ -110,14 +110,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Takes in a value that is written in one word. A key without a value says nothing.
+    /// Parses a value of one word. A key without a value sets nothing.
     pub fn word<T: FromStr<Err = String>>(&self, into: &mut Option<T>) -> Result<(), ConfigError> {
         self.with(into, |text| text.parse())
     }
 
-    /// Takes in what `read` makes of a value that is written in one word.
+    /// Parses a value of one word with `read`.
     pub fn with<T>(&self, into: &mut Option<T>, read: impl Fn(&str) -> Result<T, String>) -> Result<(), ConfigError> {
-        if !self.is_nothing() {
+        if !self.is_null() {
             *into = Some(read(&self.text()?).map_err(|text| self.wrong(text))?);
         }
         Ok(())
@@ -142,7 +142,7 @@ impl<'a> Value<'a> {
             .collect()
     }
 
-    /// Takes in a map with the keys of a table.
+    /// Reads a map with the keys of a table.
     pub fn keys<T>(&self, into: &mut T, keys: &[Key<T>]) -> Result<(), ConfigError> {
         for (name, value) in self.entries()? {
             let Some(key) = keys.iter().find(|key| key.name == name) else {
@@ -157,7 +157,7 @@ impl<'a> Value<'a> {
 fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let known: Vec<&str> = known.collect();
     let distance = |other: &&&str| strsim::damerau_levenshtein(name, other);
-    match known.iter().min_by_key(distance).filter(|near| distance(near) <= SLIPS_MAX.min(near.len() / 2)) {
+    match known.iter().min_by_key(distance).filter(|near| distance(near) <= TYPO_EDITS_MAX.min(near.len() / 2)) {
         Some(near) => format!("there is no such key; did you mean `{near}`?"),
         None => format!("there is no such key; known are {}", known.join(", ")),
     }

@@ -15,55 +15,55 @@ const EXITS: &str = "Exit status: 0 done; 1 failed, or doctor found something wr
 #[derive(Debug, Parser)]
 #[command(name = "gtctl", version, disable_help_subcommand = true, after_help = EXITS)]
 pub struct Arguments {
-    /// Where the daemon listens [default: $GT_SOCKET or /run/gt/gtd.sock].
+    /// The daemon's socket [default: $GT_SOCKET or /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
     /// Prints one JSON document, for programs; errors too.
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: CtlCommand,
 }
 
-/// What to do.
+/// The commands of `gtctl`.
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
     /// Shows the daemon, its workers and its sessions.
     Status,
     /// Shows the sessions.
     Sessions,
-    /// Shows all about one session.
+    /// Shows the details of one session.
     Session {
-        /// Its number, as `gtctl sessions` shows it.
+        /// The session's number, as `gtctl sessions` shows it.
         #[arg(value_parser = session)]
         id: u64,
     },
     /// Ends a session: your own, or anybody's if you are an administrator.
     Kill {
-        /// Its number, as `gtctl sessions` shows it.
+        /// The session's number, as `gtctl sessions` shows it.
         #[arg(value_parser = session)]
         id: u64,
     },
-    /// Shows what users may have, or changes it.
+    /// Shows or changes the limits of users.
     Limits {
-        /// What to do with them, other than to show them.
+        /// The change; without it, the limits are shown.
         #[command(subcommand)]
         command: Option<LimitsCommand>,
     },
-    /// Lets no more sessions begin; the daemon ends when the last has gone.
+    /// Drains the daemon: no session begins, and the daemon ends after the last one.
     Drain {
-        /// Lets sessions begin again.
+        /// Ends draining: sessions may begin again.
         #[arg(long)]
         undo: bool,
     },
-    /// Has the daemon read its configuration again; sessions go on.
+    /// Makes the daemon read its configuration again; sessions go on.
     Reload,
-    /// Looks for what keeps programs from using the daemon, and says how to mend it.
+    /// Checks for problems that keep programs from using the daemon, and says how to fix them.
     Doctor,
-    /// About the daemon's configuration file.
+    /// Checks or documents the daemon's configuration file.
     Config {
-        /// What to do with it.
+        /// The command.
         #[command(subcommand)]
         command: ConfigCommand,
     },
@@ -75,22 +75,22 @@ pub enum CtlCommand {
     /// Writes the manual pages.
     #[command(hide = true)]
     Manual {
-        /// Where to.
+        /// The folder for the pages.
         folder: PathBuf,
     },
 }
 
-/// What to do with limits.
+/// The commands of `gtctl limits`.
 #[derive(Debug, Subcommand)]
 pub enum LimitsCommand {
-    /// Changes limits until the daemon ends; the configuration file is for good. `default` undoes a change.
+    /// Changes limits until the daemon ends; lasting ones are in the configuration file. `default` undoes a change.
     Set(LimitsSet),
 }
 
-/// Which limits to change, and for whom.
+/// The arguments of `gtctl limits set`.
 #[derive(Debug, Args)]
 pub struct LimitsSet {
-    /// Whose, by name or number; without it, of all users who have none of their own.
+    /// The user, by name or number; without it, the default for all users.
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     #[command(flatten)]
@@ -100,28 +100,28 @@ pub struct LimitsSet {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct Change {
-    /// Memory of the tensors of all of the user's sessions, as in 512M or 8G; 0 for no limit.
+    /// Memory of the tensors of all sessions of the user, as in 512M or 8G; 0 for no limit.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<Setting<u64>>,
-    /// The same of each session.
+    /// Memory of the tensors of each session; 0 for no limit.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_memory: Option<Setting<u64>>,
     /// Sessions at a time.
     #[arg(long, value_name = "N", value_parser = number::<u32>)]
     sessions: Option<Setting<u32>>,
-    /// What each session may share with the daemon for data on its way in or out.
+    /// Memory that each session may share with the daemon for uploads and fetches.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     arena: Option<Setting<u64>>,
-    /// Instructions of each session that are taken in and not done yet; 0 for no limit.
+    /// Instructions in flight of each session; 0 for no limit.
     #[arg(long, value_name = "N", value_parser = number::<u32>)]
     queued: Option<Setting<u32>>,
-    /// Part of the devices' time, beside other users' weights.
+    /// The weight of the user's part of the devices' time.
     #[arg(long, value_name = "NUMBER", value_parser = weight)]
     weight: Option<Setting<f64>>,
 }
 
 impl LimitsSet {
-    /// The change.
+    /// The change as a message to the daemon.
     pub fn change(&self) -> QuotaChange {
         let Change { memory, session_memory, sessions, arena, queued, weight } = self.change;
         QuotaChange {
@@ -158,16 +158,16 @@ fn session(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is no number of a session: `gtctl sessions` lists them"))
 }
 
-/// What to do with the configuration.
+/// The commands of `gtctl config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Says whether a file is good, or what is wrong with it and where.
+    /// Checks a file, and names the line and key of an error.
     Check {
         /// The file.
         #[arg(default_value = SYSTEM_FILE)]
         path: PathBuf,
     },
-    /// Lists the keys that a file may have, with what they mean.
+    /// Lists the keys of a file with their meaning.
     Keys,
     /// Prints the manual page of the file.
     #[command(hide = true)]

@@ -1,7 +1,7 @@
-//! `gtctl doctor`: what keeps programs from using the daemon, or makes them slow, and how to mend it.
-//!
-//! Each check is a finding. None changes anything.
+//! `gtctl doctor`: checks for problems that keep programs from using the daemon or make them slow, and says how to fix
+//! them. No check changes anything.
 
+use crate::control::connect;
 use crate::failure::{CommandFailure, Exit};
 use crate::output::CommandOutput;
 use crate::table::bytes;
@@ -15,15 +15,15 @@ use std::process::Command;
 
 /// The group whose members may connect to the system's daemon.
 const GROUP: &str = "gt";
-/// Descriptors that a busy daemon may need.
+/// The descriptors that a busy daemon may need.
 const DESCRIPTORS_MIN: u64 = 4096;
-/// Memory in which devices copy fastest is pinned; less of it than this is soon used up.
+/// A limit of pinned memory below this is soon reached. Copies from and to pinned memory are fastest.
 const PINNED_BYTES_MIN: u64 = 1 << 30;
-/// Free memory below which a daemon is of little use.
+/// With less free memory than this, a daemon is of little use.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Looks at everything, for the daemon at `socket`.
-pub fn answer(socket: &Path) -> CommandOutput {
+/// Runs all checks for the daemon at `socket`.
+pub fn output(socket: &Path) -> CommandOutput {
     let mut findings = vec![program()];
     findings.extend(units());
     findings.extend(configuration());
@@ -40,7 +40,7 @@ pub fn answer(socket: &Path) -> CommandOutput {
     CommandOutput { exit, ..CommandOutput::new(findings_text(&findings), &findings) }
 }
 
-/// Whether the `gtd` that would be started is of this version.
+/// Checks that the installed `gtd` is of this version.
 fn program() -> Finding {
     let what = "gtd";
     let own = env!("CARGO_PKG_VERSION");
@@ -68,13 +68,13 @@ fn program() -> Finding {
     }
 }
 
-/// The `gtd` that was installed with this program.
+/// The `gtd` in the folder of this program.
 fn beside() -> Option<PathBuf> {
     let beside = std::env::current_exe().ok().map(|gtctl| gtctl.with_file_name("gtd"));
     beside.filter(|path| path.is_file())
 }
 
-/// How systemd's units stand, where it runs.
+/// Checks the systemd units.
 fn units() -> Vec<Finding> {
     if !Path::new("/run/systemd/system").is_dir() {
         return vec![Finding::note("systemd", "does not run here", "start gtd by hand where programs are to share it")];
@@ -106,7 +106,7 @@ fn configuration() -> Option<Finding> {
     })
 }
 
-/// What is where the daemon's socket should be.
+/// Checks the file of the daemon's socket.
 fn socket_file(path: &Path) -> Finding {
     let what = "socket";
     if path.to_string_lossy().starts_with('@') {
@@ -130,7 +130,7 @@ fn socket_file(path: &Path) -> Finding {
     }
 }
 
-/// Whether this user is in the group that may connect.
+/// Checks that this user is in the group that may connect.
 fn group(socket: &Path) -> Option<Finding> {
     let what = "group";
     if socket != Path::new(gt_protocol::path::SYSTEM_SOCKET) {
@@ -153,11 +153,11 @@ fn group(socket: &Path) -> Option<Finding> {
     })
 }
 
-/// Whether the daemon answers, and its process.
+/// Checks that the daemon answers. Also returns its process id.
 fn daemon(socket: &Path) -> (Finding, Option<u32>) {
     let what = "daemon";
     let own = env!("CARGO_PKG_VERSION");
-    match crate::connect(socket) {
+    match connect(socket) {
         Ok(daemon) => {
             let welcome = &daemon.welcome;
             let (version, pid) = (&welcome.daemon_version, welcome.daemon_pid);
@@ -177,7 +177,7 @@ fn daemon(socket: &Path) -> (Finding, Option<u32>) {
     }
 }
 
-/// Limits that the system sets: of the daemon if its process can be looked at, otherwise of this one.
+/// Checks the resource limits of the daemon's process if they can be read, else of this process.
 fn limits(daemon: Option<u32>) -> Vec<Finding> {
     let theirs = daemon.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok());
     let whose = if theirs.is_some() { "the daemon's" } else { "this process's" };
@@ -203,7 +203,7 @@ fn limits(daemon: Option<u32>) -> Vec<Finding> {
     ]
 }
 
-/// What the daemon needs of the kernel.
+/// Checks the kernel's features that the daemon needs.
 fn kernel() -> Vec<Finding> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -223,7 +223,7 @@ fn kernel() -> Vec<Finding> {
     }]
 }
 
-/// Memory that is free, and the shared memory that workers' libraries use.
+/// Checks the free memory, and the shared memory that NCCL uses.
 fn memory() -> Vec<Finding> {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_is_not_there_is_bad_and_says_what_to_do() {
-        let answer = answer(Path::new("/nowhere/gtd.sock"));
+        let answer = output(Path::new("/nowhere/gtd.sock"));
         assert_eq!(answer.exit, Exit::Failed);
         assert!(answer.text.contains("BAD   socket"), "{}", answer.text);
         let daemon = answer.json.as_array().into_iter().flatten().find(|finding| finding["what"] == "daemon");

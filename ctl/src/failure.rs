@@ -1,22 +1,22 @@
-//! What went wrong: what, why, what to do next, and the number that the program ends with.
+//! Failures of commands: the cause, what to do, and the exit status.
 
 use gt_protocol::{ProtocolError, RefusalCode};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-/// How the program ends. The numbers are documented: they never change.
+/// An exit status. The numbers are documented and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// The command succeeded.
     Good = 0,
-    /// Failed in another way than those below; or the doctor found something.
+    /// Any failure without a status of its own, or the doctor found a problem.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
     /// No daemon listens.
     NoDaemon = 3,
-    /// This user may not.
+    /// This user is not allowed to do that.
     NotPermitted = 4,
     /// The daemon is of another version.
     Version = 5,
@@ -27,7 +27,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// What a JSON document calls it.
+    /// The name in JSON documents.
     pub fn name(self) -> &'static str {
         match self {
             Exit::Good => "good",
@@ -48,25 +48,25 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What went wrong.
+/// The failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}\n{next}")]
 pub struct CommandFailure {
-    /// How the program ends.
+    /// The exit status.
     pub exit: Exit,
-    /// What was asked, and why that is not to be had: a sentence.
+    /// The cause: a sentence that says what was asked and why it failed.
     pub text: String,
-    /// What to do: a sentence.
+    /// The remedy: a sentence that says what to do.
     pub next: String,
 }
 
 impl CommandFailure {
-    /// A failure.
+    /// A failure with its status, cause and remedy.
     pub fn new(exit: Exit, text: impl Into<String>, next: impl Into<String>) -> CommandFailure {
         CommandFailure { exit, text: text.into(), next: next.into() }
     }
 
-    /// Of a command line.
+    /// The failure of an invalid command line.
     pub fn usage(error: &clap::Error) -> CommandFailure {
         let text = error.to_string();
         let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
@@ -77,7 +77,7 @@ impl CommandFailure {
         )
     }
 
-    /// Of asking the daemon.
+    /// The failure of a request to the daemon.
     pub fn of(error: &ProtocolError) -> CommandFailure {
         let what = error.to_string();
         match error {
@@ -129,7 +129,7 @@ impl CommandFailure {
         }
     }
 
-    /// For programs.
+    /// The failure as a JSON document.
     pub fn json(&self) -> Value {
         json!({"error": {"code": self.exit.name(), "exit": self.exit as u8, "text": self.text, "next": self.next}})
     }

@@ -1,5 +1,5 @@
-//! What the configuration may say: for a terminal, for programs, and as the manual page gtd.yaml(5). All of it is what
-//! [`gt_config`] knows of the keys that it takes.
+//! The documentation of the configuration's keys, from [`gt_config`]: as a table, as JSON, and as the manual page
+//! gtd.yaml(5).
 
 use crate::output::CommandOutput;
 use crate::table::Table;
@@ -14,8 +14,8 @@ const INTRODUCTION: &str = "The file is YAML, and each key may be left out. What
 const EXAMPLE: &str =
     "log: info\nlimits:\n  memory: 16G\nusers:\n  ana: {memory: 64G, weight: 2}\n  1007: {sessions: 4}\n";
 
-/// The keys.
-pub fn answer() -> CommandOutput {
+/// The output of `gtctl config keys`.
+pub fn output() -> CommandOutput {
     let [file, limits] = gt_config::about();
     let text = format!(
         "{}\nof limits, and of each of users:\n\n{}\n(* takes a new start of the daemon; a reload is enough for the others)\n",
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn every_key_is_everywhere() {
-        let (page, CommandOutput { text, json, .. }) = (manual(), answer());
+        let (page, CommandOutput { text, json, .. }) = (manual(), output());
         let [file, limits] = gt_config::about();
         assert!(file.len() > 9 && limits.len() > 5);
         for ((name, about), group) in

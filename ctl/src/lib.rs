@@ -1,11 +1,12 @@
-//! The command line of the GT daemon: asks over its control socket and prints the answers.
+//! `gtctl`, the command line of the GT daemon: sends requests over its control socket and prints the answers.
 //!
-//! It must not know the daemon's insides, only what [`gt_protocol`] says, and what [`gt_config`] reads. Start at
-//! [`main`]. [`arguments`] is the command line, [`failure`] what went wrong and how the program ends then, [`output`]
-//! what is printed; [`status`], [`limits`] and [`doctor`] are the commands of those names, [`keys`] is about the
-//! configuration's, [`table`] lays text out in columns.
+//! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
+//! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
+//! result, [`failure`] an error with its exit status. [`status`], [`limits`] and [`doctor`] are the commands of those
+//! names, [`keys`] documents the configuration's keys, [`table`] lays out text in columns.
 
 pub mod arguments;
+pub mod control;
 pub mod doctor;
 pub mod failure;
 pub mod keys;
@@ -16,19 +17,20 @@ pub mod table;
 
 use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand};
 use clap::{CommandFactory, Parser};
+use control::connect;
 use failure::{CommandFailure, Exit};
-use gt_protocol::{Connection, Hello, Role};
+use gt_protocol::Connection;
 use output::CommandOutput;
 use serde_json::json;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs the program `gtctl`; the binary does nothing else.
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        // Help and the version are no failures; whoever wants JSON wants it of failures too.
+        // Help and the version are no failures. With --json, failures are JSON as well.
         Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
             return finish(Err(CommandFailure::usage(&error)), true);
         }
@@ -49,7 +51,7 @@ fn finish(result: Result<CommandOutput, CommandFailure>, as_json: bool) -> ExitC
         }
     };
     match std::io::stdout().write_all(text.as_bytes()) {
-        // A reader that has seen enough, as `head`, is no failure.
+        // A closed pipe, as by `head`, is no failure.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Exit::Failed.into(),
         _ => exit.into(),
     }
@@ -119,9 +121,9 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             }
             Ok(CommandOutput::new(text, &json!({"file": file, "changed": changed, "restart": restart})))
         }),
-        CtlCommand::Doctor => Ok(doctor::answer(&path)),
+        CtlCommand::Doctor => Ok(doctor::output(&path)),
         CtlCommand::Config { command: ConfigCommand::Check { path } } => check(path),
-        CtlCommand::Config { command: ConfigCommand::Keys } => Ok(keys::answer()),
+        CtlCommand::Config { command: ConfigCommand::Keys } => Ok(keys::output()),
         CtlCommand::Config { command: ConfigCommand::Manual } => Ok(CommandOutput::text_alone(keys::manual())),
         CtlCommand::Completions { shell } => {
             let mut text = Vec::new();
@@ -135,10 +137,6 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
                 CommandFailure::new(Exit::Failed, text, "Name a folder that can be written.")
             }),
     }
-}
-
-fn connect(socket: &Path) -> gt_protocol::Result<Connection> {
-    gt_protocol::connect(socket, &Hello::new(Role::Control, Some("gtctl".into())))
 }
 
 fn check(path: &PathBuf) -> Result<CommandOutput, CommandFailure> {

@@ -1,10 +1,10 @@
-//! `gtctl limits`: what users have and may have.
+//! `gtctl limits`: the users' quotas and usage.
 
 use crate::status::user;
 use crate::table::{Table, bytes, or_none};
 use gt_protocol::{Quota, QuotaDocument};
 
-/// What a person is shown.
+/// The table of users.
 pub fn text(all: &QuotaDocument) -> String {
     let mut table = Table::new(&[
         ("USER", false),

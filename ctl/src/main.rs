@@ -1,4 +1,4 @@
-//! `gtctl`: see the library of the same name.
+//! The program `gtctl`; its code is the library of the same name.
 
 fn main() -> std::process::ExitCode {
     gtctl::main()

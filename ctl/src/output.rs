@@ -1,27 +1,27 @@
-//! What a command answers: a text for people and a document for programs.
+//! The output of a command: a text for users, or a JSON document for programs.
 
 use crate::failure::Exit;
 use serde::Serialize;
 use serde_json::Value;
 
-/// An answer.
+/// The output of a command.
 pub struct CommandOutput {
-    /// For people.
+    /// The text for users.
     pub text: String,
-    /// For programs.
+    /// The document for programs.
     pub json: Value,
-    /// How the program ends after it.
+    /// The exit status.
     pub exit: Exit,
 }
 
 impl CommandOutput {
-    /// An answer to something that went well.
+    /// The output of a successful command.
     pub fn new(text: String, document: &impl Serialize) -> CommandOutput {
         let json = serde_json::to_value(document).unwrap_or_else(|error| Value::String(error.to_string()));
         CommandOutput { text, json, exit: Exit::Good }
     }
 
-    /// An answer that is the same for programs.
+    /// The output of a successful command whose document is the text itself.
     pub fn text_alone(text: String) -> CommandOutput {
         CommandOutput { json: Value::String(text.clone()), text, exit: Exit::Good }
     }

@@ -1,16 +1,16 @@
-//! `gtctl status`, `sessions` and `session`: how the daemon stands, as tables.
+//! `gtctl status`, `sessions` and `session`: the daemon's status as tables.
 
 use crate::table::{Table, bytes, or_none, seconds};
 use gt_protocol::{SessionDetail, SessionStatus, StatusDocument, WorkerInfo, WorkerState};
 use nix::unistd::{Uid, User};
 use std::time::SystemTime;
 
-/// Seconds since 1970.
+/// The present time, seconds since 1970.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What a person is shown of everything at the time `now`.
+/// The text of `gtctl status` at the time `now`.
 pub fn text(status: &StatusDocument, now: f64) -> String {
     let StatusDocument { daemon_version, pid, uptime_s, workers, draining, .. } = status;
     let mut text = format!("gtd {daemon_version}, process {pid}, up {}\n", seconds(*uptime_s));
@@ -38,7 +38,7 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     text
 }
 
-/// What a person is shown of sessions.
+/// The table of sessions.
 pub fn sessions(sessions: &[SessionStatus], now: f64) -> String {
     if sessions.is_empty() {
         return "no sessions\n".into();
@@ -78,7 +78,7 @@ fn of_limit(held: u64, limit: u64, text: impl Fn(u64) -> String) -> String {
     if limit == 0 { text(held) } else { format!("{} / {}", text(held), text(limit)) }
 }
 
-/// What a person is shown of one session.
+/// The text of `gtctl session`.
 pub fn session(detail: &SessionDetail, now: f64) -> String {
     let SessionDetail { session, user: owner, workers, divided_tensors, out_of_memory, idle_s, .. } = detail;
     let times = |n: u64| if n == 1 { "once".into() } else { format!("{n} times") };
@@ -110,7 +110,7 @@ pub fn session(detail: &SessionDetail, now: f64) -> String {
     lines.join("\n") + "\n"
 }
 
-/// How a worker stands, and what became of it before.
+/// A worker's state and its last loss.
 fn state(worker: &WorkerInfo) -> String {
     let mut text = match worker.state {
         WorkerState::Running => "running",
@@ -134,7 +134,7 @@ fn times(count: u32) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
-/// A user's name. Looked up here: that can take long, and the daemon has no time.
+/// A user's name. It is looked up here and not in the daemon, since that can take long.
 pub fn user(uid: u32, known: Option<String>) -> String {
     let looked_up = || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
     known.or_else(looked_up).unwrap_or_else(|| uid.to_string())

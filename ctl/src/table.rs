@@ -1,6 +1,6 @@
-//! Text in columns, and quantities as people read them.
+//! Text in columns, and quantities with units.
 
-/// Rows under a heading, each column as wide as its widest cell. Numbers go to the right.
+/// Rows under a heading, each column as wide as its widest cell. Columns of numbers are aligned to the right.
 pub struct Table {
     rows: Vec<Vec<String>>,
     right: Vec<bool>,
@@ -15,16 +15,16 @@ impl Table {
         }
     }
 
-    /// One more row.
+    /// Adds a row.
     ///
     /// # Panics
-    /// If it has not as many cells as there are columns.
+    /// If the number of cells differs from the number of columns.
     pub fn row(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.right.len(), "a cell for each column");
         self.rows.push(cells);
     }
 
-    /// The text, a line a row.
+    /// The text, one line for each row.
     pub fn text(&self) -> String {
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
@@ -43,7 +43,7 @@ impl Table {
     }
 }
 
-/// A number of bytes with three digits or so.
+/// A number of bytes in its largest unit, with one decimal.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -51,7 +51,7 @@ pub fn bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // What would round to 1024 is one of the next unit.
+    // A value that would be rounded to 1024.0 is written in the next unit.
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -59,7 +59,7 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A limit, of which 0 is none.
+/// A limit; 0 reads `none`.
 pub fn or_none(limit: u64, text: impl FnOnce(u64) -> String) -> String {
     if limit == 0 { "none".into() } else { text(limit) }
 }

@@ -1,4 +1,4 @@
-//! What people write to say where a daemon is.
+//! Addresses of daemons, as users write them.
 
 use crate::path::named_socket_path;
 use std::ffi::OsStr;
@@ -7,26 +7,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The environment variable that says which daemon a client uses, as [`Address`] is written.
+/// The environment variable with the [`Address`] of the daemon that a client uses.
 pub const CONNECT_ENV: &str = "GT_CONNECT";
 
-/// Where a daemon is.
+/// The address of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// One of the process's own.
+    /// A private daemon, started by the client's process.
     Private,
-    /// At a Unix socket; a path that starts with `@` is an abstract name.
+    /// A Unix socket; a path that starts with `@` is an abstract name.
     Unix(PathBuf),
-    /// At a TCP port.
+    /// A TCP port.
     Tcp {
-        /// A name, or a number; `localhost`.
+        /// A host name or an IP address.
         host: String,
         /// The port.
         port: u16,
     },
 }
 
-/// Text that is no address.
+/// A text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no address of a daemon: write unix:/run/gt/gtd.sock, localhost:12345, or private for one of your own"
@@ -45,13 +45,13 @@ impl FromStr for Address {
         let is_path = path.is_some() || text.starts_with('@') || text.contains('/') && !text.starts_with("tcp:");
         if is_path {
             let path = path.unwrap_or(text);
-            // `unix:///run/…`, as URLs have it, is the path after the two slashes.
+            // `unix:///run/…` is written like a URL: the path follows two slashes.
             let path = path.strip_prefix("//").unwrap_or(path);
             let named = !path.is_empty() && path != "@" && !path.contains('\0');
             return named.then(|| Address::Unix(path.into())).ok_or_else(no_address);
         }
-        let place = text.strip_prefix("tcp://").or(text.strip_prefix("tcp:")).unwrap_or(text);
-        let (host, port) = place.rsplit_once(':').ok_or_else(no_address)?;
+        let authority = text.strip_prefix("tcp://").or(text.strip_prefix("tcp:")).unwrap_or(text);
+        let (host, port) = authority.rsplit_once(':').ok_or_else(no_address)?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port = port.parse().ok().filter(|port| *port != 0);
         let host_named = !host.is_empty() && !host.contains(['/', '[', ']', ' ']);
@@ -73,8 +73,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where the environment says that the daemon is: [`CONNECT_ENV`], else [`SOCKET_ENV`](crate::path::SOCKET_ENV); none
-/// if it does not.
+/// The address in the environment: [`CONNECT_ENV`], else [`SOCKET_ENV`](crate::path::SOCKET_ENV), else none.
 ///
 /// # Errors
 /// A [`CONNECT_ENV`] that is no address.

@@ -1,22 +1,24 @@
-use crate::{PROTOCOL_VERSION, Refused};
+//! Errors of the control socket.
+
+use crate::message::{PROTOCOL_VERSION, Refused};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What can go wrong on the control socket.
+/// An error of the control socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// Nobody listens, or this user may not connect.
+    /// No daemon listens, or this user is not allowed to connect.
     #[error("cannot connect to the daemon at {}: {}", path.display(), why_not(path, source))]
     Connect {
         /// The socket tried.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: gt_shm::Error,
     },
-    /// The other side speaks another version; as the client sees it.
+    /// The daemon has another protocol version.
     #[error(
         "the daemon speaks protocol {daemon}, this gt speaks {PROTOCOL_VERSION}: reinstall so that \
          gtd and gt are the same version"
@@ -25,7 +27,7 @@ pub enum ProtocolError {
         /// The daemon's version.
         daemon: u32,
     },
-    /// The other side speaks another version; as the daemon sees it.
+    /// The client has another protocol version.
     #[error(
         "the client speaks protocol {client}, this daemon speaks {PROTOCOL_VERSION}: reinstall so \
          that gtd and gt are the same version"
@@ -34,24 +36,24 @@ pub enum ProtocolError {
         /// The client's version.
         client: u32,
     },
-    /// The daemon said no.
+    /// The daemon refused the request.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The message is not one of this protocol.
+    /// The message is not valid in this protocol.
     #[error("a message that makes no sense: {0}")]
     Malformed(String),
     /// The peer closed the connection or died.
     #[error("the other side has closed the connection")]
     HungUp,
-    /// No answer in time.
+    /// No answer came in time.
     #[error("no answer on the control socket within {0:?}")]
     TimedOut(Duration),
-    /// Segments or descriptors are not what they should be, or the kernel refused something.
+    /// Invalid segments or descriptors, or an error of the kernel.
     #[error(transparent)]
     Shm(gt_shm::Error),
 }
 
-/// `Result` with this crate's [`ProtocolError`] where none is named.
+/// `Result` with [`ProtocolError`] by default.
 pub type Result<T, E = ProtocolError> = std::result::Result<T, E>;
 
 impl From<gt_shm::Error> for ProtocolError {
@@ -65,7 +67,7 @@ impl From<gt_shm::Error> for ProtocolError {
 }
 
 impl ProtocolError {
-    /// Whether there is a daemon's socket that this user may not use.
+    /// True if a daemon listens on a socket that this user is not allowed to use.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, ProtocolError::Connect { source, .. } if kind(source) == Some(ErrorKind::PermissionDenied))
     }
@@ -78,12 +80,12 @@ fn kind(error: &gt_shm::Error) -> Option<ErrorKind> {
     }
 }
 
-/// The group of the box's daemon, whose members may connect to it.
+/// The group whose members may connect to the system's daemon.
 const DAEMON_GROUP: &str = "gt";
-/// In a file's mode: the group may write.
+/// The bit of a file's mode that allows its group to write.
 const GROUP_WRITES: u32 = 0o020;
 
-/// Why nobody answers at `path`, and what to do about it.
+/// The reason of a failed connection to `path`, and the remedy.
 fn why_not(path: &Path, error: &gt_shm::Error) -> String {
     match kind(error) {
         Some(ErrorKind::NotFound) => "there is no such socket: start gtd there, or correct the path".into(),

@@ -1,12 +1,12 @@
-//! What a GT client and the daemon say to each other over the control socket.
+//! The control protocol between GT's clients and the daemon.
 //!
-//! The control socket makes sessions and grows them; work itself goes through the rings. Each
-//! message is one JSON document in one datagram, descriptors beside it. This crate must not know
-//! what an instruction is, nor how either side is written.
+//! The control socket opens sessions and answers requests; instructions go through the rings. Each message is one JSON
+//! document in one datagram, with descriptors beside it. This crate must not know what an instruction is, nor how
+//! either side is written.
 //!
-//! Where to start reading: [`message`] for what is said, [`allowance`] for what users may have, [`mod@link`] for how it
-//! is sent and awaited, [`limits`] for how much of anything there may be, [`path`] for where the socket is, [`address`]
-//! for how people say where a daemon is.
+//! Start reading at [`message`], the messages; [`mod@link`] sends them and awaits answers. [`quota`] is what users may
+//! have, [`limits`] the constants that bound everything, [`path`] the path of the socket, [`address`] the addresses of
+//! daemons as users write them.
 //!
 //! ```no_run
 //! use gt_protocol::{Hello, Role, connect};
@@ -33,12 +33,8 @@ pub use link::{
     send_daemon_message, version_in,
 };
 pub use message::{
-    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PlacementInfo, PlacementLayout, RefusalCode,
-    Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerInfo, WorkerMemory,
-    WorkerOffer, WorkerState, WorkerTraffic,
+    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PROTOCOL_VERSION, PlacementInfo,
+    PlacementLayout, RefusalCode, Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome,
+    WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus};
-
-/// The version of this protocol, of the rings and of the instructions that travel in them. Both
-/// sides must speak the same one.
-pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,11 +1,12 @@
-//! Sending messages and waiting for answers.
+//! Sends messages over the control socket and awaits answers.
 
+use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
-use crate::{
-    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, PlacementInfo, ProtocolError, QuotaChange, QuotaDocument,
-    RefusalCode, Refused, Result, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome,
-    WorkerTraffic,
+use crate::message::{
+    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, PlacementInfo, RefusalCode, Refused, Role, SessionDetail,
+    SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerTraffic,
 };
+use crate::quota::{QuotaChange, QuotaDocument};
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use gt_shm::{ClientPort, PortFds, Socket};
 use serde::Serialize;
@@ -17,7 +18,7 @@ use std::time::Duration;
 /// Descriptors that a daemon's message may carry: segment C, segment D, doorbell.
 const DAEMON_FDS_MAX: usize = 3;
 
-/// Sends a message of whatever kind, as JSON.
+/// Sends any message, as JSON.
 ///
 /// # Errors
 /// If the peer is gone or has no room for `timeout`, or the message is too long.
@@ -40,25 +41,25 @@ fn parse<M: DeserializeOwned>(bytes: &[u8]) -> Result<M> {
     serde_json::from_slice(bytes).map_err(|error| ProtocolError::Malformed(error.to_string()))
 }
 
-/// Receives a message of whatever kind, with `fds_max` descriptors at most.
+/// Receives any message, with `fds_max` descriptors at most.
 ///
 /// # Errors
-/// If the peer is gone, says nothing for `timeout` or says nonsense.
+/// If the peer is gone, sends nothing for `timeout` or sends an invalid message.
 pub fn recv<M: DeserializeOwned>(socket: &Socket, fds_max: usize, timeout: Duration) -> Result<(M, Vec<OwnedFd>)> {
     let (bytes, fds) = recv_bytes(socket, fds_max, timeout)?;
     Ok((parse(&bytes)?, fds))
 }
 
-/// Sends what a client says.
+/// Sends a client's message.
 ///
 /// # Errors
-/// If the daemon is gone or takes nothing for `timeout` (zero: does not wait).
+/// If the daemon is gone or has no room for `timeout` (zero: does not wait).
 pub fn send_client_message(socket: &Socket, message: &ClientMessage, timeout: Duration) -> Result<()> {
     send(socket, message, &[], timeout)
 }
 
-/// Sends what the daemon says. A daemon passes a `timeout` of zero: a client that does not read its
-/// answers is [`ProtocolError::TimedOut`] at once and may be dropped.
+/// Sends a daemon's message. The daemon passes a `timeout` of zero: for a client that does not read its answers this is
+/// [`ProtocolError::TimedOut`] at once, and the daemon may drop the client.
 ///
 /// # Errors
 /// If the client is gone or has no room for `timeout`.
@@ -71,10 +72,10 @@ pub fn send_daemon_message(
     send(socket, message, fds, timeout)
 }
 
-/// Receives what a client says after its hello. Descriptors are not allowed.
+/// Receives a client's message after its hello. Descriptors are not allowed.
 ///
 /// # Errors
-/// If the client is gone, says nothing for `timeout` (zero: does not wait) or says nonsense.
+/// If the client is gone, sends nothing for `timeout` (zero: does not wait) or sends an invalid message.
 pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientMessage> {
     let message = recv(socket, 0, timeout)?.0;
     if let ClientMessage::Name { name } = &message {
@@ -83,20 +84,20 @@ pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientM
     Ok(message)
 }
 
-/// Receives what the daemon says.
+/// Receives a daemon's message with its descriptors.
 ///
 /// # Errors
-/// If the daemon is gone, says nothing for `timeout` or says nonsense.
+/// If the daemon is gone, sends nothing for `timeout` or sends an invalid message.
 pub fn recv_daemon_message(socket: &Socket, timeout: Duration) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
     recv(socket, DAEMON_FDS_MAX, timeout)
 }
 
-/// Receives a client's hello. The version is looked at before anything else, so a hello of any
-/// version is understood well enough to be refused.
+/// Receives a client's hello. The version is checked before anything else is parsed, so a hello of any version gets a
+/// proper refusal.
 ///
 /// # Errors
-/// [`ProtocolError::ClientVersion`], [`ProtocolError::Malformed`], or that nothing came. [`refusal_for`] makes the
-/// answer that the client should get.
+/// [`ProtocolError::ClientVersion`], [`ProtocolError::Malformed`], or an error of [`recv`]. [`refusal_for`] makes the
+/// answer to the client.
 pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
     let (bytes, _) = recv_bytes(socket, 0, timeout)?;
     if let Some(client) = version_in(&bytes)
@@ -110,10 +111,10 @@ pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
     }
 }
 
-/// Whether a session can be called `name`: it will be shown on terminals.
+/// Checks the name of a session, which is shown on terminals.
 ///
 /// # Errors
-/// [`ProtocolError::Malformed`] with what is wrong about it.
+/// [`ProtocolError::Malformed`] for a name that is too long or has control characters.
 pub fn check_name(name: Option<&str>) -> Result<()> {
     match name {
         Some(name) if name.len() > NAME_BYTES_MAX => Err(ProtocolError::Malformed(format!(
@@ -127,7 +128,7 @@ pub fn check_name(name: Option<&str>) -> Result<()> {
     }
 }
 
-/// The protocol version that a hello, a welcome or a refusal of any version names.
+/// The protocol version in a hello, welcome or refusal of any version.
 pub fn version_in(bytes: &[u8]) -> Option<u32> {
     let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     u32::try_from(value.get("protocol_version")?.as_u64()?).ok()
@@ -137,7 +138,7 @@ pub fn version_in(bytes: &[u8]) -> Option<u32> {
 pub fn refusal_for(error: &ProtocolError) -> Refused {
     match error {
         ProtocolError::Refused(refused) => refused.clone(),
-        // Said from the client's point of view: the client's user reads it.
+        // Written from the client's point of view, since the client's user reads it.
         ProtocolError::ClientVersion { client } => Refused::new(
             RefusalCode::ProtocolVersion,
             format!(
@@ -149,30 +150,30 @@ pub fn refusal_for(error: &ProtocolError) -> Refused {
     }
 }
 
-/// A connection that the daemon has welcomed.
+/// An accepted connection to the daemon.
 pub struct Connection {
-    /// For further messages, and to notice the daemon's death.
+    /// The socket, for further messages and to notice the daemon's death.
     pub socket: Socket,
-    /// What the daemon said.
+    /// The daemon's answer.
     pub welcome: Welcome,
     /// The rings, if the role is [`Role::Client`].
     pub port: Option<ClientPort>,
 }
 
-/// Connects to the daemon at `path` and says `hello`.
+/// Connects to the daemon at `path` and sends `hello`.
 ///
 /// # Errors
-/// [`ProtocolError::Connect`] if nobody listens; [`ProtocolError::DaemonVersion`], [`ProtocolError::Refused`] or what else
-/// goes wrong on the way.
+/// [`ProtocolError::Connect`] if no daemon listens; [`ProtocolError::DaemonVersion`], [`ProtocolError::Refused`], or any
+/// error of [`recv`].
 pub fn connect(path: &Path, hello: &Hello) -> Result<Connection> {
     let socket = Socket::connect(path).map_err(|source| ProtocolError::Connect { path: path.to_owned(), source })?;
     connect_over(socket, hello)
 }
 
-/// Says `hello` over a socket that is connected already.
+/// Sends `hello` over a connected socket.
 ///
 /// # Errors
-/// As for [`connect`].
+/// The errors of [`connect`].
 pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
     send_client_message(&socket, &ClientMessage::Hello(hello.clone()), HANDSHAKE_DEADLINE)?;
     let (bytes, fds) = recv_bytes(&socket, DAEMON_FDS_MAX, REPLY_DEADLINE)?;
@@ -204,10 +205,10 @@ fn open_port(grant: &SessionGrant, fds: Vec<OwnedFd>) -> Result<ClientPort> {
     Ok(ClientPort::connect(PortFds::from_array(fds), grant.sq_slots, grant.cq_slots)?)
 }
 
-/// Whether rings can be as the daemon says.
+/// Checks the ring sizes of a grant.
 ///
 /// # Errors
-/// [`ProtocolError::Malformed`] with what is wrong.
+/// [`ProtocolError::Malformed`] for a size that is no power of two or too large.
 pub fn check_grant(grant: &SessionGrant) -> Result<()> {
     for slots in [grant.sq_slots, grant.cq_slots] {
         if !slots.is_power_of_two() || slots > RING_SLOTS_MAX {
@@ -221,9 +222,9 @@ fn unexpected(wanted: &str, found: &DaemonMessage) -> ProtocolError {
     ProtocolError::Malformed(format!("{found:?} instead of {wanted}"))
 }
 
-/// Sends `question` and waits for the answer. One at a time per socket.
-fn ask(socket: &Socket, question: &ClientMessage) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
-    send_client_message(socket, question, REPLY_DEADLINE)?;
+/// Sends a request and waits for the answer. A socket has one request at a time.
+fn ask(socket: &Socket, request: &ClientMessage) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
+    send_client_message(socket, request, REPLY_DEADLINE)?;
     match recv_daemon_message(socket, REPLY_DEADLINE)? {
         (DaemonMessage::Refused(refused), _) => Err(refused.into()),
         answer => Ok(answer),
@@ -237,18 +238,18 @@ fn only_fd(fds: Vec<OwnedFd>) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// An arena as the daemon granted it.
+/// An arena that the daemon granted.
 #[derive(Debug)]
 pub struct GrantedArena {
-    /// Its number, which [`gt_shm::ArenaAllocator::add`] must give it too.
+    /// The number, which [`gt_shm::ArenaAllocator::add`] must give it too.
     pub segment: u32,
-    /// Its length.
+    /// The length, bytes.
     pub bytes: u64,
-    /// Its memory.
+    /// The shared memory.
     pub fd: OwnedFd,
 }
 
-/// Asks for one more arena with room for a block of `bytes`.
+/// Requests one more arena with room for a block of `bytes`.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] with the held and allowed bytes if the session's limit is reached.
@@ -259,7 +260,7 @@ pub fn ask_arena(socket: &Socket, bytes: u64) -> Result<GrantedArena> {
     }
 }
 
-/// Asks how the daemon stands: one document, in several messages if there are many sessions.
+/// Requests the status document, in several messages if there are many sessions.
 ///
 /// # Errors
 /// If the daemon is gone or does not answer.
@@ -281,7 +282,7 @@ pub fn ask_status(socket: &Socket) -> Result<StatusDocument> {
     }
 }
 
-/// Asks what error number `error` was.
+/// Requests the text of error number `error`.
 ///
 /// # Errors
 /// If the daemon is gone or does not answer.
@@ -292,7 +293,7 @@ pub fn ask_error_detail(socket: &Socket, error: u64) -> Result<String> {
     }
 }
 
-/// Asks what this session's workers have told each other.
+/// Requests the collective traffic of this session's workers.
 ///
 /// # Errors
 /// If the daemon is gone or does not answer.
@@ -303,7 +304,7 @@ pub fn ask_traffic(socket: &Socket) -> Result<Vec<WorkerTraffic>> {
     }
 }
 
-/// Asks how tensor `id` of this session lies on its workers.
+/// Requests the placement of tensor `id` of this session.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] if there is no such tensor; if the daemon is gone or does not answer.
@@ -314,7 +315,7 @@ pub fn ask_placement(socket: &Socket, id: u64) -> Result<PlacementInfo> {
     }
 }
 
-/// Asks for all about session `id`.
+/// Requests the details of session `id`.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] if there is no such session; if the daemon is gone or does not answer.
@@ -325,10 +326,10 @@ pub fn ask_session(socket: &Socket, id: u64) -> Result<SessionDetail> {
     }
 }
 
-/// Lets the most bytes that this session held count from now on, on `worker` or on all. All about it.
+/// Resets this session's memory peak on `worker`, or on all workers. Returns the session's details.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] without a session; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if the connection has no session; if the daemon is gone or does not answer.
 pub fn ask_reset_peak(socket: &Socket, worker: Option<String>) -> Result<SessionDetail> {
     match ask(socket, &ClientMessage::ResetPeak { worker })? {
         (DaemonMessage::Session(detail), _) => Ok(*detail),
@@ -336,10 +337,10 @@ pub fn ask_reset_peak(socket: &Socket, worker: Option<String>) -> Result<Session
     }
 }
 
-/// Ends session `session`; says how it stood.
+/// Ends session `session`. Returns its last status.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if there is no such session or this user may not; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if there is no such session or this user is not allowed to end it; if the daemon is gone or does not answer.
 pub fn ask_kill(socket: &Socket, session: u64) -> Result<SessionStatus> {
     match ask(socket, &ClientMessage::Kill { session })? {
         (DaemonMessage::Killed(status), _) => Ok(*status),
@@ -347,7 +348,7 @@ pub fn ask_kill(socket: &Socket, session: u64) -> Result<SessionStatus> {
     }
 }
 
-/// Asks for the limits in force: one document, in several messages if there are many users.
+/// Requests the quotas in force, in several messages if there are many users.
 ///
 /// # Errors
 /// If the daemon is gone or does not answer.
@@ -369,10 +370,10 @@ pub fn ask_limits(socket: &Socket) -> Result<QuotaDocument> {
     }
 }
 
-/// Changes the limits of user `uid`, or those for all users who have none of their own. Says what is in force then.
+/// Changes the quota of user `uid`, or the default quota. Returns the quotas in force after it.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if this user may not or the limits make no sense; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user is not allowed to or the quota is invalid; if the daemon is gone or does not answer.
 pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: QuotaChange) -> Result<QuotaDocument> {
     match ask(socket, &ClientMessage::SetLimits { uid, change })? {
         (DaemonMessage::Limits(limits), _) => Ok(limits),
@@ -380,10 +381,10 @@ pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: QuotaChange) ->
     }
 }
 
-/// Lets the daemon take no more sessions and end with its last, or go on after all. Says how many sessions there are.
+/// Begins or ends draining (see [`ClientMessage::Drain`]). Returns the number of open sessions.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if this user may not; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user is not allowed to; if the daemon is gone or does not answer.
 pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
     match ask(socket, &ClientMessage::Drain { on })? {
         (DaemonMessage::Draining { sessions, .. }, _) => Ok(sessions),
@@ -391,11 +392,11 @@ pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
     }
 }
 
-/// Has the daemon read its configuration again. Says which file, what is different from now on, and what will be only
-/// when the daemon is started again.
+/// Makes the daemon read its configuration again. Returns the file, the names of changed settings, and the names of
+/// settings that change only when the daemon is started again.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if this user may not or the file is wrong; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user is not allowed to or the file is wrong; if the daemon is gone or does not answer.
 pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)> {
     match ask(socket, &ClientMessage::Reload)? {
         (DaemonMessage::Reloaded { path, changed, restart }, _) => Ok((path, changed, restart)),
@@ -403,10 +404,10 @@ pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)>
     }
 }
 
-/// Asks for the tape, to observe it from the oldest record it still holds.
+/// Requests the tape, from its oldest record on.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if this user may not, or what else goes wrong on the way.
+/// [`ProtocolError::Refused`] if this user is not allowed to; if the daemon is gone or does not answer.
 pub fn attach_tape(socket: &Socket) -> Result<Reader<MappedBroadcast>> {
     match ask(socket, &ClientMessage::TapeAttach)? {
         (DaemonMessage::Tape { records }, fds) => Ok(Reader::attach(only_fd(fds)?, records)?),

@@ -1,155 +1,156 @@
-//! The messages. Fields may be added with a default without a new protocol version.
+//! The messages of the control socket. A field with a default may be added without a new protocol version.
 
-use crate::PROTOCOL_VERSION;
 use crate::limits::STATUS_SESSIONS_MAX;
 use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a client says.
+/// The version of this protocol, of the rings and of the instructions in them. Both sides must have the same.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum ClientMessage {
     /// The first message of a connection. Answered by `welcome` or `refused`.
     Hello(Hello),
-    /// A wish for one more arena. Answered by `arena_granted` with its descriptor, or `refused`.
+    /// Requests one more arena. Answered by `arena_granted` with its descriptor, or `refused`.
     GrowArena {
-        /// Bytes that must fit in one block, at least.
+        /// The size of a block that must fit, bytes.
         bytes: u64,
     },
-    /// A wish to observe the tape. Answered by `tape` with its descriptor, or `refused`.
+    /// Requests the tape, for observers. Answered by `tape` with its descriptor, or `refused`.
     TapeAttach,
-    /// A wish for the status document. Answered by `status` with as many sessions as one message
-    /// holds.
+    /// Requests the status document. Answered by `status`, with as many sessions as one message holds.
     Status {
-        /// Only sessions with larger numbers.
+        /// Lists only sessions with larger numbers.
         #[serde(default)]
         after: u64,
     },
-    /// A wish for the words that belong to a failed completion. Answered by `error_detail`.
+    /// Requests the text of a failed completion's error. Answered by `error_detail`.
     ErrorDetail {
         /// The error's number in the completion.
         error: u64,
     },
-    /// A wish for what this session's workers have told each other. Answered by `traffic`, or `refused`.
+    /// Requests the bytes that this session's workers have sent in collectives. Answered by `traffic`, or `refused`.
     Traffic,
-    /// A wish for how a tensor of this session lies on its workers. Answered by `placement`, or `refused`.
+    /// Requests the placement of a tensor of this session. Answered by `placement`, or `refused`.
     Placement {
         /// The tensor.
         id: u64,
     },
-    /// A wish for all about one session. Answered by `session`, or `refused`.
+    /// Requests the details of one session. Answered by `session`, or `refused`.
     Session {
-        /// Its number.
+        /// The session's number.
         id: u64,
     },
-    /// A wish that the most bytes that this session held count from now on. Answered by `session`, its own, or
+    /// Resets the memory peak of this session to what it holds. Answered by `session`, about this session, or
     /// `refused`.
     ResetPeak {
-        /// Only on the worker of this name; none for all.
+        /// The name of the worker; none for all workers.
         #[serde(default)]
         worker: Option<String>,
     },
-    /// A wish that a session end. Its owner and administrators may. Answered by `killed`, or `refused`.
+    /// Ends a session. Allowed to its owner and to administrators. Answered by `killed`, or `refused`.
     Kill {
-        /// Its number.
+        /// The session's number.
         session: u64,
     },
-    /// A wish for the limits in force. Answered by `limits`, with as many users as one message holds.
+    /// Requests the quotas in force. Answered by `limits`, with as many users as one message holds.
     Limits {
-        /// Only users with this number or a larger one.
+        /// Lists only users with this number or a larger one.
         #[serde(default)]
         from: u32,
     },
-    /// A wish for other limits, until they are changed again or the daemon ends. Administrators may, and users who want
-    /// less for themselves. Answered by `limits` with this user alone, or `refused`.
+    /// Changes a quota until it is changed again or the daemon ends. Allowed to administrators, and to users who lower
+    /// their own. Answered by `limits` with this user alone, or `refused`.
     SetLimits {
-        /// Whose; none for all users who have none of their own.
+        /// The user; none for the default of all users.
         #[serde(default)]
         uid: Option<u32>,
-        /// What is to be different.
+        /// The fields to change.
         change: QuotaChange,
     },
-    /// A wish that no more sessions begin, and that the daemon end when the last has gone; or that it go on after all.
-    /// Administrators may. Answered by `draining`, or `refused`.
+    /// Begins or ends draining: while it drains, the daemon takes no sessions, and it ends after the last one. Allowed to
+    /// administrators. Answered by `draining`, or `refused`.
     Drain {
-        /// Whether to.
+        /// True to begin, false to end it.
         on: bool,
     },
-    /// A wish that the configuration be read again. Administrators may. Answered by `reloaded`, or `refused` if it is
-    /// wrong: then the old one stays in force.
+    /// Reads the configuration file again. Allowed to administrators. Answered by `reloaded`, or by `refused` if the file
+    /// is wrong: then the old configuration stays in force.
     Reload,
-    /// What to call the session from now on. Not answered.
+    /// Renames the session. Not answered.
     Name {
-        /// As in [`Hello::name`].
+        /// The new name, as in [`Hello::name`].
         name: Option<String>,
     },
-    /// The last message: the session can be torn down. Not answered.
+    /// Ends the session; the last message. Not answered.
     Bye,
 }
 
-/// What the daemon says.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum DaemonMessage {
-    /// The connection stands. For a client with the descriptors of segment C, segment D and the
-    /// doorbell, in this order.
+    /// Accepts a connection. A client also gets the descriptors of segment C, segment D and the doorbell, in this
+    /// order.
     Welcome(Welcome),
-    /// Something asked for is not to be had. After a hello the connection ends; otherwise it goes on.
+    /// Refuses a request. After a hello the connection ends; otherwise it goes on.
     Refused(Refused),
-    /// One more arena, with its descriptor.
+    /// Grants one more arena, with its descriptor.
     ArenaGranted {
-        /// Its number; they count from 0.
+        /// The arena's number, from 0.
         segment: u32,
-        /// Its length.
+        /// The arena's length, bytes.
         bytes: u64,
     },
-    /// The tape, with its descriptor.
+    /// Grants the tape, with its descriptor.
     Tape {
         /// Records in the ring.
         records: u64,
     },
-    /// How the daemon stands.
+    /// The status document.
     Status(StatusDocument),
-    /// What an error was.
+    /// The text of an error.
     ErrorDetail {
-        /// Its number.
+        /// The error's number.
         error: u64,
         /// The sentence for the user.
         text: String,
     },
-    /// What this session's workers have told each other.
+    /// The bytes that this session's workers have sent in collectives.
     Traffic {
-        /// Those of the session, by number.
+        /// The session's workers, by number.
         workers: Vec<WorkerTraffic>,
     },
-    /// How a tensor lies on the session's workers.
+    /// The placement of a tensor.
     Placement(PlacementInfo),
-    /// All about one session.
+    /// The details of one session.
     Session(Box<SessionDetail>),
-    /// A session has ended; how it stood before.
+    /// A session has ended; its last status.
     Killed(Box<SessionStatus>),
-    /// The limits in force.
+    /// The quotas in force.
     Limits(QuotaDocument),
     /// The configuration was read again.
     Reloaded {
-        /// The file.
+        /// The configuration file.
         path: String,
-        /// The names of what is different from now on.
+        /// The names of settings that have changed.
         changed: Vec<String>,
-        /// The names of what will be different only when the daemon is started again.
+        /// The names of settings that change only when the daemon is started again.
         restart: Vec<String>,
     },
-    /// Whether the daemon ends when its last session has gone.
+    /// Whether the daemon drains.
     Draining {
-        /// Whether it does.
+        /// True if it takes no sessions and ends after the last one.
         on: bool,
-        /// Sessions that there still are.
+        /// Open sessions.
         sessions: u32,
     },
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -157,59 +158,59 @@ pub enum Role {
     Client,
     /// Reads the tape and the status.
     Observer,
-    /// Asks and commands, as `gtctl` does.
+    /// Sends requests and commands, as `gtctl` does.
     Control,
-    /// Computes for the daemon. After the welcome, the connection is the worker's.
+    /// Computes for the daemon. After the welcome, the connection becomes the link to this worker.
     Worker,
 }
 
-/// Who connects.
+/// The first message of a connection: version, role and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`PROTOCOL_VERSION`]. The one field that no version may rename.
+    /// The sender's [`PROTOCOL_VERSION`]. The one field that no version may rename.
     pub protocol_version: u32,
-    /// The client's package version, for messages.
+    /// The client's package version, for error messages.
     pub client_version: String,
-    /// What to call the session, or a worker, at most [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes.
+    /// The name of the session or worker, at most [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes.
     #[serde(default)]
     pub name: Option<String>,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub role: Role,
-    /// For whom, if not for the process that says it. Only the daemon's own process is believed.
+    /// The client for which the daemon's own process opens this connection; refused from any other process.
     #[serde(default)]
     pub on_behalf: Option<OnBehalf>,
-    /// What a [`Role::Worker`] has.
+    /// The resources of a [`Role::Worker`].
     #[serde(default)]
     pub offer: Option<WorkerOffer>,
 }
 
-/// What a worker that registers has to offer.
+/// The resources of a worker that registers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerOffer {
-    /// Its process, as it sees itself.
+    /// The worker's process id in its own namespace.
     pub pid: u32,
     /// Threads that compute.
     pub threads: u32,
-    /// Bytes that its tensors may take; 0 leaves that to its device.
+    /// The memory limit for its tensors, bytes; 0 for the device's default.
     pub memory_bytes_limit: u64,
-    /// What it computes on, as the daemon's configuration names it; none is the processor.
+    /// The device, written as in the daemon's configuration; none for the CPU.
     #[serde(default)]
     pub device: Option<String>,
 }
 
-/// A client that the daemon speaks for itself: one that came by TCP.
+/// A client that is connected by TCP, for which the daemon opens a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OnBehalf {
-    /// Its user's number.
+    /// The user id.
     pub uid: u32,
-    /// Its process, as it says itself.
+    /// The process id, as the client reports it.
     pub pid: u32,
-    /// Where it is.
+    /// The client's address.
     pub from: String,
 }
 
 impl Hello {
-    /// A greeting in this version.
+    /// A hello of this version.
     pub fn new(role: Role, name: Option<String>) -> Self {
         Self {
             protocol_version: PROTOCOL_VERSION,
@@ -222,83 +223,83 @@ impl Hello {
     }
 }
 
-/// The daemon's answer to a good hello.
+/// The daemon's answer to a hello that it accepts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// [`PROTOCOL_VERSION`], the daemon's.
+    /// The daemon's [`PROTOCOL_VERSION`].
     pub protocol_version: u32,
-    /// The daemon's package version, for messages.
+    /// The daemon's package version, for error messages.
     pub daemon_version: String,
-    /// The daemon's process.
+    /// The daemon's process id.
     pub daemon_pid: u32,
     /// The session, if the role is [`Role::Client`].
     #[serde(default)]
     pub session: Option<SessionGrant>,
-    /// The workers at the time.
+    /// The workers at this time.
     #[serde(default)]
     pub workers: Vec<WorkerInfo>,
 }
 
-/// What a session is given. The lengths of its segments follow from its rings.
+/// The resources of a new session. The lengths of its segments follow from its rings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionGrant {
-    /// The session's number, never used twice by one daemon.
+    /// The session's number, which a daemon uses once.
     pub session_id: u64,
     /// Slots of the submission ring.
     pub sq_slots: u32,
     /// Slots of the completion ring.
     pub cq_slots: u32,
-    /// Bytes of all arenas that the session may have.
+    /// The limit of all arenas together, bytes.
     pub arena_bytes_max: u64,
 }
 
-/// How a worker stands.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It works.
+    /// It executes steps.
     #[default]
     Running,
-    /// It is being started; what it is sent waits.
+    /// It is starting; its steps wait.
     Starting,
-    /// It ended too often, and will be tried again later; until then what it is sent fails.
+    /// It ended too often and is started again later; until then its steps fail.
     Down,
-    /// It had registered itself, and has ended: what it held is lost.
+    /// It had registered itself and has ended; its tensors are lost.
     Left,
     /// A state that this version does not know.
     #[serde(other)]
     Other,
 }
 
-/// A worker.
+/// A worker's properties and state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
-    /// Its name, as users write it: `cpu:0`.
+    /// The name, as users write it: `cpu:0`.
     pub name: String,
     /// The name of its backend, as in `gtd --workers`.
     pub kind: String,
     /// Threads that compute.
     #[serde(default)]
     pub threads: u32,
-    /// Bytes that its tensors may take; 0 if there is no limit of its own.
+    /// The memory limit for its tensors, bytes; 0 for none.
     #[serde(default)]
     pub memory_bytes_limit: u64,
-    /// Bytes that its tensors take now.
+    /// Memory of its tensors, bytes.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Its process, if it has one of its own that is running.
+    /// The process id, if it runs in a process of its own.
     #[serde(default)]
     pub process: Option<u32>,
-    /// How it stands.
+    /// The state.
     #[serde(default)]
     pub state: WorkerState,
-    /// How often it has ended and what it held was lost.
+    /// How often it has ended and lost its tensors.
     #[serde(default)]
     pub losses: u32,
-    /// How it ended the last time.
+    /// The reason of its last end.
     #[serde(default)]
     pub last_loss: Option<String>,
-    /// The device that it computes on, of one that is no processor and has been ready.
+    /// The GPU; none for a CPU worker, and for one that has never been ready.
     #[serde(default)]
     pub device: Option<DeviceInfo>,
 }
@@ -307,86 +308,86 @@ pub struct WorkerInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceInfo {
-    /// What NVIDIA calls it.
+    /// The name that NVIDIA's driver reports.
     pub name: String,
-    /// Its compute capability: 9 and 0.
+    /// The compute capability, as (9, 0).
     pub capability: (u32, u32),
-    /// Its multiprocessors.
+    /// The number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of its memory, whoever uses them.
+    /// The memory of the device, bytes, used or not.
     pub memory_bytes: u64,
 }
 
-/// What a worker has told others for one session.
+/// The collectives of one worker in one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerTraffic {
-    /// Its name, as in [`WorkerInfo`].
+    /// The worker's name, as in [`WorkerInfo`].
     pub name: String,
-    /// The collectives it took part in, by their names: `all_reduce`.
+    /// The collectives it took part in, by name: `all_reduce`.
     pub collectives: BTreeMap<String, CollectiveTraffic>,
 }
 
-/// One kind of collective.
+/// Counters of one kind of collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CollectiveTraffic {
-    /// How many.
+    /// The number of collectives.
     pub count: u64,
-    /// Bytes that the worker sent in them.
+    /// Bytes that the worker sent.
     pub bytes: u64,
 }
 
-/// How a tensor lies on workers.
+/// The placement of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementInfo {
-    /// How.
+    /// The kind of placement.
     pub layout: PlacementLayout,
-    /// The names of those that have some of it, by number.
+    /// The names of the workers that have some of it, by number.
     pub workers: Vec<String>,
-    /// The axis that is cut, of a sharded tensor.
+    /// The sharded axis.
     #[serde(default)]
     pub axis: Option<u8>,
-    /// How the parts are joined, of a partial tensor: `sum`.
+    /// The reduction of a partial tensor's parts: `sum`.
     #[serde(default)]
     pub join: Option<String>,
 }
 
-/// How a tensor can lie on workers.
+/// The kinds of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlacementLayout {
-    /// Each has all of it; one worker has it alone.
+    /// Each worker has all of it; also a tensor on one worker.
     Replicated,
-    /// Each has a stretch of an axis.
+    /// Each worker has a shard: a stretch of one axis.
     Sharded,
-    /// Each has a tensor of the whole shape, and the elements are those of all of them joined.
+    /// Each worker has a tensor of the whole shape; the elements are the reduction of all of them.
     Partial,
 }
 
-/// Why something is not to be had.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCode {
     /// The two sides speak different versions.
     ProtocolVersion,
-    /// The user, or the daemon, has as many sessions as may be.
+    /// The user or the daemon has reached its limit of sessions.
     TooManySessions,
     /// The session's arenas would exceed their limit.
     ArenaLimit,
     /// The system has no memory or descriptors left.
     Exhausted,
-    /// This user or role may not do that.
+    /// The user or role is not allowed to do that.
     NotPermitted,
-    /// The message made no sense.
+    /// The message is invalid.
     Malformed,
     /// The daemon is ending.
     ShuttingDown,
-    /// The daemon takes no more sessions, and ends when the last has gone.
+    /// The daemon takes no sessions and ends after the last one.
     Draining,
     /// There is no such session.
     NoSession,
-    /// Said unasked to a client whose session somebody ends.
+    /// Somebody has ended the session; sent without a request.
     Killed,
     /// The configuration is wrong.
     Config,
@@ -395,13 +396,13 @@ pub enum RefusalCode {
     Other,
 }
 
-/// A refusal.
+/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
 pub struct Refused {
-    /// For programs.
+    /// The reason, for programs.
     pub code: RefusalCode,
-    /// For people: what was asked, what was found, what to do.
+    /// The text for users: what was asked, what was found, what to do.
     pub text: String,
     /// The daemon's [`PROTOCOL_VERSION`].
     pub protocol_version: u32,
@@ -414,41 +415,40 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// A refusal for `code`, with the sentence for the user.
+    /// A refusal with the reason `code` and the text for users.
     pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
         Self { code, text: text.into(), protocol_version: PROTOCOL_VERSION, held: 0, limit: 0 }
     }
 
-    /// With the numbers of the limit that was reached.
+    /// Adds the numbers of the limit that was reached.
     #[must_use]
     pub fn with_limit(self, held: u64, limit: u64) -> Self {
         Self { held, limit, ..self }
     }
 }
 
-/// How the daemon stands.
+/// The status of the daemon, its workers and its sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StatusDocument {
     /// The daemon's package version.
     pub daemon_version: String,
-    /// Its process.
+    /// The daemon's process id.
     pub pid: u32,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_s: f64,
-    /// Its workers.
+    /// All workers.
     pub workers: Vec<WorkerInfo>,
-    /// True if no more sessions begin, and the daemon ends when the last has gone.
+    /// True if the daemon takes no sessions and ends after the last one.
     pub draining: bool,
-    /// Its sessions, by number.
+    /// The sessions, by number.
     pub sessions: Vec<SessionStatus>,
     /// True if there are sessions after the last one here.
     pub more: bool,
 }
 
 impl StatusDocument {
-    /// The part that answers a wish for the sessions `after` a number: sorted, and no more than one
-    /// message holds.
+    /// The sessions after number `after`, sorted, as many as one message holds.
     #[must_use]
     pub fn page(mut self, after: u64) -> Self {
         self.sessions.retain(|session| session.id > after);
@@ -459,81 +459,81 @@ impl StatusDocument {
     }
 }
 
-/// How a session stands.
+/// The status of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionStatus {
-    /// Its number.
+    /// The session's number.
     pub id: u64,
-    /// Its name, as the client gave it.
+    /// The name that the client gave.
     pub name: Option<String>,
-    /// Its user's number.
+    /// The user id.
     pub uid: u32,
-    /// Its user's name, if the daemon knows it; whoever shows it looks it up otherwise.
+    /// The user's name; none if the reader has to look it up.
     pub user: Option<String>,
-    /// Its process.
+    /// The client's process id.
     pub pid: u32,
-    /// Where that is, of one that came by TCP.
+    /// The client's address, if it is connected by TCP.
     pub from: Option<String>,
-    /// Tensors that live.
+    /// Live tensors.
     pub tensors: u64,
-    /// Bytes in them, views counted as if they were copies.
+    /// Bytes of live tensors; views count as if they were copies.
     pub tensor_bytes: u64,
-    /// Bytes of the workers' memory that it holds.
+    /// Bytes held on the workers.
     pub memory_bytes: u64,
-    /// Bytes of it that it may hold; 0 if there is no limit of its own.
+    /// The limit of `memory_bytes`; 0 for none.
     pub memory_bytes_limit: u64,
-    /// Bytes in its arenas.
+    /// Bytes of its arenas.
     pub arena_bytes: u64,
-    /// Bytes that they may have.
+    /// The limit of `arena_bytes`.
     pub arena_bytes_limit: u64,
-    /// Instructions taken in since it began.
+    /// Instructions read since the session began.
     pub instructions: u64,
-    /// Instructions taken in but not finished.
+    /// Instructions in flight.
     pub queued: u64,
-    /// So many of them may be at one time; 0 if there is no limit of its own.
+    /// The limit of `queued`; 0 for none.
     pub queued_limit: u64,
-    /// Its user's weight, which the user's sessions share.
+    /// The user's weight, which all sessions of the user share.
     pub weight: f64,
-    /// The part of the devices' time that it had in the last seconds, from 0 to 1.
+    /// The session's part of the devices' time in the last seconds, from 0 to 1.
     pub share: f64,
-    /// The devices' time that it has had since it began, seconds.
+    /// The devices' time used since the session began, seconds.
     pub device_s: f64,
-    /// The devices' time that its user has had, seconds; what was long ago counts less.
+    /// The devices' time used by the user, seconds, with exponential decay.
     pub usage_s: f64,
-    /// When it began, seconds since 1970.
+    /// The start of the session, seconds since 1970.
     pub since: f64,
 }
 
-/// All about one session.
+/// The details of one session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionDetail {
-    /// How it stands.
+    /// The session's status.
     pub session: SessionStatus,
-    /// What its user has and may have.
+    /// The user's quota and usage.
     pub user: UserStatus,
-    /// What it holds on each worker.
+    /// The memory held on each worker.
     pub workers: Vec<WorkerMemory>,
-    /// Its tensors of which no worker has all.
+    /// Tensors that are sharded or partial.
     pub divided_tensors: u64,
-    /// How often something did not fit within its limits, its user's or the daemon's.
+    /// Allocations that failed for want of memory, or because of a limit.
     pub out_of_memory: u64,
-    /// Seconds since it last submitted anything.
+    /// Seconds since the last submission.
     pub idle_s: f64,
 }
 
-/// What a session holds on a worker.
+/// The memory that a session holds on a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerMemory {
     /// The worker's name, as in [`WorkerInfo`].
     pub name: String,
-    /// Bytes of its memory.
+    /// Bytes held.
     pub memory_bytes: u64,
-    /// The most bytes that it held at one time, since it began or asked for this to begin anew. Workers that are
-    /// threads of the daemon count together.
+    /// The most bytes held at one time, since the session began or reset its peak. Workers that are threads of the
+    /// daemon count together.
     pub memory_bytes_peak: u64,
-    /// Tensors of which it has all or a part.
+    /// Tensors of which the worker has all or a part.
     pub tensors: u64,
 }

@@ -1,4 +1,4 @@
-//! Where the control socket is.
+//! The path of the control socket.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 /// name.
 pub const SOCKET_ENV: &str = "GT_SOCKET";
 
-/// The box's daemon, as systemd starts it.
+/// The socket of the system's daemon, which systemd starts.
 pub const SYSTEM_SOCKET: &str = "/run/gt/gtd.sock";
 
-/// The socket to use: what [`SOCKET_ENV`] names, else [`SYSTEM_SOCKET`].
+/// The socket in [`SOCKET_ENV`], else [`SYSTEM_SOCKET`].
 pub fn socket_path() -> PathBuf {
     named_socket_path().unwrap_or_else(|| SYSTEM_SOCKET.into())
 }
 
-/// What [`SOCKET_ENV`] names, if it is set and not empty. Somebody who names a socket means that one:
-/// if nobody listens there it is an error, not a reason to start a daemon.
+/// The socket in [`SOCKET_ENV`], if that is set and not empty. If no daemon listens there it is an error, not a reason to
+/// start one.
 pub fn named_socket_path() -> Option<PathBuf> {
     named_in(std::env::var_os(SOCKET_ENV))
 }

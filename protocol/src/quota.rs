@@ -1,16 +1,16 @@
-//! What users may have of the daemon, and how that is changed.
+//! Quotas: the resources that a user may have, and the messages that change and report them.
 
 use crate::limits::{
     ARENA_BYTES_PER_SESSION_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, STATUS_USERS_MAX, WEIGHT_MAX, WEIGHT_MIN,
 };
 use serde::{Deserialize, Serialize};
 
-/// What a user may have. In what is not set, the default for all users holds, and where that is not set either, what
-/// the daemon was made with ([`Quota::default`]).
+/// A quota as it is written: a field that is not set has the value of the default quota, else that of
+/// [`Quota::default`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuotaSettings {
-    /// Bytes of the workers' memory, all sessions together; 0 for no limit.
+    /// Bytes of the workers' memory, all sessions of the user together; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Bytes of the workers' memory, each session; 0 for no limit.
@@ -22,16 +22,16 @@ pub struct QuotaSettings {
     /// Bytes in the arenas of each session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arena_bytes: Option<u64>,
-    /// Instructions of each session taken in but not finished; 0 for no limit.
+    /// Instructions in flight of each session; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued: Option<u32>,
-    /// How much of the devices' time, beside other users' weights.
+    /// The weight of the user's part of the devices' time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
 }
 
 impl QuotaSettings {
-    /// What is wrong with them, if anything is: a sentence for the user.
+    /// The first error in the values, as a sentence for the user; none if they are valid.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         let weight = self.weight.filter(|weight| !(WEIGHT_MIN..=WEIGHT_MAX).contains(weight));
@@ -46,7 +46,7 @@ impl QuotaSettings {
         None
     }
 
-    /// With `change` made.
+    /// These settings after `change`.
     #[must_use]
     pub fn changed(self, change: &QuotaChange) -> QuotaSettings {
         QuotaSettings {
@@ -59,7 +59,7 @@ impl QuotaSettings {
         }
     }
 
-    /// With what is not set taken from `other`.
+    /// These settings; fields that are not set are taken from `other`.
     #[must_use]
     pub fn or(self, other: QuotaSettings) -> QuotaSettings {
         QuotaSettings {
@@ -73,11 +73,11 @@ impl QuotaSettings {
     }
 }
 
-/// QuotaSettings as they are in force: as [`QuotaSettings`], with nothing left open.
+/// A quota in force: the resources that a user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quota {
-    /// Bytes of the workers' memory, all sessions together; 0 for no limit.
+    /// Bytes of the workers' memory, all sessions of the user together; 0 for no limit.
     pub memory_bytes: u64,
     /// Bytes of the workers' memory, each session; 0 for no limit.
     pub session_memory_bytes: u64,
@@ -85,9 +85,9 @@ pub struct Quota {
     pub sessions: u32,
     /// Bytes in the arenas of each session.
     pub arena_bytes: u64,
-    /// Instructions of each session taken in but not finished; 0 for no limit.
+    /// Instructions in flight of each session; 0 for no limit.
     pub queued: u32,
-    /// How much of the devices' time, beside other users' weights.
+    /// The weight of the user's part of the devices' time.
     pub weight: f64,
 }
 
@@ -119,7 +119,7 @@ impl From<QuotaSettings> for Quota {
 }
 
 impl Quota {
-    /// True if nothing here is more than in `other`.
+    /// True if no field is more generous than in `other`.
     #[must_use]
     pub fn is_within(&self, other: &Quota) -> bool {
         let within = |own: u64, other: u64| other == 0 || (own != 0 && own <= other);
@@ -132,13 +132,13 @@ impl Quota {
     }
 }
 
-/// What is to become of one limit.
+/// The new value of one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting<T> {
-    /// What holds without it again.
+    /// Not set: the default holds.
     Default,
-    /// This.
+    /// This value.
     To(T),
 }
 
@@ -152,10 +152,10 @@ impl<T> Setting<T> {
     }
 }
 
-/// What is to become of limits: of those that are none here, nothing. See [`QuotaSettings`] for what they are.
+/// A change of a quota. Fields that are none stay as they are; [`QuotaSettings`] documents the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "as in `QuotaSettings`")]
+#[expect(missing_docs, reason = "the fields are those of `QuotaSettings`")]
 pub struct QuotaChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<Setting<u64>>,
@@ -171,20 +171,20 @@ pub struct QuotaChange {
     pub weight: Option<Setting<f64>>,
 }
 
-/// The limits in force.
+/// The quotas in force, and the users' usage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuotaDocument {
-    /// What users may have who have no limits of their own.
+    /// The quota of users without settings of their own.
     pub default: Quota,
-    /// Users who have sessions or limits of their own, by number.
+    /// Users with sessions or settings of their own, by number.
     pub users: Vec<UserStatus>,
     /// True if there are users after the last one here.
     pub more: bool,
 }
 
 impl QuotaDocument {
-    /// The part that answers a wish for users `from` a number on: sorted, and no more than one message holds.
+    /// The users from number `from` on, sorted, as many as one message holds.
     #[must_use]
     pub fn page(mut self, from: u32) -> Self {
         self.users.retain(|user| user.uid >= from);
@@ -195,20 +195,20 @@ impl QuotaDocument {
     }
 }
 
-/// What a user has and may have.
+/// A user's quota and usage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserStatus {
-    /// The user's number.
+    /// The user id.
     pub uid: u32,
-    /// What is set for the user alone, by the configuration or since.
+    /// The settings for this user alone, from the configuration or a later change.
     pub own: QuotaSettings,
-    /// What is in force.
+    /// The quota in force.
     pub allowed: Quota,
-    /// Sessions that the user has.
+    /// Open sessions.
     pub sessions: u32,
-    /// Bytes of the workers' memory that they hold.
+    /// Bytes that these sessions hold on the workers.
     pub memory_bytes: u64,
-    /// The devices' time that the user has had, seconds; what was long ago counts less.
+    /// The devices' time used, seconds, with exponential decay.
     pub usage_s: f64,
 }
