@@ -20,6 +20,7 @@ pub mod infer;
 pub mod instruction;
 pub mod math;
 pub mod op;
+mod packing;
 pub mod philox;
 pub mod placement;
 pub mod propagate;

@@ -210,30 +210,6 @@ impl Placement {
             _ => *meta,
         }
     }
-
-    /// As two words: the workers, and the rest.
-    pub(crate) fn encode(&self) -> [u64; 2] {
-        match *self {
-            Placement::Replicated { workers } => [workers.0, 0],
-            Placement::Sharded { workers, axis, granule } => {
-                [workers.0, 1 | (axis as u64) << 8 | (granule as u64) << 16]
-            }
-            Placement::Partial { workers, reduce_op } => [workers.0, 2 | (reduce_op as u64) << 8],
-        }
-    }
-
-    /// From two words.
-    pub(crate) fn decode([workers, rest]: [u64; 2]) -> Option<Placement> {
-        let workers = Workers(workers);
-        let second = (rest >> 8) as u8;
-        match rest as u8 {
-            _ if workers.is_empty() => None,
-            0 => Some(Placement::Replicated { workers }),
-            1 => Some(Placement::Sharded { workers, axis: second, granule: (rest >> 16) as usize }),
-            2 => Some(Placement::Partial { workers, reduce_op: ReduceOp::from_code(second)? }),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for Placement {
@@ -350,21 +326,6 @@ mod tests {
         assert_eq!(Placement::sharded(two, 0, 2, &shape), Placement::sharded(two, 0, 1, &shape));
         let three = Workers::first_of(3);
         assert_ne!(Placement::sharded(three, 0, 2, &shape), Placement::sharded(three, 0, 1, &shape));
-    }
-
-    #[test]
-    fn placements_survive_two_words() {
-        let workers = Workers::from_bits(0b1011);
-        for placement in [
-            Placement::Replicated { workers },
-            Placement::Sharded { workers, axis: 7, granule: 1 << 40 },
-            Placement::Partial { workers, reduce_op: ReduceOp::Min },
-        ] {
-            assert_eq!(Placement::decode(placement.encode()), Some(placement));
-        }
-        assert_eq!(Placement::decode([0, 0]), None);
-        assert_eq!(Placement::decode([1, 9]), None);
-        assert_eq!(Placement::decode([1, 2 | 9 << 8]), None);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Events of the tape, and the line of text each becomes in the instruction log.
 
 use crate::op::Op;
+use crate::packing::layout;
 use crate::row::Class;
+use crate::wire::layouts::id;
 use std::fmt;
 
 /// What an event tells of.
@@ -82,27 +84,27 @@ impl Subject {
     fn code(self) -> u16 {
         match self {
             Subject::Nothing => 0,
-            Subject::Free => 1,
-            Subject::Fetch => 2,
-            Subject::Allocate => 3,
-            Subject::Write => 4,
-            Subject::Sync => 5,
-            Subject::Signal => 6,
-            Subject::DefineSignal => 7,
-            Subject::Reshard => 8,
+            Subject::Free => id::FREE,
+            Subject::Fetch => id::FETCH,
+            Subject::Allocate => id::ALLOCATE,
+            Subject::Write => id::WRITE,
+            Subject::Sync => id::SYNC,
+            Subject::Signal => id::SIGNAL,
+            Subject::DefineSignal => id::DEFINE_SIGNAL,
+            Subject::Reshard => id::RESHARD,
             Subject::Op(op) => op as u16,
         }
     }
     fn from_code(code: u16) -> Subject {
         match code {
-            1 => Subject::Free,
-            2 => Subject::Fetch,
-            3 => Subject::Allocate,
-            4 => Subject::Write,
-            5 => Subject::Sync,
-            6 => Subject::Signal,
-            7 => Subject::DefineSignal,
-            8 => Subject::Reshard,
+            id::FREE => Subject::Free,
+            id::FETCH => Subject::Fetch,
+            id::ALLOCATE => Subject::Allocate,
+            id::WRITE => Subject::Write,
+            id::SYNC => Subject::Sync,
+            id::SIGNAL => Subject::Signal,
+            id::DEFINE_SIGNAL => Subject::DefineSignal,
+            id::RESHARD => Subject::Reshard,
             code => Op::from_wire(code).map_or(Subject::Nothing, Subject::Op),
         }
     }
@@ -181,26 +183,37 @@ pub struct Event {
     pub right: u64,
 }
 
+layout! {
+    /// A record of the instruction log: seven words of the broadcast ring.
+    struct EventWords {
+        time_ns: u64, word 0, "nanoseconds since the daemon started";
+        kind: u8, word 1 bits 0..8, "kind of the event";
+        subject: u16, word 1 bits 16..32, "wire id of the op or command; 0 for a connection";
+        worker: u16, word 1 bits 32..48, "number of the worker; 65535 for an event between the daemon and a client";
+        session: u64, word 2, "number of the session";
+        bytes: u64, word 3, "bytes of the instruction on the wire, or of the data moved";
+        result: u64, word 4, "id of the tensor defined, fetched or freed; 0 for none";
+        left: u64, word 5, "id of the first tensor operand; 0 for none";
+        right: u64, word 6, "id of the second tensor operand; 0 for none";
+    }
+}
+
 impl Event {
     /// As seven words.
     pub fn encode(&self) -> [u64; 7] {
-        let what = self.kind as u64 | (self.subject.code() as u64) << 16 | (self.worker as u64) << 32;
-        [self.time_ns, what, self.session, self.bytes, self.result, self.left, self.right]
+        let Event { time_ns, kind, subject, worker, session, bytes, result, left, right } = *self;
+        let (kind, subject) = (kind as u8, subject.code());
+        let mut words = [0; 7];
+        EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right }.write(&mut words);
+        words
     }
     /// From seven words; none if a newer daemon wrote a kind this reader does not know.
     pub fn decode(words: &[u64; 7]) -> Option<Event> {
-        let kind = EventKind::ALL.into_iter().find(|k| *k as u64 == words[1] & 0xff)?;
-        Some(Event {
-            time_ns: words[0],
-            kind,
-            subject: Subject::from_code((words[1] >> 16) as u16),
-            worker: (words[1] >> 32) as u16,
-            session: words[2],
-            bytes: words[3],
-            result: words[4],
-            left: words[5],
-            right: words[6],
-        })
+        let EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right } =
+            EventWords::read(words).ok()?;
+        let kind = EventKind::ALL.into_iter().find(|known| *known as u8 == kind)?;
+        let subject = Subject::from_code(subject);
+        Some(Event { time_ns, kind, subject, worker, session, bytes, result, left, right })
     }
     /// The line of the instruction log for the event that is number `number` of the tape.
     pub fn line(&self, number: u64) -> impl fmt::Display + '_ {
