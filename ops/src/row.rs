@@ -310,7 +310,9 @@ macro_rules! define_rows {
 
         /// What each elementwise op computes: one type an op, named as its variant of [`Op`].
         pub mod kernels {
-            use super::*;
+            use crate::math::{Int, Real};
+            use crate::row::{IntKernel, RealKernel, TestKernel, gelu_slope, gelu_tanh_slope};
+            use crate::special;
             $(#[doc = $r1d] pub struct $r1;
             impl RealKernel<1> for $r1 { #[inline(always)] fn real<R: Real>([$r1a]: [R; 1]) -> R { $r1e } })*
             $(#[doc = $r2d] pub struct $r2;
