@@ -1,4 +1,4 @@
-"""`python -m benches`: measures, prints one table, and with `--json` keeps every sample."""
+"""`python -m benches`: measures all groups, prints one table, and with `--json` writes every sample to a file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GROUPS = {
     "idle": idle.rows,
     "sharing": sharing.rows,
 }
-# The table is wide; without a terminal rich would fold it at 80 columns.
+# The table is wide. Without a terminal rich would wrap it at 80 columns.
 COLUMNS = 150
 
 

@@ -14,13 +14,13 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 
 BATCH = 64
-# Time of a step relative to PyTorch's.
+# The time of a step relative to PyTorch's.
 TARGET = 0.9
 STEPS = 6
 
 
 def _stepper(framework: Any) -> Callable[[], float]:
-    """Trains the same network in the same words, whichever framework."""
+    """Returns a function that runs training steps, from the same source for either framework."""
     nn, functional = framework.nn, framework.nn.functional
 
     class Net(nn.Module):  # type: ignore[misc, name-defined]
@@ -58,7 +58,7 @@ def _stepper(framework: Any) -> Callable[[], float]:
 
 
 def rows() -> Iterator[Row]:
-    """One row."""
+    """Yields the row of the training step."""
     contenders = {"GT": _stepper(gt)}
     if torch:
         contenders |= with_torch(_stepper(torch))

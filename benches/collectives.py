@@ -1,10 +1,9 @@
 """Collectives between ranks of one machine, beside copying the same bytes with as many threads.
 
-What is measured is `collectives/examples/bandwidth.rs`, which takes turns with `memcpy` on the same threads, or in the
-same processes, between the same buffers. The bound, in the column "bare": an all-reduce of `b` bytes reads and writes
-`b` bytes a rank at least, and so does an all-gather to `b` bytes, which is one copy of `b` bytes a rank, all ranks at
-once, from when the first begins to when the last is done. Where there are more ranks than cores, they share them in
-both.
+The rows come from `collectives/examples/bandwidth.rs`, which alternates with `memcpy` on the same threads or processes
+and between the same buffers. The column "bare" is a lower bound: an all-reduce of `b` bytes, like an all-gather to `b`
+bytes, reads and writes at least `b` bytes per rank, which is one copy of `b` bytes by all ranks at once, from the first
+start to the last end. If there are more ranks than cores, the ranks share the cores in both.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SPEED = 0.5
 
 
 class _Bandwidth:
-    """One line of the example: it is ours that runs it, and the bound that came with it is the other column's."""
+    """One line of the example's output: GT's time, and the bound printed with it, the column "bare"."""
 
     def __init__(self, program: Path, *arguments: str) -> None:
         self.command = [str(program), *arguments]
@@ -39,7 +38,7 @@ class _Bandwidth:
 
 
 def rows() -> Iterator[Row]:
-    """One row a way to share memory, operation, number of ranks and size."""
+    """Yields a row for each way to share memory, operation, number of ranks and size."""
     build = ["cargo", "build", "--quiet", "--release", "--package", "gt-collectives", "--example", "bandwidth"]
     subprocess.run(build, cwd=ROOT, check=True)
     for how in ("threads", "processes"):

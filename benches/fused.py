@@ -1,4 +1,4 @@
-"""What a transformer's step is made of besides its products, in f32: alone, and with the gradient."""
+"""The ops of a transformer's step other than matrix products, in f32: forward only, and with the gradient."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 
 ELEMENTS = (10_000, 1_000_000, 10_000_000)
-# Each row of the table takes about so long a measurement: some passes, whose last is waited for.
+# Each measurement makes as many passes as process this many elements, and waits for the last one.
 PASS_ELEMENTS = 20_000_000
 PASSES_MAX = 200
 COLUMNS = 1000
 HEADS, FEATURES = 4, 32
 
-# From a framework, its functions and some numbers: operands that have gradients, and what is computed of them.
+# Given a framework, its `nn.functional`, a generator and a size: the operands that require gradients, and the op.
 Case = Callable[[Any, Any, np.random.Generator, int], tuple[list[Any], Callable[..., Any]]]
 
 
@@ -49,7 +49,7 @@ def _cross_entropy(framework: Any, functions: Any, numbers: np.random.Generator,
 
 
 def _attention(framework: Any, functions: Any, numbers: np.random.Generator, elements: int) -> Any:
-    """As many queries as make so many scores."""
+    """Causal attention with as many queries as give `elements` scores."""
     length = max(math.isqrt(elements // HEADS) // 10 * 10, 10)
     operands = [
         framework.from_numpy(numbers.standard_normal((1, HEADS, length, FEATURES), dtype=np.float32)).requires_grad_()
@@ -88,7 +88,7 @@ def _contender(framework: Any, functions: Any, case: Case, elements: int, backwa
 
 
 def rows() -> Iterator[Row]:
-    """One row an op, a size and a direction."""
+    """Yields a row for each op, size and direction."""
     for name, case in CASES.items():
         for elements in ELEMENTS:
             for backward in (False, True):

@@ -1,4 +1,4 @@
-"""Elementwise expressions of large tensors, in f32: what one operation makes for the next need never be in memory."""
+"""Elementwise expressions of large tensors, in f32, whose intermediate results fusion keeps out of memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE = 25_000_000
 
 
 def _chain(x: Any, b: Any) -> Any:
-    """Twelve operations."""
+    """A chain of twelve elementwise operations."""
     x = (x + b) * 1.5 - b
     x = (x.abs() + 1.0).sqrt()
     x = (x * b).relu() + 0.5
@@ -26,7 +26,7 @@ def _chain(x: Any, b: Any) -> Any:
 
 
 EXPRESSIONS: tuple[tuple[str, Callable[..., Any], int, int, int, float], ...] = (
-    # What it is called, the expression, its operands, their elements, passes a measurement, and the target.
+    # Name, expression, number of operands, their elements, passes per measurement, target.
     ("chain of 12 operations, 1e6 elements", _chain, 2, 1_000_000, 10, CHAIN_LIMIT),
     ("chain of 12 operations, 1e7 elements", _chain, 2, 10_000_000, 2, CHAIN_LIMIT),
     ("a + b, 100 MB", lambda a, b: a + b, 2, LARGE, 2, TEMPORARIES_LIMIT),
@@ -49,7 +49,7 @@ def _contender(expression: Callable[..., Any], operands: list[Any], passes: int)
 
 
 def rows() -> Iterator[Row]:
-    """One row an expression."""
+    """Yields a row for each expression."""
     numbers = np.random.default_rng(1)
     for name, expression, count, elements, passes, limit in EXPRESSIONS:
         arrays = [numbers.standard_normal(elements, dtype=np.float32) for _ in range(count)]

@@ -12,7 +12,7 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 from tests.parity.gpt import Config, build
 
-# The models, and how many steps of each are measured together.
+# The models, with the number of steps per measurement.
 MODELS = {Config(): 5, Config(layers=6, heads=6, channels=384): 1}
 BATCH = 4
 LIMIT = 0.9
@@ -38,7 +38,7 @@ def _stepper(framework: Any, config: Config, passes: int) -> Callable[[], float]
 
 
 def rows() -> Iterator[Row]:
-    """One row a model."""
+    """Yields a row for each model."""
     for config, passes in MODELS.items():
         contenders = {"GT": _stepper(gt, config, passes)}
         if torch:

@@ -1,7 +1,7 @@
 """Operations and training steps on a GPU, beside PyTorch on the same one: `make gpu-test` runs them.
 
-Nothing is measured where either has no GPU. Both are waited for at the end of what is timed, and take turns, so memory
-that one keeps is the other's to do without: each row gives back what it took.
+Nothing is measured unless both frameworks have a GPU. Both are synchronised at the end of each measurement. They take
+turns on one GPU, so each row frees the memory that it cached, for the other framework to use.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch
 from tests.parity.gpt import Config, build
 
-# Elements of the tensors whose bandwidth is measured: 400 MB of float32.
+# The elements of the tensors whose bandwidth is measured: 400 MB of float32.
 LARGE = 100_000_000
 SIZES = (1024, 2048, 4096, 8192)
 CHAIN_OPS = 1_000
 GPT2 = Config(layers=12, heads=12, channels=768, context=1024, vocabulary=50_304)
-# Batch, heads, tokens, and channels of a head.
+# Batch, heads, tokens, and features per head.
 ATTENTION = (8, 16, 2048, 64)
 # Samples, channels, height and width.
 CONVOLUTION = (64, 128, 56, 56)
 
 
 def is_here() -> bool:
-    """Whether both can compute on a GPU."""
+    """Returns whether both frameworks can compute on a GPU."""
     return torch is not None and torch.cuda.is_available() and gt.cuda.is_available()
 
 
 def _timed(framework: Any, work: Callable[[], object], passes: int) -> Callable[[], float]:
-    """Seconds of one `work()`, from issuing the first to the end of the last."""
+    """Measures the seconds of one `work()`, from issuing the first to the end of the last."""
 
     def measured() -> float:
         framework.cuda.synchronize()
@@ -44,7 +44,7 @@ def _timed(framework: Any, work: Callable[[], object], passes: int) -> Callable[
 
 
 def _issued(framework: Any, work: Callable[[], object], passes: int) -> Callable[[], float]:
-    """Seconds that issuing one `work()` takes the program, the device being behind."""
+    """Measures the seconds that issuing one `work()` takes the program, without waiting for the device."""
 
     def measured() -> float:
         framework.cuda.synchronize()
@@ -62,7 +62,7 @@ def _row(
     target: Target | None,
     timed: Callable[[Any, Callable[[], object], int], Callable[[], float]] = _timed,
 ) -> Row:
-    """One row: `make(framework)` prepares and returns what is measured."""
+    """Makes a row; `make(framework)` prepares and returns the function to measure."""
     contenders = {"GT": timed(gt, make(gt), passes), "PyTorch": timed(torch, make(torch), passes)}
     return Row(what, contenders, (target,) if target else ())
 
@@ -174,7 +174,7 @@ def _gpt_step(dtype: str) -> Callable[[Any], Callable[[], object]]:
 
 
 def _transfers() -> Iterator[Row]:
-    """Up and down, beside copies between pinned memory and the device."""
+    """Yields the rows of uploads and downloads, beside copies between pinned memory and the device."""
     array = np.ones(LARGE // 4, np.float32)
     ours, device = gt.from_numpy(array), torch.empty(array.size, device="cuda")
     pinned = torch.empty(array.size, pin_memory=True)
@@ -199,7 +199,7 @@ def _transfers() -> Iterator[Row]:
 
 
 def rows() -> Iterator[Row]:
-    """Issue cost, launches, products, bandwidth, attention, convolutions, training, transfers."""
+    """Yields the rows of issue cost, launches, products, bandwidth, attention, convolutions, training and transfers."""
     if not is_here():
         return
     yield _row("gpu: issue a + b", _issue, 500, Target(0.3, "PyTorch"), _issued)
@@ -222,7 +222,7 @@ def rows() -> Iterator[Row]:
         for backward in (False, True):
             what = f"gpu: causal attention {ATTENTION}, {dtype}{', with gradient' * backward}"
             yield _row(what, _attention(dtype, backward), 5, None)
-    # Those of float32 are rounded as both allow at first, to tf32.
+    # Both frameworks round convolutions of float32 to tf32 by default.
     for dtype in ("bfloat16", "float32"):
         for side in (1, 3):
             for backward in (False, True):

@@ -1,8 +1,8 @@
 """Measures rows and prints them as one table.
 
-The contenders of a row take turns, round after round, so that a machine that slows down slows them all; what is
-reported is the median. A contender is a function that does its work once and returns what it measured, so that what it
-has to prepare or to wait for stays out of the number.
+The contenders of a row take turns, round after round, so that a machine that slows down slows all of them. The table
+shows medians. A contender is a function that does its work once and returns its own measurement, so that preparation
+and waiting stay out of the number.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rich.table import Table
 
 OURS = "GT"
 PEERS = ("NumPy", "PyTorch", "bare")
-# Thread pools of a peer spin for a while after their work; the next contender waits that long before it starts.
+# A peer's thread pool spins for a while after its work; the next contender starts after that.
 SETTLE_S = 0.02
-# With more than half of the cores in use before anything was measured, somebody else is at work.
+# If more than half of the cores are in use before anything is measured, other programs disturb the measurements.
 LOAD_MAX = len(os.sched_getaffinity(0)) / 2
 LOAD_AT_START = os.getloadavg()[0]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What ours should be: a time of at most `limit` times a peer's, or of at most `limit` itself.
+    """The goal of a row: GT's measurement is at most `limit` times a peer's, or at most `limit` itself without a peer.
 
-    With `speed`, `limit` is the least share of the peer's speed instead: 0.95 of its speed is 1.05 of its time.
+    With `speed`, `limit` is the least fraction of the peer's speed instead: 0.95 of its speed is 1.05 of its time.
     """
 
     limit: float
@@ -43,19 +43,19 @@ class Target:
     speed: bool = False
 
     def text(self, unit: str) -> str:
-        """As a person says it."""
+        """Returns the target in words, for the table."""
         if self.peer is None:
             return f"≤ {_quantity(self.limit, unit)}"
         return f"≥ {self.limit:g} × {self.peer}'s speed" if self.speed else f"≤ {self.limit:g} × {self.peer}"
 
     def measured(self, medians: dict[str, float], unit: str) -> str:
-        """The number to hold against the target."""
+        """Returns the measurement to compare with the target, in words."""
         if self.peer is None:
             return _quantity(medians[OURS], unit)
         return f"{self._ratio(medians):.2f} × {self.peer}"
 
     def met(self, medians: dict[str, float]) -> bool | None:
-        """None where the peer is not here."""
+        """Returns whether the target was met; `None` if the peer was not measured."""
         if self.peer is None:
             return medians[OURS] <= self.limit
         if self.peer not in medians:
@@ -81,12 +81,12 @@ class Row:
 
     @property
     def medians(self) -> dict[str, float]:
-        """The median of each contender's measurements."""
+        """Returns the median of each contender's measurements."""
         return {name: statistics.median(values) for name, values in self.samples.items() if values}
 
 
 def measure(row: Row, quick: bool) -> None:
-    """Lets the contenders of a row take turns; the first turn of each warms up and is not counted."""
+    """Measures a row: its contenders take turns; the first turn of each warms up and is not counted."""
     rounds = max(3, row.rounds // 3) if quick else row.rounds
     row.samples = {name: [] for name in row.contenders}
     for turn in range(rounds + 1):
@@ -99,7 +99,7 @@ def measure(row: Row, quick: bool) -> None:
 
 
 def run(groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]], quick: bool, only: str) -> list[Row]:
-    """Measures every group; what a row prepares is made when its turn comes and let go before the next."""
+    """Measures every group. A row is prepared when its turn comes, and dropped before the next one."""
     measured: list[Row] = []
     console = Console(stderr=True)
     for group, rows in groups:
@@ -111,9 +111,9 @@ def run(groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]], quick: bool, 
                 with console.status(f"{group}: {row.what}"):
                     measure(row, quick)
                 row.contenders = {}
-        except Exception as error:  # a group that fails must not hide the others
+        except Exception as error:  # A group that fails must not hide the others.
             traceback.print_exc()
-            # It failed in the row that was being measured, or before there was one.
+            # The error came from the row that was being measured, or from before the first row.
             if not measured or not measured[-1].contenders:
                 measured.append(Row(group, {}))
             measured[-1].contenders = {}
@@ -122,7 +122,7 @@ def run(groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]], quick: bool, 
 
 
 def table(rows: list[Row]) -> Table:
-    """The rows, with a mark for each target that is met or missed."""
+    """Returns the table of all rows, with a mark for each target that was met or missed."""
     result = Table(title=f"{_machine()}; medians", title_justify="left", row_styles=["", "on grey11"])
     result.add_column("what")
     for name in (OURS, *PEERS):
@@ -147,7 +147,7 @@ def table(rows: list[Row]) -> Table:
 
 
 def save(rows: list[Row], path: Path) -> None:
-    """Every sample, for a later comparison."""
+    """Writes every sample as JSON, for later comparison."""
     document: dict[str, Any] = {"machine": _machine(), "unix_time_s": int(time.time()), "rows": []}
     for row in rows:
         targets = [
@@ -168,7 +168,7 @@ def save(rows: list[Row], path: Path) -> None:
 
 
 def seconds_per_pass(work: Callable[[], object], passes: int, finish: Callable[[], object] | None = None) -> float:
-    """The time of one `work()`, over `passes` of them; `finish` waits for the last and is part of the time."""
+    """Returns the mean time of one `work()` over `passes` calls, including `finish`, which waits for the last."""
     gc.disable()
     start = time.perf_counter()
     for _ in range(passes):
@@ -181,7 +181,7 @@ def seconds_per_pass(work: Callable[[], object], passes: int, finish: Callable[[
 
 
 def _quantity(value: float, unit: str) -> str:
-    """`value` with a prefix that leaves one to three digits before the point."""
+    """Formats `value` with an SI prefix that leaves one to three digits before the point."""
     if unit == "B":
         return f"{value / 1e6:.1f} MB"
     if unit == "%":
@@ -195,7 +195,7 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _machine() -> str:
-    """Enough to know which machine a table came from."""
+    """Describes the machine that a table was measured on."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

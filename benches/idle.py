@@ -1,4 +1,4 @@
-"""What a daemon costs while a hundred connected clients do nothing."""
+"""The processor time and memory of a daemon while a hundred connected clients are idle."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benches.harness import Row, Target
 
 CLIENTS = 100
 MEMORY_BYTES_MAX = 50e6
-# What a timer tick now and then may cost and a person will not see: a thousandth of a core.
+# The limit for occasional timer ticks: a thousandth of a core.
 CPU_PERCENT_MAX = 0.1
 WATCH_S = 3.0
 START_DEADLINE_S = 30.0
 
-# One process that forks: a hundred interpreters would each import NumPy. Every child connects by itself.
+# One process forks a hundred children, since as many interpreters would each import NumPy. Each child connects alone.
 CLIENT_PROGRAM = f"""
 import os, sys
 import gt
@@ -38,7 +38,7 @@ for _ in range({CLIENTS}):
 
 @contextmanager
 def _daemon_with_clients() -> Iterator[int]:
-    """The process id of a daemon to which a hundred clients are connected."""
+    """Runs a daemon with a hundred connected clients, and yields its process id."""
     with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
         socket = Path(folder) / "gtd.sock"
         environment = {**os.environ, "GT_SOCKET": str(socket)}
@@ -65,19 +65,19 @@ def _daemon_with_clients() -> Iterator[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    """The processor time of every thread of a process, in seconds, to the nanosecond."""
+    """Returns the processor time of all threads of a process, in seconds, to the nanosecond."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _memory_bytes(pid: int) -> float:
-    """What a process holds by itself: not the shared segments, which are the clients' rings and arenas."""
+    """Returns the private memory of a process, without shared segments such as the clients' rings and arenas."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return 1024.0 * sum(int(status[name].split()[0]) for name in ("RssAnon", "RssFile"))
 
 
 def rows() -> Iterator[Row]:
-    """Processor and memory."""
+    """Yields the rows of processor time and memory."""
     with _daemon_with_clients() as pid:
 
         def cpu_percent() -> float:

@@ -1,4 +1,4 @@
-"""What issuing one small operation costs the client, and what a long chain of them costs until its value is there."""
+"""The time a client takes to issue a small operation, and the time of a long chain of them up to its value."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import gt
 from benches.harness import Row, Target
 from benches.peers import torch, with_torch
 
-# An `a + b` whose result is dropped takes two slots of the submission ring (4,096): a burst fits, so that what is
-# measured is the client, and not the daemon that it would otherwise wait for.
+# An `a + b` whose result is dropped takes two of the 4,096 slots of the submission ring. A burst fits in the ring, so
+# that the client is measured alone, without waiting for the daemon.
 BURST_OPS = 1_000
 BURSTS = 50
 CHAIN_OPS = 100_000
 
 
 def _issue_s(a: Any, b: Any, settle: Callable[[], object]) -> float:
-    """The median time of one `a + b` whose result is dropped at once."""
+    """Returns the median time of an `a + b` whose result is dropped at once."""
     times = []
     turns = range(BURST_OPS)
     for _ in range(BURSTS):
@@ -34,7 +34,7 @@ def _issue_s(a: Any, b: Any, settle: Callable[[], object]) -> float:
 
 
 def _chain_s(start_value: Any, b: Any, ops: int) -> float:
-    """The time of a chain of adds, from the first to the value of the last."""
+    """Returns the time of a chain of additions, from the first to the value of the last."""
     start = time.perf_counter()
     x = start_value
     for _ in range(ops):
@@ -44,7 +44,7 @@ def _chain_s(start_value: Any, b: Any, ops: int) -> float:
 
 
 def rows() -> Iterator[Row]:
-    """Issue cost, with and without autograd, and the long chain."""
+    """Yields the rows of the issue cost, with and without autograd, and of the long chain."""
     ours, numpys = gt.ones(1), np.ones(1, np.float32)
     torchs = torch.ones(1) if torch else None
     yield Row(

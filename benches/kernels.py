@@ -1,4 +1,4 @@
-"""Matrix products, in f32. NumPy has no column: OpenBLAS's threads go on spinning and would slow whoever comes next."""
+"""Matrix products in f32. NumPy is left out: OpenBLAS's threads keep spinning and would slow the next contender."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (256, 768, 3072))
-# Products per measurement: the one small fetch at the end, which waits for them all, is lost among them.
+# Products per measurement: so many that the small fetch at the end, which waits for all of them, hardly counts.
 PASSES = 20
 
 
@@ -26,7 +26,7 @@ def _contender(a: Any, b: Any, corner: Callable[[Any], object]) -> Callable[[], 
 
 
 def rows() -> Iterator[Row]:
-    """One row a shape."""
+    """Yields a row for each shape."""
     numbers = np.random.default_rng(1)
     for m, k, n in SHAPES:
         a = numbers.standard_normal((m, k), dtype=np.float32)

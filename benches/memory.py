@@ -1,4 +1,4 @@
-"""The memory of a training step: the most that a client and its daemon hold together beyond what they held before."""
+"""The peak memory of a training step: client and daemon together, beyond what they held before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benches.peers import with_torch
 LIMIT = 1.1
 STEPS = 3
 
-# A network of which the activations are most, and one of which the weights are.
+# One network whose memory is mostly activations, and one whose memory is mostly weights.
 NETWORKS = {
     "MLP 1024-4096-1024, batch 4096": "nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)",
     "MLP 4 × 2048, GELU, LayerNorm, batch 1024": ", ".join(
@@ -23,8 +23,8 @@ NETWORKS = {
     ),
 }
 
-# The same words for either framework. What the process and the daemon held before the model, a first small step
-# included, is subtracted; the kernel keeps the peaks.
+# The same source for either framework. The memory held before the model is made, after a first small step, is
+# subtracted from the peak, which the kernel records.
 PROGRAM = """
 import json, os, sys
 name, layers, batch, width, steps = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -61,7 +61,7 @@ print(json.dumps(rss("VmHWM") - before))
 
 
 def _peak_bytes(framework: str, layers: str, batch: int, width: int) -> float:
-    """How far the peak of a process of its own is above where it started."""
+    """Runs the training in a new process, and returns how far its memory rose, in bytes."""
     environment = {name: value for name, value in os.environ.items() if name != "GT_SOCKET"}
     command = [sys.executable, "-c", PROGRAM, framework, layers, str(batch), str(width), str(STEPS)]
     root = Path(__file__).resolve().parent.parent
@@ -70,7 +70,7 @@ def _peak_bytes(framework: str, layers: str, batch: int, width: int) -> float:
 
 
 def rows() -> Iterator[Row]:
-    """One row a network."""
+    """Yields a row for each network."""
     for name, layers in NETWORKS.items():
         batch, width = int(name.rsplit(" ", 1)[1]), int(layers.split("(")[1].split(",")[0])
         contenders = {"GT": lambda layers=layers, batch=batch, width=width: _peak_bytes("gt", layers, batch, width)}

@@ -1,4 +1,4 @@
-"""PyTorch, if it is here: the benchmarks run without it, and leave its column empty."""
+"""PyTorch, if it is installed: without it the benchmarks leave its column empty."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ except ImportError:
 
 
 def with_torch(contender: Callable[[], float]) -> dict[str, Callable[[], float]]:
-    """The column PyTorch with this contender, or no column."""
+    """Returns the column "PyTorch" with this contender, or no column without PyTorch."""
     return {} if torch is None else {"PyTorch": contender}

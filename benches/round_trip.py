@@ -1,4 +1,4 @@
-"""From asking for a value to having it: against a daemon that is awake, and one that has gone to sleep."""
+"""The time from asking for a value to having it, with a daemon that is polling and with one that sleeps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benches.peers import torch, with_torch
 
 HOT_PASSES = 500
 IDLE_PASSES = 30
-# Long enough for the daemon and its workers to stop polling and to block; futex_pair pauses as long.
+# Long enough for the daemon and its workers to stop polling and block. The example futex_pair pauses as long.
 IDLE_S = 0.02
 
 
 def _hot_s(a: Any, b: Any) -> float:
-    """The median time of `(a + b).item()`, one straight after the other."""
+    """Returns the median time of `(a + b).item()` in a tight loop."""
     times = []
     for _ in range(HOT_PASSES):
         start = time.perf_counter()
@@ -30,7 +30,7 @@ def _hot_s(a: Any, b: Any) -> float:
 
 
 def _idle_s(a: Any, b: Any) -> float:
-    """The median time of `(a + b).item()`, each after a pause in which everybody falls asleep."""
+    """Returns the median time of `(a + b).item()` after pauses in which all threads go to sleep."""
     times = []
     for _ in range(IDLE_PASSES):
         time.sleep(IDLE_S)
@@ -41,7 +41,7 @@ def _idle_s(a: Any, b: Any) -> float:
 
 
 def _futex_pair_s() -> float:
-    """The time two idle processes take to wake each other in turn, as the example program of `gt-shm` prints it."""
+    """Returns the time in which two idle processes wake each other, as the example program of `gt-shm` measures it."""
     command = ["cargo", "run", "--quiet", "--release", "--package", "gt-shm", "--example", "futex_pair"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     number = re.search(r"between processes, each after [^:]* idleness: ([\d.]+) (ns|µs)", printed)
@@ -50,7 +50,7 @@ def _futex_pair_s() -> float:
 
 
 def rows() -> Iterator[Row]:
-    """Hot and idle."""
+    """Yields the rows of a polling and of a sleeping daemon."""
     ours = gt.ones(1)
     torchs = torch.ones(1) if torch else None
     yield Row(

@@ -1,4 +1,4 @@
-"""What becomes of many clients at one daemon: their throughput together, their shares, and who waits for whom."""
+"""Many clients of one daemon: their total throughput, their fair shares, and the latency of a light client."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from benches.harness import Row, Target
 
 WINDOW_S = 3.0
 START_DEADLINE_S = 60.0
-# Together the clients do at least this part of what one does alone.
+# The least total throughput of many clients, as a fraction of the throughput of one alone.
 THROUGHPUT_MIN = 0.95
-# What is missing to 1 in Jain's index of the shares of clients that all want more, percent.
+# The unfairness of clients with a backlog: 1 minus Jain's index of their shares (Jain et al. 1984), percent.
 UNFAIRNESS_PERCENT_MAX = 1.0
-# A round trip beside clients that flood takes at most so much longer, or at most so long.
+# The latency of a round trip beside flooding clients is at most this many times that of an idle daemon, or this long.
 LATENCY_FACTOR = 5
 LATENCY_MAX_S = 2e-3
 FLOODS = 8
-# The dispatcher takes at least two million instructions a second.
+# The dispatcher processes at least two million instructions per second.
 INSTRUCTION_MAX_S = 0.5e-6
-# `chain` frees each result: seven to an instruction.
+# The example `chain` frees each result; a free instruction holds seven.
 INSTRUCTIONS_PER_ADD = 8 / 7
-# What timer ticks may cost while nobody asks for anything, percent of a core.
+# The limit for timer ticks while no client asks for anything, percent of a core.
 IDLE_PERCENT_MAX = 0.1
 PROBES = 1000
-# So long after they began, clients that flood have filled their rings.
+# The time after which flooding clients have filled their rings.
 FLOODED_S = 0.5
 
-# A client computes from "go" on until the time is over and says how much it did: once every line it is sent.
+# For every line it is sent, this client computes for that many seconds, and prints how many steps it did.
 CLIENT = """
 import sys, time
 import gt
@@ -55,7 +55,7 @@ for line in sys.stdin:
     print(count, flush=True)
 """
 
-# A client that never waits for what it asks for, unless the daemon makes it.
+# A flooding client: it issues work without ever waiting for a result, except for back-pressure.
 FLOOD = """
 import sys, time
 import gt
@@ -71,7 +71,7 @@ for line in sys.stdin:
     print(0, flush=True)
 """
 
-# Says the 99th percentile of the times of many round trips.
+# Prints the 99th percentile of the times of many round trips.
 PROBE = f"""
 import sys, time
 import gt
@@ -88,7 +88,7 @@ for line in sys.stdin:
     print(sorted(times)[-{PROBES} // 100], flush=True)
 """
 
-# The same of a byte to another process and back, through pipes: how long the kernel lets both wait for a processor.
+# The same for a byte sent to another process and back through pipes: the latency of the kernel's scheduler.
 PIPES = f"""
 import os, sys, time
 there, back = os.pipe(), os.pipe()
@@ -112,10 +112,10 @@ for line in sys.stdin:
 
 
 class Clients:
-    """Processes that do what they are told at the same time."""
+    """Client processes that start each round at the same time."""
 
     def __init__(self, socket: Path, programs: list[str]) -> None:
-        """Starts one process for each program."""
+        """Starts a process for each program, and waits until all are ready."""
         environment = {**os.environ, "GT_SOCKET": str(socket)}
         self.processes = [
             subprocess.Popen(
@@ -137,17 +137,17 @@ class Clients:
         return process.stdout
 
     def tell(self, line: str) -> None:
-        """Lets all of them begin."""
+        """Sends a line to all processes, which starts a round."""
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(line + "\n")
 
     def answers(self) -> list[float]:
-        """What each says when it is done."""
+        """Waits for the round's end, and returns the number that each process prints."""
         return [float(self._output(process).readline()) for process in self.processes]
 
     def close(self) -> None:
-        """Lets them end."""
+        """Ends all processes."""
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.close()
@@ -156,13 +156,13 @@ class Clients:
 
 
 def _gtd() -> str:
-    """The daemon's program, which every row measures."""
+    """Returns the path of the daemon's program."""
     return os.environ.get("GT_DAEMON") or str(Path(sys.executable).with_name("gtd"))
 
 
 @contextmanager
 def daemon() -> Iterator[tuple[Path, int]]:
-    """The socket and the process of a daemon with one worker."""
+    """Runs a daemon with one worker, and yields its socket and process."""
     with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
         socket = Path(folder) / "gtd.sock"
         process = subprocess.Popen([_gtd(), "--socket", socket, "--workers", "cpu:1"])
@@ -180,7 +180,7 @@ def daemon() -> Iterator[tuple[Path, int]]:
 
 @contextmanager
 def clients(socket: Path, programs: list[str]) -> Iterator[Clients]:
-    """Client processes, which end afterwards."""
+    """Runs client processes, and ends them afterwards."""
     started = Clients(socket, programs)
     try:
         yield started
@@ -189,18 +189,18 @@ def clients(socket: Path, programs: list[str]) -> Iterator[Clients]:
 
 
 def _step_s(some: Clients) -> float:
-    """The time of a step of whichever of the clients."""
+    """Returns the wall time per step, over the steps of all clients together."""
     some.tell(str(WINDOW_S))
     return WINDOW_S / sum(some.answers())
 
 
 def unfairness_percent(done: list[float]) -> float:
-    """What is missing to 1 in Jain's index of how much each did."""
+    """Returns 1 minus Jain's fairness index of the amounts of work done, in percent."""
     return 100 * (1 - sum(done) ** 2 / (len(done) * sum(amount**2 for amount in done)))
 
 
 def _numbers(example: str, pattern: str) -> list[float]:
-    """What an example of the daemon's prints where the groups of the pattern are. Cargo builds it first."""
+    """Builds and runs an example of the daemon's crate, and returns the numbers that a pattern finds in its output."""
     command = ["cargo", "run", "--quiet", "--release", "--package", "gtd", "--example", example]
     environment = {**os.environ, "GT_DAEMON": _gtd(), "GT_WORKERS": "cpu:1"}
     printed = subprocess.run(
@@ -212,12 +212,12 @@ def _numbers(example: str, pattern: str) -> list[float]:
 
 
 def _instruction_s() -> float:
-    """The least time of an instruction from one client that sends as fast as it can."""
+    """Returns the shortest time per instruction of one client that sends as fast as it can."""
     return min(_numbers("chain", r"chained adds: (\d+) ns each")) * 1e-9 / INSTRUCTIONS_PER_ADD
 
 
 def rows() -> Iterator[Row]:
-    """Throughput, fairness, latency; what an instruction costs, and a thousand sessions."""
+    """Yields the rows of instruction cost, a thousand idle sessions, throughput, fairness and latency."""
     yield Row("an instruction of the least work", {"GT": _instruction_s}, (Target(INSTRUCTION_MAX_S),), rounds=3)
     crowd = _numbers("crowd", r"idle: ([\d.]+) % of a core, (\d+) bytes")
     yield Row("gtd with 1000 idle sessions: processor", {"GT": lambda: crowd[0]}, (Target(IDLE_PERCENT_MAX),), "%", 3)
@@ -236,14 +236,14 @@ def rows() -> Iterator[Row]:
                 (Target(THROUGHPUT_MIN, "bare", speed=True),),
                 rounds=7,
             )
-    # Half of them do much at a time, half little.
+    # Half of the clients have large steps, half have small ones.
     uneven = [CLIENT.replace("SIZE", "256"), CLIENT.replace("SIZE", "64")] * (FLOODS // 2)
     with daemon() as (socket, _), clients(socket, uneven) as many:
 
         def unfairness() -> float:
             many.tell(str(WINDOW_S))
             done = many.answers()
-            # Each kind by itself: what the one does in its time is not what the other does.
+            # Steps of the two kinds cannot be compared, so each kind has an index of its own.
             return max(unfairness_percent(done[::2]), unfairness_percent(done[1::2]))
 
         yield Row(

@@ -1,4 +1,4 @@
-"""From an empty process to the first printed result, the private daemon's start included."""
+"""The time from starting a process to its first printed result, including the start of the private daemon."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benches.peers import with_torch
 
 LIMIT_S = 0.150
 RUNS = 3
-# Another daemon; and what would compile GT's modules each time, which an installer compiles once, as it did the peers'.
+# Variables that would distort the comparison: another daemon, or compiling GT's modules in each run.
 LEFT_OUT = {"GT_SOCKET", "PYTHONDONTWRITEBYTECODE"}
 
 
 def _process_s(program: str) -> float:
-    """How long a Python process takes that runs `program`, from its start to its end."""
+    """Returns the median wall time of a Python process that runs `program`."""
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     times = []
     for _ in range(RUNS):
@@ -32,12 +32,12 @@ def _process_s(program: str) -> float:
 
 
 def _beyond_numpy_s(program: str) -> float:
-    """What `program` takes beyond the import of NumPy, which every one of these packages brings along."""
+    """Returns the time of `program` beyond that of importing NumPy, which all these packages import."""
     return _process_s(program) - _process_s("import numpy")
 
 
 def rows() -> Iterator[Row]:
-    """One row."""
+    """Yields the row of the first result."""
     yield Row(
         "fresh process to its first printed result, beyond NumPy's import",
         {

@@ -14,7 +14,7 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 
 LAYERS = (784, 256, 10)
-# Time of a step relative to PyTorch's, by batch size.
+# The time of a step relative to PyTorch's, by batch size.
 TARGETS = {32: 0.7, 512: 0.9}
 STEPS = 60
 
@@ -22,7 +22,7 @@ STEPS = 60
 def _stepper(
     framework: Any, nn: Any, optim: Any, loss_of: Callable[[Any, Any], Any], batch: int
 ) -> Callable[[], float]:
-    """Trains the same network in the same words, whichever framework: that is what a drop-in means."""
+    """Returns a function that runs training steps, from the same source for either framework."""
     numbers = np.random.default_rng(1)
     x = framework.from_numpy(numbers.standard_normal((batch, LAYERS[0]), dtype=np.float32))
     y = framework.from_numpy(numbers.integers(0, LAYERS[-1], batch))
@@ -41,7 +41,7 @@ def _stepper(
 
 
 def rows() -> Iterator[Row]:
-    """One row a batch size."""
+    """Yields a row for each batch size."""
     for batch, limit in TARGETS.items():
         contenders = {"GT": _stepper(gt, gt.nn, gt.optim, gt.nn.cross_entropy_loss, batch)}
         if torch:

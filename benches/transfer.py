@@ -1,4 +1,4 @@
-"""A large array up to the daemon and down from it, against a copy in this process."""
+"""Uploads and downloads of a large array, beside a copy within this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BYTES = 100_000_000
 
 
 def rows() -> Iterator[Row]:
-    """Up, until the daemon has used it; down, until NumPy has it."""
+    """Yields the rows of an upload, until the daemon has used it, and a download, until NumPy has it."""
     source = np.ones(BYTES // 4, np.float32)
     copy = np.empty_like(source)
     there = gt.from_numpy(source)
@@ -27,7 +27,7 @@ def rows() -> Iterator[Row]:
     def up() -> float:
         start = time.perf_counter()
         tensor = gt.from_numpy(source)
-        # A value of it is only here when the daemon has it all.
+        # Fetching an element waits until the daemon has the whole array.
         assert tensor[-1].item() == 1.0
         return time.perf_counter() - start
 

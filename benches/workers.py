@@ -1,6 +1,6 @@
-"""Several workers beside one: what the dispatcher spends on an instruction, and a model spread over two workers.
+"""Several workers beside one: the dispatcher's time per instruction, and a model on two workers.
 
-Each way of running is a process of its own with its own daemon, which is asked for one round at a time.
+Each configuration runs in a process with its own daemon, which measures one round at a time on request.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from benches.harness import Row, Target
 
-# What an instruction of a client may cost the dispatcher, and each instruction of a worker that it becomes, seconds.
+# The limits of the dispatcher's time for a client's instruction, and for each worker's instruction that it becomes.
 CLIENT_INSTRUCTION_S = 1e-6
 WORKER_INSTRUCTION_S = 0.3e-6
-# Two workers of one core each, beside one with two.
+# The time of a step on two workers of one core each, relative to one worker with two cores.
 SPREAD = 1.15
 
 PRELUDE = """
@@ -29,15 +29,15 @@ gt.register_config("rows", SignalConfig(shard=ShardConfig(axis=0)))
 gt.register_config("copies", SignalConfig(shard=ShardConfig(replicated=True)))
 """
 
-# Just large enough that nothing is computed by the dispatcher itself; but what one worker has to do is mostly done
-# there, so it gets as little as there is, and the kernels' time is counted too.
+# Tensors are just large enough that the dispatcher computes nothing itself. With one worker most steps run in the
+# dispatcher's thread anyway, so they are as small as possible, and the kernels' time is included.
 DISPATCH = """
 x = gt.signal.tensor(gt.rand(1 if WORKERS == 1 else WORKERS << 15), name="rows")
 daemon = gt._gt.session_info()["daemon_pid"]
 COUNT = 20_000 if WORKERS == 1 else 2000
 
 def spent_s():
-    "What the daemon's first thread, the dispatcher, has run."
+    "The processor time of the daemon's first thread, the dispatcher."
     gt.synchronize()
     with open(f"/proc/{daemon}/task/{daemon}/schedstat") as file:
         return int(file.read().split()[0]) * 1e-9
@@ -84,7 +84,7 @@ for _ in sys.stdin:
 
 
 class _Session:
-    """A process that measures a round whenever it is asked."""
+    """A process that measures a round on request."""
 
     def __init__(self, workers: int, program: str) -> None:
         text = PRELUDE.replace("WORKERS", str(workers)) + program.replace("WORKERS", str(workers)) + ANSWER
@@ -109,7 +109,7 @@ class _Session:
 
 
 def rows() -> Iterator[Row]:
-    """The dispatcher's time an instruction with 1, 4 and 8 workers; a step on two workers beside one."""
+    """Yields the dispatcher's time per instruction with 1, 4 and 8 workers, and a step on two workers beside one."""
     for workers in (1, 4, 8):
         session = _Session(workers, DISPATCH)
         allowed = CLIENT_INSTRUCTION_S + workers * WORKER_INSTRUCTION_S

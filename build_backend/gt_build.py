@@ -26,29 +26,29 @@ ConfigSettings = dict[str, Any] | None
 
 
 def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
-    """Names maturin, after checking that there is a point in fetching it: pip calls this before anything else."""
+    """Requires maturin, after checking for missing tools: pip calls this hook first."""
     _check_tools()
     return [MATURIN]
 
 
 def get_requires_for_build_editable(config_settings: ConfigSettings = None) -> list[str]:
-    """The same as for a wheel."""
+    """Requires the same as a wheel."""
     return get_requires_for_build_wheel(config_settings)
 
 
 def get_requires_for_build_sdist(config_settings: ConfigSettings = None) -> list[str]:
-    """The same as for a wheel: maturin asks cargo which files belong to the workspace."""
+    """Requires the same as a wheel, since maturin asks cargo which files belong to the workspace."""
     return get_requires_for_build_wheel(config_settings)
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: ConfigSettings = None) -> str:
-    """Writes the wheel's metadata, without building anything."""
+    """Writes the wheel's metadata without building anything."""
     _make_data_folder()
     return _maturin().prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: ConfigSettings = None) -> str:
-    """Writes the editable wheel's metadata, without building anything."""
+    """Writes the editable wheel's metadata without building anything."""
     _make_data_folder()
     return _maturin().prepare_metadata_for_build_editable(metadata_directory, config_settings)
 
@@ -56,7 +56,7 @@ def prepare_metadata_for_build_editable(metadata_directory: str, config_settings
 def build_wheel(
     wheel_directory: str, config_settings: ConfigSettings = None, metadata_directory: str | None = None
 ) -> str:
-    """Builds the wheel: the package `gt`, the extension `gt._gt`, and the programs."""
+    """Builds the wheel of the package `gt`, its extension `gt._gt` and the programs."""
     _stage_programs()
     return _maturin().build_wheel(wheel_directory, config_settings, metadata_directory)
 
@@ -76,25 +76,25 @@ def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) ->
 
 
 def _check_tools() -> None:
-    """Ends the build with a sentence for each missing tool."""
+    """Ends the build if tools are missing, with a message for each."""
     if subprocess.run(["sh", str(ROOT / "scripts" / "check-tools"), "build"], check=False).returncode != 0:
         sys.exit(1)
 
 
 def _maturin() -> Any:
-    """maturin's own backend; imported late, because it is only there once `get_requires_*` has named it."""
+    """Imports maturin's backend, which is installed only after `get_requires_*` has named it."""
     import maturin
 
     return maturin
 
 
 def _make_data_folder() -> None:
-    """maturin refuses a `data` folder that does not exist, even to write metadata."""
+    """Makes the `data` folder, without which maturin does not even write metadata."""
     (STAGED_DATA / "scripts").mkdir(parents=True, exist_ok=True)
 
 
 def _stage_programs() -> None:
-    """Builds the programs and copies them to where maturin picks them up."""
+    """Builds the programs and copies them to maturin's `data` folder."""
     _check_tools()
     _make_data_folder()
     for staged in (STAGED_DATA / "scripts").iterdir():
@@ -106,12 +106,12 @@ def _stage_programs() -> None:
 def _build_programs() -> list[Path]:
     """Runs cargo, and returns the paths of the programs as cargo reports them (a target folder can be anywhere)."""
     command = ["cargo", "build", "--release", "--bins", "--message-format=json-render-diagnostics"]
-    # The extension's crate has no program; naming it makes cargo choose the features of shared dependencies as it
+    # The extension's crate has no program. Naming it makes cargo choose the features of shared dependencies as it
     # does for the extension. Without it, half of the graph is compiled a second time with other features.
     for package in (*PROGRAMS, "gt-python"):
         command += ["--package", package]
     print("gt:", *command, flush=True)
-    # A backend's output is pip's to show; cargo's messages go to stderr and are not captured.
+    # pip decides whether to show a backend's output; cargo's messages go to stderr and are not captured.
     cargo = subprocess.run(command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True, check=False)
     if cargo.returncode != 0:
         sys.exit(f"gt: cargo could not build {' and '.join(PROGRAMS)}; its message is above")
@@ -123,5 +123,5 @@ def _build_programs() -> list[Path]:
 
 
 if __name__ == "__main__":
-    # By hand, cargo's progress is seen as it goes; a later `pip install` finds the programs built.
+    # Run as a program, this file shows cargo's progress; a later `pip install` finds the programs built.
     _stage_programs()

@@ -1,7 +1,7 @@
 """Writes the parts of the type stubs that follow from the op table: the methods of `Tensor` and the functions of `gt`.
 
-Run it after a row was added, where the package is installed: `python scripts/derive.py`. A test runs it with `--check`,
-which writes nothing and names each stub that is out of date.
+Run it after adding a row, where the package is installed: `python scripts/derive.py`. With `--check`, as a test runs it,
+it writes nothing and names each stub that is out of date.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LINE_CHARACTERS_MAX = 120
 
 
 def _annotation(text: Any) -> str:
-    """An annotation as the stubs write it, where `float` and its like are dtypes."""
+    """Returns an annotation as stubs write it; `float` is a dtype there, so builtins get a leading `_`."""
     text = str(text).replace("Tensor | complex", "Tensor | Number").replace("_gt.dtype", "DType")
     text = re.sub(r"^complex$", "Number", text)
     return re.sub(r"\b(bool|int|float)\b", r"_\1", text)
 
 
 def _signature(function: Any) -> list[str]:
-    """The parameters of a function of `_ops`, each as source."""
+    """Returns the parameters of a function of `_ops` as source."""
     words, starred = [], False
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -63,12 +63,12 @@ def _definition(indent: str, name: str, parameters: list[str], result: str) -> s
 
 
 def _is_python(name: str) -> bool:
-    """Whether `gt.name` is written in Python, so that it tells its own signature."""
+    """Returns whether `gt.name` is written in Python, so that it has a signature to inspect."""
     return name not in _ops.METHODS and name not in _ops.ALIASES
 
 
 def _methods() -> str:
-    """The methods that `_ops.install` gives `Tensor`."""
+    """Returns the stubs of the methods that `_ops.install` adds to `Tensor`."""
     lines = []
     methods = {method.__name__ for method in (*catalogue.TENSOR_METHODS, *_placement.TENSOR_METHODS)}
     methods.add("__array_namespace__")
@@ -87,13 +87,13 @@ def _methods() -> str:
             lines.append(_definition("    ", name, parameters, result))
             if hasattr(gt.Tensor, name + "_") and name + "_" not in methods:
                 lines.append(_definition("    ", name + "_", parameters, "Self"))
-    # A name may stand for one that comes later in the alphabet.
+    # Aliases come last, since their target may come later in the alphabet.
     definitions = [line for line in lines if "def " in line]
     return "\n".join(definitions + [line for line in lines if "def " not in line]) + "\n"
 
 
 def _functions() -> str:
-    """The functions that `_ops.install` gives the package."""
+    """Returns the stubs of the functions that `_ops.install` adds to the package."""
     stub = ast.parse((PACKAGE / "_gt.pyi").read_text())
     (tensor,) = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Tensor"]
     lines = []
@@ -103,7 +103,7 @@ def _functions() -> str:
             result = _annotation(inspect.signature(function).return_annotation)
             lines.append(_definition("", name, _signature(function), result))
             continue
-        # The method's own stub, with `input` for `self`.
+        # The stub is the method's, with `input` in place of `self`.
         for node in tensor.body:
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 lines += ["@overload" for decorator in node.decorator_list if ast.unparse(decorator) == "overload"]
@@ -119,7 +119,7 @@ def _functions() -> str:
 
 
 def _split(parameters: str) -> list[str]:
-    """`a: X[b, c], d=1` cut at the commas outside brackets, blanks around an annotated default's sign."""
+    """Splits `a: X[b, c], d=1` at the commas outside brackets, and puts blanks around an annotated parameter's `=`."""
     words = [""]
     depth = 0
     for letter in parameters:
@@ -132,7 +132,7 @@ def _split(parameters: str) -> list[str]:
 
 
 def _between(path: Path, section: str) -> str:
-    """The file with `section` between its marks."""
+    """Returns the text of a file with `section` between its marks."""
     text = path.read_text()
     head, rest = text.split(BEGIN + "\n", 1)
     tail = rest.split(END, 1)[1]
@@ -141,12 +141,12 @@ def _between(path: Path, section: str) -> str:
 
 
 def main() -> int:
-    """Writes the stubs, or with `--check` compares them."""
+    """Writes the stubs, or with `--check` compares them; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     check = parser.parse_args().check
     stale = []
-    # In this order: the functions' stubs are made from the methods'.
+    # The functions' stubs are made from those of the methods, so these come first.
     for path, make in [
         (PACKAGE / "_gt.pyi", lambda: _between(PACKAGE / "_gt.pyi", _methods())),
         (PACKAGE / "__init__.pyi", lambda: _between(PACKAGE / "__init__.pyi", _functions())),
