@@ -1,6 +1,6 @@
-"""Whether operations are recorded for `backward()`: `no_grad`, `enable_grad` and `set_grad_enabled`.
+"""The grad mode, which says whether operations are recorded: `no_grad`, `enable_grad` and `set_grad_enabled`.
 
-The switch itself is the extension's, one a thread. Nothing here knows the tape; read `no_grad` first.
+The mode is kept by the extension, for each thread. Start at `no_grad`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _GradMode:
-    """Records or does not record while it is entered, or while a function it decorates runs."""
+    """A context manager and decorator that sets whether operations are recorded."""
 
     _mode: bool
 
     def __init__(self) -> None:
-        # One instance may be entered many times, and by itself again.
+        # An instance may be entered several times, also inside itself.
         self._previous: list[bool] = []
 
     def __enter__(self) -> None:
@@ -54,9 +54,16 @@ class _GradMode:
 
 
 class no_grad(_GradMode):  # noqa: N801 (PyTorch's name)
-    """Nothing is recorded for `backward()`: for evaluation, and for changing parameters.
+    """A context in which autograd records nothing: for evaluation, and for updating parameters.
 
-    A context (`with gt.no_grad():`) and a decorator (`@gt.no_grad()` or `@gt.no_grad`). It holds for this thread.
+    It is a context manager (`with gt.no_grad():`) and a decorator (`@gt.no_grad()` or `@gt.no_grad`) for this thread.
+
+    Example:
+        >>> x = gt.ones(2, requires_grad=True)
+        >>> with gt.no_grad():
+        ...     y = x * 2
+        >>> y.requires_grad
+        False
     """
 
     _mode = False
@@ -69,7 +76,15 @@ class no_grad(_GradMode):  # noqa: N801 (PyTorch's name)
 
 
 class enable_grad(_GradMode):  # noqa: N801 (PyTorch's name)
-    """Operations are recorded again, inside a `no_grad`. A context and a decorator."""
+    """A context in which autograd records operations again, inside a `no_grad`. It is a decorator, too.
+
+    Example:
+        >>> x = gt.ones(2, requires_grad=True)
+        >>> with gt.no_grad(), gt.enable_grad():
+        ...     y = x * 2
+        >>> y.requires_grad
+        True
+    """
 
     _mode = True
 
@@ -81,7 +96,15 @@ class enable_grad(_GradMode):  # noqa: N801 (PyTorch's name)
 
 
 class set_grad_enabled(_GradMode):  # noqa: N801 (PyTorch's name)
-    """Sets the mode at once; as a context, the mode from before comes back at its end."""
+    """Sets whether autograd records operations, at once; as a context manager it restores the former mode at its end.
+
+    Example:
+        >>> x = gt.ones(2, requires_grad=True)
+        >>> with gt.set_grad_enabled(False):
+        ...     y = x * 2
+        >>> y.requires_grad
+        False
+    """
 
     def __init__(self, mode: bool) -> None:
         self._mode = bool(mode)
@@ -91,7 +114,7 @@ class set_grad_enabled(_GradMode):  # noqa: N801 (PyTorch's name)
         _gt.set_grad_enabled(self._mode)
 
     def __call__(self, function: F) -> F:
-        # As a decorator it must not have changed the mode of the code around it.
+        # A decorator must not change the mode of the code around it: the constructor's change is undone.
         _gt.set_grad_enabled(self._previous.pop())
         return super().__call__(function)
 
@@ -100,9 +123,16 @@ _thread = threading.local()
 
 
 class inference_mode(_GradMode):  # noqa: N801 (PyTorch's name)
-    """As `no_grad`. What is made inside may be recorded later, which PyTorch forbids and here costs nothing.
+    """A context like `no_grad`. Unlike in PyTorch, tensors made inside may be recorded later.
 
-    A context and a decorator; `inference_mode(False)` is `enable_grad` for the code inside.
+    It is a context manager and a decorator; `inference_mode(False)` records operations inside, as `enable_grad`.
+
+    Example:
+        >>> x = gt.ones(2, requires_grad=True)
+        >>> with gt.inference_mode():
+        ...     y = x * 2
+        >>> y.requires_grad
+        False
     """
 
     def __new__(cls, mode: Any = True) -> Any:

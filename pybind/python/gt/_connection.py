@@ -1,6 +1,6 @@
-"""Which daemon a program's session is with, and what it is called.
+"""The connection to a daemon, and the name of the session.
 
-Nothing here need be called: the first operation begins a session by itself, see docs/connecting.md.
+Calling these functions is optional: the first operation begins a session by itself, see docs/connecting.md.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ __all__ = ["connect", "disconnect", "session"]
 
 
 def connect(address: str | None = None, *, token: str | None = None) -> None:
-    """Begins this process's session, with the daemon at `address`.
+    """Begins this process's session with the daemon at an address.
 
-    Where the session has begun already, with that daemon, this does nothing. After the daemon has died, the next
-    operation connects to the same address again; after `disconnect` the choice is forgotten.
+    It does nothing if the session has begun with that daemon. After the daemon has died, the next operation connects to
+    the same address again; `disconnect` forgets it.
 
     Args:
         address: `"unix:/run/gt/gtd.sock"` (or just the path), `"localhost:12345"`, or `"private"` for a daemon of this
-            process's own. None connects to the daemon that the first operation would: the one that `GT_CONNECT` or
-            `GT_SOCKET` names, the machine's, or a private one.
-        token: What lets one in by TCP; None takes `GT_TOKEN`, or the file that the daemon wrote.
+            process's own. Without it, the daemon is that of the first operation: the one that `GT_CONNECT` or
+            `GT_SOCKET`
+            names, the machine's, or a private one.
+        token: The token for TCP; by default `GT_TOKEN`, or that of the file which the daemon wrote.
 
     Raises:
-        ValueError: An address that cannot be read.
-        DisconnectedError: There is no daemon, or it lets this user not in.
-        RuntimeError: The session has begun, with another daemon.
+        ValueError: The address cannot be parsed.
+        DisconnectedError: There is no daemon, or it refuses this user.
+        RuntimeError: The session has begun with another daemon.
     """
     _gt.connect(address, token)
 
 
 def disconnect() -> None:
-    """Ends this process's session, once everything that was issued is done. Its tensors are gone.
+    """Ends this process's session once all issued instructions are done. Its tensors are lost.
 
     The next operation begins another session, with the daemon that the environment names.
     """
@@ -41,17 +42,22 @@ def disconnect() -> None:
 
 
 class session:  # noqa: N801 (it reads as a function)
-    """Names this process's session, for those who look at `gtctl status`.
+    """Names this process's session, as `gtctl status` shows it.
 
-    `gt.session("ana-finetune")` names it from now on, whether it has begun or not. In a `with` statement the name is
-    what it was before when the block ends: `with gt.session("ana-eval"):`. No session begins or ends by this, and
-    tensors stay.
+    `gt.session("ana-finetune")` sets the name, whether the session has begun or not. As a context manager,
+    `with gt.session("ana-eval"):`, it restores the former name at its end. Sessions and tensors are not affected.
 
     Args:
-        name: At most 64 bytes, without control characters.
+        name: The name: at most 64 bytes, without control characters.
 
     Raises:
-        ValueError: A name that cannot be.
+        ValueError: The name is not valid.
+
+    Example:
+        >>> with gt.session("evaluation"):
+        ...     total = gt.ones(3).sum().item()
+        >>> total
+        3.0
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What is known of dtypes: limits, and what converts to what."""
+"""Numerical limits of dtypes, and the rule of which dtype promotes to which."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 
 
 class finfo:  # noqa: N801 (PyTorch's name)
-    """The limits of a floating dtype; of the default one if none is given."""
+    """The numerical limits of a floating-point dtype; of the default dtype if none is given.
+
+    Example:
+        >>> gt.finfo(gt.float32).eps
+        1.1920928955078125e-07
+    """
 
     bits: int
     eps: float
@@ -29,7 +34,7 @@ class finfo:  # noqa: N801 (PyTorch's name)
         self.bits = type.itemsize * 8
         self.dtype = type.name
         if type is _gt.bfloat16:
-            # 8 bits of exponent, 7 of fraction.
+            # bfloat16 has 8 bits of exponent and 7 of fraction.
             self.eps, self.tiny, self.max, self.resolution = 2.0**-7, 2.0**-126, 2.0**127 * (2 - 2.0**-7), 0.01
         else:
             known = np.finfo(_FLOATS[type.name])
@@ -46,7 +51,12 @@ class finfo:  # noqa: N801 (PyTorch's name)
 
 
 class iinfo:  # noqa: N801 (PyTorch's name)
-    """The limits of an integer dtype."""
+    """The limits of an integer dtype.
+
+    Example:
+        >>> gt.iinfo(gt.int8).max
+        127
+    """
 
     bits: int
     max: int
@@ -68,7 +78,12 @@ class iinfo:  # noqa: N801 (PyTorch's name)
 
 
 def can_cast(from_: dtype, to: dtype) -> bool:
-    """Whether promotion may turn one dtype into the other: never a float into an integer, nor a number into a bool."""
+    """Whether promotion allows converting one dtype to another: not from floats to integers, nor from numbers to bool.
+
+    Example:
+        >>> gt.can_cast(gt.int32, gt.float32), gt.can_cast(gt.float32, gt.int32)
+        (True, False)
+    """
     if from_.is_floating_point and not to.is_floating_point:
         return False
     return to is not _gt.bool or from_ is _gt.bool

@@ -1,10 +1,10 @@
-"""How elements lie in memory, as programs written for PyTorch say it."""
+"""Layouts and memory formats, for programs written for PyTorch."""
 
 from __future__ import annotations
 
 
 class _Word:
-    """A value that is its name."""
+    """A constant with a name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -17,11 +17,11 @@ class _Word:
 
 
 class layout(_Word):  # noqa: N801 (PyTorch's name)
-    """How elements lie in memory: there is `strided` alone."""
+    """A layout of elements in memory: `gt.strided`, the only one."""
 
 
 class memory_format(_Word):  # noqa: N801 (PyTorch's name)
-    """In which order elements lie in memory. The daemon chooses: it says where there is a copy, and what `stride()`."""
+    """An order of elements in memory, as `gt.channels_last`: it decides when operations copy."""
 
 
 strided = layout("strided")

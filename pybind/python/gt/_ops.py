@@ -75,7 +75,7 @@ def _name(function: Function, name: str, doc: str) -> Function:
 
 
 def _of_method(name: str) -> Function:
-    """The function `gt.name(x, …)` of the method `x.name(…)`."""
+    """The function `gt.name(x, ...)` of the method `x.name(...)`."""
     method = getattr(Tensor, name)
 
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +112,7 @@ def _div(plain: Function) -> Function:
         if rounding_mode == "trunc":
             if any(x.is_floating_point() if isinstance(x, Tensor) else isinstance(x, float) for x in (input, other)):
                 return ROWS["trunc"](plain(input, other))
-            # Exact: the remainder, which has the sign of the input, goes first.
+            # Exact: subtract the remainder, which has the sign of the input, and divide.
             return ROWS["floor_divide"](input - ROWS["fmod"](input, other), other)
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
@@ -170,12 +170,27 @@ def _lerp(plain: Function) -> Function:
 
 
 def square(input: Tensor) -> Tensor:
-    """Each element times itself; bools become int64."""
+    """The square of each element; bools become int64.
+
+    Example:
+        >>> gt.square(gt.tensor([-2.0, 3.0]))
+        tensor([4., 9.])
+    """
     return input.long() if input.dtype == _gt.bool else input * input
 
 
 def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
-    """A copy with the elements of these axes in reverse order."""
+    """A copy with the elements in reverse order along axes.
+
+    Args:
+        input: A tensor.
+        dims: An axis or several.
+
+    Example:
+        >>> gt.flip(gt.tensor([[1, 2], [3, 4]]), [0])
+        tensor([[3, 4],
+                [1, 2]])
+    """
     rank = max(input.ndim, 1)
     backwards = set()
     for dim in [dims] if isinstance(dims, int) else dims:
@@ -188,7 +203,22 @@ def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
 
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """Whether `|input - other| <= atol + rtol * |other|`, elementwise; equal infinities are close."""
+    """Whether elements are close: abs(input - other) <= atol + rtol * abs(other).
+
+    Args:
+        input: A tensor.
+        other: A tensor of the same dtype.
+        rtol: The relative tolerance.
+        atol: The absolute tolerance.
+        equal_nan: Whether NaN is close to NaN.
+
+    Returns:
+        A tensor of bools. Equal infinities are close.
+
+    Example:
+        >>> gt.isclose(gt.tensor([1.0, 2.0]), gt.tensor([1.0 + 1e-7, 2.1]))
+        tensor([ True, False])
+    """
     _forms.check_tensor("isclose", "input", 1, input)
     _forms.check_tensor("isclose", "other", 2, other)
     if input.dtype != other.dtype:
@@ -204,24 +234,33 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8
 
 
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether all elements are close; see `isclose`."""
+    """Whether all elements of two tensors are close; see `isclose`. Waits for the result.
+
+    Example:
+        >>> gt.allclose(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 2.0]))
+        True
+    """
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and elements."""
+    """Whether two tensors have the same shape and equal elements. Waits for the result.
+
+    Example:
+        >>> gt.equal(gt.tensor([1, 2]), gt.tensor([1, 2]))
+        True
+    """
     return input.shape == other.shape and bool((input == other).all())
 
 
 def contains(self: Tensor, element: object) -> bool:
-    """Whether an element is equal to this number, or to that of a tensor at its place: `element in x`."""
+    """Whether an element equals a number, or the broadcast element of a tensor: `element in x`."""
     if not isinstance(element, Tensor | bool | int | float):
         raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
     return bool((self == element).any())
 
 
-# Gradients and steps of optimizers have rows of their own where one pass is far faster than several; nobody calls
-# them by name.
+# Rows that fuse a gradient or a step of an optimizer into one pass have no function of their own.
 _UNNAMED = ("_backward", "_step")
 _docs = {
     row["name"]: _row_docs.document(row, row["name"] in _forms.TENSORS_ONLY)
@@ -241,10 +280,10 @@ _wrapped = {
 
 
 def install(namespace: dict[str, Any]) -> list[str]:
-    """Gives `Tensor` its methods, and `namespace` the functions. Returns the functions' names."""
+    """Adds the methods to `Tensor` and the functions to `namespace`; returns the functions' names."""
     functions: dict[str, Function] = {"square": square}
     for name, function in ROWS.items():
-        # The table's clamp takes both bounds; the method takes either.
+        # The op clamps to both bounds; `Tensor.clamp` takes either.
         if name != "clamp" and not name.endswith(_UNNAMED):
             functions[name] = _name(_wrapped.get(name, function), name, _docs[name])
     for name, function in functions.items():

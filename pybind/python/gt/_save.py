@@ -1,6 +1,6 @@
 """`save` and `load`: checkpoints in PyTorch's zip format, or tensors alone in that of safetensors.
 
-Reading either runs no code. `_checkpoint` has the one format, `_safetensors` the other.
+Loading runs no code of the file. `_checkpoint` implements the former format, `_safetensors` the latter.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ File = str | os.PathLike[str] | IO[bytes]
 
 SAFETENSORS = ".safetensors"
 ZIP_MAGIC = b"PK\x03\x04"
-# What PyTorch wrote before version 1.6: a number, pickled.
+# The beginning of files of PyTorch before version 1.6: a pickled number.
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
 def save(obj: Any, f: File, *, format: str | None = None) -> None:
-    """Writes a checkpoint that `gt.load` and PyTorch's `torch.load` read.
+    """Saves an object as a checkpoint that `gt.load` and PyTorch's `torch.load` read.
 
     Args:
-        obj: Tensors, numbers, strings, bytes, None, dtypes, devices, and dicts, lists, tuples and sets of these; a
-            safetensors file holds a dict of tensors alone.
+        obj: Tensors, numbers, strings, bytes, None, dtypes, devices, and dicts, lists, tuples and sets of these; for a
+            safetensors file, a dict of tensors.
         f: A path, or a file opened for writing bytes.
-        format: "torch" or "safetensors"; without it, the name of the file decides: `*.safetensors` is one.
+        format: `"torch"` or `"safetensors"`; by default the file's name decides: `*.safetensors` is of the latter.
 
     Raises:
-        TypeError: `obj` holds something else; it says where.
+        TypeError: `obj` contains something else; the message says where.
+
+    Example:
+        >>> gt.save({"weight": gt.ones(2)}, "model.pt")
+        >>> gt.load("model.pt")
+        {'weight': tensor([1., 1.])}
     """
     if format is None:
         named = isinstance(f, str | os.PathLike) and os.fspath(f).endswith(SAFETENSORS)
@@ -49,20 +54,28 @@ def load(
     weights_only: bool | None = None,
     mmap: bool | None = None,
 ) -> Any:
-    """Reads a checkpoint in PyTorch's zip format or a safetensors file, whoever wrote it, and runs no code of it.
+    """Loads a checkpoint in PyTorch's zip format or a safetensors file. No code of the file is run.
 
     Args:
         f: A path, or a file opened for reading bytes.
-        map_location: Where tensors go that were saved elsewhere: the CPU.
-        weights_only: False asks for objects of any class, and is refused where there are some.
-        mmap: Asks to read the file piece by piece; it has no effect on what is read.
+        map_location: The device for tensors that were saved on another: the CPU.
+        weights_only: Accepted; only data is ever loaded.
+        mmap: Accepted; the file is read at once.
+
+    Returns:
+        The object that was saved.
 
     Raises:
-        ValueError: The file is neither, is truncated, or is of PyTorch's format before 1.6.
-        pickle.UnpicklingError: It holds objects of classes that are not data.
-        RuntimeError: Tensors were saved on a device that is not here, and `map_location` does not say where to.
+        ValueError: The file is of another format, is truncated, or is of PyTorch's format before 1.6.
+        pickle.UnpicklingError: It contains objects of other classes.
+        RuntimeError: Tensors were saved on a device that is not here, and there is no `map_location`.
+
+    Example:
+        >>> gt.save(gt.ones(2), "x.pt")
+        >>> gt.load("x.pt")
+        tensor([1., 1.])
     """
-    del weights_only, mmap  # Nothing but data is read in any case, and tensors are copied to the daemon.
+    del weights_only, mmap  # Only data is read in any case, and tensors are copied to the daemon.
     if isinstance(map_location, str | _gt.device):
         _gt.check_device(map_location)
     elif isinstance(map_location, Mapping):

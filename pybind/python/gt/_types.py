@@ -1,4 +1,4 @@
-"""Small types that tensors answer with."""
+"""Types that tensors' methods return: `Size`, named tuples, an exception."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ if TYPE_CHECKING:
 
 
 class Size(tuple):
-    """The sizes of a tensor's dimensions: a tuple of ints."""
+    """The shape of a tensor: a tuple of the sizes of its axes.
+
+    Example:
+        >>> gt.Size([2, 3]).numel()
+        6
+    """
 
     __slots__ = ()
 
     def numel(self) -> int:
-        """The number of elements of a tensor of this size."""
+        """The number of elements of a tensor of this shape."""
         return math.prod(self)
 
     def __getitem__(self, index: Any) -> Any:
@@ -38,11 +43,11 @@ class Size(tuple):
 
 
 class OutOfRangeError(IndexError, RuntimeError):
-    """An index that only execution found to be out of range: PyTorch raises one or the other, by the operation."""
+    """An index that execution found out of range: an IndexError and a RuntimeError, as PyTorch raises either."""
 
 
 class ValuesIndices(NamedTuple):
-    """Extremes along an axis, and where they are."""
+    """Elements along an axis, and their indices."""
 
     values: Tensor
     indices: Tensor
@@ -56,21 +61,21 @@ class MinMax(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """Counts of elements, and the edges of the bins they are in."""
+    """The counts of a histogram, and the edges of its bins."""
 
     hist: Tensor
     bin_edges: Tensor
 
 
 class HistogramOfPoints(NamedTuple):
-    """Counts of points in a grid, and the edges of its bins along each axis."""
+    """The counts of a multidimensional histogram, and the edges of its bins along each axis."""
 
     hist: Tensor
     bin_edges: tuple[Tensor, ...]
 
 
 class QR(NamedTuple):
-    """Orthonormal columns, and an upper triangle."""
+    """The factors of a QR decomposition: orthonormal columns, and an upper triangle."""
 
     Q: Tensor
     R: Tensor
@@ -84,7 +89,7 @@ class SignLogAbsDet(NamedTuple):
 
 
 class MantissaExponent(NamedTuple):
-    """Numbers from 1/2 up to 1, and powers of 2."""
+    """Mantissas of absolute value from 1/2 to 1, and exponents to base 2."""
 
     mantissa: Tensor
     exponent: Tensor

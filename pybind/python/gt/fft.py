@@ -1,4 +1,4 @@
-"""Frequencies, and rows of them turned round, under the names of `torch.fft`; there are no complex numbers."""
+"""The functions of `torch.fft` that need no complex numbers: frequencies and their shifts."""
 
 from __future__ import annotations
 
@@ -17,22 +17,52 @@ def _turned(input: _Tensor, dim: int | _Sequence[int] | None, rest: int) -> _Ten
 
 
 def fftshift(input: _Tensor, dim: int | _Sequence[int] | None = None) -> _Tensor:
-    """The frequency 0 moved from the start of each axis to its middle."""
+    """The zero frequency shifted from the start of each axis to its centre.
+
+    Example:
+        >>> gt.fft.fftshift(gt.fft.fftfreq(4))
+        tensor([-0.5000, -0.2500,  0.0000,  0.2500])
+    """
     return _turned(input, dim, 0)
 
 
 def ifftshift(input: _Tensor, dim: int | _Sequence[int] | None = None) -> _Tensor:
-    """What `fftshift` moved, moved back."""
+    """The inverse of `fftshift`.
+
+    Example:
+        >>> gt.fft.ifftshift(gt.fft.fftshift(gt.arange(5)))
+        tensor([0, 1, 2, 3, 4])
+    """
     return _turned(input, dim, 1)
 
 
 def fftfreq(n: int, d: float = 1.0, **options: _Any) -> _Tensor:
-    """The frequencies of `n` samples that are `d` apart: from 0 up, then the negative ones."""
+    """The frequencies of a discrete Fourier transform: 0 and the positive ones, then the negative ones.
+
+    Args:
+        n: The number of samples.
+        d: The distance between samples.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.arange`.
+
+    Example:
+        >>> gt.fft.fftfreq(4)
+        tensor([ 0.0000,  0.2500, -0.5000, -0.2500])
+    """
     return _gt.cat([_gt.arange(0, (n + 1) // 2, **options), _gt.arange(-(n // 2), 0, **options)]) / (n * d)
 
 
 def rfftfreq(n: int, d: float = 1.0, **options: _Any) -> _Tensor:
-    """The frequencies of `n` samples that are `d` apart, from 0 up."""
+    """The frequencies of a discrete Fourier transform of real samples: 0 and the positive ones.
+
+    Args:
+        n: The number of samples.
+        d: The distance between samples.
+        options: `dtype`, `device` and `requires_grad`, as for `gt.arange`.
+
+    Example:
+        >>> gt.fft.rfftfreq(4)
+        tensor([0.0000, 0.2500, 0.5000])
+    """
     return _gt.arange(0, n // 2 + 1, **options) / (n * d)
 
 

@@ -1,7 +1,7 @@
-"""Reductions and scans of the elements where a bool mask is true, under the names of `torch.masked`.
+"""Masked reductions and scans, under the names of `torch.masked`: only elements where a bool mask is true count.
 
-What is masked out counts as the number that changes nothing. A mask broadcasts to what it masks; without one, every
-element counts. Where nothing is left, a result is what an empty reduction gives, or says nothing.
+Masked elements are replaced by the identity of the operation. A mask broadcasts to the input; without one, every
+element counts. Where no element is left, the result is that of an empty reduction, or undefined.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Dim = int | _Sequence[int] | None
 
 
 def _kept(input: _Tensor, mask: _Tensor | None, filling: float) -> _Tensor:
-    """The elements where the mask is true, and one number elsewhere."""
+    """The input with `filling` where the mask is false."""
     if mask is None:
         return input
     if mask.ndim > input.ndim:
@@ -31,7 +31,7 @@ def _kept(input: _Tensor, mask: _Tensor | None, filling: float) -> _Tensor:
 
 
 def _axes(input: _Tensor, dim: _Dim) -> list[int] | None:
-    """The axes; none for all of them."""
+    """The axes as a list; None for all of them."""
     return None if dim is None or dim == () or input.ndim == 0 else _axes_of(input, dim)
 
 
@@ -45,7 +45,7 @@ def _floating(input: _Tensor, dtype: _Any) -> _Tensor:
 
 
 def _count(input: _Tensor, axes: list[int] | None, mask: _Tensor | None) -> _Tensor:
-    """How many elements count, with the axes kept."""
+    """The number of elements that the mask keeps, with the reduced axes kept."""
     return _kept(_gt.ones_like(input, dtype=_gt.int64), mask, 0).sum(axes, keepdim=True)
 
 
@@ -56,14 +56,27 @@ def _without(kept: _Tensor, axes: list[int] | None, keepdim: bool) -> _Tensor:
 def sum(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The sum along axes."""
+    """The sum of the elements where a mask is true, of all or along axes.
+
+    Args:
+        input: A tensor.
+        dim: An axis or several; all if not given.
+        keepdim: Whether reduced axes stay with size 1.
+        dtype: The dtype to convert the input to before.
+        mask: A tensor of bools that broadcasts to `input`; all elements count without it.
+
+    Example:
+        >>> x = gt.tensor([1.0, 2.0, 4.0])
+        >>> gt.masked.sum(x, mask=gt.tensor([True, False, True]))
+        tensor(5.)
+    """
     return _kept(_cast(input, dtype), mask, 0).sum(_axes(input, dim), keepdim=keepdim, dtype=dtype)
 
 
 def prod(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The product along axes."""
+    """The product of the elements where a mask is true, of all or along axes; see `sum`."""
     kept = _kept(_cast(input, dtype), mask, 1)
     if kept.ndim == 0:
         return kept if dtype is not None or kept.is_floating_point() else kept.long()
@@ -73,7 +86,7 @@ def prod(
 def amax(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The largest element along axes."""
+    """The largest of the elements where a mask is true, of all or along axes; see `sum`."""
     wide = _cast(input, dtype)
     return _kept(wide, mask, _extreme_of(wide.dtype, 1)).amax(_axes(input, dim), keepdim=keepdim)
 
@@ -81,7 +94,7 @@ def amax(
 def amin(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The smallest element along axes."""
+    """The smallest of the elements where a mask is true, of all or along axes; see `sum`."""
     wide = _cast(input, dtype)
     return _kept(wide, mask, _extreme_of(wide.dtype, -1)).amin(_axes(input, dim), keepdim=keepdim)
 
@@ -89,7 +102,7 @@ def amin(
 def argmax(
     input: _Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The position of the largest element, in the dtype of the elements, as in PyTorch."""
+    """The index of the largest element where a mask is true, in the dtype of the input, as in PyTorch."""
     wide = _cast(input, dtype)
     return _kept(wide, mask, _extreme_of(wide.dtype, 1)).argmax(dim, keepdim=keepdim).to(wide.dtype)
 
@@ -97,25 +110,31 @@ def argmax(
 def argmin(
     input: _Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The position of the smallest element, in the dtype of the elements, as in PyTorch."""
+    """The index of the smallest element where a mask is true, in the dtype of the input, as in PyTorch."""
     wide = _cast(input, dtype)
     return _kept(wide, mask, _extreme_of(wide.dtype, -1)).argmin(dim, keepdim=keepdim).to(wide.dtype)
 
 
 def cumsum(input: _Tensor, dim: int, *, dtype: _Any = None, mask: _Tensor | None = None) -> _Tensor:
-    """The sum up to each element along an axis."""
+    """The cumulative sum along an axis of the elements where a mask is true."""
     return _kept(_cast(input, dtype), mask, 0).cumsum(dim, dtype=dtype)
 
 
 def cumprod(input: _Tensor, dim: int, *, dtype: _Any = None, mask: _Tensor | None = None) -> _Tensor:
-    """The product up to each element along an axis."""
+    """The cumulative product along an axis of the elements where a mask is true."""
     return _kept(_cast(input, dtype), mask, 1).cumprod(dim, dtype=dtype)
 
 
 def mean(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The mean along axes."""
+    """The mean of the elements where a mask is true, of all or along axes.
+
+    Example:
+        >>> x = gt.tensor([1.0, 2.0, 4.0])
+        >>> gt.masked.mean(x, mask=gt.tensor([True, False, True]))
+        tensor(2.5000)
+    """
     wide, axes = _floating(input, dtype), _axes(input, dim)
     total = _kept(wide, mask, 0).sum(axes, keepdim=True) / _count(input, axes, mask)
     return _without(total, axes, keepdim)
@@ -131,7 +150,7 @@ def var(
     dtype: _Any = None,
     mask: _Tensor | None = None,
 ) -> _Tensor:
-    """The variance along axes."""
+    """The variance of the elements where a mask is true, of all or along axes; see `gt.var`."""
     if unbiased is not None and correction is not None:
         raise RuntimeError("Only one of unbiased and correction may be given")
     less = correction if correction is not None else 0 if unbiased is False else 1
@@ -152,7 +171,7 @@ def std(
     dtype: _Any = None,
     mask: _Tensor | None = None,
 ) -> _Tensor:
-    """The standard deviation along axes."""
+    """The standard deviation of the elements where a mask is true, of all or along axes; see `gt.std`."""
     return var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask).sqrt()
 
 
@@ -165,7 +184,7 @@ def norm(
     dtype: _Any = None,
     mask: _Tensor | None = None,
 ) -> _Tensor:
-    """The norm of an order along axes."""
+    """The vector norm of the elements where a mask is true, of all or along axes."""
     kept = _kept(_cast(input, dtype), mask, 0 if ord >= 0 else _math.inf)
     return _vector_norm(kept, ord, _axes(input, dim), keepdim)
 
@@ -173,7 +192,7 @@ def norm(
 def median(
     input: _Tensor, dim: int = -1, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The middle element along an axis, the lower of two."""
+    """The median of the elements where a mask is true, along an axis: of two middle elements the lower one."""
     wide = _cast(input, dtype)
     if not wide.is_floating_point():
         raise ValueError(f"masked median expects inputs to be of a floating dtype, not {wide.dtype}")
@@ -183,7 +202,7 @@ def median(
 def logsumexp(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """The logarithm of the sum of exponentials along axes."""
+    """ln(sum(exp(x))) over the elements where a mask is true, along axes."""
     kept, axes = _kept(_floating(input, dtype), mask, -_math.inf), _axes(input, dim)
     total = kept.logsumexp(list(range(input.ndim)) if axes is None else axes, keepdim)
     return total.to(input.dtype if dtype is None else dtype)
@@ -197,7 +216,7 @@ def logaddexp(
     input_mask: _Tensor | None = None,
     other_mask: _Tensor | None = None,
 ) -> _Tensor:
-    """The logarithm of the sum of two exponentials, each with a mask of its own."""
+    """ln(exp(input) + exp(other)), where each operand has a mask of its own."""
     a, b = (_kept(_floating(t, dtype), m, -_math.inf) for t, m in ((input, input_mask), (other, other_mask)))
     return _gt.logaddexp(a, b)
 
@@ -217,7 +236,7 @@ softmin = _along(lambda kept, dim: (-kept).softmax(dim), _math.inf)
 def normalize(
     input: _Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
-    """Each element over the norm of its stretch along an axis."""
+    """The elements where a mask is true, divided by their norm along an axis."""
     wide = _cast(input, dtype)
     size = norm(wide, ord, dim, keepdim=True, mask=mask)
     return _kept(wide, mask, 0 if ord >= 0 else _math.inf) / size.clamp(min=eps)

@@ -112,9 +112,8 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         storage_offset: The index of the first element in the flattened tensor.
 
     Raises:
-        NotImplementedError: The tensor has gaps between its elements, or it is a view and `storage_offset` is given:
-            that
-            would count from the start of memory which GT does not show.
+        NotImplementedError: The tensor has gaps between its elements, or it is a view and `storage_offset` is given,
+            which counts from the start of memory that GT does not show.
 
     Example:
         >>> gt.as_strided(gt.arange(6), (2, 2), (1, 2))

@@ -1,7 +1,7 @@
-"""Linear algebra, under PyTorch's path.
+"""Linear algebra: norms, decompositions, inverses and equations.
 
-Norms are composed of other operations. What needs LAPACK is computed by NumPy: the elements are fetched, and the result
-brought back; its gradient is again made of operations of GT's.
+Norms are composed of other operations. Functions that need LAPACK fetch the elements, call NumPy and upload the result;
+their gradients are composed of GT's operations again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,18 @@ from gt.linalg.solving import (
 
 
 def vander(x: Tensor, N: int | None = None) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The powers of the elements of the last axis, rising, a row each."""
+    """The Vandermonde matrices of vectors: powers of the elements of the last axis, increasing from left to right.
+
+    Args:
+        x: A vector, or a batch of vectors.
+        N: The number of columns; the length of the vectors if not given.
+
+    Example:
+        >>> gt.linalg.vander(gt.tensor([1, 2, 3]))
+        tensor([[1, 1, 1],
+                [1, 2, 4],
+                [1, 3, 9]])
+    """
     if N is not None and N <= 1:
         raise RuntimeError("N must be greater than 1.")
     rows = x if x.ndim else x.reshape(1)
@@ -58,21 +69,31 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:  # noqa: N803 (PyTorch's 
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
-    """The cross products of vectors of 3 along an axis."""
+    """The cross products of vectors of 3 elements along an axis.
+
+    Example:
+        >>> gt.linalg.cross(gt.tensor([1.0, 0.0, 0.0]), gt.tensor([0.0, 1.0, 0.0]))
+        tensor([0., 0., 1.])
+    """
     return _cross(input, other, dim)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """`gt.matmul`."""
+    """The matrix product, `input @ other`; see `gt.matmul`."""
     return input @ other
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The diagonals of matrices, the last two axes: a view."""
+    """A view of the diagonals of matrices, by default in the last two axes.
+
+    Example:
+        >>> gt.linalg.diagonal(gt.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+    """
     return A.diagonal(offset, dim1, dim2)
 
 
-# The others take no `out` in PyTorch either.
+# The functions that take `out=`, as in PyTorch.
 for _name in """
     cholesky cholesky_ex cond cross det eigh eigvalsh householder_product inv inv_ex lstsq lu lu_factor lu_factor_ex
     lu_solve matmul matrix_norm matrix_power matrix_rank multi_dot norm pinv polar qr slogdet solve solve_ex

@@ -1,4 +1,4 @@
-"""Matrices as products of simpler ones: QR, LU, eigenvectors, singular values; what is computed from these."""
+"""Matrix decompositions (QR, LU, eigenvalues, singular values), and functions that are computed from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONVERGENCE = "The algorithm failed to converge."
 
 
 class LU(NamedTuple):
-    """A permutation, a lower triangle with ones on its diagonal, and an upper triangle."""
+    """The factors of `A = P @ L @ U`: a permutation, a unit lower triangle and an upper triangle."""
 
     P: Tensor
     L: Tensor
@@ -27,14 +27,14 @@ class LU(NamedTuple):
 
 
 class Eigen(NamedTuple):
-    """Eigenvalues in rising order, and the eigenvectors, a column each."""
+    """Eigenvalues in ascending order, and eigenvectors as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class SVD(NamedTuple):
-    """Left singular vectors, a column each, singular values in falling order, and right ones, a row each."""
+    """The factors of `A = U @ diag(S) @ Vh`, with the singular values in descending order."""
 
     U: Tensor
     S: Tensor
@@ -42,7 +42,7 @@ class SVD(NamedTuple):
 
 
 class LeastSquares(NamedTuple):
-    """A least-squares solution; what it leaves over, the ranks and the singular values, or empty ones."""
+    """A least-squares solution, its residuals, the rank and the singular values; some are empty, by the driver."""
 
     solution: Tensor
     residuals: Tensor
@@ -51,7 +51,7 @@ class LeastSquares(NamedTuple):
 
 
 def _differences(values: Tensor) -> Tensor:
-    """`values[j] - values[i]` for `i` and `j`, with ones on the diagonal."""
+    """`values[j] - values[i]` for each i and j, with ones on the diagonal."""
     return values.unsqueeze(-2) - values.unsqueeze(-1) + _gt.eye(values.shape[-1], dtype=values.dtype)
 
 
@@ -64,7 +64,7 @@ class _QR(Function):
 
     @staticmethod
     def backward(ctx: Any, of_q: Tensor, of_r: Tensor) -> Tensor:
-        # As by Walter, Lehmann and Lamour (2012).
+        # The gradient is that of Walter, Lehmann and Lamour (2012).
         q, r = ctx.saved_tensors
         inner = r @ of_r.mT - of_q.mT @ q
         symmetric = inner.tril() + inner.tril(-1).mT
@@ -72,10 +72,22 @@ class _QR(Function):
 
 
 def qr(A: Tensor, mode: str = "reduced") -> QR:  # noqa: N803 (PyTorch's name)
-    """Matrices as products of orthonormal columns and an upper triangle.
+    """The QR decomposition of matrices: `A = Q @ R` with orthonormal columns Q and an upper triangle R.
+
+    Args:
+        A: A matrix, or a batch of matrices.
+        mode: `"reduced"` (Q has as many columns as A has at most), `"complete"` (Q is square) or `"r"` (R alone).
+
+    Returns:
+        A pair `(Q, R)`.
 
     Raises:
-        NotImplementedError: A gradient is needed of `"r"`, or of `"complete"` where there are more rows than columns.
+        NotImplementedError: A gradient is needed in mode `"r"`, or in mode `"complete"` of a tall matrix.
+
+    Example:
+        >>> Q, R = gt.linalg.qr(gt.tensor([[3.0, 1.0], [4.0, 2.0]]))
+        >>> gt.allclose(Q @ R, gt.tensor([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
+        True
     """
     lapack.check("qr", A)
     if mode not in ("reduced", "complete", "r"):
@@ -97,12 +109,12 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:  # noqa: N803 (PyTorch's name)
 
 
 def permutation_of(order: np.ndarray) -> np.ndarray:
-    """The matrices that put rows, which are in this order now, back."""
+    """The permutation matrices P for which `P @ rows[order]` are the rows in their original order."""
     return np.swapaxes(np.eye(order.shape[-1])[order], -1, -2)
 
 
 def pivoted(a: np.ndarray) -> tuple[np.ndarray, ...]:
-    """One matrix by Gaussian elimination with row exchanges: `P`, `L`, `U`, and which row was exchanged, from 1 on."""
+    """LU decomposition of one matrix with partial pivoting: P, L, U and the exchanged rows, counted from 1."""
     (rows, columns), upper = a.shape, a.copy()
     count = min(rows, columns)
     order, lower, exchanges = np.arange(rows), np.zeros((rows, count), a.dtype), np.zeros(count, a.dtype)
@@ -140,7 +152,7 @@ class _LU(Function):
     def backward(ctx: Any, _p: Tensor, of_lower: Tensor, of_upper: Tensor, _pivots: Tensor) -> Tensor:
         p, lower, upper = ctx.saved_tensors
         count = lower.shape[-1]
-        # What is below or beside the square part follows from it: `A2 = L2 @ U` or `A2 = L @ U2`.
+        # The part below or beside the square one follows from it: `A2 = L2 @ U` or `A2 = L @ U2`.
         (square, below), (of_square, of_below) = ((t[..., :count, :], t[..., count:, :]) for t in (lower, of_lower))
         (first, beside), (of_first, of_beside) = ((t[..., :count], t[..., count:]) for t in (upper, of_upper))
         left = square.mT @ of_square - of_beside @ beside.mT
@@ -152,12 +164,26 @@ class _LU(Function):
 
 
 def lu_parts(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # noqa: N803 (as the callers')
-    """`P`, `L` and `U`, and the row exchanged with each, from 1 on."""
+    """P, L and U of matrices, and the row exchanged with each row, counted from 1."""
     return _LU.apply(A)
 
 
 def lu(A: Tensor, *, pivot: bool = True) -> LU:  # noqa: N803 (PyTorch's name)
-    """Matrices as `P @ L @ U`, by Gaussian elimination with row exchanges."""
+    """The LU decomposition of matrices with partial pivoting: `A = P @ L @ U`.
+
+    Args:
+        A: A matrix, or a batch of matrices.
+        pivot: Must be true: there is no decomposition without pivoting.
+
+    Returns:
+        A triple `(P, L, U)`.
+
+    Example:
+        >>> P, L, U = gt.linalg.lu(gt.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        >>> U
+        tensor([[3.0000, 4.0000],
+                [0.0000, 0.6667]])
+    """
     lapack.check("lu", A)
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
@@ -181,7 +207,19 @@ class _Eigen(Function):
 
 
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen:  # noqa: N803 (PyTorch's names)
-    """The eigenvalues and eigenvectors of symmetric matrices, of which one triangle is looked at."""
+    """The eigenvalues and eigenvectors of symmetric matrices.
+
+    Args:
+        A: A symmetric matrix, or a batch of them. Only one triangle is read.
+        UPLO: The triangle: `"L"` or `"U"`.
+
+    Returns:
+        A pair `(eigenvalues, eigenvectors)`, in ascending order; the eigenvectors are columns.
+
+    Example:
+        >>> gt.linalg.eigh(gt.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+        tensor([1., 2.])
+    """
     lapack.check("eigh", A, square=True)
     if UPLO.upper() not in ("L", "U"):
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
@@ -189,12 +227,21 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen:  # noqa: N803 (PyTorch's names)
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803 (PyTorch's names)
-    """The eigenvalues of symmetric matrices."""
+    """The eigenvalues of symmetric matrices, in ascending order; see `eigh`.
+
+    Example:
+        >>> gt.linalg.eigvalsh(gt.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor([1., 2.])
+    """
     return eigh(A, UPLO).eigenvalues
 
 
 def eig(A: Tensor) -> NoReturn:  # noqa: N803 (PyTorch's name)
-    """Not there: the eigenvalues of a matrix that is not symmetric are complex numbers."""
+    """The eigenvalues of general matrices, which are complex: not supported.
+
+    Raises:
+        NotImplementedError: Always: there are no complex dtypes.
+    """
     raise NotImplementedError(
         "linalg.eig and eigvals give complex numbers, which GT has not: use eigh for symmetric matrices, or "
         "numpy.linalg.eig(A.numpy())"
@@ -213,7 +260,7 @@ class _SVD(Function):
 
     @staticmethod
     def backward(ctx: Any, of_u: Tensor, of_s: Tensor, of_vh: Tensor) -> tuple[Tensor, None]:
-        # As by Townsend (2016). The vectors that belong to no value are any, and have no gradient.
+        # The gradient is that of Townsend (2016). Vectors without a singular value are arbitrary, and have no gradient.
         u, s, vh = ctx.saved_tensors
         count = s.shape[-1]
         u, of_u, vh, of_vh = u[..., :count], of_u[..., :count], vh[..., :count, :], of_vh[..., :count, :]
@@ -230,25 +277,47 @@ class _SVD(Function):
 
 
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:  # noqa: N803 (PyTorch's name)
-    """Matrices as products of singular vectors and values."""
+    """The singular value decomposition of matrices: `A = U @ diag(S) @ Vh`.
+
+    Args:
+        A: A matrix, or a batch of matrices.
+        full_matrices: Whether U and Vh are square.
+
+    Returns:
+        A triple `(U, S, Vh)`; the singular values S are in descending order.
+
+    Example:
+        >>> U, S, Vh = gt.linalg.svd(gt.tensor([[3.0, 0.0], [0.0, 5.0]]))
+        >>> S
+        tensor([5., 3.])
+    """
     lapack.check("svd", A)
     return SVD(*_SVD.apply(A, full_matrices))
 
 
 def svdvals(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The singular values of matrices, in falling order."""
+    """The singular values of matrices, in descending order.
+
+    Example:
+        >>> gt.linalg.svdvals(gt.tensor([[3.0, 0.0], [0.0, 5.0]]))
+        tensor([5., 3.])
+    """
     return svd(A, full_matrices=False).S
 
 
 class Polar(NamedTuple):
-    """Orthonormal columns, and symmetric matrices without negative eigenvalues."""
+    """The factors of a polar decomposition: orthonormal columns, and a positive semidefinite matrix."""
 
     U: Tensor
     H: Tensor
 
 
 def polar(A: Tensor) -> Polar:  # noqa: N803 (PyTorch's name)
-    """Matrices of at least as many rows as columns as products of a turn and a stretch, `U @ H`."""
+    """The polar decomposition `A = U @ H` of matrices with at least as many rows as columns.
+
+    Returns:
+        A pair `(U, H)`: orthonormal columns, and a symmetric positive semidefinite matrix.
+    """
     lapack.check("polar", A)
     if A.shape[-2] < A.shape[-1]:
         raise RuntimeError("linalg.polar: Expected A to have at least as many rows as columns")
@@ -257,7 +326,7 @@ def polar(A: Tensor) -> Polar:  # noqa: N803 (PyTorch's name)
 
 
 def matrix_sqrth(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The symmetric matrices whose squares these symmetric positive-definite ones are."""
+    """The symmetric square root of symmetric positive-definite matrices."""
     lapack.check("matrix_sqrth", A, square=True)
     values, vectors = eigh(A)
     return (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mT
@@ -266,7 +335,7 @@ def matrix_sqrth(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
 class _PseudoInverse(Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, rcond: Any, hermitian: bool) -> Tensor:
-        # One triangle is looked at; the gradient is, as PyTorch's, that of the whole.
+        # Only one triangle is read; the gradient is that of the whole matrix, as in PyTorch.
         looked_at = a.tril() + a.tril(-1).mT if hermitian else a
         inverse = lapack.run("pinv", CONVERGENCE, np.linalg.pinv, looked_at, rcond=rcond)
         ctx.save_for_backward(a, inverse)
@@ -274,7 +343,7 @@ class _PseudoInverse(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        # As by Golub and Pereyra (1973).
+        # The gradient is that of Golub and Pereyra (1973).
         a, p = ctx.saved_tensors
         beside = grad.mT @ p @ p.mT
         above = p.mT @ p @ grad.mT
@@ -282,7 +351,7 @@ class _PseudoInverse(Function):
 
 
 def _tolerance(largest: Tensor, sizes: Sequence[int], atol: Any, rtol: Any) -> Tensor:
-    """What singular values count as 0 up to: `max(atol, rtol * the largest)`."""
+    """The largest singular value that counts as 0: max(atol, rtol * the largest of all)."""
     absolute = _gt.as_tensor(0.0 if atol is None else atol, dtype=largest.dtype)
     if rtol is None:
         eps = float(np.finfo(str(largest.dtype).removeprefix("gt.")).eps)
@@ -301,7 +370,19 @@ def pinv(
     rtol: float | Tensor | None = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """The pseudo-inverses of matrices, singular values of at most `max(atol, rtol * the largest)` counting as 0."""
+    """The Moore-Penrose pseudoinverse of matrices.
+
+    Args:
+        A: A matrix, or a batch of matrices.
+        atol: The absolute tolerance: singular values of at most `max(atol, rtol * largest)` count as 0.
+        rtol: The relative tolerance; by default the larger size times the dtype's epsilon, or 0 if `atol` is positive.
+        hermitian: Whether the matrices are symmetric, which is faster.
+
+    Example:
+        >>> gt.linalg.pinv(gt.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
+    """
     lapack.check("pinv", A, square=hermitian)
     if 0 in A.shape:
         return A.mT.clone()
@@ -317,7 +398,12 @@ def matrix_rank(
     rtol: float | Tensor | None = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """How many singular values of matrices are above `max(atol, rtol * the largest)`."""
+    """The rank of matrices: the number of singular values above `max(atol, rtol * largest)`; see `pinv`.
+
+    Example:
+        >>> gt.linalg.matrix_rank(gt.tensor([[1.0, 2.0], [2.0, 4.0]]))
+        tensor(1)
+    """
     lapack.check("matrix_rank", A, square=hermitian)
     if 0 in A.shape:
         return _gt.zeros(A.shape[:-2], dtype=_gt.int64)
@@ -332,9 +418,23 @@ def lstsq(
     *,
     driver: str | None = None,
 ) -> LeastSquares:
-    """The solution of `A @ X = B` of the smallest squares of what is left over, and the smallest such one.
+    """The least-squares solution X of `A @ X = B`: of all that minimize the residual, the one with the smallest norm.
 
-    `driver` says which of the other results are there, as with PyTorch; the solution is the same for all.
+    Args:
+        A: A matrix, or a batch of matrices.
+        B: The right-hand sides.
+        rcond: Singular values below `rcond` times the largest count as 0.
+        driver: LAPACK's driver. It decides which of the other results are not empty; the solution is the same.
+
+    Returns:
+        A tuple `(solution, residuals, rank, singular_values)`.
+
+    Example:
+        >>> A = gt.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+        >>> B = gt.tensor([[1.0], [3.0], [5.0]])
+        >>> gt.linalg.lstsq(A, B).solution.round(decimals=3)
+        tensor([[1.],
+                [2.]])
     """
     if A.ndim < 2:
         raise RuntimeError("torch.linalg.lstsq: input must have at least 2 dimensions.")

@@ -1,6 +1,6 @@
-"""Factors as LAPACK packs them, in one matrix: LU with its row exchanges, Householder's reflections.
+"""Decompositions in LAPACK's packed form (LU, Householder reflections), and the `_ex` functions.
 
-And the `_ex` functions, which say what went wrong in a tensor instead of raising.
+An `_ex` function reports failures in the tensor `info` instead of raising.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gt.linalg.solving import cholesky, inv, solve, solve_triangular
 
 
 class Factored(NamedTuple):
-    """L below the diagonal and U from it on, in one matrix, and the row exchanged with each, from 1 on."""
+    """A packed LU decomposition: L below the diagonal, U from it on, and the exchanged rows, counted from 1."""
 
     LU: Tensor
     pivots: Tensor
 
 
 class FactoredInfo(NamedTuple):
-    """`Factored`, and the first column without a pivot, or 0."""
+    """A packed LU decomposition, and the first column without a pivot, counted from 1, or 0."""
 
     LU: Tensor
     pivots: Tensor
@@ -34,35 +34,35 @@ class FactoredInfo(NamedTuple):
 
 
 class CholeskyInfo(NamedTuple):
-    """Triangular factors, and the order of the first minor that is not positive-definite, or 0."""
+    """Cholesky factors, and the order of the first leading minor that is not positive-definite, or 0."""
 
     L: Tensor
     info: Tensor
 
 
 class InverseInfo(NamedTuple):
-    """Inverses, and the first column without a pivot, or 0."""
+    """Inverses, and the first column without a pivot, counted from 1, or 0."""
 
     inverse: Tensor
     info: Tensor
 
 
 class SolutionInfo(NamedTuple):
-    """Solutions, and the first column without a pivot, or 0."""
+    """Solutions, and the first column without a pivot, counted from 1, or 0."""
 
     result: Tensor
     info: Tensor
 
 
 class TriangularSolution(NamedTuple):
-    """Solutions, and a copy of the matrices."""
+    """Solutions of triangular systems, and a copy of the matrices."""
 
     solution: Tensor
     cloned_coefficient: Tensor
 
 
 class Reflections(NamedTuple):
-    """R from the diagonal on with the reflections' vectors below it, and the reflections' factors."""
+    """A packed QR decomposition: R with the Householder vectors below its diagonal, and their factors tau."""
 
     a: Tensor
     tau: Tensor
@@ -72,7 +72,21 @@ class Reflections(NamedTuple):
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Factored:  # noqa: N803 (PyTorch's name)
-    """Matrices as `P @ L @ U`, packed in one, with the row exchanges that make `P`; see `lu_solve`."""
+    """The LU decomposition of matrices with partial pivoting, packed in one matrix.
+
+    Args:
+        A: A matrix, or a batch of matrices.
+        pivot: Must be true: there is no decomposition without pivoting.
+
+    Returns:
+        A pair `(LU, pivots)` for `lu_solve`; `pivots` has the row exchanged with each, counted from 1.
+
+    Example:
+        >>> A = gt.tensor([[2.0, 0.0], [0.0, 4.0]])
+        >>> gt.linalg.lu_solve(*gt.linalg.lu_factor(A), gt.tensor([[2.0], [4.0]]))
+        tensor([[1.],
+                [1.]])
+    """
     lapack.check("lu_factor", A)
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
@@ -83,7 +97,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Factored:  # noqa: N803 (PyTo
 
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> FactoredInfo:  # noqa: N803
-    """`lu_factor`, and the first column without a pivot, or 0."""
+    """`lu_factor` that reports the first column without a pivot in `info` instead of raising."""
     factored = lu_factor(A, pivot=pivot)
     diagonal = factored.LU.detach().diagonal(0, -2, -1) == 0
     info = _gt.where(diagonal.any(-1), diagonal.int().argmax(-1) + 1, 0).int() if 0 not in A.shape[-2:] else None
@@ -94,7 +108,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 
 def _order(pivots: np.ndarray, rows: int) -> np.ndarray:
-    """The order that rows are in after exchanges."""
+    """The order of the rows after the exchanges."""
     order = np.broadcast_to(np.arange(rows), (*pivots.shape[:-1], rows)).copy()
     for row, exchanges in (
         () if not order.size else zip(order.reshape(-1, rows), pivots.reshape(-1, pivots.shape[-1]), strict=True)
@@ -114,7 +128,7 @@ def lu_unpack(
     unpack_data: bool = True,
     unpack_pivots: bool = True,
 ) -> LU:
-    """The `P`, `L` and `U` of what `lu_factor` packed; those not asked for are empty."""
+    """The factors P, L and U of a packed LU decomposition; those not requested are empty."""
     rows, columns = LU_data.shape[-2:]
     count = min(rows, columns)
     permutation = lower = upper = _gt.empty(0, dtype=LU_data.dtype)
@@ -136,7 +150,22 @@ def lu_solve(
     left: bool = True,
     adjoint: bool = False,
 ) -> Tensor:
-    """The solution of `A @ X = B`, or without `left` of `X @ A = B`, from what `lu_factor` made of `A` or `A.mT`."""
+    """The solution X of `A @ X = B`, from the packed LU decomposition of A.
+
+    Args:
+        LU: The packed factors that `lu_factor` returned.
+        pivots: The row exchanges that it returned.
+        B: The right-hand sides.
+        left: Whether A stands on the left; otherwise `X @ A = B` is solved.
+        adjoint: Whether A is transposed.
+
+    Example:
+        >>> A = gt.tensor([[2.0, 0.0], [0.0, 4.0]])
+        >>> LU, pivots = gt.linalg.lu_factor(A)
+        >>> gt.linalg.lu_solve(LU, pivots, gt.tensor([[2.0], [4.0]]))
+        tensor([[1.],
+                [1.]])
+    """
     if not left:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
     permutation = _permutation(pivots, LU.shape[-1], LU.dtype)
@@ -154,7 +183,7 @@ def triangular_solve(
     transpose: bool = False,
     unitriangular: bool = False,
 ) -> TriangularSolution:
-    """`linalg.solve_triangular` under its older name, and a copy of the matrices."""
+    """The solution of triangular systems and a copy of the matrices: `solve_triangular` under its older name."""
     matrix, upper = (A.mT, not upper) if transpose else (A, upper)
     solution = solve_triangular(matrix, b, upper=upper, unitriangular=unitriangular)
     return TriangularSolution(solution, A.expand((*solution.shape[:-2], *A.shape[-2:])).clone())
@@ -164,20 +193,20 @@ def triangular_solve(
 
 
 def _reflected(A: Tensor, tau: Tensor, other: Tensor, transpose: bool) -> Tensor:  # noqa: N803 (as the callers')
-    """What reflections `1 - tau[i] * v[i] @ v[i].mT`, for each element of `tau`, make of columns one after the other.
+    """The product of Householder reflections `1 - tau[i] * v[i] @ v[i].mT` with a matrix.
 
     `v[i]` is column `i` of `A` below its diagonal, on which it is 1, and above which it is 0.
     """
     count = tau.shape[-1]
     v = A[..., :count].tril(-1) + _gt.eye(A.shape[-2], count, dtype=A.dtype)
-    # The product is 1 - v @ t @ v.mT with a triangle t (Schreiber and Van Loan 1989).
+    # Compact WY representation: the product is 1 - v @ t @ v.mT with a triangle t (Schreiber and Van Loan 1989).
     inverse = tau.unsqueeze(-1) * (v.mT @ v).triu(1)
     t = solve_triangular(inverse, tau.diag_embed(), upper=True, unitriangular=True)
     return other - v @ ((t.mT if transpose else t) @ (v.mT @ other))
 
 
 def geqrf(input: Tensor) -> Reflections:
-    """Matrices as reflections and upper triangles, packed as LAPACK does; `linalg.householder_product` gives Q."""
+    """The QR decomposition as packed by LAPACK: R with the Householder vectors below it, and their factors."""
     lapack.check("geqrf", input)
     if 0 in input.shape:
         return Reflections(input.clone(), input.new_zeros((*input.shape[:-2], min(input.shape[-2:]))))
@@ -186,7 +215,7 @@ def geqrf(input: Tensor) -> Reflections:
 
 
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The first columns of the product of reflections: Q of what `geqrf` gave."""
+    """The first columns of a product of Householder reflections: Q of what `geqrf` returned."""
     lapack.check("householder_product", A)
     rows, columns = A.shape[-2:]
     if rows < columns:
@@ -202,7 +231,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 (PyTorc
 
 
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """The product of a matrix with the whole Q of what `geqrf` gave, or with its transpose, from either side."""
+    """The product of a matrix with the whole Q of `geqrf`, or its transpose, from the left or the right."""
     if input.ndim < 2 or other.ndim < 2:
         raise RuntimeError(f"torch.ormqr: {'input' if input.ndim < 2 else 'other'} must have at least 2 dimensions.")
     across = -2 if left else -1
@@ -222,7 +251,7 @@ def _where_possible(
     compute: Callable[[Tensor], Tensor],
     fault: Callable[[np.ndarray], int],
 ) -> tuple[Tensor, Tensor]:
-    """What is computed of matrices, NaN for those that have no result, and what is wrong with each, or 0."""
+    """The result for each matrix, NaN where there is none, and LAPACK's `info` for each, 0 for success."""
     shape = A.shape[:-2]
     try:
         return compute(A), _gt.zeros(shape, dtype=_gt.int32)
@@ -247,21 +276,21 @@ def _first_minor(matrix: np.ndarray) -> int:
 
 
 def _first_column(matrix: np.ndarray) -> int:
-    """The first column without a pivot, from 1 on, or 0."""
+    """The first column without a pivot, counted from 1, or 0."""
     zeros = np.flatnonzero(np.diagonal(pivoted(matrix)[2]) == 0)
     return int(zeros[0]) + 1 if len(zeros) else 0
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyInfo:  # noqa: N803
-    """`cholesky`, NaN for a matrix that is not positive-definite: the order of its first such minor is told."""
+    """`cholesky` whose `info` has the order of the first minor that is not positive-definite; it does not raise."""
     return CholeskyInfo(*_where_possible(A, check_errors, lambda a: cholesky(a, upper=upper), _first_minor))
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseInfo:  # noqa: N803 (PyTorch's name)
-    """`inv`, NaN for a singular matrix, of which the first column without a pivot is told."""
+    """`inv` that reports the first column without a pivot in `info` instead of raising."""
     return InverseInfo(*_where_possible(A, check_errors, inv, _first_column))
 
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> SolutionInfo:  # noqa: N803
-    """`solve`, NaN for a singular matrix, of which the first column without a pivot is told."""
+    """`solve` that reports the first column without a pivot in `info` instead of raising."""
     return SolutionInfo(*_where_possible(A, check_errors, lambda a: solve(a, B, left=left), _first_column))

@@ -1,4 +1,4 @@
-"""What LAPACK computes, by way of NumPy: the elements are fetched, and the results brought back."""
+"""Calls of LAPACK by way of NumPy: the elements are fetched, and the results uploaded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from gt._gt import Tensor
 
 
 class LinAlgError(RuntimeError):
-    """A matrix that has not what was asked for."""
+    """A matrix that an algorithm of linear algebra cannot handle, as a singular one."""
 
 
 def check(name: str, matrix: Tensor, square: bool = False) -> None:
-    """Refuses what is no matrix of float32 or float64 elements, or is not square."""
+    """Checks that the argument is a matrix of float32 or float64, and square if that is required.
+
+    Raises:
+        RuntimeError: It is not.
+        NotImplementedError: Its dtype is not a floating-point one.
+    """
     if matrix.dtype not in (_gt.float32, _gt.float64):
         kind = matrix.type().removeprefix("gt.").removesuffix("Tensor")
         if matrix.is_floating_point():
@@ -32,10 +37,10 @@ def check(name: str, matrix: Tensor, square: bool = False) -> None:
 
 
 def run(name: str, reason: str, routine: Callable[..., Any], *operands: Tensor, **options: Any) -> Any:
-    """What a routine of NumPy's makes of the operands' elements: a tensor, or a tuple of them.
+    """The result of a routine of NumPy's on the elements of tensors: a tensor, or a tuple of them.
 
     Raises:
-        LinAlgError: LAPACK found no result; `reason` says why that may be.
+        LinAlgError: LAPACK found no result; `reason` is the message.
     """
     try:
         made = routine(*(operand.numpy(force=True) for operand in operands), **options)

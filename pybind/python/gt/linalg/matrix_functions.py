@@ -10,7 +10,13 @@ from gt.linalg.solving import inv
 
 
 def matrix_power(input: Tensor, n: int) -> Tensor:
-    """The product of a matrix with itself, `n` factors; those of the inverse if `n` is negative."""
+    """The `n`-th power of square matrices; negative powers are those of the inverse.
+
+    Example:
+        >>> gt.linalg.matrix_power(gt.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+        tensor([[1., 3.],
+                [0., 1.]])
+    """
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
         raise RuntimeError(
             "linalg.matrix_power: A must be batches of square matrices, "
@@ -25,13 +31,19 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         n >>= 1
         input = input @ input if n else input
     if result is None:
-        # Never taken from the input, which its gradient is to show: zeros.
+        # The identity depends on the input formally, so that there is a gradient: zeros.
         return _gt.where(_gt.zeros((), dtype=_gt.bool), input, _gt.eye(input.shape[-1], dtype=input.dtype))
     return result.clone() if result is input else result
 
 
 def matrix_exp(input: Tensor) -> Tensor:
-    """The exponential of matrices: the series, of the matrices halved until it converges fast, and squared again."""
+    """The matrix exponential, by its power series with scaling and squaring.
+
+    Example:
+        >>> gt.linalg.matrix_exp(gt.tensor([[0.0, 1.0], [0.0, 0.0]]))
+        tensor([[1., 1.],
+                [0., 1.]])
+    """
     if input.dtype not in (_gt.float32, _gt.float64):
         raise NotImplementedError(f"matrix_exp is not there for {input.dtype}: use float32 or float64")
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
@@ -44,7 +56,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     small = input * 2.0**-halvings
     identity = _gt.eye(input.shape[-1], dtype=input.dtype).expand(input.shape)
     result = identity
-    # The rest after 1/16! of a matrix of norm 1/4 is below what float64 tells apart.
+    # For a norm of at most 1/4, the terms from 1/16! on are below the resolution of float64.
     for k in range(15, 0, -1):
         result = identity + small @ result / k
     for _ in range(halvings):

@@ -28,7 +28,19 @@ def vector_norm(
     *,
     dtype: _gt.dtype | None = None,
 ) -> Tensor:
-    """The norm of order `ord`, a number, of all elements, or along axes."""
+    """The norm of vectors: sum(abs(x) ** ord) ** (1 / ord).
+
+    Args:
+        x: A floating-point tensor.
+        ord: The order: a number, `inf` (the largest absolute value) or `-inf` (the smallest).
+        dim: An axis or several; all elements are one vector if not given.
+        keepdim: Whether reduced axes stay with size 1.
+        dtype: The dtype to convert the input to before.
+
+    Example:
+        >>> gt.linalg.vector_norm(gt.tensor([3.0, -4.0]), ord=1)
+        tensor(7.)
+    """
     if isinstance(ord, str):
         raise TypeError(f"linalg.vector_norm: the order must be a number, not {ord!r}")
     wide = _wide("linalg.vector_norm", x, dtype)
@@ -45,7 +57,7 @@ def vector_norm(
 
 
 def _largest(magnitudes: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """The largest along an axis; 0 where there is none."""
+    """The largest element along an axis; 0 if the axis is empty."""
     return (magnitudes.amax if magnitudes.shape[dim] else magnitudes.sum)(dim, keepdim=keepdim)
 
 
@@ -57,7 +69,20 @@ def matrix_norm(
     *,
     dtype: _gt.dtype | None = None,
 ) -> Tensor:
-    """The norm of matrices: `"fro"`, `"nuc"`, or of order 1, 2, inf, or one of these negative."""
+    """The norm of matrices.
+
+    Args:
+        A: A floating-point tensor.
+        ord: `"fro"` (Frobenius), `"nuc"` (nuclear), 2 or -2 (largest or smallest singular value), 1 or -1 (largest or
+            smallest column sum), `inf` or `-inf` (largest or smallest row sum).
+        dim: The two axes of the matrices.
+        keepdim: Whether reduced axes stay with size 1.
+        dtype: The dtype to convert the input to before.
+
+    Example:
+        >>> gt.linalg.matrix_norm(gt.tensor([[3.0, 0.0], [0.0, 4.0]]))
+        tensor(5.)
+    """
     matrices = _wide("linalg.matrix_norm", A, dtype)
     if A.ndim < 2:
         raise RuntimeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
@@ -90,7 +115,19 @@ def norm(
     *,
     dtype: _gt.dtype | None = None,
 ) -> Tensor:
-    """A vector norm where `dim` is one axis or `ord` is not given, otherwise a matrix norm."""
+    """A vector norm where `dim` is one axis or `ord` is not given, otherwise a matrix norm.
+
+    Args:
+        A: A floating-point tensor.
+        ord: The order; see `vector_norm` and `matrix_norm`.
+        dim: An axis, or two for a matrix norm.
+        keepdim: Whether reduced axes stay with size 1.
+        dtype: The dtype to convert the input to before.
+
+    Example:
+        >>> gt.linalg.norm(gt.tensor([3.0, 4.0]))
+        tensor(5.)
+    """
     axes = [dim] if isinstance(dim, int) else None if dim is None else list(dim)
     if ord is None:
         return vector_norm(A, 2, axes, keepdim, dtype=dtype)
@@ -106,7 +143,16 @@ def norm(
 
 
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """How much solving with matrices can enlarge an error: the norm times that of the inverse."""
+    """The condition number of matrices: norm(A) * norm(inv(A)).
+
+    Args:
+        A: A matrix, or a batch of matrices.
+        p: The order of the norm; 2 if not given.
+
+    Example:
+        >>> gt.linalg.cond(gt.tensor([[1.0, 0.0], [0.0, 4.0]]))
+        tensor(4.)
+    """
     if p is None or p in (2, -2):
         values = svdvals(A)
         ratio = values.amax(-1) / values.amin(-1)

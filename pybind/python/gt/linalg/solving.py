@@ -1,4 +1,4 @@
-"""Inverses, determinants, and equations."""
+"""Inverses, determinants, linear equations and the Cholesky decomposition."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _LogDeterminant(Function):
 
 
 class _Solution(Function):
-    """Of `a @ x = b`, where `b` is a matrix; `part` keeps the triangle of `a` that is looked at."""
+    """The solution of `a @ x = b` for a matrix `b`; `part` keeps the triangle of `a` that is read."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, name: str, part: Any) -> Tensor:
@@ -78,32 +78,62 @@ class _Solution(Function):
 
 
 def inv(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The inverses of matrices.
+    """The inverse of square matrices.
+
+    Args:
+        A: A square matrix, or a batch of them.
 
     Raises:
         LinAlgError: A matrix is singular.
+
+    Example:
+        >>> gt.linalg.inv(gt.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
     """
     lapack.check("inv", A, square=True)
     return _Inverse.apply(A)
 
 
 def det(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The determinants of matrices; there is no gradient where one is singular."""
+    """The determinant of square matrices. It has no gradient where a matrix is singular.
+
+    Example:
+        >>> gt.linalg.det(gt.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor(8.)
+    """
     lapack.check("det", A, square=True)
     return _Determinant.apply(A)
 
 
 def slogdet(A: Tensor) -> SignLogAbsDet:  # noqa: N803 (PyTorch's name)
-    """The signs of determinants, and the logarithms of their absolute values."""
+    """The sign and the logarithm of the absolute value of the determinant, which neither overflow nor underflow.
+
+    Returns:
+        A pair `(sign, logabsdet)`.
+
+    Example:
+        >>> gt.linalg.slogdet(gt.tensor([[2.0, 0.0], [0.0, -4.0]])).sign
+        tensor(-1.)
+    """
     lapack.check("slogdet", A, square=True)
     return SignLogAbsDet(*_LogDeterminant.apply(A))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorch's names)
-    """The solution of `A @ X = B`, or without `left` of `X @ A = B`; `B` may be vectors.
+    """The solution X of `A @ X = B`.
+
+    Args:
+        A: A square matrix, or a batch of them.
+        B: The right-hand sides: matrices, or vectors.
+        left: Whether A stands on the left; otherwise `X @ A = B` is solved.
 
     Raises:
         LinAlgError: A matrix is singular.
+
+    Example:
+        >>> gt.linalg.solve(gt.tensor([[2.0, 0.0], [0.0, 4.0]]), gt.tensor([2.0, 4.0]))
+        tensor([1., 1.])
     """
     lapack.check("solve", A, square=True)
     if A.dtype != B.dtype:
@@ -134,7 +164,21 @@ def solve_triangular(
     left: bool = True,
     unitriangular: bool = False,
 ) -> Tensor:
-    """`solve`, where only one triangle of `A` is looked at; with `unitriangular`, its diagonal counts as ones."""
+    """The solution X of `A @ X = B` for triangular matrices A.
+
+    Args:
+        A: A square matrix, or a batch of them. Only one triangle is read.
+        B: The right-hand sides.
+        upper: Whether the upper triangle is read.
+        left: Whether A stands on the left; otherwise `X @ A = B` is solved.
+        unitriangular: Whether the diagonal counts as ones.
+
+    Example:
+        >>> A = gt.tensor([[2.0, 1.0], [0.0, 4.0]])
+        >>> gt.linalg.solve_triangular(A, gt.tensor([[4.0], [8.0]]), upper=True)
+        tensor([[1.],
+                [2.]])
+    """
     lapack.check("solve_triangular", A, square=True)
     if not left:
         return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
@@ -150,7 +194,7 @@ def solve_triangular(
 
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The inverse under `tensordot`, of which the first `ind` axes stand for the rows."""
+    """The inverse with respect to `tensordot`; the first `ind` axes are those of the rows."""
     if ind <= 0:
         raise RuntimeError("Expected a strictly positive integer for 'ind'")
     rows, columns = math.prod(A.shape[:ind]), math.prod(A.shape[ind:])
@@ -163,7 +207,13 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 (PyTorch's name)
 
 
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:  # noqa: N803 (PyTorch's names)
-    """The solution of `tensordot(A, X, X.ndim) = B`, the axes `dims` of `A` being its last ones."""
+    """The solution X of `tensordot(A, X, X.ndim) = B`.
+
+    Args:
+        A: A tensor.
+        B: The right-hand side.
+        dims: The axes of `A` to move to its end first.
+    """
     if dims is not None:
         A = A.movedim(list(dims), list(range(A.ndim - len(dims), A.ndim)))  # noqa: N806
     shape = A.shape[B.ndim :]
@@ -176,10 +226,19 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The triangular `L` with `A = L @ L.mT` of symmetric positive-definite matrices, or its transpose.
+    """The Cholesky factor L of symmetric positive-definite matrices: `A = L @ L.mT` with a lower triangle L.
+
+    Args:
+        A: A symmetric matrix, or a batch of them. Only the lower triangle is read.
+        upper: Whether the transpose of L is returned.
 
     Raises:
         LinAlgError: A matrix is not positive-definite.
+
+    Example:
+        >>> gt.linalg.cholesky(gt.tensor([[4.0, 2.0], [2.0, 5.0]]))
+        tensor([[2., 0.],
+                [1., 2.]])
     """
     lapack.check("cholesky", A, square=True)
     factor = _Cholesky.apply(A)
@@ -196,7 +255,7 @@ class _Cholesky(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        # As by Murray (2016), with the gradient made symmetric.
+        # The gradient is that of Murray (2016), made symmetric.
         (factor,) = ctx.saved_tensors
         inner = (factor.mT @ grad).tril()
         inner = (inner + inner.tril(-1).mT) / 2

@@ -1,4 +1,4 @@
-"""Names for parts of a program, for a configuration to refer to; and signal processing: `gt.signal.windows`."""
+"""Signals, which name parts of a program for a placement configuration; and window functions, `gt.signal.windows`."""
 
 from gt.signal import windows
 from gt.signal._contexts import context, current, enter, exit, tensor

@@ -1,4 +1,4 @@
-"""Signals: names for parts of a program, so that a configuration can say where what they compute should lie."""
+"""Signals: names for parts of a program, whose results a configuration can place on workers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from gt._gt import Tensor
 class _Entered(NamedTuple):
     name: str
     thread: int
-    # What the thread is set to inside, and what it was set to before.
+    # The signal state of the thread inside the context, and before it.
     under: int
     before: int
 
 
-# A task begins with those of the task that made it.
+# A task inherits the signals of the task that made it.
 _variable: ContextVar[tuple[_Entered, ...]] = ContextVar("gt.signal", default=())
 _unknown: set[str] = set()
 
 
 def _entered() -> tuple[_Entered, ...]:
-    """The signals that the task which runs on this thread now has entered, the last one last."""
+    """The signals that the present task has entered, the last one last."""
     entered = _variable.get()
-    # A thread may be started with the variables of another, but each begins with no signal.
+    # A thread may inherit the context variables of another, but begins with no signal.
     return entered if entered and entered[-1].thread == get_ident() else ()
 
 
 def _under() -> int:
-    """What the task that runs on this thread now is under."""
+    """The signal state of the present task."""
     entered = _entered()
     under = entered[-1].under if entered else _gt.SIGNAL_NONE
     if not _switches_tasks():  # any more
@@ -46,7 +46,7 @@ _gt.set_signal_lookup(_under)
 
 
 def _switches_tasks() -> bool:
-    """Whether this thread runs tasks, which may change places in the middle of a context."""
+    """Whether this thread runs an event loop, which may switch tasks in the middle of a context."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None
 
@@ -73,16 +73,21 @@ def _leave(outer: tuple[_Entered, ...], before: int) -> None:
 def context(name: str, *, backward: str | None = None) -> Iterator[None]:
     """Runs a block, or as a decorator a function, under the signal `name`.
 
-    What its configuration asks for the results of operations applies to those of the block; nothing changes but where
-    they lie. The innermost of several contexts counts. Each thread and each task of asyncio has its own.
+    A configuration (`gt.register_config`) names the workers and the layout that a signal requests for the results of
+    operations; values do not depend on it. The innermost context counts. Each thread and each asyncio task has its own.
 
     Args:
         name: The signal.
-        backward: The signal under which the gradients of these operations are computed, in place of the configured one.
+        backward: The signal under which the gradients of these operations are computed, instead of the configured one.
 
     Raises:
         ValueError: `backward` leads back to `name`.
         RuntimeError: A signal that was entered inside has not been exited.
+
+    Example:
+        >>> with gt.signal.context("encoder"):
+        ...     gt.signal.current()
+        'encoder'
     """
     outer = _entered()
     _enter(name, backward, "gt.signal.context")
@@ -102,12 +107,19 @@ def context(name: str, *, backward: str | None = None) -> Iterator[None]:
 
 
 def enter(name: str, *, backward: str | None = None) -> None:
-    """Puts what follows under the signal `name`, until `exit(name)`."""
+    """Enters the signal `name` until `exit(name)`; see `context`.
+
+    Example:
+        >>> gt.signal.enter("decoder")
+        >>> gt.signal.current()
+        'decoder'
+        >>> gt.signal.exit("decoder")
+    """
     _enter(name, backward, "gt.signal.enter")
 
 
 def exit(name: str) -> None:
-    """Ends what `enter(name)` began: the signal before it counts again.
+    """Exits the signal `name`: the one entered before it applies again.
 
     Raises:
         RuntimeError: `name` is not the signal that was entered last.
@@ -122,15 +134,19 @@ def exit(name: str) -> None:
 
 
 def current() -> str | None:
-    """The signal that operations are under now; None if they are under none."""
+    """The signal of this thread or task; None outside all of them."""
     return _sharding.name_of(_gt.current_signal() & 0xFFFF_FFFF)
 
 
 def tensor(x: Tensor, name: str) -> Tensor:
-    """A tensor equal to `x` that lies as the signal `name` asks; gradients flow through it to `x`.
+    """A copy of `x` placed as the signal `name` requests; gradients flow through it to `x`.
 
     Raises:
-        IndexError: The signal cuts along an axis that `x` does not have.
+        IndexError: The signal shards along an axis that `x` does not have.
+
+    Example:
+        >>> gt.signal.tensor(gt.ones(2), "weights")
+        tensor([1., 1.])
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"gt.signal.tensor: a Tensor is expected, not {type(x).__name__}; make one with gt.tensor")

@@ -1,7 +1,6 @@
-"""Window functions: weights for a stretch of a signal that end softly. Their numbers are computed in float64.
+"""Window functions for signal processing, computed in float64.
 
-With `sym` a window is symmetric; without, it is the first `M` numbers of the symmetric one of `M + 1`, whose repetition
-has no seam.
+With `sym` a window is symmetric; without, it is periodic: the first `M` numbers of the symmetric window of `M + 1`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Weights = Callable[..., np.ndarray]
 
 
 def _window(weights: Weights) -> Callable[..., Tensor]:
-    """The window function of what gives the weights at places 0, 1, …, of which the last of the period is `end`."""
+    """The window function for a function of the positions 0, 1, ... and of the last position of the period, `end`."""
 
     @wraps(weights)
     def window(
@@ -73,7 +72,7 @@ def _cosines(places: np.ndarray, end: int, a: Sequence[float]) -> np.ndarray:
 
 @_window
 def general_cosine(places: np.ndarray, end: int, a: Sequence[float]) -> np.ndarray:
-    """A sum of cosines, the signs of whose factors `a` alternate."""
+    """The general cosine window: a[0] - a[1] * cos(x) + a[2] * cos(2 * x) - ..."""
     if not isinstance(a, Sequence):
         raise TypeError("Coefficients must be a list/tuple")
     if not a:
@@ -83,49 +82,49 @@ def general_cosine(places: np.ndarray, end: int, a: Sequence[float]) -> np.ndarr
 
 @_window
 def general_hamming(places: np.ndarray, end: int, alpha: float = 0.54) -> np.ndarray:
-    """`alpha - (1 - alpha) cos`."""
+    """The general Hamming window: alpha - (1 - alpha) * cos(x)."""
     return _cosines(places, end, [alpha, 1 - alpha])
 
 
 @_window
 def hamming(places: np.ndarray, end: int) -> np.ndarray:
-    """Hamming's: `0.54 - 0.46 cos`."""
+    """The Hamming window: 0.54 - 0.46 * cos(x)."""
     return _cosines(places, end, [0.54, 0.46])
 
 
 @_window
 def hann(places: np.ndarray, end: int) -> np.ndarray:
-    """Von Hann's: `0.5 - 0.5 cos`."""
+    """The Hann window: 0.5 - 0.5 * cos(x)."""
     return _cosines(places, end, [0.5, 0.5])
 
 
 @_window
 def blackman(places: np.ndarray, end: int) -> np.ndarray:
-    """Blackman's: three cosines."""
+    """The Blackman window: 0.42 - 0.5 * cos(x) + 0.08 * cos(2 * x)."""
     return _cosines(places, end, [0.42, 0.5, 0.08])
 
 
 @_window
 def nuttall(places: np.ndarray, end: int) -> np.ndarray:
-    """Nuttall's: four cosines, with the smallest side lobes."""
+    """The Nuttall window, four cosine terms chosen for small side lobes."""
     return _cosines(places, end, [0.3635819, 0.4891775, 0.1365995, 0.0106411])
 
 
 @_window
 def bartlett(places: np.ndarray, end: int) -> np.ndarray:
-    """A triangle that is 0 at the ends."""
+    """The Bartlett window, a triangle that is 0 at its ends."""
     return 1 - np.abs(2 / max(end, 1) * places - 1)
 
 
 @_window
 def cosine(places: np.ndarray, end: int) -> np.ndarray:
-    """Half a wave of the sine."""
+    """The cosine window: half a period of the sine."""
     return np.sin(math.pi / max(end + 1, 1) * (places + 0.5))
 
 
 @_window
 def gaussian(places: np.ndarray, end: int, std: float = 1.0) -> np.ndarray:
-    """The normal density's bell, 1 at its top."""
+    """The Gaussian window: exp(-t ** 2 / (2 * std ** 2)), 1 at its centre."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
     return np.exp(-(((places - end / 2) / (math.sqrt(2) * std)) ** 2))
@@ -135,7 +134,7 @@ def gaussian(places: np.ndarray, end: int, std: float = 1.0) -> np.ndarray:
 def exponential(
     places: np.ndarray, end: int, center: float | None = None, tau: float = 1.0, sym: bool = True
 ) -> np.ndarray:
-    """Falling from a centre, to an e-th over `tau`."""
+    """The exponential window: exp(-abs(t - center) / tau)."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
@@ -145,7 +144,7 @@ def exponential(
 
 @_window
 def kaiser(places: np.ndarray, end: int, beta: float = 12.0) -> np.ndarray:
-    """Kaiser's, of the modified Bessel function: the higher `beta`, the narrower."""
+    """The Kaiser window: I_0(beta * sqrt(1 - t ** 2)) / I_0(beta) for t from -1 to 1."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
     return np.i0(beta * np.sqrt(np.maximum(1 - (2 / max(end, 1) * places - 1) ** 2, 0))) / np.i0(beta)
