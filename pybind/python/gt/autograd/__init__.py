@@ -42,7 +42,7 @@ Tensors = Tensor | Sequence[Tensor]
 Gradients = Tensor | None | Sequence[Tensor | None]
 
 
-def _several(tensors: Tensors) -> list[Tensor]:
+def _as_list(tensors: Tensors) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
@@ -90,7 +90,7 @@ def backward(
         grad_tensors = grad_variables
     if inputs is not None and not isinstance(inputs, Tensor) and len(inputs) == 0:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    roots = _several(tensors)
+    roots = _as_list(tensors)
     _gt.run_backward(roots, _seeds(roots, grad_tensors), retain_graph, create_graph, inputs)
 
 
@@ -143,7 +143,7 @@ def grad(
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
-    roots, wanted = _several(outputs), _several(inputs)
+    roots, wanted = _as_list(outputs), _as_list(inputs)
     if not wanted:
         raise ValueError("grad requires non-empty inputs.")
     if is_grads_batched:

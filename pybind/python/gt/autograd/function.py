@@ -58,9 +58,9 @@ class FunctionCtx:
                 "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
                 "if you need to access saved tensors after calling backward."
             )
-        return tuple(self._restored(t, place) for t, place in self._saved)
+        return tuple(self._restore(t, place) for t, place in self._saved)
 
-    def _restored(self, t: Tensor | None, place: int) -> Tensor | None:
+    def _restore(self, t: Tensor | None, place: int) -> Tensor | None:
         """A saved tensor: `place` is -1 minus an output's index, or the version an input had when it was saved."""
         if t is None:
             return None
@@ -74,7 +74,7 @@ class FunctionCtx:
             )
         return t
 
-    def _keep(self, results: Sequence[Any]) -> None:
+    def _save_tensors(self, results: Sequence[Any]) -> None:
         """Saves the tensors of `save_for_backward`.
 
         Outputs are saved detached with their index, to avoid a reference cycle.
@@ -182,7 +182,7 @@ class Function:
                 output = cls.forward(*args)
                 cls.setup_context(ctx, args, output)
         results = output if isinstance(output, tuple) else (output,)
-        ctx._keep(results)
+        ctx._save_tensors(results)
         if not (_gt.is_grad_enabled() and any(needs)):
             return output
         recorded = cls._record(ctx, args, results)
@@ -204,7 +204,7 @@ class Function:
             found = gradient_of(ctx, *(of_result.get(i) for i in range(len(results))))
             if not retain and ctx._saved:
                 ctx._saved = None
-            return _checked(name, found, args)
+            return _check_gradients(name, found, args)
 
         tensors = [results[i] for i in places]
         flows = [id(t) not in fixed and t.dtype.is_floating_point for t in tensors]
@@ -216,7 +216,7 @@ class Function:
         return tuple(out)
 
 
-def _checked(name: str, found: Any, args: tuple[Any, ...]) -> list[Tensor | None]:
+def _check_gradients(name: str, found: Any, args: tuple[Any, ...]) -> list[Tensor | None]:
     """The gradients that a `backward` returned, checked to be one for each input."""
     grads = list(found) if isinstance(found, tuple | list) else [found]
     while len(grads) > len(args) and grads[-1] is None:

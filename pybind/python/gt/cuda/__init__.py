@@ -297,5 +297,5 @@ def _worker(device: Any) -> dict[str, Any]:
     return _workers()[number]
 
 
-# It comes last: it uses what gt.amp is made of.
+# gt.cuda.amp needs gt.amp, which reads the names above.
 from gt.cuda import amp  # noqa: E402

@@ -28,7 +28,7 @@ class _LocScale(Distribution):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, loc=0, scale=0)
+        return self._expand_parameters(batch_shape, loc=0, scale=0)
 
     def _draw(self, shape: tuple[int, ...]) -> Tensor:
         raise NotImplementedError
@@ -295,7 +295,7 @@ class Uniform(Distribution):
         return constraints.interval(self.low, self.high)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, low=0, high=0)
+        return self._expand_parameters(batch_shape, low=0, high=0)
 
     @property
     def mean(self) -> Tensor:
@@ -355,7 +355,7 @@ class Exponential(Distribution):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, rate=0)
+        return self._expand_parameters(batch_shape, rate=0)
 
     @property
     def mean(self) -> Tensor:

@@ -67,7 +67,7 @@ class _TrialCounts(BinaryProbsOrLogits):
         logits: Tensor | float | None,
         validate_args: bool | None,
     ) -> None:
-        self._check_one(probs, logits)
+        self._check_exactly_one(probs, logits)
         self._is_of_probs = probs is not None
         self.total_count, given = broadcast_all(total_count, logits if probs is None else probs)
         self.total_count = self.total_count.to(given.dtype)
@@ -79,7 +79,7 @@ class _TrialCounts(BinaryProbsOrLogits):
         self._check_parameter(self._given[0], given)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, total_count=0, _probs=0, _logits=0)
+        return self._expand_parameters(batch_shape, total_count=0, _probs=0, _logits=0)
 
     def __repr__(self) -> str:
         parts = {"total_count": self.total_count, self._given[0]: self._given[1]}
@@ -266,7 +266,7 @@ class Multinomial(Distribution):
         return self.total_count * self.probs * (1 - self.probs)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        made = self._expanded(batch_shape)
+        made = self._expand_parameters(batch_shape)
         made._categorical = self._categorical.expand(batch_shape)
         return made
 

@@ -25,7 +25,7 @@ class ProbsOrLogits(Distribution):
     _logits: Tensor | None = None
 
     @staticmethod
-    def _check_one(probs: Any, logits: Any) -> None:
+    def _check_exactly_one(probs: Any, logits: Any) -> None:
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
 
@@ -34,6 +34,11 @@ class ProbsOrLogits(Distribution):
         return ("probs", self._probs) if self._is_of_probs else ("logits", self._logits)
 
     _is_of_probs = False
+
+    @property
+    def param_shape(self) -> gt.Size:
+        """The shape of the parameter that was given, `probs` or `logits`."""
+        return self._given[1].shape
 
     def __repr__(self) -> str:
         name, value = self._given
@@ -67,7 +72,7 @@ class Categorical(ProbsOrLogits):
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
     ) -> None:
-        self._check_one(probs, logits)
+        self._check_exactly_one(probs, logits)
         given = logits if probs is None else probs
         if given.ndim < 1:
             raise ValueError(f"`{'logits' if probs is None else 'probs'}` parameter must be at least one-dimensional.")
@@ -96,11 +101,6 @@ class Categorical(ProbsOrLogits):
         return self._logits
 
     @property
-    def param_shape(self) -> gt.Size:
-        """The shape of the parameter."""
-        return self._given[1].shape
-
-    @property
     def support(self) -> Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
 
@@ -117,7 +117,7 @@ class Categorical(ProbsOrLogits):
         return self.mean
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, _probs=1, _logits=1)
+        return self._expand_parameters(batch_shape, _probs=1, _logits=1)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
@@ -200,7 +200,7 @@ class OneHotCategorical(Distribution):
         return self._categorical.entropy()
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        made = self._expanded(batch_shape)
+        made = self._expand_parameters(batch_shape)
         made._categorical = self._categorical.expand(batch_shape)
         return made
 
@@ -239,7 +239,7 @@ class _SingleProbability(BinaryProbsOrLogits):
         logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._check_one(probs, logits)
+        self._check_exactly_one(probs, logits)
         self._is_of_probs = probs is not None
         (given,) = broadcast_all(logits if probs is None else probs)
         if probs is None:
@@ -250,7 +250,7 @@ class _SingleProbability(BinaryProbsOrLogits):
         self._check_parameter(self._given[0], given)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, _probs=0, _logits=0)
+        return self._expand_parameters(batch_shape, _probs=0, _logits=0)
 
 
 class Bernoulli(_SingleProbability):

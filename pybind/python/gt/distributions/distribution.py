@@ -108,7 +108,7 @@ class Distribution:
         """
         raise NotImplementedError
 
-    def _expanded(self, batch_shape: Sequence[int], **parameters: int) -> Any:
+    def _expand_parameters(self, batch_shape: Sequence[int], **parameters: int) -> Any:
         """A copy with the named parameters broadcast to a batch shape; each has the given number of event axes."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
@@ -227,7 +227,7 @@ class ElementwiseDistribution(Distribution):
         Distribution.__init__(self, values[0].shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, **dict.fromkeys(self.arg_constraints, 0))
+        return self._expand_parameters(batch_shape, **dict.fromkeys(self.arg_constraints, 0))
 
 
 class Independent(Distribution):

@@ -94,7 +94,7 @@ class Chi2(Gamma):
         return self.concentration * 2
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, concentration=0, rate=0)
+        return self._expand_parameters(batch_shape, concentration=0, rate=0)
 
 
 class InverseGamma(ElementwiseDistribution):
@@ -172,7 +172,7 @@ class Dirichlet(Distribution):
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, concentration=1)
+        return self._expand_parameters(batch_shape, concentration=1)
 
     @property
     def mean(self) -> Tensor:

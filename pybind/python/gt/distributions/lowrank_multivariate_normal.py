@@ -54,7 +54,7 @@ class LowRankMultivariateNormal(Distribution):
         super().__init__(batch, event, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, loc=1, cov_factor=2, cov_diag=1)
+        return self._expand_parameters(batch_shape, loc=1, cov_factor=2, cov_diag=1)
 
     @property
     def mean(self) -> Tensor:

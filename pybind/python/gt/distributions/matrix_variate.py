@@ -81,7 +81,7 @@ class Wishart(Distribution):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, df=0, covariance_matrix=2, precision_matrix=2, scale_tril=2)
+        return self._expand_parameters(batch_shape, df=0, covariance_matrix=2, precision_matrix=2, scale_tril=2)
 
     def _df(self) -> Tensor:
         return self.df.reshape(*self.batch_shape, 1, 1)
@@ -151,7 +151,7 @@ class LKJCholesky(Distribution):
         super().__init__(self.concentration.shape, (dim, dim), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, concentration=0)
+        return self._expand_parameters(batch_shape, concentration=0)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:

@@ -57,7 +57,7 @@ class MixtureSameFamily(Distribution):
         return self.component_distribution.support
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        made = self._expanded(batch_shape)
+        made = self._expand_parameters(batch_shape)
         count = self.component_distribution.batch_shape[-1]
         made.component_distribution = self.component_distribution.expand((*batch_shape, count))
         made.mixture_distribution = self.mixture_distribution.expand(batch_shape)

@@ -95,7 +95,7 @@ class MultivariateNormal(Distribution):
         return (self._tril * self._tril).sum(-1).expand(*self.batch_shape, *self.event_shape)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, loc=1, covariance_matrix=2, precision_matrix=2, scale_tril=2)
+        return self._expand_parameters(batch_shape, loc=1, covariance_matrix=2, precision_matrix=2, scale_tril=2)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
         draws = gt.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)

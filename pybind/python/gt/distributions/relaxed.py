@@ -50,7 +50,7 @@ class LogitRelaxedBernoulli(BinaryProbsOrLogits):
         validate_args: bool | None = None,
     ) -> None:
         self.temperature = temperature
-        self._check_one(probs, logits)
+        self._check_exactly_one(probs, logits)
         self._is_of_probs = probs is not None
         (given,) = broadcast_all(logits if probs is None else probs)
         if probs is None:
@@ -60,13 +60,8 @@ class LogitRelaxedBernoulli(BinaryProbsOrLogits):
         Distribution.__init__(self, given.shape, validate_args=validate_args)
         self._check_parameter(self._given[0], given)
 
-    @property
-    def param_shape(self) -> gt.Size:
-        """The shape of the parameter."""
-        return self._given[1].shape
-
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, _probs=0, _logits=0)
+        return self._expand_parameters(batch_shape, _probs=0, _logits=0)
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -88,7 +83,7 @@ class _Relaxed(TransformedDistribution):
     arg_constraints: ClassVar[dict[str, Constraint]] = LogitRelaxedBernoulli.arg_constraints
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        made = self._expanded(batch_shape)
+        made = self._expand_parameters(batch_shape)
         made.base_dist = self.base_dist.expand(batch_shape)
         return made
 
@@ -160,7 +155,7 @@ class ExpRelaxedCategorical(Distribution):
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        made = self._expanded(batch_shape)
+        made = self._expand_parameters(batch_shape)
         made._categorical = self._categorical.expand(batch_shape)
         return made
 

@@ -65,7 +65,7 @@ class TransformedDistribution(Distribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         base = ComposeTransform(self.transforms).inverse_shape((*batch_shape, *self.event_shape))
-        made = self._expanded(batch_shape)
+        made = self._expand_parameters(batch_shape)
         made.base_dist = self.base_dist.expand(base[: len(base) - len(self.base_dist.event_shape)])
         return made
 

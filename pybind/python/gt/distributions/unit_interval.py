@@ -99,7 +99,7 @@ class ContinuousBernoulli(BinaryProbsOrLogits):
         lims: tuple[float, float] = (0.499, 0.501),
         validate_args: bool | None = None,
     ) -> None:
-        self._check_one(probs, logits)
+        self._check_exactly_one(probs, logits)
         self._is_of_probs = probs is not None
         (given,) = broadcast_all(logits if probs is None else probs)
         Distribution.__init__(self, given.shape, validate_args=validate_args)
@@ -110,23 +110,18 @@ class ContinuousBernoulli(BinaryProbsOrLogits):
             self._probs = clamp_probs(given)
         self._lims = lims
 
-    @property
-    def param_shape(self) -> gt.Size:
-        """The shape of the parameter."""
-        return self._given[1].shape
-
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expanded(batch_shape, _probs=0, _logits=0)
+        return self._expand_parameters(batch_shape, _probs=0, _logits=0)
 
     def _is_exact(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 
-    def _cut(self) -> Tensor:
+    def _exact_probs(self) -> Tensor:
         """The parameter, with the lower limit in place of values where the series are used."""
         return gt.where(self._is_exact(), self.probs, self._lims[0])
 
     def _log_norm(self) -> Tensor:
-        cut = self._cut()
+        cut = self._exact_probs()
         below, above = gt.where(cut <= 0.5, cut, 0.0), gt.where(cut >= 0.5, cut, 1.0)
         odds = ((-cut).log1p() - cut.log()).abs().log()
         exact = odds - gt.where(cut <= 0.5, (-2 * below).log1p(), (2 * above - 1).log())
@@ -135,14 +130,14 @@ class ContinuousBernoulli(BinaryProbsOrLogits):
 
     @property
     def mean(self) -> Tensor:
-        cut = self._cut()
+        cut = self._exact_probs()
         exact = cut / (2 * cut - 1) + 1 / ((-cut).log1p() - cut.log())
         x = self.probs - 0.5
         return gt.where(self._is_exact(), exact, 0.5 + (1 / 3 + 16 / 45 * x.square()) * x)
 
     @property
     def variance(self) -> Tensor:
-        cut = self._cut()
+        cut = self._exact_probs()
         exact = cut * (cut - 1) / (1 - 2 * cut).square() + 1 / ((-cut).log1p() - cut.log()).square()
         x = (self.probs - 0.5).square()
         return gt.where(self._is_exact(), exact, 1 / 12 - (1 / 15 - 128 / 945 * x) * x)
@@ -158,13 +153,13 @@ class ContinuousBernoulli(BinaryProbsOrLogits):
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        cut = self._cut()
+        cut = self._exact_probs()
         exact = (cut**value * (1 - cut) ** (1 - value) + cut - 1) / (2 * cut - 1)
         inside = gt.where(self._is_exact(), exact, value)
         return gt.where(value <= 0, 0.0, gt.where(value >= 1, 1.0, inside))
 
     def icdf(self, value: Tensor) -> Tensor:
-        cut = self._cut()
+        cut = self._exact_probs()
         exact = ((-cut + value * (2 * cut - 1)).log1p() - (-cut).log1p()) / (cut.log() - (-cut).log1p())
         return gt.where(self._is_exact(), exact, value)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gt import _gt
 from gt._gt import Tensor
-from gt.func.trees import flatten, spread
+from gt.func.trees import broadcast_prefix, flatten
 
 
 def vmap(
@@ -46,7 +46,7 @@ def vmap(
             raise ValueError(f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs")
         values, rebuild = flatten(args)
         own = in_dims if isinstance(in_dims, int) else tuple(in_dims) if isinstance(in_dims, list) else in_dims
-        axes = spread(own, args, f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>): in_dims")
+        axes = broadcast_prefix(own, args, f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>): in_dims")
         size = _batch_size(func, in_dims, values, axes)
         given, give = flatten(kwargs)
         # Keyword arguments are batched along their first axis.
@@ -60,12 +60,12 @@ def vmap(
             leaves = [part if axis is None else part[i] for part, axis in zip(parts, axes, strict=True)]
             at = len(leaves) - len(given)
             results.append(func(*rebuild(leaves[:at]), **give(leaves[at:])))
-            if randomness == "error" and i == 0 and _drawn(before):
+            if randomness == "error" and i == 0 and _uses_randomness(before):
                 raise RuntimeError(
                     "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
                     "'different' randomness flags on vmap or perform the randomness operation out of vmap"
                 )
-        return _stacked(func, results, out_dims)
+        return _stack_results(func, results, out_dims)
 
     return batched
 
@@ -74,7 +74,7 @@ def _name(func: Callable[..., Any]) -> str:
     return getattr(func, "__name__", repr(func))
 
 
-def _drawn(before: Tensor) -> bool:
+def _uses_randomness(before: Tensor) -> bool:
     return _gt.default_generator.get_state().tolist() != before.tolist()
 
 
@@ -109,11 +109,11 @@ def _batch_size(func: Callable[..., Any], in_dims: Any, values: list[Any], axes:
     return sizes[0]
 
 
-def _stacked(func: Callable[..., Any], results: list[Any], out_dims: Any) -> Any:
+def _stack_results(func: Callable[..., Any], results: list[Any], out_dims: Any) -> Any:
     leaves = [flatten(result)[0] for result in results]
     rebuild = flatten(results[0])[1]
     out = list(out_dims) if isinstance(out_dims, tuple | list) and isinstance(results[0], list) else out_dims
-    axes = spread(out, results[0], f"vmap({_name(func)}, ..., out_dims={out_dims})")
+    axes = broadcast_prefix(out, results[0], f"vmap({_name(func)}, ..., out_dims={out_dims})")
     stacked = []
     for column, axis in zip(zip(*leaves, strict=True), axes, strict=True):
         if not isinstance(column[0], Tensor):

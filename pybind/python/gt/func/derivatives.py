@@ -28,7 +28,9 @@ class _Leaves:
                 raise ValueError(f"{name}: expected the differentiated arguments to be tensors, but got {type(t)}")
         self.leaves = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in given]
         # The tape nodes of leaves that are not part of an outer graph.
-        self.own = {_place(t) for t, before in zip(self.leaves, given, strict=True) if not before.requires_grad}
+        self.own = {
+            _accumulator_id(t) for t, before in zip(self.leaves, given, strict=True) if not before.requires_grad
+        }
         tree = self.rebuild(self.leaves)
         self.args = list(args)
         for i, n in enumerate(numbers):
@@ -52,7 +54,7 @@ class _Leaves:
         return False
 
 
-def _place(leaf: Tensor) -> str:
+def _accumulator_id(leaf: Tensor) -> str:
     """The identity of the tape node that accumulates a leaf's gradient."""
     return repr(leaf.view_as(leaf).grad_fn.next_functions[0][0])
 
@@ -65,7 +67,7 @@ def _tensors(name: str, result: Any) -> tuple[list[Tensor], Callable[[list[Any]]
     return outputs, rebuild
 
 
-def _closed(tree: Any, follow: bool) -> Any:
+def _detach_unless(tree: Any, follow: bool) -> Any:
     leaves, rebuild = flatten(tree)
     return tree if follow else rebuild([t.detach() if isinstance(t, Tensor) else t for t in leaves])
 
@@ -115,8 +117,8 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
             follow = own.follow([value], recorded)
             grads = _gradients([value], own.leaves, [_gt.ones_like(value)], follow)
         result = own.rebuild(grads)
-        value = _closed(value, follow)
-        return (result, (value, _closed(aux, follow))) if has_aux else (result, value)
+        value = _detach_unless(value, follow)
+        return (result, (value, _detach_unless(aux, follow))) if has_aux else (result, value)
 
     return gradient
 
@@ -174,7 +176,11 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
             create = follow or any(seed.requires_grad for seed in seeds)
             return own.rebuild(_gradients(outputs, own.leaves, seeds, create))
 
-    return (_closed(result, follow), product, _closed(aux, follow)) if has_aux else (_closed(result, follow), product)
+    return (
+        (_detach_unless(result, follow), product, _detach_unless(aux, follow))
+        if has_aux
+        else (_detach_unless(result, follow), product)
+    )
 
 
 def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: bool = False) -> Any:
@@ -205,8 +211,8 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
         dummies = [_gt.zeros_like(out).requires_grad_() for out in outputs]
         products = _gradients(outputs, own.leaves, dummies, True)
         slopes = rebuild(_gradients(products, dummies, along, follow))
-    done = (_closed(result, follow), slopes)
-    return (*done, _closed(aux, follow)) if has_aux else done
+    done = (_detach_unless(result, follow), slopes)
+    return (*done, _detach_unless(aux, follow)) if has_aux else done
 
 
 def jacrev(
@@ -249,7 +255,7 @@ def jacrev(
                         ]
                     )
                 )
-        return (rebuild(blocks), _closed(aux, follow)) if has_aux else rebuild(blocks)
+        return (rebuild(blocks), _detach_unless(aux, follow)) if has_aux else rebuild(blocks)
 
     return derivative
 

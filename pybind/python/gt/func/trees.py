@@ -34,7 +34,7 @@ def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
     return [leaf for inner, _ in parts for leaf in inner], rebuild
 
 
-def spread(prefix: Any, tree: Any, name: str) -> list[Any]:
+def broadcast_prefix(prefix: Any, tree: Any, name: str) -> list[Any]:
     """The value of a prefix tree for each leaf of a tree; one value may stand for a whole subtree."""
     if isinstance(tree, dict | tuple | list) and isinstance(prefix, dict | tuple | list):
         if type(prefix) is not type(tree) and not (isinstance(prefix, tuple | list) and isinstance(tree, tuple | list)):
@@ -42,7 +42,7 @@ def spread(prefix: Any, tree: Any, name: str) -> list[Any]:
         keys = list(tree) if isinstance(tree, dict) else range(len(tree))
         if len(prefix) != len(tree) or (isinstance(tree, dict) and set(prefix) != set(tree)):
             raise ValueError(f"{name}: {prefix} does not fit the structure of what it is for")
-        return [one for key in keys for one in spread(prefix[key], tree[key], name)]
+        return [one for key in keys for one in broadcast_prefix(prefix[key], tree[key], name)]
     if isinstance(prefix, dict | tuple | list):
         raise ValueError(f"{name}: {prefix} does not fit the structure of what it is for")
     return [prefix] * len(flatten(tree)[0])

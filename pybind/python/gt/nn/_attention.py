@@ -53,7 +53,7 @@ def scaled_dot_product_attention(
     if is_causal and attn_mask is not None:
         raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
     if enable_gqa:
-        key, value = _heads_repeated(query, key), _heads_repeated(query, value)
+        key, value = _repeat_heads(query, key), _repeat_heads(query, value)
     if not 0 < dropout_p <= 1:
         if dropout_p:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
@@ -73,7 +73,7 @@ def scaled_dot_product_attention(
     return dropout(weights, dropout_p) @ value
 
 
-def _heads_repeated(query: Tensor, of: Tensor) -> Tensor:
+def _repeat_heads(query: Tensor, of: Tensor) -> Tensor:
     """Repeats each head of `of` for consecutive heads of `query`, as grouped-query attention needs it."""
     wanted, heads = query.shape[-3], of.shape[-3]
     if heads == wanted:
@@ -132,7 +132,7 @@ def multi_head_attention(
     key, value = (query, query) if same else (batch_in_front(key), batch_in_front(value))
     if single and key_padding_mask is not None:
         key_padding_mask = key_padding_mask.unsqueeze(0)
-    q, k, v = _projected(query, key, value, weights_in, bias_in)
+    q, k, v = _in_projection(query, key, value, weights_in, bias_in)
     batch, targets, _ = q.shape
     if bias_k is not None and bias_v is not None:
         k = gt.cat([k, bias_k.expand(batch, 1, -1)], 1)
@@ -146,7 +146,7 @@ def multi_head_attention(
         mask = None
     else:
         is_causal = False
-        mask = _both(attn_mask, key_padding_mask, batch, heads, sources - key.shape[1], q.dtype)
+        mask = _merge_masks(attn_mask, key_padding_mask, batch, heads, sources - key.shape[1], q.dtype)
     weights = None
     if need_weights:
         scores = (q * (1 / math.sqrt(head))) @ k.transpose(-2, -1)
@@ -166,7 +166,7 @@ def multi_head_attention(
     return result, weights
 
 
-def _projected(
+def _in_projection(
     query: Tensor, key: Tensor, value: Tensor, weights: Any, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(weights, Tensor):
@@ -179,7 +179,7 @@ def _projected(
     return q, k, v
 
 
-def _bias_of(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
+def _additive_mask(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
     """A mask as a floating tensor to add to the scores: `-inf` where a bool mask is true."""
     if mask is None:
         return None
@@ -190,11 +190,11 @@ def _bias_of(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
     return mask.to(dtype)
 
 
-def _both(
+def _merge_masks(
     attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int, added: int, dtype: Any
 ) -> Tensor | None:
     """Both masks merged into one tensor to add to scores `(batch, heads, targets, sources)`."""
-    own, pads = _bias_of(attn_mask, "attn_mask", dtype), _bias_of(padding, "key_padding_mask", dtype)
+    own, pads = _additive_mask(attn_mask, "attn_mask", dtype), _additive_mask(padding, "key_padding_mask", dtype)
     if own is not None:
         if own.ndim == 3 and own.shape[0] == batch * heads:
             own = own.reshape(batch, heads, *own.shape[1:])

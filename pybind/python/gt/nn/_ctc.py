@@ -33,7 +33,7 @@ def _lengths(name: str, given: Tensor | Sequence[int], samples: int, most: int |
     return lengths
 
 
-def _padded(targets: Tensor, lengths: np.ndarray, blank: int) -> Tensor:
+def _padded_targets(targets: Tensor, lengths: np.ndarray, blank: int) -> Tensor:
     """The targets as `(batch, longest)`, padded with blanks."""
     longest = int(lengths.max())
     within = np.arange(longest) < lengths[:, None]
@@ -60,7 +60,7 @@ def _padded(targets: Tensor, lengths: np.ndarray, blank: int) -> Tensor:
     return gt.where(gt.from_numpy(within), labels.long(), blank)
 
 
-def _paths(emitted: Tensor, places: Tensor) -> Tensor:
+def _forward_variables(emitted: Tensor, places: Tensor) -> Tensor:
     """Forward variables: log probability of all paths that are in a state at a time, `(time + 1, batch, 2 + states)`.
 
     Two virtual states precede the first: a path starts in the second of them, before the first time step.
@@ -111,10 +111,12 @@ class _Alignment(Function):
         )
         needed = ctx.needs_input_grad[0]
         if needed:
-            both = _paths(gt.cat([emitted, emitted[mirror]], 1), gt.cat([places, places.gather(1, mirror[2])]))
+            both = _forward_variables(
+                gt.cat([emitted, emitted[mirror]], 1), gt.cat([places, places.gather(1, mirror[2])])
+            )
             states, back = both[:, :samples], both[1:, samples:, 2:][mirror]
         else:
-            states = _paths(emitted, places)
+            states = _forward_variables(emitted, places)
         at = gt.from_numpy(moments), gt.arange(samples)
         losses = -gt.logaddexp(
             states[(*at, gt.from_numpy(2 * lengths + 2))], states[(*at, gt.from_numpy(2 * lengths + 1))]
@@ -175,7 +177,7 @@ def ctc_loss(
     batch = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
     moments = _lengths("input_lengths", input_lengths, batch.shape[1], batch.shape[0])
     lengths = _lengths("target_lengths", target_lengths, batch.shape[1], None)
-    labels = _padded(targets, lengths, blank)
+    labels = _padded_targets(targets, lengths, blank)
     losses = _Alignment.apply(batch, labels, moments, lengths, blank, zero_infinity)
     if reduction == "mean":
         return (losses / gt.from_numpy(lengths.clip(1)).to(losses.dtype)).mean()

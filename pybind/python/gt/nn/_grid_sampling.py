@@ -87,14 +87,14 @@ def grid_sample(
         at = (grid[..., rank - 1 - i] + 1) / 2
         at = at * (size - 1) if corners else at * size - 0.5
         if mode == "bicubic":
-            axes.append([(_inside(place, size, padding_mode, corners), share) for place, share in _cubic(at)])
+            axes.append([(_wrap_coordinates(place, size, padding_mode, corners), share) for place, share in _cubic(at)])
             continue
-        at = _inside(at, size, padding_mode, corners)
+        at = _wrap_coordinates(at, size, padding_mode, corners)
         axes.append([(at.detach().round(), 1.0)] if mode == "nearest" else _linear(at))
-    return _mixed(input, grid, axes)
+    return _interpolate(input, grid, axes)
 
 
-def _inside(at: Tensor, size: int, padding_mode: str, corners: bool) -> Tensor:
+def _wrap_coordinates(at: Tensor, size: int, padding_mode: str, corners: bool) -> Tensor:
     """Coordinates along an axis, clamped or reflected into the image; the gradient is 0 where they are clamped."""
     if padding_mode == "zeros":
         return at
@@ -130,7 +130,7 @@ def _cubic(at: Tensor) -> Taps:
     return [(low + i, weight) for i, weight in zip(range(-1, 3), weights, strict=True)]
 
 
-def _mixed(input: Tensor, grid: Tensor, axes: list[Taps]) -> Tensor:
+def _interpolate(input: Tensor, grid: Tensor, axes: list[Taps]) -> Tensor:
     """The weighted sum over all combinations of the axes' taps; taps outside the image count as zeros."""
     samples, channels, *sizes = input.shape
     points = math.prod(grid.shape[1:-1])

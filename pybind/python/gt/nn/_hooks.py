@@ -30,7 +30,7 @@ class _Watch(Function):
         return (None, *ctx.watch(grads))
 
 
-def _watched(watch: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+def _watch_gradients(watch: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     """The values with `_Watch` applied to the tensors that require gradients."""
     places = [i for i, v in enumerate(values) if isinstance(v, Tensor) and v.requires_grad]
     if not places:
@@ -65,10 +65,10 @@ class _BackwardPass:
     def at_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         self.inputs = len(args)
         self.enters = any(isinstance(a, Tensor) and a.requires_grad for a in args)
-        return _watched(self.leave, args) if self.after else args
+        return _watch_gradients(self.leave, args) if self.after else args
 
     def at_outputs(self, result: Any) -> Any:
-        watched = _watched(self.enter, _tuple(result))
+        watched = _watch_gradients(self.enter, _tuple(result))
         return watched if isinstance(result, tuple) else watched[0]
 
     def enter(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -39,26 +39,26 @@ def averaging_matrix(size: int, wanted: int) -> np.ndarray:
 # Matrices of interpolation weights ----------------------------------------------------------------------------------
 
 
-def _spread(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+def _weight_matrix(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
     """The matrix of indices and weights, one row each; indices are clamped to the axis."""
     matrix = np.zeros((len(places), size))
     np.add.at(matrix, (np.arange(len(places))[:, None], places.clip(0, size - 1)), weights)
     return matrix
 
 
-def _linear(at: np.ndarray, size: int) -> np.ndarray:
+def _linear_matrix(at: np.ndarray, size: int) -> np.ndarray:
     at = at.clip(0)
     low = np.minimum(at.astype(np.int64), size - 1)
     share = at - low
-    return _spread(np.stack([low, low + 1], 1), np.stack([1 - share, share], 1), size)
+    return _weight_matrix(np.stack([low, low + 1], 1), np.stack([1 - share, share], 1), size)
 
 
-def _cubic(at: np.ndarray, size: int) -> np.ndarray:
+def _cubic_matrix(at: np.ndarray, size: int) -> np.ndarray:
     places = np.floor(at).astype(np.int64)[:, None] + np.arange(-1, 3)
-    return _spread(places, _keys(at[:, None] - places, -0.75), size)
+    return _weight_matrix(places, _keys_kernel(at[:, None] - places, -0.75), size)
 
 
-def _keys(x: np.ndarray, a: float) -> np.ndarray:
+def _keys_kernel(x: np.ndarray, a: float) -> np.ndarray:
     """Cubic convolution kernel (Keys 1981)."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -69,12 +69,12 @@ def _keys(x: np.ndarray, a: float) -> np.ndarray:
 # The antialiasing filters: support (radius in input pixels when not downscaling) and kernel.
 _FILTERS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
     "bilinear": (1, lambda x: (1 - np.abs(x)).clip(0)),
-    "bicubic": (2, lambda x: _keys(x, -0.5)),
+    "bicubic": (2, lambda x: _keys_kernel(x, -0.5)),
     "lanczos": (3, lambda x: np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)),
 }
 
 
-def _mixed(mode: str, size: int, wanted: int, step: float) -> np.ndarray:
+def _antialias_matrix(mode: str, size: int, wanted: int, step: float) -> np.ndarray:
     """The weights of antialiased interpolation: a filter whose support grows with the downscaling factor `step`."""
     reach, weight = _FILTERS[mode]
     wide = max(step, 1.0)
@@ -176,10 +176,10 @@ def interpolate(
             if align_corners:
                 step = (n - 1) / (want - 1) if want > 1 else 0.0
             if antialias:
-                matrix = _mixed(mode, n, want, step)
+                matrix = _antialias_matrix(mode, n, want, step)
             else:
                 at = np.arange(want) * step if align_corners else (np.arange(want) + 0.5) * step - 0.5
-                matrix = _cubic(at, n) if mode == "bicubic" else _linear(at, n)
+                matrix = _cubic_matrix(at, n) if mode == "bicubic" else _linear_matrix(at, n)
             input = resample(input, axis, matrix)
     return input
 

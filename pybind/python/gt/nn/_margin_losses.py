@@ -139,7 +139,7 @@ def triplet_margin_loss(
     )
 
 
-def _rows(input: Tensor) -> Tensor:
+def _as_batch(input: Tensor) -> Tensor:
     """Logits as a batch `(N, C)`; a single sample becomes a batch of one."""
     if input.ndim > 2 or 0 in input.shape[-1:]:
         raise RuntimeError(
@@ -175,7 +175,7 @@ def multi_margin_loss(
         raise ValueError("only p == 1 and p == 2 supported")
     if weight is not None and weight.ndim != 1:
         raise ValueError("weight must be one-dimensional")
-    scores = _rows(input)
+    scores = _as_batch(input)
     index = target.reshape(-1)
     if target.ndim > 1 or index.shape != scores.shape[:1]:
         raise RuntimeError(
@@ -212,7 +212,7 @@ def multilabel_margin_loss(
         reduction: `"mean"`, `"sum"` or `"none"`.
     """
     reduction = reduction_of(size_average, reduce, reduction)
-    scores = _rows(input)
+    scores = _as_batch(input)
     if target.shape != input.shape and not (max(target.ndim, input.ndim) == 1 == input.numel() == target.numel()):
         raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     labels = target.reshape(scores.shape)

@@ -1,7 +1,7 @@
 """Pooling as functions: each window of a channel is reduced to one element; `gt.nn.functional` has them.
 
 Inputs are `(N, C, *)` or, without a batch, `(C, *)`. Windows of equal size are one instruction; maxima of others are
-gathered (`_largest`), and means of others are a matrix product along each axis.
+gathered (`_gather_max`), and means of others are a matrix product along each axis.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _max_pool(  # noqa: D417 (by_rank gives the rank)
     input, alone = batched(f"max_pool{rank}d", input, rank)
     layout = _WindowGeometry(input, kernel_size, stride, padding, dilation, ceil_mode)
     if is_integral(input):
-        results = _largest(input, layout.places())
+        results = _gather_max(input, layout.places())
     elif return_indices:
         results = (layout.reduce("max_pool", input), layout.reduce("max_pool_indices", input))
     else:
@@ -129,7 +129,7 @@ def _max_pool(  # noqa: D417 (by_rank gives the rank)
     return results if return_indices else results[0]
 
 
-def _largest(input: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
+def _gather_max(input: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
     """The maximum of arbitrary windows, given as the indices they cover along each axis, and its flat position."""
     axes = []
     for axis in windows:
@@ -139,10 +139,10 @@ def _largest(input: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple
         longest = max(map(len, axis), default=1)
         seen = [[*window, *[window[-1]] * (longest - len(window))] for window in axis]
         axes.append(gt.tensor(seen, dtype=gt.int64).reshape(1, 1, len(axis), longest))
-    return _largest_at(input, axes)
+    return _gather_max_at(input, axes)
 
 
-def _largest_at(input: Tensor, axes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _gather_max_at(input: Tensor, axes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The maxima and their flat positions of windows given as indices `(N, C, windows, k)` for each axis."""
     places = axes[0]
     for size, seen in zip(input.shape[3:], axes[1:], strict=True):
@@ -172,12 +172,12 @@ def _average(
     total = layout.sum(input)
     counts: Any = divisor_override
     if counts is None:
-        counts = _counts(input, layout, count_include_pad)
+        counts = _divisors(input, layout, count_include_pad)
     result = gt.div(total, counts, rounding_mode="trunc" if is_integral(input) else None)
     return result.squeeze(0) if alone else result
 
 
-def _counts(input: Tensor, layout: _WindowGeometry, count_include_pad: bool) -> Any:
+def _divisors(input: Tensor, layout: _WindowGeometry, count_include_pad: bool) -> Any:
     """The divisor of each window: its number of elements."""
     if not any(layout.high) or (count_include_pad and layout.high == list(layout.low)):
         return math.prod(layout.kernel)
@@ -252,7 +252,7 @@ def _lp_pool(
 # Windows that follow from the output's size (adaptive and fractional pooling) ---------------------------------------
 
 
-def _adaptive(name: str, rank: int, input: Tensor, output_size: Any) -> tuple[Tensor, bool, list[int]]:
+def _adaptive_sizes(name: str, rank: int, input: Tensor, output_size: Any) -> tuple[Tensor, bool, list[int]]:
     """The input with a batch axis, whether that was added, and the sizes of the output."""
     wanted = [output_size] * rank if output_size is None or isinstance(output_size, int) else list(output_size)
     if rank > 1 and not isinstance(output_size, int) and input.ndim <= len(wanted):
@@ -274,7 +274,7 @@ def _adaptive(name: str, rank: int, input: Tensor, output_size: Any) -> tuple[Te
     return input, alone, sizes
 
 
-def _even(input: Tensor, sizes: list[int]) -> list[int] | None:
+def _uniform_kernel(input: Tensor, sizes: list[int]) -> list[int] | None:
     """The size of the windows if the input divides evenly into them, else `None`."""
     if all(want and size % want == 0 for size, want in zip(input.shape[2:], sizes, strict=True)):
         return [size // want for size, want in zip(input.shape[2:], sizes, strict=True)]
@@ -286,8 +286,8 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
 
     Output `i` of `n` is the mean of the elements from `floor(i size / n)` to `ceil((i + 1) size / n)`.
     """
-    input, alone, sizes = _adaptive(f"adaptive_avg_pool{rank}d", rank, input, output_size)
-    kernel = _even(input, sizes)
+    input, alone, sizes = _adaptive_sizes(f"adaptive_avg_pool{rank}d", rank, input, output_size)
+    kernel = _uniform_kernel(input, sizes)
     if kernel is not None:
         result = _average(rank, input, kernel)
     else:
@@ -303,8 +303,8 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indice
     Output `i` of `n` is the maximum of the elements from `floor(i size / n)` to `ceil((i + 1) size / n)`. With
     `return_indices`, the flat positions of the maxima in their channel are returned too.
     """
-    input, alone, sizes = _adaptive(f"adaptive_max_pool{rank}d", rank, input, output_size)
-    kernel = _even(input, sizes)
+    input, alone, sizes = _adaptive_sizes(f"adaptive_max_pool{rank}d", rank, input, output_size)
+    kernel = _uniform_kernel(input, sizes)
     if kernel is not None:
         results = _max_pool(rank, input, kernel, return_indices=return_indices)
         results = results if return_indices else (results,)
@@ -312,7 +312,7 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indice
         windows = [
             [range(*share) for share in adaptive_windows(*pair)] for pair in zip(input.shape[2:], sizes, strict=True)
         ]
-        results = _largest(input, windows)
+        results = _gather_max(input, windows)
     results = tuple(part.squeeze(0) for part in results) if alone else tuple(results)
     return results if return_indices else results[0]
 
@@ -365,7 +365,7 @@ def _fractional_max_pool(  # noqa: D417 (by_rank gives the rank)
         starts = ((gt.arange(want - 1) + share) * step).trunc() - (share * step).trunc()
         starts = gt.cat([starts.long(), gt.full((*lead, 1), size - k)], 2)
         axes.append(starts.unsqueeze(3) + gt.arange(k))
-    results = _largest_at(input, axes)
+    results = _gather_max_at(input, axes)
     results = tuple(part.squeeze(0) for part in results) if alone else results
     return results if return_indices else results[0]
 

@@ -210,7 +210,7 @@ class ModuleDict(Module):
         return len(self._modules)
 
 
-def _described(name: str, value: Any, of: Any = "dtype") -> str:
+def _entry_repr(name: str, value: Any, of: Any = "dtype") -> str:
     """One line of a `repr`, as PyTorch formats it: `ParameterDict` shows types where `ParameterList` shows dtypes."""
     if not isinstance(value, Tensor):
         return f"  ({name}): Object of type: {type(value).__name__}"
@@ -273,7 +273,7 @@ class ParameterList(Module):
         return self.extend(values)
 
     def extra_repr(self) -> str:
-        return "\n".join(_described(str(i), value) for i, value in enumerate(self))
+        return "\n".join(_entry_repr(str(i), value) for i, value in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -356,4 +356,4 @@ class ParameterDict(Module):
         return len(self._keys)
 
     def extra_repr(self) -> str:
-        return "\n".join(_described(name, value, "type") for name, value in self.items())
+        return "\n".join(_entry_repr(name, value, "type") for name, value in self.items())

@@ -80,7 +80,7 @@ _MODES: dict[str, tuple[int, Step]] = {
 }
 
 
-def _made(size: Sequence[int], device: Any, dtype: Any) -> Tensor:
+def _empty_parameter(size: Sequence[int], device: Any, dtype: Any) -> Tensor:
     return Parameter(gt.empty(*size, device=device, dtype=dtype))
 
 
@@ -150,17 +150,17 @@ class RNNBase(Module):
         out = proj_size or hidden_size
         for layer in range(num_layers):
             columns = input_size if layer == 0 else out * (2 if bidirectional else 1)
-            for end in self._ends(layer):
+            for end in self._suffixes(layer):
                 sizes = {"weight_ih": (rows, columns), "weight_hh": (rows, out)}
                 if bias:
                     sizes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 if proj_size:
                     sizes["weight_hr"] = (proj_size, hidden_size)
                 for name, size in sizes.items():
-                    self.register_parameter(name + end, _made(size, device, dtype))
+                    self.register_parameter(name + end, _empty_parameter(size, device, dtype))
         self.reset_parameters()
 
-    def _ends(self, layer: int) -> list[str]:
+    def _suffixes(self, layer: int) -> list[str]:
         """The suffixes of the names of a layer's parameters, one for each direction."""
         return [f"_l{layer}", f"_l{layer}_reverse"] if self.bidirectional else [f"_l{layer}"]
 
@@ -176,7 +176,7 @@ class RNNBase(Module):
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """The parameters of each direction of each layer."""
-        return [self._own(end) for layer in range(self.num_layers) for end in self._ends(layer)]
+        return [self._own(end) for layer in range(self.num_layers) for end in self._suffixes(layer)]
 
     def _own(self, end: str) -> list[Tensor]:
         return [p for name, p in self._parameters.items() if name.partition("_l")[2] == end[2:]]
@@ -210,7 +210,7 @@ class RNNBase(Module):
             state = tuple(gt.cat(parts) for parts in zip(*[state, *reversed(ended)], strict=True))
         return gt.cat(outputs[::-1] if backwards else outputs), state
 
-    def _states(self) -> int:
+    def _state_count(self) -> int:
         """The number of tensors in a state: 2 for an LSTM."""
         return 2 if self.mode == "LSTM" else 1
 
@@ -246,13 +246,13 @@ class RNNBase(Module):
             raise RuntimeError(
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {rows.shape[-1]}"
             )
-        state = self._start(hx, batch, rows.dtype, single, packed)
+        state = self._initial_state(hx, batch, rows.dtype, single, packed)
         finals: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 rows = functional.dropout(rows, self.dropout, self.training)
             outputs = []
-            for direction, end in enumerate(self._ends(layer)):
+            for direction, end in enumerate(self._suffixes(layer)):
                 own = tuple(s[len(finals)] for s in state)
                 output, final = self._layer(rows, running, own, end, direction == 1)
                 outputs.append(output)
@@ -269,22 +269,22 @@ class RNNBase(Module):
                 output, last = output.squeeze(1), tuple(s.squeeze(1) for s in last)
             elif self.batch_first:
                 output = output.transpose(0, 1)
-        return output, last if self._states() == 2 else last[0]
+        return output, last if self._state_count() == 2 else last[0]
 
-    def _start(self, hx: Any, batch: int, dtype: Any, single: bool, packed: PackedSequence | None) -> State:
+    def _initial_state(self, hx: Any, batch: int, dtype: Any, single: bool, packed: PackedSequence | None) -> State:
         """The initial state, checked and in the order of the packed sequence."""
         count = self.num_layers * (2 if self.bidirectional else 1)
-        sizes = [self.proj_size or self.hidden_size, self.hidden_size][: self._states()]
+        sizes = [self.proj_size or self.hidden_size, self.hidden_size][: self._state_count()]
         if hx is None:
             return tuple(gt.zeros(count, batch, size, dtype=dtype) for size in sizes)
-        given = tuple(hx) if self._states() == 2 else (hx,)
+        given = tuple(hx) if self._state_count() == 2 else (hx,)
         if single:
             if any(s.ndim != 2 for s in given):
                 raise RuntimeError(f"For unbatched 2-D input, hx should also be 2-D but got {given[0].ndim}-D tensor")
             given = tuple(s.unsqueeze(1) for s in given)
         elif any(s.ndim != 3 for s in given):
             raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {given[0].ndim}-D tensor")
-        names = ("hidden[0]", "hidden[1]") if self._states() == 2 else ("hidden",)
+        names = ("hidden[0]", "hidden[1]") if self._state_count() == 2 else ("hidden",)
         for s, size, name in zip(given, sizes, names, strict=True):
             _check_sizes(s.shape, (count, batch, size), name)
         if packed is not None and packed.sorted_indices is not None:
@@ -410,10 +410,10 @@ class RNNCellBase(Module):
         self.hidden_size = hidden_size
         self.bias = bias
         rows = num_chunks * hidden_size
-        self.weight_ih = _made((rows, input_size), device, dtype)
-        self.weight_hh = _made((rows, hidden_size), device, dtype)
-        self.register_parameter("bias_ih", _made((rows,), device, dtype) if bias else None)
-        self.register_parameter("bias_hh", _made((rows,), device, dtype) if bias else None)
+        self.weight_ih = _empty_parameter((rows, input_size), device, dtype)
+        self.weight_hh = _empty_parameter((rows, hidden_size), device, dtype)
+        self.register_parameter("bias_ih", _empty_parameter((rows,), device, dtype) if bias else None)
+        self.register_parameter("bias_hh", _empty_parameter((rows,), device, dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -207,13 +207,13 @@ class _Layer(Module):
     def _residual(self, x: Tensor, norm: Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         return x + part(norm(x)) if self.norm_first else norm(x + part(x))
 
-    def _attends(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
+    def _self_attention(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
         found, _ = self.self_attn(
             x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
         )
         return self.dropout1(found)
 
-    def _fed_forward(self, x: Tensor, dropout: Module) -> Tensor:
+    def _feed_forward(self, x: Tensor, dropout: Module) -> Tensor:
         return dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
@@ -257,8 +257,10 @@ class TransformerEncoderLayer(_Layer):
         Returns:
             A tensor of the shape of `src`.
         """
-        x = self._residual(src, self.norm1, lambda x: self._attends(x, src_mask, src_key_padding_mask, is_causal))
-        return self._residual(x, self.norm2, lambda x: self._fed_forward(x, self.dropout2))
+        x = self._residual(
+            src, self.norm1, lambda x: self._self_attention(x, src_mask, src_key_padding_mask, is_causal)
+        )
+        return self._residual(x, self.norm2, lambda x: self._feed_forward(x, self.dropout2))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -314,9 +316,11 @@ class TransformerDecoderLayer(_Layer):
             )
             return self.dropout2(found)
 
-        x = self._residual(tgt, self.norm1, lambda x: self._attends(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
+        x = self._residual(
+            tgt, self.norm1, lambda x: self._self_attention(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        )
         x = self._residual(x, self.norm2, recalls)
-        return self._residual(x, self.norm3, lambda x: self._fed_forward(x, self.dropout3))
+        return self._residual(x, self.norm3, lambda x: self._feed_forward(x, self.dropout3))
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
@@ -333,7 +337,7 @@ class _Stack(Module):
         self.num_layers = num_layers
         self.norm = norm
 
-    def _finished(self, x: Tensor) -> Tensor:
+    def _normalized(self, x: Tensor) -> Tensor:
         return x if self.norm is None else self.norm(x)
 
 
@@ -377,7 +381,7 @@ class TransformerEncoder(_Stack):
         causal = _is_causal(mask, is_causal)
         for layer in self.layers:
             src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal)
-        return self._finished(src)
+        return self._normalized(src)
 
 
 class TransformerDecoder(_Stack):
@@ -421,7 +425,7 @@ class TransformerDecoder(_Stack):
                 tgt_is_causal=_is_causal(tgt_mask, tgt_is_causal),
                 memory_is_causal=memory_is_causal,
             )
-        return self._finished(tgt)
+        return self._normalized(tgt)
 
 
 class Transformer(Module):

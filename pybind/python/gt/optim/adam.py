@@ -36,14 +36,14 @@ class _WithMoments(Optimizer):
         all_have = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, {**all_have, **(options or {}), **ignored_options(**choices)})
 
-    def _decayed(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
+    def _apply_weight_decay(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
         """The gradient with weight decay applied; decoupled weight decay shrinks the parameter instead."""
         if group["weight_decay"] and group.get("decoupled_weight_decay"):
             p.mul_(1 - group["lr"] * group["weight_decay"])
             return -grad if group["maximize"] else grad
         return descent_gradient(p, grad, group)
 
-    def _moments(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+    def _update_moments(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """The state, after updating its moments and step count."""
         state = self.state[p]
         if not state:
@@ -106,7 +106,7 @@ class Adam(_WithMoments):
         super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        state = self._moments(p, self._decayed(p, grad, group), group)
+        state = self._update_moments(p, self._apply_weight_decay(p, grad, group), group)
         beta1, beta2 = group["betas"]
         square = state["exp_avg_sq"]
         if group["amsgrad"]:
@@ -225,8 +225,8 @@ class NAdam(_WithMoments):
         super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = self._decayed(p, grad, group)
-        state = self._moments(p, grad, group)
+        grad = self._apply_weight_decay(p, grad, group)
+        state = self._update_moments(p, grad, group)
         beta1, beta2 = group["betas"]
         step, decay = state["step"], group["momentum_decay"]
         now, later = (beta1 * (1 - 0.5 * 0.96 ** (n * decay)) for n in (step, step + 1))
@@ -261,8 +261,8 @@ class RAdam(_WithMoments):
         super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = self._decayed(p, grad, group)
-        state = self._moments(p, grad, group)
+        grad = self._apply_weight_decay(p, grad, group)
+        state = self._update_moments(p, grad, group)
         beta1, beta2 = group["betas"]
         step = state["step"]
         bias1, bias2 = 1 - beta1**step, 1 - beta2**step

@@ -120,7 +120,7 @@ class LBFGS(Optimizer):
             direction = gt.addcmul(direction, s, weight - y.dot(direction) * ro)
         return direction
 
-    def _stepped(self, closure: Callable[[], Any] | None) -> Any:
+    def _run_step(self, closure: Callable[[], Any] | None) -> Any:
         if closure is None:
             raise TypeError("LBFGS.step() missing 1 required positional argument: 'closure'")
         group = self.param_groups[0]

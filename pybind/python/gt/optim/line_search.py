@@ -9,8 +9,8 @@ from typing import NamedTuple
 from gt._gt import Tensor
 
 # The constants c1 (sufficient decrease) and c2 (curvature) of the Wolfe conditions.
-FALL_SHARE_MIN = 1e-4
-SLOPE_SHARE_MAX = 0.9
+DECREASE_MIN = 1e-4
+CURVATURE_MAX = 0.9
 STEPS_MAX = 25
 
 
@@ -23,7 +23,7 @@ class Point(NamedTuple):
     slope: float
 
 
-def _lowest(a: Point, b: Point, low: float, high: float) -> float:
+def _cubic_minimum(a: Point, b: Point, low: float, high: float) -> float:
     """The minimum between bounds of the cubic with the values and slopes of two points."""
     left, right = (a, b) if a.t <= b.t else (b, a)
     if left.t == right.t:
@@ -54,10 +54,10 @@ def strong_wolfe(
     """
 
     def too_high(point: Point) -> bool:
-        return point.value > start.value + FALL_SHARE_MIN * point.t * start.slope
+        return point.value > start.value + DECREASE_MIN * point.t * start.slope
 
     def flat(point: Point) -> bool:
-        return abs(point.slope) <= -SLOPE_SHARE_MAX * start.slope
+        return abs(point.slope) <= -CURVATURE_MAX * start.slope
 
     # Bracketing: extend the step until an interval contains an acceptable point.
     before, point, steps = start, at(t), 1
@@ -74,14 +74,14 @@ def strong_wolfe(
         if point.slope >= 0:
             low, high = before, point
             break
-        far = _lowest(before, point, point.t + 0.01 * (point.t - before.t), point.t * 10)
+        far = _cubic_minimum(before, point, point.t + 0.01 * (point.t - before.t), point.t * 10)
         before, point, steps = point, at(far), steps + 1
     # Zoom: shrink the interval by cubic interpolation.
     low, high = (low, high) if low.value <= high.value else (high, low)
     stuck = False
     while steps - 1 < STEPS_MAX and abs(high.t - low.t) * size >= change_min:
         first, last = sorted((low.t, high.t))
-        place = _lowest(low, high, first, last)
+        place = _cubic_minimum(low, high, first, last)
         margin = 0.1 * (last - first)
         if min(last - place, place - first) < margin:
             # A trial point at an end, or close to one twice in a row, is moved inwards by the margin.

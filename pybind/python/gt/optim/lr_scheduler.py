@@ -78,13 +78,13 @@ class LRScheduler:
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._last_lr = [group["lr"] for group in optimizer.param_groups]
-        absolute = self._absolute or self._is_own()
+        absolute = self._absolute or self._has_custom_get_lr()
         self._own_lr = self.base_lrs if last_epoch == -1 or absolute else self._rates()
         self._step_count = 0
         self._get_lr_called_within_step = False
         self.step()
 
-    def _is_own(self) -> bool:
+    def _has_custom_get_lr(self) -> bool:
         """Whether the class implements `get_lr` itself."""
         return type(self).get_lr is not LRScheduler.get_lr
 
@@ -105,7 +105,7 @@ class LRScheduler:
         """The learning rate of each group that the last step set."""
         return self._last_lr
 
-    def _next(self, current: float, before: float, own: float) -> float:
+    def _adjusted_rate(self, current: float, before: float, own: float) -> float:
         """A group's rate after a step that changes this scheduler's own rate from `before` to `own`."""
         if self._absolute or current == before:
             return own
@@ -121,7 +121,7 @@ class LRScheduler:
             return self._rates()
         before, self._own_lr = self._own_lr, self._rates()
         groups = self.optimizer.param_groups
-        return [self._next(g["lr"], *own) for g, *own in zip(groups, before, self._own_lr, strict=True)]
+        return [self._adjusted_rate(g["lr"], *own) for g, *own in zip(groups, before, self._own_lr, strict=True)]
 
     def step(self, epoch: int | None = None) -> None:
         """Advances by one step and sets the learning rates.
@@ -132,23 +132,23 @@ class LRScheduler:
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1
-            self._set(self._computed())
+            self._set(self._call_get_lr())
         else:
             warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)
-            self._go_to(epoch)
+            self._jump_to(epoch)
 
-    def _computed(self) -> list[float]:
+    def _call_get_lr(self) -> list[float]:
         self._get_lr_called_within_step = True
         try:
             return self.get_lr()
         finally:
             self._get_lr_called_within_step = False
 
-    def _go_to(self, epoch: int) -> None:
+    def _jump_to(self, epoch: int) -> None:
         """Sets the rates after `epoch` steps, whatever the groups' present rates are."""
         self.last_epoch = epoch
-        if self._is_own():
-            self._set(self._computed())
+        if self._has_custom_get_lr():
+            self._set(self._call_get_lr())
         else:
             self._own_lr = self._rates()
             self._set(self._own_lr)
@@ -521,7 +521,7 @@ class SequentialLR(LRScheduler):
         self._restart(schedulers[0])
 
     def _restart(self, scheduler: LRScheduler) -> None:
-        scheduler._go_to(0)
+        scheduler._jump_to(0)
         self._last_lr = scheduler.get_last_lr()
 
     def step(self) -> None:
@@ -616,9 +616,9 @@ class OneCycleLR(LRScheduler):
         if cycle_momentum and not all("momentum" in group or "betas" in group for group in groups):
             raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
         if last_epoch == -1:
-            tops = self._of_each(groups, max_lr, "max_lr")
-            lows = self._of_each(groups, base_momentum, "base_momentum")
-            highs = self._of_each(groups, max_momentum, "max_momentum")
+            tops = self._per_group(groups, max_lr, "max_lr")
+            lows = self._per_group(groups, base_momentum, "base_momentum")
+            highs = self._per_group(groups, max_momentum, "max_momentum")
             for group, top, low, high in zip(groups, tops, lows, highs, strict=True):
                 first = top / div_factor
                 group.update(initial_lr=first, max_lr=top, min_lr=first / final_div_factor)
@@ -627,14 +627,14 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     @staticmethod
-    def _of_each(groups: list[dict[str, Any]], value: float | Sequence[float], name: str) -> list[float]:
+    def _per_group(groups: list[dict[str, Any]], value: float | Sequence[float], name: str) -> list[float]:
         if not isinstance(value, list | tuple):
             return [value] * len(groups)
         if len(value) != len(groups):
             raise ValueError(f"expected {len(groups)} values for {name}, got {len(value)}")
         return list(value)
 
-    def _between(self, start: float, end: float, share: float) -> float:
+    def _interpolate(self, start: float, end: float, share: float) -> float:
         if self.anneal_strategy == "linear":
             return (end - start) * share + start
         return end + (start - end) / 2.0 * (1 + math.cos(math.pi * share))
@@ -652,9 +652,9 @@ class OneCycleLR(LRScheduler):
         share = (step - begin) / (end - begin)
         rates = []
         for group in self.optimizer.param_groups:
-            rates.append(self._between(group[lr_from], group[lr_to], share))
+            rates.append(self._interpolate(group[lr_from], group[lr_to], share))
             if self.cycle_momentum:
-                momentum = self._between(group[momentum_from], group[momentum_to], share)
+                momentum = self._interpolate(group[momentum_from], group[momentum_to], share)
                 if "betas" in group:
                     group["betas"] = (momentum, *group["betas"][1:])
                 else:
@@ -704,11 +704,11 @@ class CyclicLR(LRScheduler):
         groups = optimizer.param_groups
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError("mode is invalid and scale_fn is None")
-        lows = OneCycleLR._of_each(groups, base_lr, "base_lr")
+        lows = OneCycleLR._per_group(groups, base_lr, "base_lr")
         if last_epoch == -1:
             for group, low in zip(groups, lows, strict=True):
                 group["initial_lr"] = group["lr"] = low
-        self.max_lrs = OneCycleLR._of_each(groups, max_lr, "max_lr")
+        self.max_lrs = OneCycleLR._per_group(groups, max_lr, "max_lr")
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)
         self.step_ratio = step_size_up / self.total_size
@@ -719,8 +719,8 @@ class CyclicLR(LRScheduler):
         if cycle_momentum:
             if not all("momentum" in group or "betas" in group for group in groups):
                 raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.base_momentums = OneCycleLR._of_each(groups, base_momentum, "base_momentum")
-            self.max_momentums = OneCycleLR._of_each(groups, max_momentum, "max_momentum")
+            self.base_momentums = OneCycleLR._per_group(groups, base_momentum, "base_momentum")
+            self.max_momentums = OneCycleLR._per_group(groups, max_momentum, "max_momentum")
         super().__init__(optimizer, last_epoch)
         self.base_lrs = lows
 

@@ -161,12 +161,12 @@ class Optimizer:
             answer = hook(self, (closure,) if closure else (), {})
             if answer is not None:
                 (closure,) = answer[0] or (None,)
-        loss = self._stepped(closure)
+        loss = self._run_step(closure)
         for hook in self._step_post_hooks.values():
             hook(self, (closure,) if closure else (), {})
         return loss
 
-    def _stepped(self, closure: Callable[[], Any] | None) -> Any:
+    def _run_step(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
         if closure is not None:
             with enable_grad():

@@ -44,7 +44,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     return lambda averaged, current, _: averaged * decay + current * (1 - decay)
 
 
-def _of_many(average: Average) -> MultiAverage:
+def _for_lists(average: Average) -> MultiAverage:
     @no_grad()
     def update(averaged: list[Tensor], current: list[Tensor], count: Any) -> None:
         for own, other in zip(averaged, current, strict=True):
@@ -55,12 +55,12 @@ def _of_many(average: Average) -> MultiAverage:
 
 def get_swa_multi_avg_fn() -> MultiAverage:
     """`get_swa_avg_fn` for lists of parameters, updated in place."""
-    return _of_many(get_swa_avg_fn())
+    return _for_lists(get_swa_avg_fn())
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
     """`get_ema_avg_fn` for lists of parameters, updated in place."""
-    return _of_many(get_ema_avg_fn(decay))
+    return _for_lists(get_ema_avg_fn(decay))
 
 
 class AveragedModel(Module):

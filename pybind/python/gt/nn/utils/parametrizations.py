@@ -168,13 +168,13 @@ def _weight(module: Module, name: str) -> Tensor:
 # Orthogonal weights -------------------------------------------------------------------------------------------------
 
 
-def _tall(x: Tensor) -> tuple[Tensor, bool]:
+def _as_tall(x: Tensor) -> tuple[Tensor, bool]:
     """A matrix with at least as many rows as columns, and whether it is the transpose of `x`."""
     wide = x.shape[-2] < x.shape[-1]
     return (x.mT, True) if wide else (x, False)
 
 
-def _orthonormal(x: Tensor) -> Tensor:
+def _orthonormalize(x: Tensor) -> Tensor:
     """The Q of a QR decomposition with a positive diagonal of R: orthonormal columns stay as they are."""
     q, r = linalg.qr(x)
     return q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
@@ -192,7 +192,7 @@ class _Orthogonal(Module):
             self.register_buffer("base", None)
 
     def forward(self, x: Tensor) -> Tensor:
-        x, wide = _tall(x)
+        x, wide = _as_tall(x)
         rows, columns = x.shape[-2:]
         if self.orthogonal_map == "householder":
             a = x.tril(-1)
@@ -220,12 +220,12 @@ class _Orthogonal(Module):
             raise ValueError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {q.shape}."
             )
-        tall, wide = _tall(q)
+        tall, wide = _as_tall(q)
         rows, columns = tall.shape[-2:]
         if self.use_trivialization:
             if rows != columns:
                 tall = gt.cat([tall, gt.randn(*tall.shape[:-1], rows - columns, dtype=q.dtype)], -1)
-            self.base = _orthonormal(tall)
+            self.base = _orthonormalize(tall)
             return (-gt.eye(*q.shape[-2:], dtype=q.dtype)).expand(q.shape).clone()
         if self.orthogonal_map != "householder":
             raise NotImplementedError(
