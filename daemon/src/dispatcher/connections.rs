@@ -2,7 +2,8 @@
 
 use super::{Dispatcher, HURRY_AFTER, WakeSource, spare_descriptor, worker_names};
 use crate::control_connection::{Asks, ControlConnection};
-use crate::session::{Session, Violation};
+use crate::session::Session;
+use crate::session::violation::Violation;
 use crate::worker::step::SessionSlot;
 use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_protocol::limits::{CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SQ_SLOTS, TAPE_RECORDS};

@@ -28,7 +28,7 @@ impl Dispatcher {
                     continue;
                 }
                 let Some(session) = &mut connection.session else { continue };
-                let more_ns = session.correction(&report) / workers as f64;
+                let more_ns = session.undercharged_ns(&report) / workers as f64;
                 self.queue.charge(&mut session.share, more_ns);
                 let ended = session.reported(&report, index as u16, &mut self.links, &mut self.tape);
                 if let Err(violation) = ended {
@@ -73,9 +73,9 @@ impl Dispatcher {
             };
             let visited = session.visit(&mut context);
             let ended_ns = self.tape.tick();
-            let bill_ns = session.bill(ended_ns - begun_ns);
+            let charge_ns = session.charge_ns(ended_ns - begun_ns);
             begun_ns = ended_ns;
-            self.queue.charge(&mut session.share, bill_ns);
+            self.queue.charge(&mut session.share, charge_ns);
             match visited {
                 Ok(served) => any |= served | session.spent,
                 Err(violation) => {

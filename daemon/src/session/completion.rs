@@ -1,0 +1,119 @@
+//! The ends of steps: reports of workers, and completions for the client.
+
+use super::Session;
+use super::violation::Violation;
+use crate::tape::Tape;
+use crate::worker::step::{Report, completes};
+use crate::worker::worker_link::WorkerLink;
+use gt_ops::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
+use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
+use gt_ops::wire::Completion;
+
+impl Session {
+    /// The time of one worker that a step took beyond its charge, nanoseconds; negative if it took less.
+    pub fn undercharged_ns(&mut self, report: &Report) -> f64 {
+        if report.result.is_ok() {
+            self.correction.learn(report.cost_ns, report.took_ns);
+        }
+        report.took_ns as f64 - report.expected_ns as f64
+    }
+
+    /// Processes the report of a step that was queued at `worker`.
+    ///
+    /// # Errors
+    /// The completion does not fit: the client has overwritten the ring's cursor.
+    pub fn reported(
+        &mut self,
+        report: &Report,
+        worker: u16,
+        links: &mut [Box<dyn WorkerLink>],
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
+        self.queued -= 1;
+        self.finish(report, worker, links, tape)
+    }
+
+    /// Processes the end of a step: records it on the tape, and completes it for the client once all of its parts have
+    /// ended.
+    #[inline]
+    pub(super) fn finish(
+        &mut self,
+        report: &Report,
+        worker: u16,
+        links: &mut [Box<dyn WorkerLink>],
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
+        let Report { subject, origin, token, bytes, mut result, .. } = *report;
+        if subject == Subject::Free {
+            return Ok(());
+        }
+        let session = self.slot.session;
+        let event = |kind, worker| Event {
+            time_ns: 0,
+            kind,
+            subject,
+            worker,
+            session,
+            bytes,
+            result: origin,
+            left: 0,
+            right: 0,
+        };
+        tape.write(event(EventKind::WorkerRecv, worker));
+        let completes = completes(subject);
+        if let Err(failure) = result {
+            // A tensor poisoned by an earlier failure is not an error of its own.
+            if failure.instruction == origin && subject != Subject::Fetch {
+                if let Fault::OutOfMemory { requested, held, limit, scope } = failure.fault {
+                    self.out_of_memory += 1;
+                    // Logged at powers of two, so that a program that tries again and again does not fill the log.
+                    if self.out_of_memory.is_power_of_two() {
+                        let times = self.out_of_memory;
+                        tracing::info!(
+                            target: "gtd::dispatcher",
+                            "session {session} has met a limit of memory {times} times: it asked for {requested} bytes, \
+                             and {held} of {limit} are held by {}",
+                            match scope {
+                                MemoryScope::Worker => "all sessions",
+                                MemoryScope::Session => "the session",
+                                MemoryScope::User => "its user",
+                            }
+                        );
+                    }
+                }
+                tape.write(event(EventKind::Error, worker));
+                tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
+            }
+        }
+        if !completes {
+            return Ok(());
+        }
+        if !self.parts.is_empty()
+            && let Some((left, so_far)) = self.parts.get_mut(&token)
+        {
+            // The first failure is reported.
+            *left -= 1;
+            *so_far = so_far.and(result);
+            if *left > 0 {
+                return Ok(());
+            }
+            result = *so_far;
+            self.parts.remove(&token);
+        }
+        self.completions_in_flight -= 1;
+        let result = result.map_err(|failure| with_worker_name(failure, links));
+        self.port.complete(Completion { token, result }.encode()).map_err(|_| Violation::Completions)?;
+        self.port.flush_completions();
+        tape.write(event(EventKind::Send, NO_WORKER));
+        Ok(())
+    }
+}
+
+/// Replaces the number of a lost worker by its name, and adds how it ended.
+#[cold]
+fn with_worker_name(failure: Failure, links: &mut [Box<dyn WorkerLink>]) -> Failure {
+    let Fault::WorkerLost { worker, end } = failure.fault else { return failure };
+    let Some(link) = worker.number().and_then(|number| links.get_mut(number)) else { return failure };
+    let end = if end == WorkerEnd::Unknown { link.last_end().unwrap_or(end) } else { end };
+    Failure { fault: Fault::WorkerLost { worker: WorkerName::new(&link.info().name), end }, ..failure }
+}

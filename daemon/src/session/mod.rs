@@ -1,0 +1,355 @@
+//! A session: reads what its client submits, validates it as if hostile, and turns it into steps for workers.
+//!
+//! Nothing here waits. A client that breaks the protocol loses its session with a [`Violation`]. An error during
+//! execution is no violation but a [`Failure`], which poisons tensors.
+//!
+//! Here are the session and its visits; `submitted_slots` copies commands from the ring, `validation` turns them into
+//! steps, `handover` gives these to the workers, `completion` processes their ends, `reports` informs users.
+
+mod completion;
+mod handover;
+mod reports;
+mod submitted_slots;
+mod validation;
+pub mod violation;
+
+use crate::fair_queue::{CostCorrection, SessionShare, VISIT_NS};
+use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
+use crate::signals::Signals;
+use crate::table::TensorTable;
+use crate::tape::Tape;
+use crate::worker::fusion_window::FusionWindow;
+use crate::worker::groups::Groups;
+use crate::worker::step::{SessionSlot, Step};
+use crate::worker::worker_link::WorkerLink;
+use gt_backend::MemoryUsage;
+use gt_ops::failure::Failure;
+use gt_ops::infer::InputMeta;
+use gt_ops::text::{Event, EventKind, Subject};
+use gt_ops::wire::decode;
+use gt_ops::{TensorId, Workers};
+use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX};
+use gt_protocol::{CollectiveTraffic, Quota, RefusalCode, Refused};
+use gt_shm::{Arena, DaemonPort, SessionState};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::SystemTime;
+use submitted_slots::SubmittedSlots;
+use violation::Violation;
+
+/// The estimated time of an instruction besides its arithmetic and memory traffic, nanoseconds.
+const STEP_NS: u64 = 200;
+/// The time that each command takes of a visit, nanoseconds, even if it computes nothing.
+const COMMAND_NS: i64 = 50;
+/// The longest visit while others have work, nanoseconds, unless a single step takes longer.
+const VISIT_NS_MAX: u64 = 2 * VISIT_NS;
+/// Each arena is made as large as all before it together, so that there are few; but not larger than this.
+const ARENA_GROWTH_BYTES_MAX: u64 = 1 << 30;
+
+/// The state of the dispatcher that a visit needs.
+pub struct Context<'a> {
+    /// The workers.
+    pub links: &'a mut [Box<dyn WorkerLink>],
+    /// The workers' groups, for reshards.
+    pub groups: &'a mut Groups,
+    /// The modifiers that steps pass through.
+    pub pipeline: &'a mut Pipeline,
+    /// The tape, for events.
+    pub tape: &'a mut Tape,
+    /// Scratch space for the shapes of operands.
+    pub metas: &'a mut Vec<InputMeta>,
+    /// The number of workers.
+    pub workers: usize,
+    /// The limit of a worker's queue, expected nanoseconds.
+    pub queued_ns_max: u64,
+}
+
+/// The charges of a visit besides the time it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bill {
+    /// Expected time of queued steps, divided by the number of workers, nanoseconds.
+    pub queued_ns: f64,
+    /// Estimated time of steps that were done in the visit, nanoseconds.
+    done_ns: u64,
+    /// Commands read.
+    commands: u64,
+}
+
+/// One client's session.
+pub struct Session {
+    slot: SessionSlot,
+    /// The workers at the session's begin; some may have left.
+    workers: Workers,
+    /// The home worker, for tensors that no modifier places.
+    worker: u16,
+    port: DaemonPort,
+    submitted: SubmittedSlots,
+    tensors: TensorTable,
+    /// The user's quota.
+    quota: Quota,
+    /// The memory that its tensors hold, counted in its user's usage as well.
+    usage: Arc<MemoryUsage>,
+    /// Allocations that failed.
+    out_of_memory: u64,
+    /// Completions in flight that several workers have a part in: by token, the parts in flight and the first failure.
+    parts: HashMap<u64, (u32, Result<(), Failure>)>,
+    signals: Signals,
+    /// Collectives, by worker and name.
+    traffic: BTreeMap<(usize, &'static str), CollectiveTraffic>,
+    last_id: TensorId,
+    completions_in_flight: u32,
+    arena_bytes: Vec<u64>,
+    arena_bytes_total: u64,
+    /// The session's entry in the fair queue.
+    pub share: SessionShare,
+    /// The ratio of measured to estimated time of its steps.
+    correction: CostCorrection,
+    /// What is left of the visit, expected nanoseconds. Negative after a long step.
+    budget_ns: i64,
+    bill: Bill,
+    /// The time of the last submission, by the tape's clock.
+    pub last_work_ns: u64,
+    /// True while the dispatcher waits for the session's doorbell.
+    pub asleep: bool,
+    /// True if the last visit ended because a worker's queue is full, or because the session's limit of queued
+    /// instructions is reached.
+    pub blocked: bool,
+    /// True if the last visit ended because its time was used up.
+    pub spent: bool,
+    /// Scratch space for the steps that modifiers make.
+    rewritten: Vec<Step>,
+    /// Steps that are handed over together, at the latest when the visit ends.
+    group: Vec<Step>,
+    /// The instructions among them, if they can be fused.
+    window: FusionWindow,
+    instructions: u64,
+    queued: u64,
+    since: SystemTime,
+}
+
+impl Session {
+    /// A session on `workers` with the home worker `worker`, which is one of them.
+    #[expect(clippy::too_many_arguments, reason = "everything that a session begins with")]
+    pub fn new(
+        slot: SessionSlot,
+        workers: Workers,
+        worker: u16,
+        port: DaemonPort,
+        quota: Quota,
+        usage: Arc<MemoryUsage>,
+        share: SessionShare,
+        links: &mut [Box<dyn WorkerLink>],
+    ) -> Session {
+        for worker in workers.iter() {
+            links[worker].open(slot, &usage);
+        }
+        Session {
+            slot,
+            workers,
+            worker,
+            port,
+            submitted: SubmittedSlots::new(),
+            tensors: TensorTable::new(worker as usize),
+            quota,
+            usage,
+            out_of_memory: 0,
+            parts: HashMap::new(),
+            signals: Signals::default(),
+            traffic: BTreeMap::new(),
+            last_id: 0,
+            completions_in_flight: 0,
+            arena_bytes: Vec::new(),
+            arena_bytes_total: 0,
+            share,
+            correction: CostCorrection::default(),
+            budget_ns: 0,
+            bill: Bill::default(),
+            last_work_ns: 0,
+            asleep: false,
+            blocked: false,
+            spent: false,
+            rewritten: Vec::new(),
+            group: Vec::new(),
+            window: FusionWindow::default(),
+            instructions: 0,
+            queued: 0,
+            since: SystemTime::now(),
+        }
+    }
+
+    /// The session's number and its slot at workers.
+    pub fn slot(&self) -> SessionSlot {
+        self.slot
+    }
+
+    /// The workers at the session's begin; some may have left.
+    pub fn workers(&self) -> Workers {
+        self.workers
+    }
+
+    /// The session's workers among those present.
+    pub fn present(&self, present: Workers) -> SessionWorkers {
+        SessionWorkers { workers: self.workers.and(present), several: self.workers.len() > 1 }
+    }
+
+    /// The number of the home worker.
+    pub fn worker(&self) -> u16 {
+        self.worker
+    }
+
+    /// The rings.
+    pub fn port(&mut self) -> &mut DaemonPort {
+        &mut self.port
+    }
+
+    /// True if a command waits to be read. Costs two loads.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.submitted.has_command() || self.port.has_work()
+    }
+
+    /// True while steps are queued at workers.
+    pub fn is_draining(&self) -> bool {
+        self.queued > 0
+    }
+
+    /// Processes submitted commands until the visit's time is used up or a queue is full. True if there were any.
+    ///
+    /// # Errors
+    /// A violation of the protocol: the session must end.
+    pub fn visit(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
+        self.budget_ns = VISIT_NS as i64;
+        self.bill = Bill::default();
+        let served = self.process_all(cx)?;
+        self.submit_group(cx)?;
+        Ok(served)
+    }
+
+    /// The charge for the last visit, which took `took_ns`, nanoseconds.
+    pub fn charge_ns(&mut self, took_ns: u64) -> f64 {
+        let Bill { queued_ns, done_ns, commands } = self.bill;
+        if done_ns > 0 {
+            self.correction.learn(done_ns, took_ns.saturating_sub(commands * COMMAND_NS as u64));
+        }
+        queued_ns + took_ns as f64
+    }
+
+    fn process_all(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
+        (self.blocked, self.spent) = (false, false);
+        let mut served = false;
+        let begun_ns = cx.tape.now_ns();
+        loop {
+            if !self.submitted.fill(&mut self.port)? {
+                return Ok(served);
+            }
+            self.last_work_ns = cx.tape.now_ns();
+            while let Some(slots) = self.submitted.next_command()? {
+                let queue_is_long = self.quota.queued > 0 && self.queued >= self.quota.queued.into();
+                if queue_is_long || cx.links.iter_mut().any(|link| link.is_full(cx.queued_ns_max)) {
+                    self.blocked = true;
+                    return Ok(served);
+                }
+                if self.budget_ns <= 0 || cx.tape.now_ns() - begun_ns >= VISIT_NS_MAX {
+                    self.spent = true;
+                    return Ok(served);
+                }
+                let (command, slots) = (decode(slots)?, slots.len());
+                self.submitted.consume(slots);
+                self.process(command, slots, cx)?;
+                served = true;
+            }
+        }
+    }
+
+    /// Writes an event to the tape.
+    #[inline]
+    fn event(
+        &self,
+        cx: &mut Context<'_>,
+        kind: EventKind,
+        worker: u16,
+        subject: Subject,
+        bytes: u64,
+        [result, left, right]: [TensorId; 3],
+    ) {
+        let session = self.slot.session;
+        cx.tape.write(Event { time_ns: 0, kind, subject, worker, session, bytes, result, left, right });
+    }
+
+    /// Adds an arena with room for a block of `bytes`. Returns its number, length and descriptor. `left` is what the
+    /// arenas of all sessions leave of their limit, bytes.
+    ///
+    /// # Errors
+    /// A limit is reached, or the system has no memory or descriptors.
+    pub fn grow_arena(
+        &mut self,
+        bytes: u64,
+        left: u64,
+        links: &mut [Box<dyn WorkerLink>],
+    ) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
+        let held = self.arena_bytes_total;
+        let limit = self.quota.arena_bytes;
+        let wanted = bytes.max(ARENA_BYTES_MIN).max(held.min(ARENA_GROWTH_BYTES_MAX));
+        // Near the limit, the arena gets the requested size only.
+        let granted = [wanted, bytes.max(ARENA_BYTES_MIN)]
+            .into_iter()
+            .filter_map(|bytes| bytes.checked_next_multiple_of(gt_shm::segment::PAGE_BYTES as u64))
+            .find(|bytes| *bytes <= left && held.checked_add(*bytes).is_some_and(|total| total <= limit));
+        let Some(granted) = granted.filter(|_| self.arena_bytes.len() < ARENAS_PER_SESSION_MAX as usize) else {
+            let limit = limit.min(held.saturating_add(left));
+            let text = format!("{bytes} more bytes of arena were asked for; {held} of {limit} are held");
+            return Err(Refused::new(RefusalCode::ArenaLimit, text).with_limit(held, limit));
+        };
+        let (arena, fd) = Arena::create(granted).map_err(|error| {
+            Refused::new(RefusalCode::Exhausted, format!("no arena of {granted} bytes: {error}"))
+                .with_limit(held, limit)
+        })?;
+        let segment = self.arena_bytes.len() as u32;
+        let len = arena.len();
+        self.arena_bytes.push(len);
+        self.arena_bytes_total += len;
+        let fd = Arc::new(fd);
+        for link in links {
+            link.add_arena(self.slot, arena.clone(), &fd);
+        }
+        Ok((segment, len, fd))
+    }
+
+    /// Applies another quota.
+    pub fn set_quota(&mut self, quota: Quota, links: &mut [Box<dyn WorkerLink>]) {
+        self.quota = quota;
+        self.usage.set_limit(quota.session_memory_bytes);
+        if let Some(user) = self.usage.group() {
+            user.set_limit(quota.memory_bytes);
+        }
+        for link in links {
+            link.limit(self.slot, &self.usage);
+        }
+    }
+
+    /// Allocations that failed.
+    pub fn out_of_memory(&self) -> u64 {
+        self.out_of_memory
+    }
+
+    /// The memory that the session's tensors hold.
+    pub fn usage(&self) -> &Arc<MemoryUsage> {
+        &self.usage
+    }
+
+    /// Releases memory that is only kept for reuse.
+    pub fn trim(&mut self) {
+        self.tensors.trim();
+    }
+
+    /// Bytes of all arenas.
+    pub fn arena_bytes(&self) -> u64 {
+        self.arena_bytes_total
+    }
+
+    /// Shows the session's state to its client.
+    pub fn set_state(&mut self, state: SessionState) {
+        self.port.set_state(state);
+    }
+}

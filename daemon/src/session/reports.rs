@@ -1,0 +1,50 @@
+//! Information about a session, for users.
+
+use super::Session;
+use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
+use gt_ops::{Placement, TensorId};
+use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, SessionStatus};
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+impl Session {
+    /// The collectives of `worker` for this session, by name.
+    pub fn traffic(&self, worker: usize) -> BTreeMap<String, CollectiveTraffic> {
+        let own = self.traffic.range((worker, "")..(worker + 1, ""));
+        own.map(|((_, name), traffic)| ((*name).to_owned(), *traffic)).collect()
+    }
+
+    /// The placement of tensor `id`; `names` are the names of all workers.
+    pub fn placement(&self, id: TensorId, names: &[String]) -> Option<PlacementInfo> {
+        let placement = self.tensors.get(id)?.placement;
+        let (layout, axis, join) = match placement {
+            Placement::Replicated { .. } => (PlacementLayout::Replicated, None, None),
+            Placement::Sharded { axis, .. } => (PlacementLayout::Sharded, Some(axis), None),
+            Placement::Partial { reduce_op, .. } => (PlacementLayout::Partial, None, Some(reduce_op.name().into())),
+        };
+        let workers = placement.workers().iter().filter_map(|worker| names.get(worker).cloned()).collect();
+        Some(PlacementInfo { layout, workers, axis, join })
+    }
+
+    /// The number of the client's tensors whose placement satisfies `is_counted`.
+    pub fn count(&self, is_counted: impl Fn(&Placement) -> bool) -> u64 {
+        self.tensors.iter().filter(|tensor| tensor.id < MODIFIER_ID_MIN && is_counted(&tensor.placement)).count() as u64
+    }
+
+    /// The session's part of the status document; the connection adds name and process.
+    pub fn status(&self) -> SessionStatus {
+        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        SessionStatus {
+            id: self.slot.session,
+            tensors: self.tensors.len() as u64,
+            tensor_bytes: self.tensors.bytes(),
+            arena_bytes: self.arena_bytes_total,
+            instructions: self.instructions,
+            queued: self.queued,
+            share: self.share.share(),
+            device_s: self.share.device_s(),
+            since: since.as_secs_f64(),
+            ..SessionStatus::default()
+        }
+    }
+}

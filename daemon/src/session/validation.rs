@@ -1,0 +1,287 @@
+//! Validation of a client's commands, and the steps that they become.
+
+use super::violation::Violation;
+use super::{COMMAND_NS, Context, STEP_NS, Session};
+use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
+use crate::table::{Content, WorkerTensor};
+use crate::worker::fusion_window::is_fusible;
+use crate::worker::step::Step;
+use gt_ops::cost::{Cost, cost};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::text::{EventKind, NO_WORKER, Subject};
+use gt_ops::wire::{ArenaRange, Command, FREE_IDS_MAX};
+use gt_ops::{Instruction, Operand, TensorId, Workers};
+use gt_protocol::limits::TENSORS_PER_SESSION_MAX;
+
+/// The estimated rate of transfers between arenas and tensors, bytes a nanosecond.
+const TRANSFER_BYTES_PER_NS: u64 = 8;
+/// The largest estimate of a step, nanoseconds. Without it, a step that fails at once for want of memory could cost its
+/// session its share for hours.
+const STEP_NS_MAX: u64 = 1_000_000_000;
+/// The clock is read after so many commands of a visit: many short commands with wrong estimates must not prolong it.
+const TICK_COMMANDS: u64 = 64;
+
+impl Session {
+    /// Validates a command of `slots` slots, and sends the steps that it becomes.
+    pub(super) fn process(&mut self, command: Command, slots: usize, cx: &mut Context<'_>) -> Result<(), Violation> {
+        tracing::debug!(target: "gtd::dispatcher", session = self.slot.session, ?command, "received");
+        self.instructions += 1;
+        self.budget_ns -= COMMAND_NS;
+        self.bill.commands += 1;
+        if self.bill.commands.is_multiple_of(TICK_COMMANDS) {
+            cx.tape.tick();
+        }
+        let wire_bytes = slots as u64 * 64;
+        match command {
+            Command::Op(instruction) => self.op(instruction, wire_bytes, cx),
+            Command::Free { ids } => self.free(ids, wire_bytes, cx),
+            Command::Allocate { out, meta } => {
+                self.check_new(out)?;
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Allocate, wire_bytes, [out, 0, 0]);
+                let at = self.tensors.insert(out, meta, Content::Defined);
+                if let (Some(tensor), true) = (self.tensors.get_mut(out), meta.bytes() > 0) {
+                    tensor.content = Content::Uploading(0);
+                }
+                let command = Command::Allocate { out: at.id(), meta };
+                let step = self.step(out, command, STEP_NS, wire_bytes);
+                self.send(Step { out: Some(meta), requested: self.signals.requested(), ..step }, cx)
+            }
+            Command::Write { token, id, offset_bytes, from } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Write, from.len_bytes, [id, 0, 0]);
+                self.check_arena(&from)?;
+                let tensor = self.tensors.get_mut(id).ok_or(Violation::UnknownTensor(id))?;
+                let len = from.len_bytes;
+                let (expected, bytes) = match tensor.content {
+                    Content::Uploading(next) => (next, tensor.bytes),
+                    Content::Defined => (tensor.bytes, tensor.bytes),
+                };
+                let end = offset_bytes.checked_add(len).filter(|end| *end <= bytes);
+                // A tensor without elements is complete from the start; an empty write to it is allowed.
+                let open = tensor.content != Content::Defined || bytes == 0;
+                let Some(end) = end.filter(|_| offset_bytes == expected && open) else {
+                    return Err(Violation::Write { id, offset: offset_bytes, len, expected, bytes });
+                };
+                if len % tensor.meta.dtype.size() as u64 != 0 {
+                    return Err(Violation::CutElement(id));
+                }
+                tensor.content = if end == bytes { Content::Defined } else { Content::Uploading(end) };
+                let command = Command::Write { token, id: tensor.at.id(), offset_bytes, from };
+                let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
+                self.expect_completion()?;
+                let step = self.step(id, command, cost_ns, len);
+                self.send(Step { token, ..step }, cx)
+            }
+            Command::Fetch { token, id, offset_bytes, to } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Fetch, to.len_bytes, [id, 0, 0]);
+                self.check_arena(&to)?;
+                let tensor = self.tensors.get(id).ok_or(Violation::UnknownTensor(id))?;
+                if tensor.content != Content::Defined {
+                    return Err(Violation::Unwritten(id));
+                }
+                let (len, bytes) = (to.len_bytes, tensor.bytes);
+                if offset_bytes.checked_add(len).is_none_or(|end| end > bytes) {
+                    return Err(Violation::Fetch { id, offset: offset_bytes, len, bytes });
+                }
+                let size = tensor.meta.dtype.size() as u64;
+                if offset_bytes % size != 0 || len % size != 0 {
+                    return Err(Violation::CutElement(id));
+                }
+                let command = Command::Fetch { token, id: tensor.at.id(), offset_bytes, to };
+                let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
+                self.expect_completion()?;
+                let step = self.step(id, command, cost_ns, len);
+                self.send(Step { token, ..step }, cx)
+            }
+            Command::Sync { token } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Sync, wire_bytes, [0; 3]);
+                self.expect_completion()?;
+                let step = self.step(0, Command::Sync { token }, STEP_NS, wire_bytes);
+                self.send(Step { token, ..step }, cx)
+            }
+            Command::Signal { signal } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::Signal, wire_bytes, [signal.into(), 0, 0]);
+                self.signals.enter(signal);
+                Ok(())
+            }
+            Command::DefineSignal { signal, requested } => {
+                self.event(cx, EventKind::Recv, NO_WORKER, Subject::DefineSignal, wire_bytes, [signal.into(), 0, 0]);
+                self.signals.define(signal, requested.among(self.workers));
+                Ok(())
+            }
+            Command::Reshard(_) => Err(Violation::Reshard),
+        }
+    }
+
+    fn op(&mut self, mut instruction: Instruction, wire_bytes: u64, cx: &mut Context<'_>) -> Result<(), Violation> {
+        let (op, out) = (instruction.op, instruction.out);
+        self.check_new(out)?;
+        cx.metas.clear();
+        let mut operands = [0; 2];
+        let mut named = 0;
+        for operand in instruction.inputs.as_mut_slice() {
+            cx.metas.push(match operand {
+                Operand::Scalar(number) => InputMeta::Scalar(*number),
+                Operand::Tensor(id) => {
+                    let tensor = self.tensors.get(*id).ok_or(Violation::UnknownTensor(*id))?;
+                    if tensor.content != Content::Defined {
+                        return Err(Violation::Unwritten(*id));
+                    }
+                    if named < 2 {
+                        operands[named] = *id;
+                        named += 1;
+                    }
+                    *id = tensor.at.id();
+                    InputMeta::Tensor(tensor.meta)
+                }
+            });
+        }
+        let [left, right] = operands;
+        self.event(cx, EventKind::Recv, NO_WORKER, Subject::Op(op), wire_bytes, [out, left, right]);
+        let meta = infer(op, cx.metas, &instruction.attrs).map_err(Violation::Rule)?;
+        let tensors = cx.metas.iter().filter_map(|input| match input {
+            InputMeta::Tensor(meta) => Some(meta),
+            InputMeta::Scalar(_) => None,
+        });
+        let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
+        let cost = cost(op, tensors, &meta);
+        let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
+        instruction.out = self.tensors.insert(out, meta, Content::Defined).id();
+        let used_up = if cx.pipeline.is_empty() { 0 } else { std::mem::take(&mut instruction.last_use) };
+        if instruction.last_use != 0 {
+            self.remove_last_uses(&instruction, cx);
+        }
+        let dtype = cx.metas.iter().find_map(|input| input.tensor().map(|meta| meta.dtype));
+        let arithmetic = || Cost { bytes: 0, ..cost }.nanoseconds(gflops, gbytes_per_s, STEP_NS);
+        let fused_ns = dtype.filter(|dtype| is_fusible(&instruction, *dtype)).map(|_| arithmetic());
+        let last = self.ids_of(&instruction, used_up);
+        let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
+        let requested = self.signals.requested();
+        self.send(Step { operands, out: Some(meta), fused_ns, requested, ..step }, cx)?;
+        if last.is_empty() { Ok(()) } else { self.free_everywhere(&last, cx) }
+    }
+
+    /// The client's ids of the operands in `mask`, each once.
+    fn ids_of(&self, instruction: &Instruction, mask: u8) -> Vec<TensorId> {
+        let mut ids = Vec::new();
+        for (i, operand) in instruction.inputs.as_slice().iter().enumerate().take(8) {
+            if let (1, Operand::Tensor(at)) = (mask >> i & 1, operand)
+                && let Some(tensor) = self.tensors.get_at(WorkerTensor::from_id(*at))
+                && !ids.contains(&tensor.id)
+            {
+                ids.push(tensor.id);
+            }
+        }
+        ids
+    }
+
+    /// Frees tensors and their copies on all workers.
+    fn free_everywhere(&mut self, ids: &[TensorId], cx: &mut Context<'_>) -> Result<(), Violation> {
+        let mut freed: Vec<(Workers, TensorId)> = Vec::new();
+        for id in ids {
+            let tensor = self.tensors.remove(*id).ok_or(Violation::UnknownTensor(*id))?;
+            self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [*id, 0, 0]);
+            freed.push((tensor.placement.workers(), tensor.at.id()));
+            let mut copy = tensor.copy;
+            while let Some(tensor) = self.tensors.remove(copy) {
+                freed.push((tensor.placement.workers(), tensor.at.id()));
+                copy = tensor.copy;
+            }
+        }
+        freed.sort_by_key(|(workers, _)| workers.bits());
+        for alike in freed.chunk_by(|one, other| one.0 == other.0) {
+            for few in alike.chunks(FREE_IDS_MAX) {
+                let mut ids = [0; FREE_IDS_MAX];
+                ids.iter_mut().zip(few).for_each(|(id, (_, at))| *id = *at);
+                let step = self.step(0, Command::Free { ids }, STEP_NS, 64);
+                self.send(Step { workers: alike[0].0, ..step }, cx)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the operands that an instruction uses for the last time from the table; the worker frees them after the
+    /// instruction.
+    fn remove_last_uses(&mut self, instruction: &Instruction, cx: &mut Context<'_>) {
+        for (i, operand) in instruction.inputs.as_slice().iter().enumerate().take(8) {
+            if let (1, Operand::Tensor(at)) = (instruction.last_use >> i & 1, operand)
+                && let Some((id, tensor)) = self.tensors.remove_at(WorkerTensor::from_id(*at))
+            {
+                self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [id, 0, 0]);
+            }
+        }
+    }
+
+    fn free(
+        &mut self,
+        mut ids: [TensorId; FREE_IDS_MAX],
+        wire_bytes: u64,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
+        let first = ids[0];
+        self.event(cx, EventKind::Recv, NO_WORKER, Subject::Free, wire_bytes, [first, ids[1], ids[2]]);
+        if !cx.pipeline.is_empty() {
+            let named = ids.iter().copied().filter(|id| *id != 0).collect::<Vec<_>>();
+            return self.free_everywhere(&named, cx);
+        }
+        for id in ids.iter_mut().filter(|id| **id != 0) {
+            let tensor = self.tensors.remove(*id).ok_or(Violation::UnknownTensor(*id))?;
+            self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [*id, 0, 0]);
+            *id = tensor.at.id();
+        }
+        self.send(self.step(first, Command::Free { ids }, STEP_NS, wire_bytes), cx)
+    }
+
+    /// A step without a result and without a completion. Inlined, since a `Step` is large and a return would copy it.
+    #[inline(always)]
+    fn step(&self, origin: TensorId, command: Command, cost_ns: u64, bytes: u64) -> Step {
+        let cost_ns = cost_ns.min(STEP_NS_MAX);
+        Step {
+            owner: self.slot,
+            workers: Workers::one(self.worker as usize),
+            divided: false,
+            requested: None,
+            origin,
+            token: 0,
+            operands: [0; 2],
+            command,
+            out: None,
+            fused_ns: None,
+            cost_ns,
+            expected_ns: cost_ns,
+            bytes,
+        }
+    }
+
+    /// Checks the id of a new tensor, and the number of tensors.
+    #[inline]
+    fn check_new(&mut self, id: TensorId) -> Result<(), Violation> {
+        if id <= self.last_id {
+            return Err(Violation::IdNotIncreasing { id, last: self.last_id });
+        }
+        if id >= MODIFIER_ID_MIN {
+            return Err(Violation::IdTooLarge(id));
+        }
+        if self.tensors.len() >= TENSORS_PER_SESSION_MAX {
+            return Err(Violation::TooManyTensors);
+        }
+        self.last_id = id;
+        Ok(())
+    }
+
+    fn check_arena(&self, range: &ArenaRange) -> Result<(), Violation> {
+        let bytes = usize::try_from(range.segment).ok().and_then(|segment| self.arena_bytes.get(segment));
+        match (bytes, range.offset_bytes.checked_add(range.len_bytes)) {
+            (Some(bytes), Some(end)) if end <= *bytes => Ok(()),
+            _ => Err(Violation::Arena(*range)),
+        }
+    }
+
+    /// Counts one more completion in flight, which must fit into the ring beside those that the client has not read.
+    fn expect_completion(&mut self) -> Result<(), Violation> {
+        if self.completions_in_flight >= self.port.free_completions() {
+            return Err(Violation::TooManyInFlight);
+        }
+        self.completions_in_flight += 1;
+        Ok(())
+    }
+}
