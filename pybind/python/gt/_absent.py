@@ -1,4 +1,4 @@
-"""What is said of names that PyTorch, or what builds on it, has and GT has not, and what to use. Start at `reason`."""
+"""Error messages for names that PyTorch or its libraries have and GT has not. Start at `reason`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Dotted names, each for itself and all below it, and what to say of them. The longest that fits is taken.
+# Dotted names, each for itself and all names below it, and what to use instead. The longest match counts.
 REASONS = {
     "torch.distributed": "one process sees all devices of a machine; there is nothing across machines yet",
     "torch.nn.parallel": "one process sees all devices of a machine: call the module itself",
@@ -37,7 +37,7 @@ REASONS = {
 
 
 def reason(name: str) -> str:
-    """What to add to a message about `name`, as `torch.fx.Graph`: nothing, or a colon and what to use."""
+    """The end of an error message about `name`, as `torch.fx.Graph`: empty, or a colon and what to use instead."""
     while name:
         if name in REASONS:
             return f" ({name}: {REASONS[name]})"
@@ -46,7 +46,7 @@ def reason(name: str) -> str:
 
 
 def names() -> dict[str, list[str]]:
-    """The public names of each module of PyTorch's, and of its tensors, as `torch/names.txt` has them."""
+    """The public names of each of PyTorch's modules and of its tensors, from `torch/names.txt`."""
     found: dict[str, list[str]] = {}
     module = ""
     for line in (Path(__file__).parent / "torch" / "names.txt").read_text().splitlines():
@@ -59,7 +59,7 @@ def names() -> dict[str, list[str]]:
 
 
 def getter(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module of GT: it is asked for what the module does not have."""
+    """A module's `__getattr__`, which raises an error that says what to use instead of a missing name."""
 
     def missing(name: str) -> NoReturn:
         place = "torch" + module.removeprefix("gt")

@@ -8,7 +8,11 @@ from gt._gt import Tensor
 
 
 def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:  # noqa: ARG001, N807 (the protocol's)
-    """`gt.array_api`: the functions of the Python array API standard, under its names."""
+    """The module `gt.array_api`, which has the functions of the Python array API standard.
+
+    Raises:
+        ValueError: A version of the standard is requested that is newer than the supported one.
+    """
     from gt import array_api  # loaded on first use: few programs ask for it
 
     if api_version is not None and api_version > array_api.__array_api_version__:

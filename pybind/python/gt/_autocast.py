@@ -1,7 +1,7 @@
-"""`autocast`: products in bfloat16, losses in float32, and nothing else changed, as PyTorch does on a CPU.
+"""`autocast`, automatic mixed precision: products in bfloat16 and losses in float32, as PyTorch does on a CPU.
 
-The extension casts the operands of `@` itself. `lower` and `float32` mark the other functions: what they are is said
-where the function is. All others compute in the dtypes they are given.
+The extension casts the operands of `@`. The decorators `lower` and `float32` mark the other functions that are cast;
+all others compute in the dtypes of their operands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gt._gt import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# PyTorch's defaults, and what its CPU kernels take.
+# PyTorch's default dtypes, and the dtypes that its kernels for a CPU accept.
 _DEFAULTS = {"cpu": _gt.bfloat16, "cuda": _gt.float16, "mps": _gt.float16, "xpu": _gt.bfloat16}
 _SUPPORTED = (_gt.bfloat16, _gt.float16)
 
@@ -48,17 +48,17 @@ def _computing_in(function: F, dtype: _gt.dtype | None) -> F:
 
 
 def lower(function: F) -> F:
-    """Under `autocast`, the function computes in the dtype that was asked for."""
+    """Marks a function that computes in the autocast dtype."""
     return _computing_in(function, None)
 
 
 def float32(function: F) -> F:
-    """Under `autocast`, the function computes in float32."""
+    """Marks a function that computes in float32 under autocast."""
     return _computing_in(function, _gt.float32)
 
 
 def untouched(function: F) -> F:
-    """Under `autocast`, the function computes in the dtypes it is given, though made of what does not."""
+    """Marks a function that computes in its operands' dtypes under autocast, although it is composed of marked ones."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -75,18 +75,24 @@ def untouched(function: F) -> F:
 
 
 class autocast:  # noqa: N801 (PyTorch's name)
-    """Products and convolutions inside compute in a dtype of half the size, losses in float32. For this thread.
+    """Mixed precision: matrix products and convolutions inside compute in a 16-bit dtype, losses in float32.
 
-    A context and a decorator. Backward passes belong outside, as in PyTorch.
+    It is a context manager and a decorator, and holds for this thread. Backward passes belong outside, as in PyTorch.
 
     Args:
-        device_type: The kind of device: "cpu". For one that is not there it warns, and has no effect.
-        dtype: bfloat16 or float16; bfloat16 on a CPU if none is given.
+        device_type: The type of device: "cpu" or "cuda". Without such a device it warns, and has no effect.
+        dtype: bfloat16 or float16; bfloat16 on a CPU if not given.
         enabled: Whether it has an effect.
-        cache_enabled: Whether casts may be kept: they are computed anew in any case.
+        cache_enabled: Accepted; casts are never cached.
 
     Raises:
-        RuntimeError: There is no such kind of device.
+        RuntimeError: There is no such type of device.
+
+    Example:
+        >>> with gt.autocast("cpu"):
+        ...     y = gt.ones(2, 2) @ gt.ones(2, 2)
+        >>> y.dtype
+        gt.bfloat16
     """
 
     def __init__(
@@ -122,7 +128,7 @@ class autocast:  # noqa: N801 (PyTorch's name)
         self._previous: list[_gt.dtype | None] = []
 
     def __enter__(self) -> autocast:
-        # That of a device which is not there leaves the others' as it is.
+        # An autocast for a missing device leaves those of others unchanged.
         wanted = self.fast_dtype if self._enabled else None
         self._previous.append(_gt.autocast_dtype())
         if self._available:
@@ -148,12 +154,12 @@ def _is_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether this thread is inside an `autocast` for a kind of device."""
+    """Whether this thread is inside an `autocast` for a type of device."""
     return _gt.autocast_dtype() is not None and _is_available(device_type)
 
 
 def get_autocast_dtype(device_type: str) -> _gt.dtype:
-    """The dtype that `autocast` computes in, or would."""
+    """The dtype of `autocast` for a type of device."""
     if device_type not in _DEFAULTS:
         raise RuntimeError(f"unsupported scalarType for device_type '{device_type}'")
     entered = _gt.autocast_dtype()
@@ -161,22 +167,22 @@ def get_autocast_dtype(device_type: str) -> _gt.dtype:
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """`is_autocast_enabled("cpu")`."""
+    """Whether this thread is inside an `autocast` for the CPU."""
     return is_autocast_enabled("cpu")
 
 
 def get_autocast_cpu_dtype() -> _gt.dtype:
-    """`get_autocast_dtype("cpu")`."""
+    """The dtype of `autocast` for the CPU."""
     return get_autocast_dtype("cpu")
 
 
 def get_autocast_gpu_dtype() -> _gt.dtype:
-    """`get_autocast_dtype("cuda")`."""
+    """The dtype of `autocast` for CUDA devices."""
     return get_autocast_dtype("cuda")
 
 
 def clear_autocast_cache() -> None:
-    """Nothing to do: what was cast is not kept."""
+    """Does nothing: casts are not cached."""
 
 
 FUNCTIONS = (

@@ -24,7 +24,7 @@ from gt._types import Size
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
-# PyTorch's names for arrays of elements.
+# PyTorch's names for the storages of each dtype.
 _STORAGES = {
     "BoolStorage": "bool",
     "ByteStorage": "uint8",
@@ -44,7 +44,7 @@ INT32_MAX = 2**31 - 1
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of elements row by row."""
+    """The strides of a row-major tensor."""
     strides, step = [], 1
     for extent in reversed(shape):
         strides.append(step)
@@ -56,31 +56,31 @@ def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class _Writer:
-    """A pickle of protocol 2, as `torch.load(weights_only=True)` reads it."""
+    """A writer of pickles of protocol 2 that `torch.load(weights_only=True)` reads."""
 
     def __init__(self) -> None:
         self.out = bytearray(pickle.PROTO + b"\x02")
-        # Places in the unpickler's memo of what was written, and the objects, so that no other gets their ids.
+        # The memo indices of objects by id, and the objects themselves, so that their ids are not reused.
         self.memo: dict[int, int] = {}
         self.kept: list[Any] = []
-        # The elements of each storage, and the storage that holds a value of the session.
+        # The bytes of each storage, and the storage of each value of the session.
         self.storages: list[bytes] = []
         self.known: dict[tuple[Any, ...], int] = {}
 
     def put(self, obj: Any) -> None:
-        """Remembers what lies on top of the unpickler's stack as `obj`."""
+        """Stores the top of the unpickler's stack in its memo, as `obj`."""
         self.memo[id(obj)] = len(self.memo)
         self.kept.append(obj)
         self.out += pickle.LONG_BINPUT + struct.pack("<I", self.memo[id(obj)])
 
     def call(self, module: str, name: str, *args: Any, where: str) -> None:
-        """What a function of PyTorch's makes of `args`."""
+        """Writes a call of a function of PyTorch's with the arguments that were written before."""
         self.out += pickle.GLOBAL + f"{module}\n{name}\n".encode()
         self.write(args, where)
         self.out += pickle.REDUCE
 
     def write(self, obj: Any, where: str) -> None:
-        """Writes an object; `where` is how a person would reach it."""
+        """Writes an object; `where` is its path in the saved object, for error messages."""
         if id(obj) in self.memo:
             self.out += pickle.LONG_BINGET + struct.pack("<I", self.memo[id(obj)])
         elif obj is None:
@@ -177,7 +177,7 @@ class _Rebuilt:
 
 
 class _Storage:
-    """The elements of a tensor: of which kind, under which number in the archive, how many."""
+    """A storage in the archive: its dtype, key and number of elements."""
 
     def __init__(self, kind: str, key: int | str, count: int) -> None:
         self.kind, self.key, self.count = kind, key, count
@@ -200,10 +200,10 @@ _WRITERS: dict[type, Callable[[_Writer, Any, str], None]] = {
 
 
 def save(obj: Any, file: IO[bytes]) -> None:
-    """Writes an object of tensors and plain data.
+    """Writes a checkpoint of tensors and plain data.
 
     Raises:
-        TypeError: It holds something else; it says where.
+        TypeError: The object contains something else; the message says where.
     """
     writer = _Writer()
     writer.write(obj, "the object")
@@ -219,7 +219,7 @@ def save(obj: Any, file: IO[bytes]) -> None:
 
 
 class _Reader(pickle.Unpickler):
-    """Makes what a checkpoint may hold, and refuses every other name."""
+    """An unpickler that makes tensors and plain data, and refuses every other name."""
 
     def __init__(self, file: IO[bytes], archive: _Archive, anywhere: bool) -> None:
         super().__init__(file, encoding="utf-8")
@@ -277,7 +277,7 @@ class _Reader(pickle.Unpickler):
         requires_grad: bool = False,
         *_: Any,
     ) -> Tensor:
-        """`_rebuild_tensor_v2`: elements of a storage. Those that are the same elements share them."""
+        """`_rebuild_tensor_v2`: a tensor of a storage's elements. Tensors of the same elements share them."""
         if not isinstance(storage, _Storage):
             raise pickle.UnpicklingError("load: a tensor without a storage")
         size, stride = tuple(size), tuple(stride)
@@ -330,7 +330,7 @@ class _Archive:
             raise ValueError(f"load: the file is damaged: its record {name!r}: {error}") from error
 
     def tensor(self, storage: _Storage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-        """The elements of a storage from `offset`, under a shape with strides."""
+        """The elements of a storage from `offset` on, with a shape and strides."""
         name = _STORAGES[storage.kind]
         itemsize = getattr(_gt, name).itemsize
         data = self.record(f"data/{storage.key}")
@@ -350,12 +350,12 @@ class _Archive:
 
 
 def load(content: bytes, anywhere: bool) -> Any:
-    """The object of a checkpoint; tensors saved on other devices come to the CPU if `anywhere`.
+    """The object of a checkpoint; tensors that were saved on other devices are loaded if `anywhere`.
 
     Raises:
-        ValueError: The file is truncated, or is not a checkpoint.
-        pickle.UnpicklingError: It holds objects of classes that are not data.
-        RuntimeError: Tensors were saved on a device that is not here, and not `anywhere`.
+        ValueError: The file is truncated, or is no checkpoint.
+        pickle.UnpicklingError: It contains objects of other classes.
+        RuntimeError: Tensors were saved on another device, and `anywhere` is false.
     """
     archive = _Archive(content)
     try:

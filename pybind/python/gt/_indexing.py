@@ -1,9 +1,9 @@
-"""`x[…]` where a part picks elements one by one: index tensors, arrays, lists and masks, among slices and the like.
+"""Advanced indexing: `x[index]` with index tensors, arrays, lists or masks among its parts.
 
-`get` and `set` are what the extension calls for such an index, unless it is index tensors alone, for which it issues
-the same instructions by itself. Its other parts are applied first and give a view. The axes that are picked from then
-become one, with the places that were picked along it as one int64 vector: reading is a gather along that axis, writing
-a scatter, and both have their gradients from there.
+The extension calls `get` and `set` for such an index, unless it is made of index tensors only, for which it issues the
+same instructions itself. The basic parts are applied first and give a view. The axes of the advanced parts are then
+merged into one, with the picked positions as one int64 vector. Reading is a gather along that axis and writing a
+scatter, from which their gradients follow.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from gt import _gt
 from gt._composites.selection import from_the_front, nonzero
 from gt._gt import Tensor
 
-# An index or a mask, before it is looked at: NumPy's if its elements are known here.
+# An index or a mask; an array if its elements are known to this process.
 Part = Tensor | np.ndarray
 
 
 class Picked(NamedTuple):
-    """A view whose picked axes were made one, and the places picked along it."""
+    """A view whose indexed axes are merged into one, and the indices along that axis."""
 
     flat: Tensor
     axis: int
     places: Tensor
-    # What the result has where `flat` has the axis.
+    # The shape of the indices, which replaces the merged axis in the result.
     shape: tuple[int, ...]
-    # The view's sizes and axes in the order they have in `flat`.
+    # The sizes and axes of the view, in the order of `flat`.
     sizes: list[int]
     order: list[int]
 
@@ -43,7 +43,7 @@ class Picked(NamedTuple):
         return sizes
 
     def index(self) -> Tensor:
-        """The places, as wide as what they pick."""
+        """The indices, broadcast to the shape of the elements that they pick."""
         wide = list(self.flat.shape)
         if len(wide) == 1:
             return self.places
@@ -53,17 +53,17 @@ class Picked(NamedTuple):
         return self.places.reshape(narrow).expand(wide) if self.places.numel() else self.places.new_zeros(wide)
 
     def values(self) -> Tensor:
-        """What is picked."""
+        """The picked elements."""
         found = self.flat.gather(self.axis, self.index())
         return found if len(self.shape) == 1 else found.reshape(self.result_shape())
 
     def back(self, flat: Tensor) -> Tensor:
-        """What has `flat`'s shape, as the view has it."""
+        """A tensor of the shape of `flat`, in the shape and axis order of the view."""
         return flat.reshape(self.sizes).permute([self.order.index(axis) for axis in range(len(self.order))])
 
 
 def get(x: Tensor, index: Any) -> Tensor:
-    """`x[index]`: a copy."""
+    """`x[index]` for an advanced index: a copy."""
     view, parts = _split(x, index)
     if not parts:
         return view
@@ -71,7 +71,7 @@ def get(x: Tensor, index: Any) -> Tensor:
 
 
 def set(x: Tensor, index: Any, value: Any) -> None:
-    """`x[index] = value`, written to what `x` is a view of, too."""
+    """`x[index] = value` for an advanced index; if `x` is a view, its base changes, too."""
     view, parts = _split(x, index)
     if isinstance(value, Tensor):
         source = value
@@ -86,7 +86,7 @@ def set(x: Tensor, index: Any, value: Any) -> None:
 
 
 def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy with `copy[indices] = values`, or with the values added, each as often as its place is named."""
+    """A copy after `copy[indices] = values`; with `accumulate`, values are added, for repeated indices each time."""
     view, parts = _split(input, tuple(slice(None) if part is None else part for part in indices))
     return _put(view, parts, values, accumulate)
 
@@ -104,7 +104,7 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
     if masked:
         axis, mask = parts[0]
         trail = list(view.shape[axis + mask.ndim :])
-        # Where the source is the same at every place, none is counted.
+        # A source that is the same at every place needs no indices: the mask selects.
         if source.numel() == 1 or source.ndim <= len(trail):
             _check_mask(view, axis, mask)
             wide = _gt.as_tensor(mask).reshape([*mask.shape] + [1] * len(trail))
@@ -118,7 +118,7 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
 
 
 def _fitted(source: Tensor, shape: list[int]) -> Tensor:
-    """The source, broadcast to what is written."""
+    """The source, broadcast to the shape that is written."""
     sizes = list(source.shape)
     while len(sizes) > len(shape) and sizes[0] == 1:
         del sizes[0]
@@ -132,15 +132,15 @@ def _fitted(source: Tensor, shape: list[int]) -> Tensor:
     return source.reshape(sizes).expand(shape)
 
 
-# What an index means --------------------------------------------------------------------------------------------
+# Parsing of indices --------------------------------------------------------------------------------------------
 
 
 def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
-    """The view that the other parts give, and those that pick from it, each with its first axis there."""
+    """The view of the basic parts of an index, and the advanced parts, each with its first axis in that view."""
     if isinstance(index, Tensor) and index.dtype == _gt.int64 and index.ndim and x.ndim:
         return x, [(0, index)]
     if isinstance(index, list) and len(index) < 32 and not all(np.isscalar(part) for part in index):
-        # As PyTorch, which takes a short list with anything but numbers in it for a tuple.
+        # As PyTorch: a short list with anything but numbers in it counts as a tuple.
         index = tuple(index)
     parts = [_part(part) for part in (index if isinstance(index, tuple) else (index,))]
     free = x.ndim - sum(_axes_of(part) for part in parts)
@@ -154,7 +154,7 @@ def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
     for part in parts:
         if isinstance(part, Tensor | np.ndarray):
             if part.ndim == 0:
-                # One bool: a new axis, there or not.
+                # A single bool makes a new axis of size 1 or 0.
                 selected.append(None)
                 picks.append((axis, part.reshape(1)))
                 axis += 1
@@ -170,7 +170,7 @@ def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
 
 
 def _part(part: Any) -> int | slice | EllipsisType | Part | None:
-    """One part: what selects a box, an integer among it, as it is, the others as index or mask."""
+    """One part of an index: basic ones as they are, others as an index tensor or a mask."""
     if hasattr(part, "__dlpack__") and not isinstance(part, Tensor | np.ndarray | np.generic):
         part = np.from_dlpack(part)  # another library's tensor
     if part is None or part is Ellipsis or isinstance(part, slice):
@@ -203,13 +203,13 @@ def _is_mask(part: Part) -> bool:
 
 
 def _axes_of(part: Any) -> int:
-    """How many of the tensor's axes a part takes."""
+    """The number of axes that a part of an index consumes."""
     if isinstance(part, Tensor | np.ndarray):
         return part.ndim if _is_mask(part) else 1
     return 0 if part is None or part is Ellipsis else 1
 
 
-# Which elements it picks ----------------------------------------------------------------------------------------
+# The picked elements ----------------------------------------------------------------------------------------
 
 
 def _pick(view: Tensor, parts: list[tuple[int, Part]]) -> Picked:
@@ -241,7 +241,7 @@ def _pick(view: Tensor, parts: list[tuple[int, Part]]) -> Picked:
 
 
 def _places(view: Tensor, axis: int, part: Part) -> Tensor:
-    """The places that a part picks along its axes taken as one, counted from the front."""
+    """The indices that a part picks along its axes merged into one, counted from the front."""
     if _is_mask(part):
         _check_mask(view, axis, part)
         return nonzero(part.flatten()).squeeze(1) if isinstance(part, Tensor) else _gt.tensor(np.flatnonzero(part))
@@ -267,7 +267,7 @@ def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
 
 
 def _checked(places: Tensor, size: int, axis: int, unknown: bool) -> Tensor:
-    """The places themselves; those that are known to the daemon alone are looked up, which finds what is outside."""
+    """The indices, checked by a lookup if their values are known to the daemon alone."""
     if not unknown:
         return places
     lead = [1] * axis

@@ -1,4 +1,4 @@
-"""Names that PyTorch has for older programs, and warns of."""
+"""Deprecated names of PyTorch's, which warn as in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def older(message: str, kind: type[Warning] = FutureWarning) -> Callable[[F], F]:
-    """A decorator: calling the function warns, in PyTorch's words, and then does what it does."""
+    """A decorator for a deprecated function, which warns in PyTorch's words when it is called."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)

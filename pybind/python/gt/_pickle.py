@@ -1,4 +1,4 @@
-"""How a tensor is copied and pickled: by value, through NumPy, so that it may be read in another process."""
+"""Copying and pickling of tensors: by value, through NumPy, so that another process can read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gt._gt import Tensor
 
 
 def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
-    """A leaf like `t`, its gradient copied too.
+    """A copy of a leaf, with its gradient.
 
     Raises:
         RuntimeError: `t` is not a leaf.
@@ -30,7 +30,7 @@ def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 def reduce(t: Tensor) -> tuple[Any, ...]:
-    """What pickle writes of a leaf: its elements, dtype and marks.
+    """The pickle state of a leaf: its elements, dtype and flags.
 
     Raises:
         RuntimeError: `t` is not a leaf.
@@ -40,7 +40,7 @@ def reduce(t: Tensor) -> tuple[Any, ...]:
     previous = _gt.set_grad_enabled(False)
     try:
         plain = t.detach()
-        # NumPy has no bfloat16; float32 holds every one of them exactly.
+        # NumPy has no bfloat16; float32 represents every bfloat16 number exactly.
         array = (plain.to(_gt.float32) if t.dtype == _gt.bfloat16 else plain).numpy()
     finally:
         _gt.set_grad_enabled(previous)
@@ -51,7 +51,7 @@ def reduce(t: Tensor) -> tuple[Any, ...]:
 def _rebuild(
     array: np.ndarray[Any, Any], dtype: str, shape: tuple[int, ...], requires_grad: bool, is_parameter: bool
 ) -> Tensor:
-    # ascontiguousarray has given a scalar an axis.
+    # `ascontiguousarray` gave an axis to a scalar.
     t = _gt.from_numpy(array).reshape(shape).to(getattr(_gt, dtype))
     return _marked(t.detach(), requires_grad, is_parameter)
 

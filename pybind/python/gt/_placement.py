@@ -1,8 +1,8 @@
-"""Where tensors are and how they lie in memory: what programs ask and say of it.
+"""Device and memory attributes of tensors, and conversion from and to other libraries' arrays.
 
-Every tensor is in the daemon, which decides on which of its devices. Where it computes on CUDA devices all tensors are
-said to be on `cuda:0`, also those of which a program never said so; `t.cpu()` is `t` itself, and `t.numpy()` works
-everywhere. What would need a memory address says so.
+All tensors are in the daemon, which decides on which of its devices. If it computes on CUDA devices, all tensors report
+`cuda:0`, also those for which the program named no device; `t.cpu()` is `t` itself, and `t.numpy()` works everywhere.
+Methods that would need a memory address raise NotImplementedError.
 """
 
 from __future__ import annotations
@@ -17,43 +17,51 @@ from gt._gt import Tensor
 
 
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
-    """The tensor itself: its elements can be read wherever it is."""
+    """The tensor itself: elements can be read wherever they are."""
     return self.to("cpu", memory_format=memory_format)
 
 
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-    """The tensor on a CUDA device, if the daemon has one."""
+    """The tensor on a CUDA device, if the daemon has one.
+
+    Raises:
+        RuntimeError: The daemon has no such device.
+    """
     return self.to("cuda" if device is None else device, non_blocking=non_blocking, memory_format=memory_format)
 
 
 def get_device(self: Tensor) -> int:
-    """The number of the CUDA device that it is on: -1 for a CPU."""
+    """The index of the tensor's CUDA device; -1 for the CPU."""
     index = self.device.index
     return -1 if index is None else index
 
 
 def is_cuda(self: Tensor) -> bool:
-    """Whether the daemon computes on CUDA devices."""
+    """Whether tensors are on CUDA devices: those of a daemon that has some are."""
     return self.device.type == "cuda"
 
 
 def is_cpu(self: Tensor) -> bool:
-    """Whether the daemon computes on CPUs alone."""
+    """Whether tensors are on the CPU: those of a daemon without CUDA devices are."""
     return self.device.type == "cpu"
 
 
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """The tensor itself: all of its bytes travel through memory shared with the daemon."""
+    """The tensor itself: transfers use memory that is shared with the daemon in any case."""
     return self
 
 
 def is_pinned(self: Tensor, device: Any = None) -> bool:
-    """Whether a CUDA device may read its memory directly."""
+    """Whether the tensor is in pinned memory: never."""
     return False
 
 
 def share_memory_(self: Tensor) -> NoReturn:
-    """Not there: a tensor belongs to one process."""
+    """Sharing a tensor with other processes, which GT does not support.
+
+    Raises:
+        NotImplementedError: Always: a tensor belongs to one process.
+    """
     raise NotImplementedError(
         "share_memory_(): a tensor belongs to one process; what multiprocessing sends travels by value, and threads "
         "share tensors as they are"
@@ -61,12 +69,16 @@ def share_memory_(self: Tensor) -> NoReturn:
 
 
 def is_shared(self: Tensor) -> bool:
-    """Whether other processes see what this one writes."""
+    """Whether the tensor is shared with other processes: never."""
     return False
 
 
 def data_ptr(self: Tensor) -> NoReturn:
-    """Not there: the elements are in the daemon's memory."""
+    """The address of the elements, which a process does not have.
+
+    Raises:
+        NotImplementedError: Always: the elements are in the daemon's memory.
+    """
     raise NotImplementedError(
         "data_ptr(): the elements are in the daemon's memory; t.numpy() has a copy with an address, and `a is b` tells "
         "whether two names are one tensor"
@@ -74,63 +86,76 @@ def data_ptr(self: Tensor) -> NoReturn:
 
 
 def untyped_storage(self: Tensor) -> NoReturn:
-    """Not there: the elements are in the daemon's memory."""
+    """The storage of the tensor, which a process does not have.
+
+    Raises:
+        NotImplementedError: Always: the elements are in the daemon's memory.
+    """
     raise NotImplementedError(
         "storages are not there: the elements are in the daemon's memory; use t.numpy(), or views of the tensor"
     )
 
 
 def storage_offset(self: Tensor) -> NoReturn:
-    """Not there: a view is a recipe, not a place in a storage."""
+    """The offset of the tensor in its storage, which a process does not have.
+
+    Raises:
+        NotImplementedError: Always: a view is a sequence of operations on its base, with no storage.
+    """
     raise NotImplementedError("storage_offset(): a view is a recipe, not a place in a storage; use stride() and shape")
 
 
 def __dlpack__(self: Tensor, **options: Any) -> Any:  # noqa: N807 (the protocol's)
-    """A view, for other libraries, of the elements as the daemon handed them over: no copy beyond that one."""
+    """A DLPack capsule of the elements, for other libraries: a copy fetched from the daemon."""
     return self.numpy().__dlpack__(**options)
 
 
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:  # noqa: N807 (the protocol's)
-    """The CPU, in DLPack's numbers."""
+    """The device of the capsule, the CPU, in DLPack's numbers."""
     return (1, 0)
 
 
 def __array_wrap__(  # noqa: N807 (the protocol's)
     self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False
 ) -> Tensor:
-    """What a function of NumPy's made of the tensor, as a tensor; a mask is one of uint8, as in PyTorch."""
+    """The result of a NumPy function as a tensor; bools become uint8, as in PyTorch."""
     return _gt.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
 
 
 def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
-    """The tensor on a device, under the array API standard's name."""
+    """The tensor on a device: the array API standard's name of `to`."""
     if stream is not None:
         raise NotImplementedError("to_device(): there are no streams: the order of operations is the program's")
     return self.to(device)
 
 
 def is_complex(input: Tensor) -> bool:
-    """Whether the elements are complex numbers: never, there are no complex dtypes."""
+    """Whether the elements are complex numbers: never, since there are no complex dtypes."""
     return False
 
 
 def is_conj(input: Tensor) -> bool:
-    """Whether a conjugation is still to be done: never."""
+    """Whether a lazy conjugation is pending: never, since there are no complex dtypes."""
     return False
 
 
 def is_neg(input: Tensor) -> bool:
-    """Whether a negation is still to be done: never."""
+    """Whether a lazy negation is pending: never, since negation is never lazy."""
     return False
 
 
 def is_inference(input: Tensor) -> bool:
-    """Whether it was made under `inference_mode` and may not be recorded: never, all tensors may."""
+    """Whether the tensor may not be recorded by autograd: never, also if it was made under `inference_mode`."""
     return False
 
 
 def is_signed(input: Tensor) -> bool:
-    """Whether the dtype holds negative numbers."""
+    """Whether the dtype can represent negative numbers.
+
+    Example:
+        >>> gt.is_signed(gt.zeros(1)), gt.is_signed(gt.zeros(1, dtype=gt.uint8))
+        (True, False)
+    """
     return input.dtype.is_signed
 
 
@@ -140,27 +165,32 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the one element is not 0."""
+    """Whether the value of a tensor of one element is not 0.
+
+    Example:
+        >>> gt.is_nonzero(gt.tensor([0.0]))
+        False
+    """
     return bool(input)
 
 
 def is_distributed(input: Tensor) -> bool:
-    """Whether it is a part of something that several processes hold: never."""
+    """Whether the tensor is a part of one that several processes hold: never."""
     return False
 
 
 def to_dense(self: Tensor, dtype: _gt.dtype | None = None, *, masked_grad: bool = True) -> Tensor:
-    """The tensor itself, as all are dense, in a dtype."""
+    """The tensor itself, since all are dense, or converted to a dtype."""
     return self if dtype is None else self.to(dtype)
 
 
 def sparse_dim(self: Tensor) -> int:
-    """How many axes are sparse: none."""
+    """The number of sparse axes: 0, since all tensors are dense."""
     return 0
 
 
 def dense_dim(self: Tensor) -> int:
-    """How many axes are dense: all."""
+    """The number of dense axes: all, since all tensors are dense."""
     return self.ndim
 
 
@@ -186,7 +216,7 @@ TENSOR_METHODS = (
 )
 GETTERS = (is_cuda, is_cpu)
 PROPERTIES = {
-    # NumPy's arrays and numbers leave `array * t` to the tensor.
+    # In `array * t`, NumPy leaves the operation to the tensor.
     "__array_priority__": 1000,
     "is_mps": False,
     "is_xpu": False,
@@ -209,7 +239,19 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of numbers, an array or another tensor; with `copy`, always a new one."""
+    """A tensor from numbers, an array or another tensor.
+
+    Args:
+        obj: The data.
+        dtype: The dtype; that of the data if not given.
+        device: Where to put it; the daemon decides if not given.
+        copy: Whether a tensor is copied; by default only if it must be converted. False refuses to copy.
+        requires_grad: Whether autograd records what is computed from it.
+
+    Example:
+        >>> gt.asarray([1, 2])
+        tensor([1, 2])
+    """
     t = _gt.as_tensor(obj, dtype, device)
     if copy is False and t is not obj:
         raise ValueError("asarray(copy=False) takes a tensor of this dtype; what else is given is copied")
@@ -219,19 +261,36 @@ def asarray(
 
 
 def scalar_tensor(s: Any, **options: Any) -> Tensor:
-    """A tensor of one number without axes, of the default dtype unless another is given."""
+    """A tensor of one number without axes, of the default dtype unless one is given.
+
+    Example:
+        >>> gt.scalar_tensor(2)
+        tensor(2.)
+    """
     return _gt.full((), s, dtype=options.pop("dtype", None) or _gt.get_default_dtype(), **options)
 
 
 def _of_bits(halves: np.ndarray) -> Tensor:
-    """The bfloat16 numbers of these bits, for which NumPy has no dtype: each is the upper half of a float32."""
+    """bfloat16 numbers from their bits as uint16; each is the upper half of a float32."""
     return _gt.from_numpy((halves.astype(np.uint32) << 16).view(np.float32)).to(_gt.bfloat16)
 
 
 def frombuffer(
     buffer: Any, *, dtype: _gt.dtype, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    """The elements that lie in an object's bytes, copied."""
+    r"""A tensor with a copy of the elements in an object's buffer.
+
+    Args:
+        buffer: An object with the buffer protocol, as bytes.
+        dtype: The dtype of the elements.
+        count: The number of elements; all if negative.
+        offset: The number of bytes to skip.
+        requires_grad: Whether autograd records what is computed from it.
+
+    Example:
+        >>> gt.frombuffer(b"\x01\x02", dtype=gt.uint8)
+        tensor([1, 2], dtype=gt.uint8)
+    """
     if dtype is _gt.bfloat16:
         t = _of_bits(np.frombuffer(buffer, np.uint16, count, offset))
     else:
@@ -240,12 +299,17 @@ def frombuffer(
 
 
 def is_storage(obj: object) -> bool:
-    """Whether `obj` is a storage of PyTorch's: there are none."""
+    """Whether an object is a storage: never, since there are none."""
     return False
 
 
 def typename(obj: object) -> str:
-    """The name of an object's type, with its module; of a tensor, with its dtype."""
+    """The name of an object's type, with its module; for a tensor, the type of its dtype.
+
+    Example:
+        >>> gt.typename(gt.zeros(1))
+        'gt.FloatTensor'
+    """
     if isinstance(obj, Tensor):
         return obj.type()
     kind = obj if isinstance(obj, type) else type(obj)
@@ -254,7 +318,17 @@ def typename(obj: object) -> str:
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """The elements of another library's tensor on the CPU, copied to the daemon: `copy=False` cannot be."""
+    """A copy of another library's tensor, by the DLPack protocol.
+
+    Args:
+        ext_tensor: A tensor on the CPU.
+        device: A device that the daemon must have.
+        copy: False is refused, since the elements are always copied to the daemon.
+
+    Example:
+        >>> gt.from_dlpack(np.arange(3))
+        tensor([0, 1, 2])
+    """
     if copy is False:
         raise ValueError("from_dlpack(copy=False): the elements are copied to the daemon")
     if device is not None:
@@ -268,7 +342,7 @@ FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_sto
 
 
 class _TypedTensor(type):
-    """`FloatTensor` and its like: constructors for one dtype, of which tensors of that dtype are instances."""
+    """The metaclass of `FloatTensor` and the like: constructors of tensors of one dtype, and types for `isinstance`."""
 
     dtype: _gt.dtype
 

@@ -1,6 +1,6 @@
-"""What `repr(t)` shows: PyTorch's layout, elements aligned in columns, large tensors by their corners.
+"""`repr(t)` in PyTorch's layout: elements aligned in columns, large tensors abbreviated.
 
-Start at `tensor_repr`. Only the elements that are shown are fetched from the daemon.
+Start at `tensor_repr`. Only the elements that are printed are fetched from the daemon.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gt._gt import Tensor
 
 @dataclass
 class _Options:
-    """What `set_printoptions` sets. Above `threshold` elements only the corners are shown."""
+    """The options of `set_printoptions`."""
 
     precision: int = 4
     threshold: float = 1000
@@ -45,18 +45,24 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Sets how tensors are shown; what is not given stays, but for `sci_mode`.
+    """Sets how tensors are printed. Options that are not given keep their value, except `sci_mode`.
 
     Args:
-        precision: Digits after the point.
-        threshold: Above this many elements, only the corners are shown.
-        edgeitems: So many at each end of each axis.
-        linewidth: Characters in a line.
-        profile: "default", "short" or "full": what the others go back to first.
-        sci_mode: Whether powers of ten are split off; without it, the numbers decide.
+        precision: The number of digits after the decimal point.
+        threshold: The number of elements above which only the first and last of each axis are printed.
+        edgeitems: The number of those at each end of an axis.
+        linewidth: The number of characters in a line.
+        profile: "default", "short" or "full": defaults to set first.
+        sci_mode: Whether scientific notation is used; the elements decide if not given.
 
     Raises:
         ValueError: There is no such profile.
+
+    Example:
+        >>> gt.set_printoptions(precision=2)
+        >>> gt.tensor([1.2345])
+        tensor([1.23])
+        >>> gt.set_printoptions(profile="default")
     """
     if profile is not None:
         if profile.lower() not in _PROFILES:
@@ -67,7 +73,7 @@ def set_printoptions(
 
 
 def tensor_repr(t: Tensor) -> str:
-    """`tensor(…)` with the elements, and what is not evident from them: size, dtype, autograd."""
+    """The string `tensor(...)` with the elements, and where they are not obvious the size, dtype and autograd state."""
     notes = []
     if t.numel() == 0:
         body = "[]"
@@ -88,7 +94,7 @@ def tensor_repr(t: Tensor) -> str:
 
 
 def _with_notes(text: str, notes: list[str]) -> str:
-    """Appends notes, each on the last line if it fits there."""
+    """Appends notes, each to the last line if it fits there."""
     column = len(text) - text.rfind("\n") + 1
     for note in notes:
         if column + len(note) + 2 > _options.linewidth:
@@ -113,7 +119,7 @@ def _body(t: Tensor) -> str:
         values = shown.numpy()
     finally:
         _gt.set_grad_enabled(previous)
-    # Which axes lost their middle; an ellipsis goes there.
+    # The axes whose middle is left out; an ellipsis stands there.
     cut = [shortened and size > 2 * _options.edgeitems for size in t.shape]
     element, width = _formatter(values)
     return _layout(values, cut, element, width, indent=len(PREFIX))
@@ -130,18 +136,18 @@ def _edges(t: Tensor, axis: int) -> Tensor:
 
 
 def _formatter(values: np.ndarray[Any, Any]) -> tuple[Callable[[Any], str], int]:
-    """How one element is written, and how wide a column of them is."""
+    """A function that formats an element, and the width of the widest."""
     if values.dtype.kind != "f":
         return str, max(len(str(value)) for value in values.flat)
     values = values.astype(np.float64)
-    # NaN and infinities have no say in the format, nor have zeros.
+    # NaN, infinities and zeros do not affect the format.
     telling = values[np.isfinite(values) & (values != 0)]
     if telling.size == 0:
         write = _whole
     else:
         low, high = np.abs(telling).min(), np.abs(telling).max()
         whole = bool((telling == np.ceil(telling)).all())
-        # A wide range of magnitudes, or ones that the usual digits would not show.
+        # Scientific notation is for a wide range of magnitudes, and for numbers beyond the usual digits.
         wide = high / low > 1000 or high > 1e8 or (low < 1e-4 and not whole)
         if wide if _options.sci_mode is None else _options.sci_mode:
             write = _scientific
@@ -165,7 +171,7 @@ def _scientific(value: float) -> str:
 def _layout(
     values: np.ndarray[Any, Any], cut: list[bool], element: Callable[[Any], str], width: int, indent: int
 ) -> str:
-    """Nested brackets: rows of numbers wrapped at the line's end, a blank line more between blocks of more axes."""
+    """Nested brackets with rows wrapped at the line's end, and blank lines between blocks of more axes."""
     if values.ndim == 0:
         return element(values.item()).rjust(width)
     if values.ndim == 1:
@@ -182,10 +188,10 @@ def _layout(
 
 
 def tensor_format(t: Tensor, spec: str) -> str:
-    """What `f"{t:.2f}"` shows: the number of a tensor without axes; of any other, `repr` if `spec` is empty.
+    """`format(t, spec)`: the number of a tensor without axes; for other tensors `repr`, if `spec` is empty.
 
     Raises:
-        TypeError: A format for numbers is asked of a tensor with axes.
+        TypeError: The tensor has axes, and `spec` is not empty.
     """
     if t.ndim == 0:
         return format(t.item(), spec)

@@ -1,6 +1,6 @@
-"""One function for each elementwise row of the op table: `ROWS["exp"](x)` issues one instruction.
+"""The elementwise ops of the op table as functions: `ROWS["exp"](x)` issues one instruction.
 
-The functions are as the table has them; `_ops` adds the keyword arguments and other names of PyTorch's.
+`_ops` adds PyTorch's keyword arguments and other names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Function = Callable[..., Any]
 
 
 def _of_row(row: dict[str, Any]) -> Function:
-    """The function of an elementwise row."""
+    """The function of an elementwise row of the op table."""
     op = row["wire_id"]
     if row["operands"] == 1:
 

@@ -1,7 +1,7 @@
-"""Tensors by name in files of the safetensors format. Reading one runs no code.
+"""Files of the safetensors format: tensors by name. Reading one runs no code.
 
-A file is the length of its header (8 bytes, little-endian), the header (JSON: dtype, shape and place of each tensor)
-and the elements, row by row, little-endian.
+A file has the length of its header (8 bytes, little-endian), the header (JSON with the dtype, shape and offsets of each
+tensor) and the elements in row-major order, little-endian.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gt import _gt
 from gt._gt import Tensor
 
-# The format's words for dtypes. NumPy has no bfloat16: its bits travel as uint16.
+# The format's names of dtypes. NumPy has no bfloat16, so its bits are written as uint16.
 _WORDS = {
     "bool": "BOOL",
     "uint8": "U8",
@@ -32,13 +32,13 @@ _WORDS = {
 _NAMES = {word: name for name, word in _WORDS.items()}
 
 LENGTH_BYTES = 8
-# A header larger than this is not one; the format's own readers draw the line here too.
+# The largest header, as in the format's own readers.
 HEADER_BYTES_MAX = 100_000_000
 ALIGNMENT_BYTES = 8
 
 
 def elements(t: Tensor) -> bytes:
-    """The elements row by row, little-endian."""
+    """The elements in row-major order, little-endian."""
     previous = _gt.set_grad_enabled(False)
     try:
         plain = t.detach()
@@ -53,7 +53,7 @@ def elements(t: Tensor) -> bytes:
 
 
 def tensor_of(data: bytes | memoryview, name: str, shape: Sequence[int]) -> Tensor:
-    """A tensor of the dtype called `name` from its elements."""
+    """A tensor of the dtype called `name` from the bytes of its elements."""
     if name == "bfloat16":
         array = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
@@ -62,10 +62,10 @@ def tensor_of(data: bytes | memoryview, name: str, shape: Sequence[int]) -> Tens
 
 
 def save(obj: Any, file: IO[bytes]) -> None:
-    """Writes tensors by name.
+    """Writes a dict of tensors.
 
     Raises:
-        TypeError: `obj` is not a dict, or holds something else than tensors under strings.
+        TypeError: `obj` is no dict from strings to tensors.
     """
     if not isinstance(obj, Mapping):
         raise TypeError(f"save: expected a dict of tensors by name, but got {type(obj).__name__}: give a state_dict()")
@@ -94,10 +94,10 @@ def save(obj: Any, file: IO[bytes]) -> None:
 
 
 def load(content: bytes) -> dict[str, Tensor]:
-    """The tensors of a file's content, whoever wrote it.
+    """The tensors of a file's content, by name.
 
     Raises:
-        ValueError: The file is truncated, or is not a safetensors file; it says where it is not.
+        ValueError: The file is truncated, or is no safetensors file; the message says where.
     """
     size = int.from_bytes(content[:LENGTH_BYTES], "little")
     start = LENGTH_BYTES + size
@@ -118,7 +118,7 @@ def load(content: bytes) -> dict[str, Tensor]:
 
 
 def _entry(name: str, entry: Any, available: int) -> tuple[str, list[int], int, int]:
-    """The dtype, shape and place of a tensor, once they are known to belong together."""
+    """The dtype, shape and offsets of a tensor, after checking that they agree."""
     try:
         word, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))

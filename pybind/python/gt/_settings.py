@@ -1,7 +1,7 @@
-"""What programs set for the whole process: devices, threads, precision, determinism.
+"""Settings of the process: default device, threads, precision, determinism.
 
-The daemon decides where and on how many threads things run; results do not depend on it. What is set here is checked,
-kept and answered.
+The daemon decides on which device and on how many threads operations run; results do not depend on it. Settings are
+checked and stored, so that programs for PyTorch can read them back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _settings: dict[str, Any] = {
 
 
 def set_default_device(device: object) -> None:
-    """Where tensors are made that name no device.
+    """Sets the device of tensors that are made without one. The daemon decides it; only its existence is checked.
 
     Raises:
         RuntimeError: The daemon has no such device.
@@ -33,29 +33,29 @@ def set_default_device(device: object) -> None:
 
 
 def get_default_device() -> device:
-    """Where tensors are made that name no device."""
+    """The device of tensors that are made without one."""
     return device("cpu")
 
 
 def get_num_threads() -> int:
-    """How many threads were asked for; by default, one for each CPU this process may use."""
+    """The number of threads that was set; by default, the number of CPUs this process may use."""
     import os
 
     return _settings["threads"] or len(os.sched_getaffinity(0))
 
 
 def set_num_threads(num: int) -> None:
-    """Asks for so many threads. The daemon shares the machine's among its clients, and decides itself."""
+    """Sets a number of threads, which has no effect: the daemon shares the machine's threads among its clients."""
     _settings["threads"] = _positive(num)
 
 
 def get_num_interop_threads() -> int:
-    """How many operations were asked to run at a time."""
+    """The number of parallel operations that was set."""
     return _settings["interop_threads"]
 
 
 def set_num_interop_threads(num: int) -> None:
-    """Asks for so many operations at a time; the daemon decides itself."""
+    """Sets a number of parallel operations, which has no effect: the daemon decides."""
     _settings["interop_threads"] = _positive(num)
 
 
@@ -66,24 +66,28 @@ def _positive(num: int) -> int:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Asks for the same results each time, which every operation gives in any case."""
+    """Requests deterministic results, which every operation gives in any case."""
     _settings.update(deterministic=bool(mode), warn_only=bool(warn_only))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether they were asked for."""
+    """Whether deterministic results were requested."""
     return _settings["deterministic"]
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether they were asked for with `warn_only`."""
+    """Whether deterministic results were requested with `warn_only`."""
     return _settings["warn_only"]
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Allows float32 products whose factors are rounded to 11 bits, by "high" or "medium", where a device has those.
+    """Sets the precision of float32 matrix products: `"highest"`, or `"high"` or `"medium"`, which allow TF32.
 
-    It holds for what is issued from then on, gradients of earlier results included. Processors know no such products.
+    TF32 rounds factors to 11 bits of mantissa, on devices that have it; CPUs do not. The setting holds for operations
+    issued from now on, gradients of earlier results included.
+
+    Args:
+        precision: The name of the precision.
     """
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"float32 matmul precision must be one of highest, high, medium, but got {precision!r}")
@@ -92,23 +96,28 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What was allowed."""
+    """The precision of float32 matrix products: `"highest"`, `"high"` or `"medium"`.
+
+    Example:
+        >>> gt.get_float32_matmul_precision()
+        'highest'
+    """
     return _settings["precision"]
 
 
 def allow_matmul_tf32(allowed: bool) -> None:
-    """What `backends.cuda.matmul.allow_tf32` sets: the precision of matrix products by another name."""
+    """Sets whether matrix products may use TF32: `backends.cuda.matmul.allow_tf32`."""
     if not allowed or _settings["precision"] == "highest":
         set_float32_matmul_precision("high" if allowed else "highest")
 
 
 def is_convolution_tf32_allowed() -> bool:
-    """What `backends.cudnn.allow_tf32` is."""
+    """Whether convolutions may use TF32: `backends.cudnn.allow_tf32`."""
     return _settings["convolution_tf32"]
 
 
 def allow_convolution_tf32(allowed: bool) -> None:
-    """What `backends.cudnn.allow_tf32` sets."""
+    """Sets whether convolutions may use TF32: `backends.cudnn.allow_tf32`."""
     _settings["convolution_tf32"] = allowed
     _tell_precision()
 
@@ -118,12 +127,12 @@ def _tell_precision() -> None:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Whether numbers too small for full precision could be made 0 on request: they cannot, so False."""
+    """Whether subnormal numbers can be flushed to zero: they cannot, so False."""
     return False
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """`use_deterministic_algorithms` by a number or name: 0 "default", 1 "warn", 2 "error"."""
+    """`use_deterministic_algorithms` by a number or a name: 0 "default", 1 "warn", 2 "error"."""
     names = {"default": 0, "warn": 1, "error": 2}
     if isinstance(debug_mode, str):
         if debug_mode not in names:
@@ -137,22 +146,22 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """Which of them was set."""
+    """The number that `set_deterministic_debug_mode` set."""
     return 0 if not _settings["deterministic"] else 1 if _settings["warn_only"] else 2
 
 
 def set_warn_always(b: bool) -> None:
-    """Asks for warnings each time, which Python's filters decide."""
+    """Sets whether warnings repeat, which has no effect: Python's warning filters decide."""
     _settings["warn_always"] = bool(b)
 
 
 def is_warn_always_enabled() -> bool:
-    """Whether that was asked for."""
+    """Whether `set_warn_always` was called with True."""
     return _settings["warn_always"]
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """`autograd.set_detect_anomaly` under another name."""
+    """Enables or disables anomaly detection; see `autograd.set_detect_anomaly`."""
     _gt.set_anomaly(bool(mode), bool(check_nan))
 
 
@@ -163,17 +172,17 @@ def _anomaly() -> tuple[bool, bool]:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether operations remember the line that recorded them, and `backward()` names it."""
+    """Whether anomaly detection is enabled."""
     return _anomaly()[0]
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether such a `backward()` raises where a gradient is not a number."""
+    """Whether anomaly detection raises where a gradient is NaN."""
     return _anomaly()[1]
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """`set_default_dtype` by a type of tensors, as `gt.DoubleTensor`, or its name."""
+    """`set_default_dtype` by a tensor type, as `gt.DoubleTensor`, or its name."""
     name = t if isinstance(t, str) else getattr(t, "__name__", "")
     typed = TYPED.get(name.removeprefix("torch.").removeprefix("gt."))
     if typed is None or not typed.dtype.is_floating_point:

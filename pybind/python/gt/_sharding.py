@@ -1,7 +1,7 @@
-"""What signals ask for: the configuration of a program that runs on several workers.
+"""The configuration of signals: the placement of results on several workers.
 
-Start at `load_config`, which reads a file, and `register_config`, which takes the same from Python. Every error says
-where what is wrong was written.
+Start at `load_config`, which reads a file, and `register_config`, which takes the same from Python. Every error names
+the position of the wrong value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONFIG_ENV = "GT_CONFIG"
 
 
 class _ConfigError(ValueError):
-    """Something that cannot be, and the key under which it was written."""
+    """An invalid value in a configuration, and the key under which it was written."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}" if key else text)
@@ -41,16 +41,20 @@ class _ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class ShardConfig:
-    """How tensors lie on workers.
+    """The placement of tensors on workers.
 
     Attributes:
-        axis: The axis along which they are cut; it counts from the end if it is negative. Tensors without it are left
+        axis: The axis along which tensors are sharded; negative ones count from the end. Tensors without it are left
             alone.
-        workers: The numbers of the workers; None means all.
-        replicated: Each worker has a copy, instead of a part.
+        workers: The indices of the workers; None means all.
+        replicated: Whether each worker has a copy instead of a shard.
 
     Raises:
-        ValueError: A combination, an axis or a worker that cannot be.
+        ValueError: The combination, the axis or a worker is invalid.
+
+    Example:
+        >>> gt.ShardConfig(axis=0, workers=[0, 1]).axis
+        0
     """
 
     axis: int | None = None
@@ -77,15 +81,15 @@ class ShardConfig:
 
 @dataclass(frozen=True)
 class SignalConfig:
-    """What a signal asks for.
+    """The configuration of a signal.
 
     Attributes:
-        shard: How the results of operations under it lie; None asks for nothing.
+        shard: The placement of the results of operations under the signal; None requests nothing.
         backward: The signal under which the gradients of these operations are computed.
-        compile: Kept, and without effect yet.
+        compile: Reserved; it has no effect.
 
     Raises:
-        ValueError: Something that cannot be.
+        ValueError: A value is invalid.
     """
 
     shard: ShardConfig | None = None
@@ -121,12 +125,12 @@ def _workers(workers: object) -> tuple[int, ...]:
     return found
 
 
-# What is configured ---------------------------------------------------------------------------------------------
+# Configurations ---------------------------------------------------------------------------------------------
 
 
 class _Entry(NamedTuple):
     config: SignalConfig
-    # Where a key was written, as an error says it.
+    # The position of a key, as error messages name it.
     written: Callable[[str], str]
 
 
@@ -144,28 +148,34 @@ def number(name: str) -> int:
 
 
 def name_of(number: int) -> str | None:
-    """The signal that the daemon knows by a number; None for 0, which is none."""
+    """The signal with this number; None for 0, which stands for no signal."""
     return next((name for name, known in _numbers.items() if known == number), None)
 
 
 def get_config(name: str) -> SignalConfig | None:
-    """What is configured for a signal; None if nothing is."""
+    """The configuration of a signal; None if there is none."""
     entry = _entries.get(name)
     return None if entry is None else entry.config
 
 
 def clear_config() -> None:
-    """Forgets all configuration: from now on signals ask for nothing."""
+    """Removes the configurations of all signals."""
     _entries.clear()
     _gt.forget_signals()
 
 
 def register_config(name: str, config: SignalConfig) -> None:
-    """Says what the signal `name` asks for, in place of what was configured for it.
+    """Sets the configuration of the signal `name`, and replaces an earlier one.
 
     Raises:
         TypeError: `config` is no `SignalConfig`.
-        ValueError: `backward` leads back to the signal, or a worker is not there.
+        ValueError: `backward` leads back to the signal, or a worker does not exist.
+
+    Example:
+        >>> gt.register_config("encoder", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+        >>> gt.get_config("encoder").shard.axis
+        0
+        >>> gt.clear_config()
     """
     if not isinstance(config, SignalConfig):
         raise TypeError(f"register_config({name!r}): a gt.SignalConfig is expected, not {type(config).__name__}")
@@ -174,7 +184,7 @@ def register_config(name: str, config: SignalConfig) -> None:
 
 
 def check_name(name: object, call: str) -> str:
-    """`name`, if it can be that of a signal."""
+    """Checks that `name` is valid for a signal, and returns it."""
     if not isinstance(name, str) or not name:
         raise TypeError(f"{call}: a signal's name is a string of at least one letter, not {name!r}")
     return name
@@ -189,7 +199,7 @@ def _register(new: dict[str, _Entry]) -> None:
 
 
 def check_backward(name: str, backward: str | None, written: str, entries: dict[str, _Entry] | None = None) -> None:
-    """Raises where the signals of gradients of gradients lead back to `name`."""
+    """Raises if the backward signals lead back to `name`."""
     entries = _entries if entries is None else entries
     path = [name]
     while backward is not None:
@@ -214,7 +224,7 @@ def _definition(name: str, entry: _Entry) -> tuple[int, str, int, Sequence[int],
 
 
 def check_axis(name: str, rank: int) -> None:
-    """Raises where the signal `name` cuts along an axis that a tensor of `rank` dimensions does not have."""
+    """Raises if the signal `name` shards along an axis that a tensor of `rank` axes does not have."""
     entry = _entries.get(name)
     axis = entry.config.shard.axis if entry is not None and entry.config.shard is not None else None
     if entry is None or axis is None or -rank <= axis < rank:
@@ -244,7 +254,7 @@ def _said(node: _Node) -> str:
 
 
 class _File:
-    """A configuration file: what it says, and where."""
+    """A configuration file, parsed with the positions of its nodes."""
 
     def __init__(self, path: str | os.PathLike[str], call: str) -> None:
         self.name = os.fspath(path)
@@ -269,7 +279,7 @@ class _File:
         return f"{self.name}:{node.line}:{node.column}"
 
     def pairs(self, node: _Node, what: str, known: Sequence[str] | None = None) -> dict[str, tuple[_Node, _Node]]:
-        """The keys of a mapping, and for each where it was written and what it holds."""
+        """The keys of a mapping, each with its position and its value."""
         if node.kind != "map":
             raise ValueError(
                 f"{self.at(node)}: {what} is a mapping of {_listed(known or ['signals'])}, not {_said(node)}"
@@ -284,7 +294,7 @@ class _File:
         return found
 
     def entries(self) -> dict[str, _Entry]:
-        """What it says of each signal."""
+        """The configuration of each signal in the file."""
         return {name: self.entry(name, value) for name, (_, value) in self.pairs(self.root, "a configuration").items()}
 
     def entry(self, name: str, node: _Node) -> _Entry:
@@ -311,7 +321,7 @@ class _File:
             raise ValueError(f"{written(key)}: {wrong.text}") from None
 
     def plain(self, node: _Node, what: str) -> Any:
-        """A number, a word, a truth value, nothing, or a list of such."""
+        """A number, a string, a bool, None, or a list of these."""
         if node.kind == "map":
             raise ValueError(f"{self.at(node)}: {what} is no mapping")
         return [self.plain(_Node(*item), what) for item in node.holds] if node.kind == "list" else node.holds
@@ -331,28 +341,28 @@ def _did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def load_config(path: str | os.PathLike[str]) -> None:
-    """Reads from a YAML file what signals ask for.
+    """Loads the configurations of signals from a YAML file.
 
-    It adds to what is configured already; what it says of a signal replaces what was said before. A program need not
-    call this: the file that `GT_CONFIG` names is read when `gt` is imported.
+    They are added to the present ones, and replace those of the same signals. The file that `GT_CONFIG` names is loaded
+    when `gt` is imported.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It says something that cannot be; the error names the line. Nothing of it is then in effect.
+        ValueError: A value is invalid; the message names the line. Nothing of the file is then in effect.
     """
     _register(_File(path, "load_config").entries())
 
 
 def load_named_config() -> None:
-    """Reads the file that `GT_CONFIG` names, if it names one."""
+    """Loads the file that `GT_CONFIG` names, if it names one."""
     if path := os.environ.get(CONFIG_ENV):
         _register(_File(path, CONFIG_ENV).entries())
 
 
 def gpu_workers(count: int) -> None:
-    """Begins the session with `count` workers, each of which can hold tensors and compute.
+    """Begins the session with a number of workers, each of which holds tensors and computes.
 
-    A private daemon is started with as many; one that is there already must have at least as many.
+    A private daemon is started with as many; a running daemon must have at least as many.
 
     Raises:
         RuntimeError: The session has begun already, or the daemon has fewer workers.

@@ -40,7 +40,7 @@ xlog1py = _form("special_xlog1py", _composites.xlog1py)
 xlogy = _gt.xlogy
 zeta = _form("special_zeta", _gt.zeta)
 
-# Each under its name and its own signature, with an `out`.
+# The polynomials, each with an `out`.
 globals().update({name: _form(f"special_{name}", function) for name, function in _polynomials.POLYNOMIALS.items()})
 modified_bessel_i0 = _gt.i0
 modified_bessel_i1 = i1
@@ -48,7 +48,12 @@ spherical_bessel_j0 = _form("special_spherical_bessel_j0", _composites.spherical
 
 
 def round(input: _Tensor, *, decimals: int = 0) -> _Tensor:
-    """The nearest multiple of a power of 10 to each element, halves going to even."""
+    """Each element rounded to a number of decimal places; halves are rounded to even.
+
+    Example:
+        >>> gt.special.round(gt.tensor([1.25, 2.5]), decimals=1)
+        tensor([1.2000, 2.5000])
+    """
     return _gt.round(input, decimals=decimals)
 
 
