@@ -1,7 +1,7 @@
 """Writes the parts of the type stubs that follow from the op table: the methods of `Tensor` and the functions of `gt`.
 
-Run it after adding a row, where the package is installed: `python scripts/derive.py`. With `--check`, as a test runs it,
-it writes nothing and names each stub that is out of date.
+Run it after adding a row, where the package is installed: `python scripts/derive.py`. With `--check`, as in a
+test, it writes nothing and names each stub that is out of date.
 """
 
 from __future__ import annotations

@@ -219,12 +219,12 @@ unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident) => {
         mod $name {
-            use super::*;
+            use crate::create::*;
             $(#[$enable])*
             pub unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
                 // SAFETY: `fill` chose this instance for a level that the CPU has, and the contract is that of
                 // `make`.
-                unsafe { super::make(fill, first, n, out) }
+                unsafe { crate::create::make(fill, first, n, out) }
             }
         }
     };

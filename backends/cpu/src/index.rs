@@ -165,18 +165,18 @@ unsafe fn columns<T: Number, const MAX: bool>(from: *const u8, n: usize, at: u32
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident) => {
         mod $name {
-            use super::*;
+            use crate::index::*;
             $(#[$enable])*
             unsafe fn row<T: Number, const MAX: bool>(from: *const u8, n: usize, at: usize, best: *mut u8, position: &mut usize) {
                 // SAFETY: `ArgReducer::of` chose this instance for a level that the CPU has, and the contract is that
                 // of `row`.
-                unsafe { super::row::<T, MAX>(from, n, at, best, position) }
+                unsafe { crate::index::row::<T, MAX>(from, n, at, best, position) }
             }
             $(#[$enable])*
             unsafe fn columns<T: Number, const MAX: bool>(from: *const u8, n: usize, at: u32, best: *mut u8, positions: *mut u32) {
                 // SAFETY: `ArgReducer::of` chose this instance for a level that the CPU has, and the contract is that
                 // of `columns`.
-                unsafe { super::columns::<T, MAX>(from, n, at, best, positions) }
+                unsafe { crate::index::columns::<T, MAX>(from, n, at, best, positions) }
             }
             fn of<T: Number>(max: bool) -> ArgReducer {
                 if max {

@@ -422,13 +422,13 @@ fn f32_to_f16(x: f32) -> u16 {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident) => {
         mod $name {
-            use super::*;
+            use crate::kernels::*;
 
             $(#[$enable])*
             unsafe fn real1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the CPU has this level's instructions: `SimdLevel::runs_here` checked them. The contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<OnReals<K>, R, R>(out, operands, n) }
+                unsafe { crate::kernels::map1::<OnReals<K>, R, R>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn periodic1<K: RealKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize)
@@ -444,10 +444,10 @@ macro_rules! level {
                         let (out, from) = (out.add(at * size), operands[0].add(at * size));
                         let block = slice::from_raw_parts(from.cast::<R>(), len);
                         let past = |x: &R| x.abs() > R::PERIODIC_MAX;
-                        super::map1::<OnReals<K>, R, R>(out, [from; 3], len);
+                        crate::kernels::map1::<OnReals<K>, R, R>(out, [from; 3], len);
                         if block.iter().fold(false, |wild, x| wild | past(x)) {
                             for i in (0..len).filter(|i| past(&block[*i])) {
-                                super::map1::<OnStd<K>, R, R>(out.add(i * size), [from.add(i * size); 3], 1);
+                                crate::kernels::map1::<OnStd<K>, R, R>(out.add(i * size), [from.add(i * size); 3], 1);
                             }
                         }
                     }
@@ -458,7 +458,7 @@ macro_rules! level {
             unsafe fn real2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map2::<OnReals<K>, R, R>(out, operands, splat, n) }
+                unsafe { crate::kernels::map2::<OnReals<K>, R, R>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn quotient2<K: RealKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize)
@@ -476,11 +476,11 @@ macro_rules! level {
                         let (x, y) = (a.cast::<R>(), b.cast::<R>());
                         let past = |i: usize| (*x.add(i * step_a)).abs() > R::QUOTIENT_MAX * (*y.add(i * step_b)).abs();
                         let out = out.add(at * size);
-                        super::map2::<OnReals<K>, R, R>(out, [a, b, b], splat, len);
+                        crate::kernels::map2::<OnReals<K>, R, R>(out, [a, b, b], splat, len);
                         if (0..len).fold(false, |wild, i| wild | past(i)) {
                             for i in (0..len).filter(|i| past(*i)) {
                                 let [a, b] = [a.add(i * step_a * size), b.add(i * step_b * size)];
-                                super::map2::<OnStd<K>, R, R>(out.add(i * size), [a, b, b], splat, 1);
+                                crate::kernels::map2::<OnStd<K>, R, R>(out.add(i * size), [a, b, b], splat, 1);
                             }
                         }
                     }
@@ -491,86 +491,86 @@ macro_rules! level {
             unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map3::<OnReals<K>, R, R, R>(out, operands, n) }
+                unsafe { crate::kernels::map3::<OnReals<K>, R, R, R>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int1<K: IntKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<OnInts<K>, I, I>(out, operands, n) }
+                unsafe { crate::kernels::map1::<OnInts<K>, I, I>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int2<K: IntKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map2::<OnInts<K>, I, I>(out, operands, splat, n) }
+                unsafe { crate::kernels::map2::<OnInts<K>, I, I>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map3::<OnInts<K>, I, I, I>(out, operands, n) }
+                unsafe { crate::kernels::map3::<OnInts<K>, I, I, I>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn real_test1<K: TestKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<TestReals<K>, R, u8>(out, operands, n) }
+                unsafe { crate::kernels::map1::<TestReals<K>, R, u8>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn real_test2<K: TestKernel<2>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map2::<TestReals<K>, R, u8>(out, operands, splat, n) }
+                unsafe { crate::kernels::map2::<TestReals<K>, R, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int_test1<K: TestKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<TestInts<K>, I, u8>(out, operands, n) }
+                unsafe { crate::kernels::map1::<TestInts<K>, I, u8>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn int_test2<K: TestKernel<2>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map2::<TestInts<K>, I, u8>(out, operands, splat, n) }
+                unsafe { crate::kernels::map2::<TestInts<K>, I, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map3::<Choose, u8, T, T>(out, operands, n) }
+                unsafe { crate::kernels::map3::<Choose, u8, T, T>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn cast<A: CastElement, O: CastElement>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<Convert, A, O>(out, operands, n) }
+                unsafe { crate::kernels::map1::<Convert, A, O>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn widen_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<WidenBf16, u16, f32>(out, operands, n) }
+                unsafe { crate::kernels::map1::<WidenBf16, u16, f32>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn narrow_bf16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<NarrowBf16, f32, u16>(out, operands, n) }
+                unsafe { crate::kernels::map1::<NarrowBf16, f32, u16>(out, operands, n) }
             }
 
             $(#[$enable])*
             unsafe fn widen_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<WidenF16, u16, f32>(out, operands, n) }
+                unsafe { crate::kernels::map1::<WidenF16, u16, f32>(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn narrow_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { super::map1::<NarrowF16, f32, u16>(out, operands, n) }
+                unsafe { crate::kernels::map1::<NarrowF16, f32, u16>(out, operands, n) }
             }
 
             fn casts_from<A: CastElement>() -> [Option<Kernel>; 10] {

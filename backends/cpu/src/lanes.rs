@@ -163,7 +163,7 @@ impl<R: Real> Lanes<R> for Plain<R> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{LANES, Lanes, QUARTER};
+    use crate::lanes::{LANES, Lanes, QUARTER};
     use std::arch::x86_64::*;
     use std::mem::transmute;
     use std::ops::{Add, Mul, Sub};

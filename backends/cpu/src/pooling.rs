@@ -137,30 +137,30 @@ unsafe fn spread<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident) => {
         mod $name {
-            use super::{Pooled, Rows};
+            use crate::pooling::{Pooled, Rows};
             $(#[$enable])*
             unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // that of the function called.
-                unsafe { super::largest(to, from, step, n) }
+                unsafe { crate::pooling::largest(to, from, step, n) }
             }
             $(#[$enable])*
             unsafe fn find<E: Pooled>(best: *mut E, found: *mut i64, place: i64, from: *const E, step: usize, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // that of the function called.
-                unsafe { super::find(best, found, place, from, step, n) }
+                unsafe { crate::pooling::find(best, found, place, from, step, n) }
             }
             $(#[$enable])*
             unsafe fn sum<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // that of the function called.
-                unsafe { super::sum(to, from, step, n) }
+                unsafe { crate::pooling::sum(to, from, step, n) }
             }
             $(#[$enable])*
             unsafe fn spread<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // that of the function called.
-                unsafe { super::spread(to, from, step, n) }
+                unsafe { crate::pooling::spread(to, from, step, n) }
             }
             pub fn rows<E: Pooled>() -> Rows<E> {
                 Rows { largest, find, sum, spread }

@@ -448,34 +448,34 @@ unsafe fn finish<T: Copy, F: Fold<T>>(accs: *const u8, n: usize, count: usize, o
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident $level:ident) => {
         mod $name {
-            use super::*;
+            use crate::reduce::*;
             $(#[$enable])*
             unsafe fn row<T: Copy, F: Fold<T>>(from: *const u8, n: usize, acc: *mut u8) {
                 // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
                 // `row`.
-                unsafe { super::row::<T, F, lanes::$level>(from, n, acc) }
+                unsafe { crate::reduce::row::<T, F, lanes::$level>(from, n, acc) }
             }
             $(#[$enable])*
             unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
                 // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
                 // `columns`.
-                unsafe { super::columns::<T, F>(from, n, lanes) }
+                unsafe { crate::reduce::columns::<T, F>(from, n, lanes) }
             }
             $(#[$enable])*
             unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8) {
                 // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
                 // `absorb`.
-                unsafe { super::absorb::<T, F>(lanes, n, accs) }
+                unsafe { crate::reduce::absorb::<T, F>(lanes, n, accs) }
             }
             fn reducer<T: Copy, F: Fold<T>>() -> Reducer {
                 Reducer {
-                    start: super::start::<T, F>,
+                    start: crate::reduce::start::<T, F>,
                     row: row::<T, F>,
-                    start_lanes: super::start_lanes::<T, F>,
+                    start_lanes: crate::reduce::start_lanes::<T, F>,
                     columns: columns::<T, F>,
                     absorb: absorb::<T, F>,
-                    combine: super::combine::<T, F>,
-                    finish: super::finish::<T, F>,
+                    combine: crate::reduce::combine::<T, F>,
+                    finish: crate::reduce::finish::<T, F>,
                     acc_size: size_of::<F::Acc>(),
                 }
             }

@@ -232,7 +232,7 @@ lanes! {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $rows:literal rows, $width:literal wide, $taps:literal taps, $collect_width:literal) => {
         mod $name {
-            use super::{Collect, SimdVector, OutputPositions, Spread, RegisterTiles, WIDTH_MAX};
+            use crate::register_tiles::{Collect, SimdVector, OutputPositions, Spread, RegisterTiles, WIDTH_MAX};
             $(#[$enable])*
             unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
                 terms: usize,
@@ -244,7 +244,7 @@ macro_rules! level {
             ) {
                 // SAFETY: `RegisterTiles` holds this instance only for a level that the CPU has, and the contract is
                 // that of the function called.
-                unsafe { super::spread::<V, ROWS, WIDTH>(terms, weights, offsets, from, start, to) }
+                unsafe { crate::register_tiles::spread::<V, ROWS, WIDTH>(terms, weights, offsets, from, start, to) }
             }
             $(#[$enable])*
             unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
@@ -255,7 +255,7 @@ macro_rules! level {
             ) {
                 // SAFETY: `RegisterTiles` holds this instance only for a level that the CPU has, and the contract is
                 // that of the function called.
-                unsafe { super::collect::<V, TAPS, WIDTH>(places, offsets, sums, step) }
+                unsafe { crate::register_tiles::collect::<V, TAPS, WIDTH>(places, offsets, sums, step) }
             }
             fn widths<V: SimdVector, const ROWS: usize>() -> [Spread<V::E>; 3] {
                 [spread::<V, ROWS, 1>, spread::<V, ROWS, 2>, spread::<V, ROWS, 3>]
