@@ -10,7 +10,7 @@
 //! the bound, their ratio.
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
-use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions, Memory, PATIENCE_DEFAULT};
+use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions, PATIENCE_DEFAULT, SharedMemory};
 use gt_collectives::{Communicator, Reduce};
 use gt_ops::DType;
 use gt_shm::Socket;
@@ -101,7 +101,7 @@ fn on_threads(operation: &str, ranks: usize, bytes: usize) -> Result<[f64; 2]> {
 
 fn on_processes(how: &str, operation: &str, ranks: usize, bytes: usize, slot_bytes: usize) -> Result<[f64; 2]> {
     let group = LocalGroup::processes(ranks, LocalOptions { slot_bytes, ..LocalOptions::default() })?;
-    let memories: Vec<_> = (0..ranks).map(|_| Memory::create(1 << 40)).collect::<Result<_, _>>()?;
+    let memories: Vec<_> = (0..ranks).map(|_| SharedMemory::create(1 << 40)).collect::<Result<_, _>>()?;
     let shared: Vec<_> = memories.iter().filter_map(|memory| memory.fd()).filter(|_| how == "processes").collect();
     let fds: Vec<_> = std::iter::once(group.fd()).chain(shared).collect();
     let mut processes = Vec::new();
@@ -130,8 +130,8 @@ fn as_rank(mut args: impl Iterator<Item = String>) -> Result<()> {
     let received = socket.recv(&mut [0; 4], MESSAGE_FDS_MAX, None)?;
     let mut fds = received.fds.into_iter();
     let group = fds.next().ok_or("no group")?;
-    let memories: Vec<Arc<Memory>> = fds.map(Memory::open).collect::<Result<_, _>>()?;
-    let own = memories.get(rank).map_or_else(|| Memory::create(1 << 40), |memory| Ok(memory.clone()))?;
+    let memories: Vec<Arc<SharedMemory>> = fds.map(SharedMemory::open).collect::<Result<_, _>>()?;
+    let own = memories.get(rank).map_or_else(|| SharedMemory::create(1 << 40), |memory| Ok(memory.clone()))?;
     let lengths = [bytes, bytes, bytes / 4 / ranks * 4];
     let mut at = own.segment().as_ptr();
     let buffers = lengths.map(|len| {

@@ -1,6 +1,7 @@
 //! What a rank announces before it does it, as one word.
 
-use crate::{Operation, Reduce};
+use crate::operation::Operation;
+use crate::reduce::Reduce;
 use gt_ops::DType;
 use std::fmt;
 

@@ -1,65 +1,11 @@
 //! What a group of ranks can do.
 
-use crate::{CommStats, Reduce, Result};
+use crate::error::Result;
+use crate::reduce::Reduce;
+use crate::stats::CommStats;
 use gt_ops::DType;
 use std::fmt;
 use std::sync::Arc;
-
-/// What ranks do together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Operation {
-    /// [`Communicator::all_reduce`].
-    AllReduce,
-    /// [`Communicator::all_gather`].
-    AllGather,
-    /// [`Communicator::reduce_scatter`].
-    ReduceScatter,
-    /// [`Communicator::broadcast`].
-    Broadcast,
-    /// [`Communicator::all_to_all`].
-    AllToAll,
-    /// [`Communicator::send`].
-    Send,
-    /// [`Communicator::recv`].
-    Recv,
-    /// [`Communicator::barrier`].
-    Barrier,
-}
-
-impl Operation {
-    /// Every operation.
-    pub const ALL: [Operation; 8] = [
-        Operation::AllReduce,
-        Operation::AllGather,
-        Operation::ReduceScatter,
-        Operation::Broadcast,
-        Operation::AllToAll,
-        Operation::Send,
-        Operation::Recv,
-        Operation::Barrier,
-    ];
-
-    /// Its name, which is the method's.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Operation::AllReduce => "all_reduce",
-            Operation::AllGather => "all_gather",
-            Operation::ReduceScatter => "reduce_scatter",
-            Operation::Broadcast => "broadcast",
-            Operation::AllToAll => "all_to_all",
-            Operation::Send => "send",
-            Operation::Recv => "recv",
-            Operation::Barrier => "barrier",
-        }
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// One rank of a group, used by one thread.
 ///
@@ -119,8 +65,8 @@ pub trait Communicator: Send {
         &mut self,
         input: &[u8],
         output: &mut [u8],
-        gives: &[usize],
-        takes: &[usize],
+        send_counts: &[usize],
+        recv_counts: &[usize],
         dtype: DType,
     ) -> Result<()>;
 

@@ -1,6 +1,7 @@
 //! What can go wrong when ranks compute together.
 
-use crate::Operation;
+use crate::operation::Operation;
+use crate::reduce::Reduce;
 use gt_ops::DType;
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ pub enum CollectiveError {
         /// This rank.
         rank: usize,
         /// The reduction.
-        reduce: crate::Reduce,
+        reduce: Reduce,
         /// The dtype of the elements.
         dtype: DType,
     },

@@ -1,11 +1,14 @@
 //! One call of any operation: what is the same for every communicator.
 //!
-//! An operation becomes an [`Exchange`]: which elements each rank gives to each. An [`Engine`] carries it out; the
+//! An operation becomes an [`Exchange`]: which elements each rank gives to each. An [`CollectiveEngine`] carries it out; the
 //! methods of [`Communicator`], the checks of their arguments and the accounting are here, once.
 
 use crate::call::Call;
+use crate::communicator::{AbortHandle, Communicator, Health};
 use crate::error::{CollectiveError, Result};
-use crate::{AbortHandle, CommStats, Communicator, Health, Operation, Reduce};
+use crate::operation::Operation;
+use crate::reduce::Reduce;
+use crate::stats::CommStats;
 use gt_ops::DType;
 
 /// What each rank offers to the others.
@@ -25,19 +28,19 @@ pub struct Exchange<'a> {
     /// Where the result goes; in an all-reduce, what is combined as well.
     pub output: &'a mut [u8],
     /// Elements to each rank.
-    pub gives: &'a [usize],
+    pub send_counts: &'a [usize],
     /// Elements from each rank.
-    pub takes: &'a [usize],
+    pub recv_counts: &'a [usize],
 }
 
 /// The two sides of a message.
-pub enum Side<'a> {
-    Sends(&'a [u8]),
-    Takes(&'a mut [u8]),
+pub enum MessageBuffer<'a> {
+    Send(&'a [u8]),
+    Receive(&'a mut [u8]),
 }
 
 /// What carries calls out.
-pub trait Engine: Send {
+pub trait CollectiveEngine: Send {
     fn own_rank(&self) -> usize;
     fn ranks(&self) -> usize;
     /// Carries out a call whose arguments are right, once all ranks have been found to agree on it.
@@ -45,7 +48,7 @@ pub trait Engine: Send {
     /// Takes part in a call only to say that this rank cannot.
     fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()>;
     /// Carries out one side of a message to or from another rank.
-    fn message(&mut self, peer: usize, dtype: DType, side: Side<'_>) -> Result<()>;
+    fn message(&mut self, peer: usize, dtype: DType, side: MessageBuffer<'_>) -> Result<()>;
     fn tally(&self) -> &CommStats;
     fn tally_mut(&mut self) -> &mut CommStats;
     fn aborter(&self) -> AbortHandle;
@@ -59,8 +62,8 @@ pub fn compare(
     rank: usize,
     size: usize,
     announced: impl Fn(usize) -> Option<Call>,
-    gives: impl Fn(usize, usize) -> u64,
-    takes: impl Fn(usize, usize) -> u64,
+    send_counts: impl Fn(usize, usize) -> u64,
+    recv_counts: impl Fn(usize, usize) -> u64,
 ) -> Result<()> {
     let mismatch = |peer: usize, expected: String, found: String| CollectiveError::Mismatch {
         operation: call.operation,
@@ -84,7 +87,7 @@ pub fn compare(
     }
     for from in 0..size {
         for to in 0..size {
-            let (given, taken) = (gives(from, to), takes(to, from));
+            let (given, taken) = (send_counts(from, to), recv_counts(to, from));
             if given != taken {
                 // Named is a rank other than this one.
                 let (peer, found) = if from == rank {
@@ -102,7 +105,7 @@ pub fn compare(
 /// What this rank can tell by itself.
 fn check(exchange: &Exchange<'_>, rank: usize, size: usize) -> Result<()> {
     let Call { operation, dtype, reduce, root, .. } = exchange.call;
-    for counts in [exchange.gives, exchange.takes] {
+    for counts in [exchange.send_counts, exchange.recv_counts] {
         if counts.len() != size {
             return Err(CollectiveError::Counts { operation, rank, expected: size, found: counts.len() });
         }
@@ -120,10 +123,10 @@ fn check(exchange: &Exchange<'_>, rank: usize, size: usize) -> Result<()> {
     };
     let one = |counts: &[usize]| total(&counts[rank..][..1]);
     let (input, output) = match operation {
-        Operation::AllReduce => (0, one(exchange.takes)?),
-        Operation::AllGather => (one(exchange.gives)?, total(exchange.takes)?),
-        Operation::ReduceScatter => (total(exchange.gives)?, one(exchange.takes)?),
-        Operation::AllToAll => (total(exchange.gives)?, total(exchange.takes)?),
+        Operation::AllReduce => (0, one(exchange.recv_counts)?),
+        Operation::AllGather => (one(exchange.send_counts)?, total(exchange.recv_counts)?),
+        Operation::ReduceScatter => (total(exchange.send_counts)?, one(exchange.recv_counts)?),
+        Operation::AllToAll => (total(exchange.send_counts)?, total(exchange.recv_counts)?),
         // The count was made from the buffer.
         _ => (exchange.input.len(), exchange.output.len()),
     };
@@ -153,24 +156,31 @@ fn elements(call: Call, rank: usize, buffer: &[u8]) -> Result<usize> {
 }
 
 /// Checks a call, carries it out and counts it.
-fn run<E: Engine>(engine: &mut E, exchange: Exchange<'_>) -> Result<()> {
+fn run<E: CollectiveEngine>(engine: &mut E, exchange: Exchange<'_>) -> Result<()> {
     let (call, rank) = (exchange.call, engine.own_rank());
     if let Err(error) = check(&exchange, rank, engine.ranks()) {
         return refuse(engine, call, error);
     }
     let bytes = |counts: &[usize]| counts.iter().map(|count| count * call.dtype.size()).collect::<Vec<_>>();
-    let (gives, takes) = (bytes(exchange.gives), bytes(exchange.takes));
+    let (send_counts, recv_counts) = (bytes(exchange.send_counts), bytes(exchange.recv_counts));
     engine.exchange(exchange)?;
-    engine.tally_mut().count_pieces(call.operation, rank, &gives, &takes);
+    engine.tally_mut().count_pieces(call.operation, rank, &send_counts, &recv_counts);
     Ok(())
 }
 
 /// Tells the others that this rank cannot do what was asked, and passes the error on.
-fn refuse<E: Engine>(engine: &mut E, call: Call, error: CollectiveError) -> Result<()> {
+fn refuse<E: CollectiveEngine>(engine: &mut E, call: Call, error: CollectiveError) -> Result<()> {
     let none = &vec![0; engine.ranks()];
     let call = Call { refused: true, ..call };
     // Whatever else is wrong with the group, the caller's mistake is what it can do something about.
-    let _ = engine.refuse(Exchange { call, offer: Offer::Same, input: &[], output: &mut [], gives: none, takes: none });
+    let _ = engine.refuse(Exchange {
+        call,
+        offer: Offer::Same,
+        input: &[],
+        output: &mut [],
+        send_counts: none,
+        recv_counts: none,
+    });
     Err(error)
 }
 
@@ -181,7 +191,7 @@ fn check_peer(operation: Operation, rank: usize, peer: usize, size: usize) -> Re
     Ok(())
 }
 
-impl<E: Engine> Communicator for E {
+impl<E: CollectiveEngine> Communicator for E {
     fn rank(&self) -> usize {
         self.own_rank()
     }
@@ -197,15 +207,15 @@ impl<E: Engine> Communicator for E {
             Err(error) => return refuse(self, call, error),
         };
         let counts = vec![elements; self.ranks()];
-        let (gives, takes) = (&counts[..], &counts[..]);
-        run(self, Exchange { call, offer: Offer::Same, input: &[], output: buffer, gives, takes })
+        let (send_counts, recv_counts) = (&counts[..], &counts[..]);
+        run(self, Exchange { call, offer: Offer::Same, input: &[], output: buffer, send_counts, recv_counts })
     }
 
     fn all_gather(&mut self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
         let call = Call::new(Operation::AllGather, dtype);
         let own = counts.get(self.own_rank()).copied().unwrap_or(0);
-        let gives = &vec![own; self.ranks()];
-        run(self, Exchange { call, offer: Offer::Same, input, output, gives, takes: counts })
+        let send_counts = &vec![own; self.ranks()];
+        run(self, Exchange { call, offer: Offer::Same, input, output, send_counts, recv_counts: counts })
     }
 
     fn reduce_scatter(
@@ -218,8 +228,8 @@ impl<E: Engine> Communicator for E {
     ) -> Result<()> {
         let call = Call { reduce: Some(reduce), ..Call::new(Operation::ReduceScatter, dtype) };
         let own = counts.get(self.own_rank()).copied().unwrap_or(0);
-        let takes = &vec![own; self.ranks()];
-        run(self, Exchange { call, offer: Offer::Pieces, input, output, gives: counts, takes })
+        let recv_counts = &vec![own; self.ranks()];
+        run(self, Exchange { call, offer: Offer::Pieces, input, output, send_counts: counts, recv_counts })
     }
 
     fn broadcast(&mut self, buffer: &mut [u8], root: usize, dtype: DType) -> Result<()> {
@@ -228,35 +238,38 @@ impl<E: Engine> Communicator for E {
             Ok(elements) => elements,
             Err(error) => return refuse(self, call, error),
         };
-        let (mut gives, mut takes) = (vec![0; self.ranks()], vec![0; self.ranks()]);
+        let (mut send_counts, mut recv_counts) = (vec![0; self.ranks()], vec![0; self.ranks()]);
         let (input, output): (&[u8], &mut [u8]) = if root == self.own_rank() {
-            gives.fill(elements);
-            gives[root] = 0;
+            send_counts.fill(elements);
+            send_counts[root] = 0;
             (buffer, &mut [])
         } else {
-            if let Some(from_root) = takes.get_mut(root) {
+            if let Some(from_root) = recv_counts.get_mut(root) {
                 *from_root = elements;
             }
             (&[], buffer)
         };
-        run(self, Exchange { call, offer: Offer::Same, input, output, gives: &gives, takes: &takes })
+        run(
+            self,
+            Exchange { call, offer: Offer::Same, input, output, send_counts: &send_counts, recv_counts: &recv_counts },
+        )
     }
 
     fn all_to_all(
         &mut self,
         input: &[u8],
         output: &mut [u8],
-        gives: &[usize],
-        takes: &[usize],
+        send_counts: &[usize],
+        recv_counts: &[usize],
         dtype: DType,
     ) -> Result<()> {
         let call = Call::new(Operation::AllToAll, dtype);
-        run(self, Exchange { call, offer: Offer::Pieces, input, output, gives, takes })
+        run(self, Exchange { call, offer: Offer::Pieces, input, output, send_counts, recv_counts })
     }
 
     fn send(&mut self, data: &[u8], to: usize, dtype: DType) -> Result<()> {
         check_peer(Operation::Send, self.own_rank(), to, self.ranks())?;
-        self.message(to, dtype, Side::Sends(data))?;
+        self.message(to, dtype, MessageBuffer::Send(data))?;
         self.tally_mut().count(Operation::Send, data.len() as u64, 0);
         Ok(())
     }
@@ -264,7 +277,7 @@ impl<E: Engine> Communicator for E {
     fn recv(&mut self, data: &mut [u8], from: usize, dtype: DType) -> Result<()> {
         check_peer(Operation::Recv, self.own_rank(), from, self.ranks())?;
         let bytes = data.len() as u64;
-        self.message(from, dtype, Side::Takes(data))?;
+        self.message(from, dtype, MessageBuffer::Receive(data))?;
         self.tally_mut().count(Operation::Recv, 0, bytes);
         Ok(())
     }
@@ -272,7 +285,10 @@ impl<E: Engine> Communicator for E {
     fn barrier(&mut self) -> Result<()> {
         let call = Call::new(Operation::Barrier, DType::U8);
         let none = &vec![0; self.ranks()];
-        run(self, Exchange { call, offer: Offer::Same, input: &[], output: &mut [], gives: none, takes: none })
+        run(
+            self,
+            Exchange { call, offer: Offer::Same, input: &[], output: &mut [], send_counts: none, recv_counts: none },
+        )
     }
 
     fn stats(&self) -> CommStats {

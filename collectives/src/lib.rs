@@ -47,17 +47,21 @@ pub mod local;
 #[cfg(not(loom))]
 pub mod nccl;
 #[cfg(not(loom))]
+mod operation;
+#[cfg(not(loom))]
 pub mod reduce;
-pub mod signal;
 #[cfg(not(loom))]
 mod stats;
+pub mod sync;
 
 #[cfg(not(loom))]
 mod communicator;
 #[cfg(not(loom))]
-pub use communicator::{AbortHandle, Communicator, Health, Operation};
+pub use communicator::{AbortHandle, Communicator, Health};
 #[cfg(not(loom))]
 pub use error::{CollectiveError, Result};
+#[cfg(not(loom))]
+pub use operation::Operation;
 #[cfg(not(loom))]
 pub use reduce::Reduce;
 #[cfg(not(loom))]

@@ -109,16 +109,16 @@ as_itself!(u8, i8, i16, i32, i64, f32, f64);
 /// A byte that counts as true unless it is 0.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
-struct Truth(u8);
+struct BoolByte(u8);
 
-impl Element for Truth {
+impl Element for BoolByte {
     type Wide = u8;
     #[inline(always)]
     fn widen(self) -> u8 {
         u8::from(self.0 != 0)
     }
     #[inline(always)]
-    fn narrowed(from: &[u8], _room: &mut [Truth; TILE]) -> *const u8 {
+    fn narrowed(from: &[u8], _room: &mut [BoolByte; TILE]) -> *const u8 {
         from.as_ptr()
     }
 }
@@ -184,7 +184,7 @@ impl Element for f16 {
 /// Conversions of eight elements at a time.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod f16c {
-    use super::{TILE, f16};
+    use half::f16;
     use std::arch::x86_64::{
         _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph,
         _mm256_loadu_ps, _mm256_storeu_ps,
@@ -210,7 +210,7 @@ mod f16c {
     /// # Safety
     /// The processor has F16C.
     #[target_feature(enable = "avx,f16c")]
-    pub unsafe fn narrow(from: &[f32], to: &mut [f16; TILE]) {
+    pub unsafe fn narrow(from: &[f32], to: &mut [f16]) {
         let (eights, rest) = from.as_chunks::<8>();
         let (to, last) = to[..from.len()].split_at_mut(8 * eights.len());
         for (from, to) in eights.iter().zip(to.as_chunks_mut::<8>().0) {
@@ -273,7 +273,7 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
             let all = matches!(reduce, Reduce::Prod | Reduce::Min);
             let combine = |a, b| if all { a & b } else { a | b };
             // SAFETY: the caller's promise.
-            unsafe { fold::<Truth>(sources, to, elements, combine, |x| x) }
+            unsafe { fold::<BoolByte>(sources, to, elements, combine, |x| x) }
         }
         DType::U8 => integers!(u8),
         DType::I8 => integers!(i8),

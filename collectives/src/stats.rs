@@ -1,6 +1,6 @@
 //! What a rank has done and moved, counted the same for every communicator.
 
-use crate::Operation;
+use crate::operation::Operation;
 
 /// How often a rank took part in each operation, and the bytes it moved.
 ///
@@ -38,18 +38,24 @@ impl CommStats {
     }
 
     /// As [`CommStats::count`] for a call whose pieces are known. `gives` and `takes` are bytes to and from each rank.
-    pub(crate) fn count_pieces(&mut self, operation: Operation, rank: usize, gives: &[usize], takes: &[usize]) {
+    pub(crate) fn count_pieces(
+        &mut self,
+        operation: Operation,
+        rank: usize,
+        send_counts: &[usize],
+        recv_counts: &[usize],
+    ) {
         let of_others = |pieces: &[usize]| {
             let others = pieces.iter().enumerate().filter(|(peer, _)| *peer != rank);
             others.map(|(_, bytes)| *bytes as u64).sum::<u64>()
         };
         match operation {
             Operation::AllReduce => {
-                let n = gives.len() as u128;
-                let moved = (2 * (n - 1) * gives[0] as u128 / n) as u64;
+                let n = send_counts.len() as u128;
+                let moved = (2 * (n - 1) * send_counts[0] as u128 / n) as u64;
                 self.count(operation, moved, moved);
             }
-            _ => self.count(operation, of_others(gives), of_others(takes)),
+            _ => self.count(operation, of_others(send_counts), of_others(recv_counts)),
         }
     }
 }

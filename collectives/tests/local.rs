@@ -5,7 +5,7 @@
 mod reached;
 
 use gt_collectives::conformance::{PROGRAMS, encode, program, random_step};
-use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions, Memory};
+use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions, SharedMemory};
 use gt_collectives::{CollectiveError, Communicator, Reduce};
 use gt_ops::DType;
 use gt_shm::Socket;
@@ -46,14 +46,14 @@ fn as_processes(size: usize) -> Vec<LocalCommunicator> {
 
 /// As [`as_processes`], with buffers that the others reach, but for every `hides`th call or so, if that is not 0.
 fn reaching(size: usize, hides: usize) -> Vec<Reached> {
-    let memories: Vec<Arc<Memory>> = (0..size).map(|_| reached::memory()).collect();
+    let memories: Vec<Arc<SharedMemory>> = (0..size).map(|_| reached::memory()).collect();
     let ranks = meet(size, vec![memories.clone(); size]).into_iter().zip(memories);
     // Of each rank other ones.
     ranks.enumerate().map(|(rank, (comm, memory))| Reached::new(comm, memory, hides * (rank + 1))).collect()
 }
 
 /// Threads that meet by way of shared memory, each with the memories of which it knows.
-fn meet(size: usize, memories: Vec<Vec<Arc<Memory>>>) -> Vec<LocalCommunicator> {
+fn meet(size: usize, memories: Vec<Vec<Arc<SharedMemory>>>) -> Vec<LocalCommunicator> {
     let group = LocalGroup::processes(size, OPTIONS).unwrap();
     let fd = || group.fd().try_clone_to_owned().unwrap();
     std::thread::scope(|scope| {
@@ -141,7 +141,7 @@ fn the_other_process() {
     let rank: usize = rank.parse().unwrap();
     let mut fds = received.fds.into_iter();
     let group = fds.next().unwrap();
-    let memories: Vec<Arc<Memory>> = fds.map(|fd| Memory::open(fd).unwrap()).collect();
+    let memories: Vec<Arc<SharedMemory>> = fds.map(|fd| SharedMemory::open(fd).unwrap()).collect();
     let memory = memories.get(rank).cloned();
     let rank = LocalCommunicator::join_sharing(group, rank, PATIENCE, memories).unwrap();
     match memory {
@@ -159,7 +159,7 @@ fn as_process(rank: &mut dyn Communicator, name: &str) {
 }
 
 /// Starts the process of `rank`, which runs the program called `name`, on buffers in its one of `memories`.
-fn start(group: &LocalGroup, memories: &[Arc<Memory>], rank: usize, name: &str) -> Child {
+fn start(group: &LocalGroup, memories: &[Arc<SharedMemory>], rank: usize, name: &str) -> Child {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let path = format!("@gt-collectives-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
     let path = PathBuf::from(path);

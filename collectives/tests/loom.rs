@@ -9,7 +9,7 @@
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-use gt_collectives::signal::{Aborted, Gate, Kernel, Signal};
+use gt_collectives::sync::{Aborted, CentralBarrier, EventCount, WaitPolicy};
 use gt_shm::sync::{AtomicU32, FenceSite, model::without};
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
@@ -25,7 +25,7 @@ struct Futex {
     woken: Condvar,
 }
 
-impl Kernel for Futex {
+impl WaitPolicy for Futex {
     fn spins(&self, _spins: u32) -> bool {
         false
     }
@@ -39,12 +39,12 @@ impl Kernel for Futex {
         drop(self.bucket.lock().unwrap());
         self.woken.notify_all();
     }
-    fn look_around(&self) {}
+    fn check_peers(&self) {}
 }
 
 /// What the ranks share: the gate, and a plain cell for each rank.
 struct Shared {
-    gate: Gate,
+    gate: CentralBarrier,
     futex: Futex,
     cells: [UnsafeCell<usize>; 3],
 }
@@ -52,7 +52,7 @@ struct Shared {
 impl Shared {
     fn new() -> Arc<Shared> {
         Arc::new(Shared {
-            gate: Gate::default(),
+            gate: CentralBarrier::default(),
             futex: Futex::default(),
             cells: std::array::from_fn(|_| UnsafeCell::new(0)),
         })
@@ -176,14 +176,14 @@ fn an_abort_wakes_a_rank_that_waits_for_nobody() {
 fn a_slot_goes_back_and_forth() {
     const CHUNKS: usize = 2;
     struct Channel {
-        sent: Signal,
-        taken: Signal,
+        sent: EventCount,
+        taken: EventCount,
         slot: UnsafeCell<usize>,
         futex: Futex,
     }
     let channel = Arc::new(Channel {
-        sent: Signal::default(),
-        taken: Signal::default(),
+        sent: EventCount::default(),
+        taken: EventCount::default(),
         slot: UnsafeCell::new(0),
         futex: Futex::default(),
     });

@@ -4,23 +4,23 @@
 //! nobody returns to its caller while another may be at its buffers. Only a process that dies in between leaves
 //! without saying so: it touches nothing any more.
 
-use super::{LocalCommunicator, PIECE_ALIGN};
-use crate::Operation;
+use super::communicator::{LocalCommunicator, PIECE_ALIGN};
 use crate::copy::copy;
 use crate::error::Result;
-use crate::exchange::{Engine, Exchange, Offer};
+use crate::exchange::{Exchange, Offer};
+use crate::operation::Operation;
 use crate::reduce::reduce;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Leaves when the work is done, or has panicked.
-struct Leave<'a>(&'a LocalCommunicator);
+struct Departure<'a>(&'a LocalCommunicator);
 
-impl Drop for Leave<'_> {
+impl Drop for Departure<'_> {
     fn drop(&mut self) {
-        self.0.group.say_done(self.0.rank);
+        self.0.group.depart(self.0.rank);
         // Who has died is looked at again by whoever can tell of it.
-        let _ = self.0.group.wait_for_all(self.0.left);
+        let _ = self.0.group.wait_for_all(self.0.departures);
     }
 }
 
@@ -40,24 +40,25 @@ impl LocalCommunicator {
         exchange: &Exchange<'_>,
         output: *mut u8,
         offered: &[*mut u8],
-        turn: u32,
+        generation: u32,
     ) -> Result<()> {
-        let (call, takes) = (exchange.call, exchange.takes);
+        let (call, recv_counts) = (exchange.call, exchange.recv_counts);
         let (rank, size, element) = (self.rank, self.ranks(), call.dtype.size());
-        self.left = self.left.wrapping_add(1);
-        let leave = Leave(self);
-        let board = &self.group.board;
+        self.departures = self.departures.wrapping_add(1);
+        let leave = Departure(self);
+        let board = &self.group.memory;
         // Where in what `peer` gives this rank's piece begins.
         let offset = |peer: usize| match exchange.offer {
             Offer::Same => 0,
             Offer::Pieces => {
-                (0..rank).map(|before| board.gives(turn, peer, before).load(Relaxed) as usize).sum::<usize>() * element
+                (0..rank).map(|before| board.send_count(generation, peer, before).load(Relaxed) as usize).sum::<usize>()
+                    * element
             }
         };
         let piece = |peer: usize| offered[peer].wrapping_add(offset(peer)).cast_const();
         match call.reduce {
             Some(how) if call.operation == Operation::AllReduce => {
-                let share = share(takes[rank], element, size, rank);
+                let share = share(recv_counts[rank], element, size, rank);
                 let start = share.start * element;
                 let buffers: Vec<*mut u8> = offered.iter().map(|buffer| buffer.wrapping_add(start)).collect();
                 let sources: Vec<*const u8> = buffers.iter().map(|buffer| buffer.cast_const()).collect();
@@ -71,20 +72,20 @@ impl LocalCommunicator {
                 // SAFETY: `compare` found that each rank gives as many elements as this one takes, and each checked
                 // that its input holds what it gives; inputs stay borrowed, and nobody writes them, until all have
                 // left. The output was borrowed mutably and holds what is taken.
-                unsafe { reduce(call.dtype, how, &sources, &[output], takes[rank]) };
+                unsafe { reduce(call.dtype, how, &sources, &[output], recv_counts[rank]) };
             }
             None => {
                 // Each begins with its own, so that not all read one rank's memory at once.
-                let whole = takes.iter().sum::<usize>() * element;
+                let whole = recv_counts.iter().sum::<usize>() * element;
                 for peer in (0..size).map(|i| (rank + i) % size) {
-                    let to = takes[..peer].iter().sum::<usize>() * element;
+                    let to = recv_counts[..peer].iter().sum::<usize>() * element;
                     // SAFETY: as above; the output holds all that is taken, piece behind piece.
-                    unsafe { copy(piece(peer), output.wrapping_add(to), takes[peer] * element, whole) };
+                    unsafe { copy(piece(peer), output.wrapping_add(to), recv_counts[peer] * element, whole) };
                 }
             }
         }
         drop(leave);
-        self.group.wait_for_all(self.left).map_err(|_| self.group.broken(call.operation, rank))
+        self.group.wait_for_all(self.departures).map_err(|_| self.group.broken(call.operation, rank))
     }
 }
 

@@ -1,9 +1,9 @@
 //! What all ranks of a local group share, and how they wait for each other.
 
-use super::board::Board;
-use crate::Operation;
+use super::group_memory::GroupMemory;
 use crate::error::CollectiveError;
-use crate::signal::{Aborted, Kernel, reached};
+use crate::operation::Operation;
+use crate::sync::{Aborted, WaitPolicy, reached};
 use gt_shm::futex;
 use gt_shm::sync::AtomicU32;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -56,7 +56,7 @@ impl Spinning {
 
 /// One group, as this process sees it.
 pub struct Group {
-    pub board: Board,
+    pub memory: GroupMemory,
     /// All ranks are threads of this process and may follow each other's pointers.
     pub direct: bool,
     pub patience: Duration,
@@ -66,11 +66,11 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn new(board: Board, direct: bool, patience: Duration) -> Group {
+    pub fn new(memory: GroupMemory, direct: bool, patience: Duration) -> Group {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spinning = if board.ranks() <= cores { Spinning::Alone } else { Spinning::Yielding };
-        let processes = Mutex::new((0..board.ranks()).map(|_| None).collect());
-        Group { board, direct, patience, spinning, processes }
+        let spinning = if memory.ranks() <= cores { Spinning::Alone } else { Spinning::Yielding };
+        let processes = Mutex::new((0..memory.ranks()).map(|_| None).collect());
+        Group { memory, direct, patience, spinning, processes }
     }
 
     /// Breaks the group and wakes everybody. A rank that leaves only concerns who needs it: messages between others go
@@ -78,19 +78,19 @@ impl Group {
     pub fn break_up(&self, reason: Reason, rank: usize) {
         let left = reason == Reason::Left;
         let word = (reason as u32) << 16 | rank as u32;
-        let mut now = self.board.reason().load(Acquire);
+        let mut now = self.memory.reason().load(Acquire);
         while now == 0 || (now >> 16 == Reason::Left as u32 && !left) {
-            match self.board.reason().compare_exchange(now, word, AcqRel, Acquire) {
+            match self.memory.reason().compare_exchange(now, word, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(other) => now = other,
             }
         }
         let kernel = self.unwatched();
-        self.board.enter().abort(&kernel);
-        for from in 0..self.board.ranks() {
-            for to in 0..self.board.ranks() {
+        self.memory.enter().abort(&kernel);
+        for from in 0..self.memory.ranks() {
+            for to in 0..self.memory.ranks() {
                 if !left || from == rank || to == rank {
-                    self.board.channel(from, to).signals().into_iter().for_each(|signal| signal.abort(&kernel));
+                    self.memory.channel(from, to).signals().into_iter().for_each(|signal| signal.abort(&kernel));
                 }
             }
         }
@@ -98,13 +98,13 @@ impl Group {
 
     /// Whether it is broken otherwise than by a rank that has left.
     pub fn broken_for_good(&self) -> bool {
-        let word = self.board.reason().load(Acquire);
+        let word = self.memory.reason().load(Acquire);
         word != 0 && word >> 16 != Reason::Left as u32
     }
 
     /// The error that a broken group means for a call.
     pub fn broken(&self, operation: Operation, rank: usize) -> CollectiveError {
-        let word = self.board.reason().load(Acquire);
+        let word = self.memory.reason().load(Acquire);
         let peer = (word & 0xffff) as usize;
         match word >> 16 {
             2 => CollectiveError::Died { operation, rank, peer },
@@ -115,18 +115,18 @@ impl Group {
     }
 
     /// How `rank` waits in one call.
-    pub fn watch(&self, rank: usize) -> Watch<'_> {
-        Watch { group: self, rank, started: Cell::new(None), looked: Cell::new(None) }
+    pub fn watch(&self, rank: usize) -> CallWait<'_> {
+        CallWait { group: self, rank, started: Cell::new(None), looked: Cell::new(None) }
     }
 
     /// How anybody waits for what cannot fail.
-    pub fn unwatched(&self) -> Unwatched {
-        Unwatched(self.spinning)
+    pub fn unwatched(&self) -> PlainWait {
+        PlainWait(self.spinning)
     }
 
     /// `rank` does not touch the others' buffers any more, until all have said so.
-    pub fn say_done(&self, rank: usize) {
-        self.board.seat(rank).done.advance(&self.unwatched());
+    pub fn depart(&self, rank: usize) {
+        self.memory.rank_state(rank).done.advance(&self.unwatched());
     }
 
     /// Waits until every rank has said `count` times that it is done, or has died.
@@ -134,17 +134,17 @@ impl Group {
     /// # Errors
     /// [`Aborted`] if one has died.
     pub fn wait_for_all(&self, count: u32) -> Result<(), Aborted> {
-        let kernel = Parting(self);
-        let waits =
-            (0..self.board.ranks()).map(|rank| self.board.seat(rank).done.wait(&kernel, |done| reached(done, count)));
+        let kernel = DepartureWait(self);
+        let waits = (0..self.memory.ranks())
+            .map(|rank| self.memory.rank_state(rank).done.wait(&kernel, |done| reached(done, count)));
         waits.fold(Ok(()), Result::and)
     }
 
     /// Breaks the group up if a rank has died: nobody waits for it any more.
-    pub fn bury(&self) {
+    pub fn detect_dead_ranks(&self) {
         for rank in self.dead_ranks() {
             self.break_up(Reason::Died, rank);
-            self.board.seat(rank).done.abort(&self.unwatched());
+            self.memory.rank_state(rank).done.abort(&self.unwatched());
         }
     }
 
@@ -164,7 +164,7 @@ impl Group {
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         for (rank, process) in processes.iter_mut().enumerate() {
             // Only a rank that has joined, and has not left, can die: 0 and `LEFT` are no process ids.
-            let pid = i32::try_from(self.board.seat(rank).pid.load(Acquire));
+            let pid = i32::try_from(self.memory.rank_state(rank).pid.load(Acquire));
             let Some(pid) = pid.ok().and_then(Pid::from_raw) else { continue };
             if process.is_none() {
                 match pidfd_open(pid, PidfdFlags::empty()) {
@@ -188,14 +188,14 @@ impl Group {
 }
 
 /// Waiting within one call of one rank.
-pub struct Watch<'a> {
+pub struct CallWait<'a> {
     group: &'a Group,
     rank: usize,
     started: Cell<Option<Instant>>,
     looked: Cell<Option<Instant>>,
 }
 
-impl Kernel for Watch<'_> {
+impl WaitPolicy for CallWait<'_> {
     fn spins(&self, spins: u32) -> bool {
         self.group.spinning.goes_on(spins)
     }
@@ -205,7 +205,7 @@ impl Kernel for Watch<'_> {
     fn wake(&self, word: &AtomicU32) {
         futex::wake(word, u32::MAX);
     }
-    fn look_around(&self) {
+    fn check_peers(&self) {
         let now = Instant::now();
         let started = self.started.get().unwrap_or(now);
         self.started.set(Some(started));
@@ -215,15 +215,15 @@ impl Kernel for Watch<'_> {
             self.group.break_up(Reason::TimedOut, self.rank);
         } else if now - looked >= TICK {
             self.looked.set(Some(now));
-            self.group.bury();
+            self.group.detect_dead_ranks();
         }
     }
 }
 
 /// Waiting until others are done with this rank's buffers, as long as they live.
-struct Parting<'a>(&'a Group);
+struct DepartureWait<'a>(&'a Group);
 
-impl Kernel for Parting<'_> {
+impl WaitPolicy for DepartureWait<'_> {
     fn spins(&self, spins: u32) -> bool {
         self.0.spinning.goes_on(spins)
     }
@@ -233,15 +233,15 @@ impl Kernel for Parting<'_> {
     fn wake(&self, word: &AtomicU32) {
         futex::wake(word, u32::MAX);
     }
-    fn look_around(&self) {
-        self.0.bury();
+    fn check_peers(&self) {
+        self.0.detect_dead_ranks();
     }
 }
 
 /// Waits that need no watching: what is waited for comes in any case, and soon.
-pub struct Unwatched(Spinning);
+pub struct PlainWait(Spinning);
 
-impl Kernel for Unwatched {
+impl WaitPolicy for PlainWait {
     fn spins(&self, spins: u32) -> bool {
         self.0.goes_on(spins)
     }
@@ -251,5 +251,5 @@ impl Kernel for Unwatched {
     fn wake(&self, word: &AtomicU32) {
         futex::wake(word, u32::MAX);
     }
-    fn look_around(&self) {}
+    fn check_peers(&self) {}
 }

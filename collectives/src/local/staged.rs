@@ -4,12 +4,12 @@
 //! each slot, it fills the next one while others still take. An all-reduce has a second step in the same rounds: after
 //! a gate a rank reduces its share of this round's chunk, and takes what the others reduced of the one before.
 
-use super::LocalCommunicator;
+use super::communicator::LocalCommunicator;
 use super::direct::share;
-use crate::Operation;
 use crate::copy::copy;
 use crate::error::Result;
-use crate::exchange::{Engine, Exchange, Offer};
+use crate::exchange::{Exchange, Offer};
+use crate::operation::Operation;
 use crate::reduce::reduce;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,7 +32,7 @@ fn start_of(counts: &[usize], peer: usize, element: usize) -> usize {
 impl LocalCommunicator {
     /// Bytes of a piece that travel in a round.
     fn chunk(&self, exchange: &Exchange<'_>) -> usize {
-        let slot_bytes = self.group.board.slot_bytes();
+        let slot_bytes = self.group.memory.slot_bytes();
         match exchange.offer {
             Offer::Same => slot_bytes,
             Offer::Pieces => slot_bytes / self.ranks(),
@@ -54,8 +54,8 @@ impl LocalCommunicator {
     }
 
     /// Fills this rank's slot for the next gate.
-    pub(super) fn lay_out(&self, exchange: &Exchange<'_>, round: usize) {
-        let (element, stage) = (exchange.call.dtype.size(), self.group.board.stage(self.turn, self.rank));
+    pub(super) fn stage_round(&self, exchange: &Exchange<'_>, round: usize) {
+        let (element, stage) = (exchange.call.dtype.size(), self.group.memory.stage(self.generation, self.rank));
         let chunk = self.chunk(exchange);
         match exchange.offer {
             _ if is_all_reduce(exchange) => {
@@ -69,8 +69,8 @@ impl LocalCommunicator {
             Offer::Same => (),
             Offer::Pieces => {
                 for peer in self.others() {
-                    let start = start_of(exchange.gives, peer, element);
-                    let piece = &exchange.input[start..][..exchange.gives[peer] * element];
+                    let start = start_of(exchange.send_counts, peer, element);
+                    let piece = &exchange.input[start..][..exchange.send_counts[peer] * element];
                     stage.put(peer * chunk, &piece[chunk_of(piece.len(), chunk, round)]);
                 }
             }
@@ -87,7 +87,8 @@ impl LocalCommunicator {
         let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
         // A copy of a rank's own piece needs no round.
         let pieces = pairs.filter(|(from, to)| from != to || exchange.call.reduce.is_some());
-        let most = pieces.map(|(from, to)| self.group.board.gives(announced, from, to).load(Relaxed) as usize).max();
+        let most =
+            pieces.map(|(from, to)| self.group.memory.send_count(announced, from, to).load(Relaxed) as usize).max();
         (most.unwrap_or(0) * exchange.call.dtype.size()).div_ceil(chunk)
     }
 
@@ -97,48 +98,49 @@ impl LocalCommunicator {
         &mut self,
         mut exchange: Exchange<'_>,
         announced: u32,
-        mut laid_out: bool,
+        mut staged: bool,
     ) -> Result<()> {
         let rounds = self.rounds(&exchange, announced);
-        self.take_own(&mut exchange);
+        self.copy_own(&mut exchange);
         for round in 0..rounds {
-            if !std::mem::take(&mut laid_out) {
-                self.lay_out(&exchange, round);
+            if !std::mem::take(&mut staged) {
+                self.stage_round(&exchange, round);
                 self.pass(exchange.call.operation)?;
             }
             if is_all_reduce(&exchange) {
                 self.all_reduce_round(&mut exchange, round);
             } else {
-                self.take_round(&mut exchange, round);
+                self.receive_round(&mut exchange, round);
             }
         }
         Ok(())
     }
 
     /// Copies what a rank gives itself.
-    fn take_own(&self, exchange: &mut Exchange<'_>) {
-        let Exchange { call, offer, input, gives, takes, .. } = *exchange;
+    fn copy_own(&self, exchange: &mut Exchange<'_>) {
+        let Exchange { call, offer, input, send_counts, recv_counts, .. } = *exchange;
         if call.reduce.is_some() {
             return;
         }
         let (element, whole) = (call.dtype.size(), exchange.output.len());
-        let to = &mut exchange.output[start_of(takes, self.rank, element)..][..takes[self.rank] * element];
-        let from = if offer == Offer::Same { 0 } else { start_of(gives, self.rank, element) };
+        let to = &mut exchange.output[start_of(recv_counts, self.rank, element)..][..recv_counts[self.rank] * element];
+        let from = if offer == Offer::Same { 0 } else { start_of(send_counts, self.rank, element) };
         let from = input[from..][..to.len()].as_ptr();
         // SAFETY: as many bytes of each; the input is borrowed beside the output, so they are apart.
         unsafe { copy(from, to.as_mut_ptr(), to.len(), whole) };
     }
 
     /// Takes what was laid out before the last gate.
-    fn take_round(&self, exchange: &mut Exchange<'_>, round: usize) {
-        let Exchange { call, input, gives, takes, .. } = *exchange;
-        let (rank, size, turn, board) = (self.rank, self.ranks(), self.turn.wrapping_sub(1), &self.group.board);
+    fn receive_round(&self, exchange: &mut Exchange<'_>, round: usize) {
+        let Exchange { call, input, send_counts, recv_counts, .. } = *exchange;
+        let (rank, size, generation, board) =
+            (self.rank, self.ranks(), self.generation.wrapping_sub(1), &self.group.memory);
         let (element, chunk, whole) = (call.dtype.size(), self.chunk(exchange), exchange.output.len());
         let stride = if exchange.offer == Offer::Same { 0 } else { chunk };
         if let Some(how) = call.reduce {
-            let part = chunk_of(takes[rank] * element, chunk, round);
-            let own = input[start_of(gives, rank, element)..][part.clone()].as_ptr();
-            let others = |peer| board.stage(turn, peer).at(rank * stride, part.len()).cast_const();
+            let part = chunk_of(recv_counts[rank] * element, chunk, round);
+            let own = input[start_of(send_counts, rank, element)..][part.clone()].as_ptr();
+            let others = |peer| board.stage(generation, peer).at(rank * stride, part.len()).cast_const();
             let sources: Vec<_> = (0..size).map(|peer| if peer == rank { own } else { others(peer) }).collect();
             let to = &mut exchange.output[part.clone()];
             // SAFETY: all are as long as the part. The stages were written before the gate and stay until the next but
@@ -147,9 +149,9 @@ impl LocalCommunicator {
             return;
         }
         for peer in self.others() {
-            let to = &mut exchange.output[start_of(takes, peer, element)..][..takes[peer] * element];
+            let to = &mut exchange.output[start_of(recv_counts, peer, element)..][..recv_counts[peer] * element];
             let part = chunk_of(to.len(), chunk, round);
-            board.stage(turn, peer).get(rank * stride, &mut to[part], whole);
+            board.stage(generation, peer).get(rank * stride, &mut to[part], whole);
         }
     }
 
@@ -157,12 +159,13 @@ impl LocalCommunicator {
     fn all_reduce_round(&self, exchange: &mut Exchange<'_>, round: usize) {
         let call = exchange.call;
         let Some(how) = call.reduce else { return };
-        let (rank, size, turn, board) = (self.rank, self.ranks(), self.turn.wrapping_sub(1), &self.group.board);
+        let (rank, size, generation, board) =
+            (self.rank, self.ranks(), self.generation.wrapping_sub(1), &self.group.memory);
         let (element, stride) = (call.dtype.size(), self.chunk(exchange) / size);
         let own = self.share_of(exchange, rank, round);
         let to = exchange.output[own.clone()].as_mut_ptr();
-        let result = board.result(turn, rank).at(0, own.len());
-        let theirs = |peer| board.stage(turn, peer).at(rank * stride, own.len()).cast_const();
+        let result = board.result(generation, rank).at(0, own.len());
+        let theirs = |peer| board.stage(generation, peer).at(rank * stride, own.len()).cast_const();
         let sources: Vec<_> = (0..size).map(|peer| if peer == rank { to.cast_const() } else { theirs(peer) }).collect();
         // SAFETY: all are as long as this rank's share. The stages were written before the gate and stay until the next
         // but one; nobody reads this turn's result before the next gate; the buffer is this call's.
@@ -170,7 +173,7 @@ impl LocalCommunicator {
         if let Some(before) = round.checked_sub(1) {
             for peer in self.others() {
                 let part = self.share_of(exchange, peer, before);
-                board.result(turn.wrapping_sub(1), peer).get(0, &mut exchange.output[part], 0);
+                board.result(generation.wrapping_sub(1), peer).get(0, &mut exchange.output[part], 0);
             }
         }
     }

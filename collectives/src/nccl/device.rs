@@ -3,10 +3,12 @@
 //! What the ranks do is not compared here: they must agree, as NCCL requires. A communicator is used by one thread; a
 //! wait polls NCCL, the stream, the abort flag and the clock.
 
-use super::UniqueId;
-use super::library::{IN_PROGRESS, Library, SUCCESS};
+use super::library::{IN_PROGRESS, NcclLibrary, SUCCESS};
+use super::unique_id::UniqueId;
+use crate::communicator::Health;
 use crate::error::{CollectiveError, Result};
-use crate::{Health, Operation, Reduce};
+use crate::operation::Operation;
+use crate::reduce::Reduce;
 use cudarc::driver::sys::{CUdeviceptr, CUresult, CUstream, cuStreamQuery};
 use cudarc::nccl::sys::{ncclComm_t, ncclConfig_t, ncclUniqueId};
 use gt_ops::DType;
@@ -19,7 +21,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 
 /// Who a rank is and how it waits.
 #[derive(Debug)]
-pub struct Account {
+pub struct DeviceCommOptions {
     /// This rank.
     pub rank: usize,
     /// Ranks in the group.
@@ -32,10 +34,10 @@ pub struct Account {
 
 /// A communicator of NCCL.
 pub struct DeviceComm {
-    library: &'static Library,
+    library: &'static NcclLibrary,
     /// Null once it has been aborted.
     comm: ncclComm_t,
-    account: Account,
+    options: DeviceCommOptions,
 }
 
 // SAFETY: NCCL lets any thread use a communicator, one at a time: every method takes `&mut self`.
@@ -46,8 +48,8 @@ impl DeviceComm {
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] without NCCL, or with what NCCL says.
-    pub fn join(id: &UniqueId, account: Account) -> Result<DeviceComm> {
-        let mut comm = DeviceComm::begin(id, account)?;
+    pub fn join(id: &UniqueId, options: DeviceCommOptions) -> Result<DeviceComm> {
+        let mut comm = DeviceComm::begin(id, options)?;
         match comm.settle(Operation::Barrier, IN_PROGRESS) {
             Err(CollectiveError::Device { why, .. }) => Err(comm.not_joined(why)),
             settled => settled.map(|()| comm),
@@ -58,8 +60,8 @@ impl DeviceComm {
     ///
     /// # Errors
     /// As [`DeviceComm::join`].
-    pub fn begin(id: &UniqueId, account: Account) -> Result<DeviceComm> {
-        let library = Library::get()?;
+    pub fn begin(id: &UniqueId, options: DeviceCommOptions) -> Result<DeviceComm> {
+        let library = NcclLibrary::get()?;
         // NCCL's own initialiser of the configuration: what is undefined is its default.
         const UNDEFINED: c_int = c_int::MIN;
         const MAGIC: c_uint = 0xcafe_beef;
@@ -75,8 +77,8 @@ impl DeviceComm {
             splitShare: UNDEFINED,
         };
         let id = ncclUniqueId { internal: id.0.map(|byte| byte as c_char) };
-        let (size, rank) = (account.size as c_int, account.rank as c_int);
-        let mut comm = DeviceComm { library, comm: std::ptr::null_mut(), account };
+        let (size, rank) = (options.size as c_int, options.rank as c_int);
+        let mut comm = DeviceComm { library, comm: std::ptr::null_mut(), options };
         // SAFETY: it writes the communicator; the configuration is only read during the call.
         let status = unsafe { (library.comm_init)(&raw mut comm.comm, size, id, rank, &raw mut config) };
         if [SUCCESS, IN_PROGRESS].contains(&status) {
@@ -109,12 +111,12 @@ impl DeviceComm {
 
     /// This rank.
     pub fn rank(&self) -> usize {
-        self.account.rank
+        self.options.rank
     }
 
     /// Ranks in the group.
     pub fn size(&self) -> usize {
-        self.account.size
+        self.options.size
     }
 
     fn error(&self, operation: Operation, status: c_int) -> CollectiveError {
@@ -138,12 +140,12 @@ impl DeviceComm {
                 }
             };
             // Whether the others live takes longer to see.
-            let broken = broken.or_else(|| if looks % SPINS == 0 { self.account.health.check().err() } else { None });
-            let broken = broken.or((started.elapsed() >= self.account.patience).then_some(CollectiveError::TimedOut {
+            let broken = broken.or_else(|| if looks % SPINS == 0 { self.options.health.check().err() } else { None });
+            let broken = broken.or((started.elapsed() >= self.options.patience).then_some(CollectiveError::TimedOut {
                 operation,
                 rank,
                 by: rank,
-                waited: self.account.patience,
+                waited: self.options.patience,
             }));
             if let Some(error) = broken {
                 self.give_up();
@@ -208,7 +210,7 @@ impl DeviceComm {
     }
 
     /// Enqueues `calls` as one, and waits until NCCL has taken them up (not until they are done).
-    fn group(&mut self, operation: Operation, calls: impl FnOnce(&Library, ncclComm_t) -> c_int) -> Result<()> {
+    fn group(&mut self, operation: Operation, calls: impl FnOnce(&NcclLibrary, ncclComm_t) -> c_int) -> Result<()> {
         if self.comm.is_null() {
             // Says why.
             return self.poll(operation, |_| Ok(false));
@@ -341,24 +343,24 @@ impl DeviceComm {
         &mut self,
         from: CUdeviceptr,
         to: CUdeviceptr,
-        gives: &[usize],
-        takes: &[usize],
+        send_counts: &[usize],
+        recv_counts: &[usize],
         dtype: DType,
         stream: CUstream,
     ) -> Result<()> {
         let element = dtype.size();
         self.group(Operation::AllToAll, |nccl, comm| {
-            let sends = pieces(gives).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
+            let sends = pieces(send_counts).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
                 let from = address(from + (start * element) as CUdeviceptr);
                 // SAFETY: the caller's promise.
                 unsafe { (nccl.send)(from, len * element, byte_kind(), peer, comm, stream) }
             });
-            let takes = pieces(takes).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
+            let recv_counts = pieces(recv_counts).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
                 let to = address(to + (start * element) as CUdeviceptr);
                 // SAFETY: the caller's promise.
                 unsafe { (nccl.recv)(to, len * element, byte_kind(), peer, comm, stream) }
             });
-            worst(sends.chain(takes))
+            worst(sends.chain(recv_counts))
         })
     }
 
@@ -492,14 +494,15 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri opens no libraries")]
     fn without_a_device_nccl_itself_gives_an_error() {
-        if let Err(error) = Library::get() {
+        if let Err(error) = NcclLibrary::get() {
             return println!("skipped: {error}");
         }
         if crate::nccl::device_count().is_ok() {
             return println!("skipped: there is a device");
         }
-        let account = Account { rank: 0, size: 1, patience: Duration::from_secs(60), health: Health::new(|| Ok(())) };
-        let error = DeviceComm::join(&UniqueId::new().unwrap(), account).err().unwrap();
+        let options =
+            DeviceCommOptions { rank: 0, size: 1, patience: Duration::from_secs(60), health: Health::new(|| Ok(())) };
+        let error = DeviceComm::join(&UniqueId::new().unwrap(), options).err().unwrap();
         assert!(error.to_string().starts_with("cannot join a group of 1 as rank 0: NCCL says: "), "{error}");
         println!("{error}");
     }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 /// The oldest NCCL whose configuration we speak: 2.18, which can work without blocking and be aborted.
 const VERSION_MIN: c_int = 21800;
 /// Makes what was opened the library, or says why that cannot be.
-type Usable = fn(gt_nvidia::Opened) -> Result<Library, String>;
+type Usable = fn(gt_nvidia::Opened) -> Result<NcclLibrary, String>;
 /// `ncclSuccess`.
 pub const SUCCESS: c_int = 0;
 /// `ncclInProgress`.
@@ -22,7 +22,7 @@ pub const IN_PROGRESS: c_int = 7;
 
 gt_nvidia::functions! {
     /// The functions of NCCL that are used: the same in every version since 2.18.
-    pub struct Library {
+    pub struct NcclLibrary {
         get_version: "ncclGetVersion" (*mut c_int) -> c_int;
         get_unique_id: "ncclGetUniqueId" (*mut ncclUniqueId) -> c_int;
         comm_init: "ncclCommInitRankConfig" (*mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut ncclConfig_t) -> c_int;
@@ -43,27 +43,27 @@ gt_nvidia::functions! {
     }
 }
 
-impl Library {
+impl NcclLibrary {
     /// NCCL, opened at the first call.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`], which says where it was looked for and how to install it.
-    pub fn get() -> Result<&'static Library> {
-        static LIBRARY: OnceLock<Result<Library>> = OnceLock::new();
-        let found = LIBRARY.get_or_init(|| Library::checked(|usable| NCCL.open(None, usable)));
+    pub fn get() -> Result<&'static NcclLibrary> {
+        static LIBRARY: OnceLock<Result<NcclLibrary>> = OnceLock::new();
+        let found = LIBRARY.get_or_init(|| NcclLibrary::checked(|usable| NCCL.open(None, usable)));
         found.as_ref().map_err(Clone::clone)
     }
 
     /// Opens the first of `paths` that is NCCL.
     #[cfg(test)]
-    fn open(paths: &[std::path::PathBuf]) -> Result<Library> {
-        Library::checked(|usable| NCCL.open_first(paths, usable))
+    fn open(paths: &[std::path::PathBuf]) -> Result<NcclLibrary> {
+        NcclLibrary::checked(|usable| NCCL.open_first(paths, usable))
     }
 
     /// What `open` finds that can be used.
-    fn checked(open: impl FnOnce(Usable) -> Result<Library, Missing>) -> Result<Library> {
+    fn checked(open: impl FnOnce(Usable) -> Result<NcclLibrary, Missing>) -> Result<NcclLibrary> {
         let usable = |opened| {
-            let library = Library::bind(opened)?;
+            let library = NcclLibrary::bind(opened)?;
             match library.version().map_err(|error| error.to_string())? {
                 version if version >= VERSION_MIN => Ok(library),
                 version => Err(format!("version {version}, too old")),
@@ -112,7 +112,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri opens no libraries")]
     fn a_machine_without_nccl_says_where_it_was_looked_for() {
         let missing = ["/nowhere/libnccl.so.2".into(), "libgt-no-such-library.so.2".into()];
-        let error = Library::open(&missing).err().unwrap().to_string();
+        let error = NcclLibrary::open(&missing).err().unwrap().to_string();
         for part in ["/nowhere/libnccl.so.2: not there", "libgt-no-such-library.so.2: ", "pip install nvidia-nccl-cu13"]
         {
             assert!(error.contains(part), "{error}");
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri opens no libraries")]
     fn a_library_that_is_not_nccl_is_an_error() {
-        let error = Library::open(&["libc.so.6".into()]).err().unwrap().to_string();
+        let error = NcclLibrary::open(&["libc.so.6".into()]).err().unwrap().to_string();
         assert!(error.contains("libc.so.6: ") && error.contains("ncclGetVersion"), "{error}");
     }
 }

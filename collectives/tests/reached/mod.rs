@@ -1,6 +1,6 @@
 //! A rank whose buffers lie where the others reach them: they are moved there before each call, and back after it.
 
-use gt_collectives::local::{LocalCommunicator, Memory};
+use gt_collectives::local::{LocalCommunicator, SharedMemory};
 use gt_collectives::{AbortHandle, CommStats, Communicator, Health, Reduce, Result};
 use gt_ops::DType;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ const APART_BYTES: usize = 4096;
 /// See the module.
 pub struct Reached {
     comm: LocalCommunicator,
-    memory: Arc<Memory>,
+    memory: Arc<SharedMemory>,
     /// Every how manieth call has buffers that the others do not reach; 0: none.
     hides: usize,
     calls: usize,
 }
 
-pub fn memory() -> Arc<Memory> {
-    Memory::create(BYTES).unwrap()
+pub fn memory() -> Arc<SharedMemory> {
+    SharedMemory::create(BYTES).unwrap()
 }
 
 impl Reached {
-    pub fn new(comm: LocalCommunicator, memory: Arc<Memory>, hides: usize) -> Reached {
+    pub fn new(comm: LocalCommunicator, memory: Arc<SharedMemory>, hides: usize) -> Reached {
         Reached { comm, memory, hides, calls: 0 }
     }
 

@@ -8,7 +8,7 @@
 
 use super::rank_assignment::GROUP_PATIENCE;
 use gt_backend::{Backend, EnqueuedTransfer, ExecError, Link};
-use gt_collectives::nccl::device::{Account, DeviceComm};
+use gt_collectives::nccl::device::{DeviceComm, DeviceCommOptions};
 use gt_collectives::nccl::{self, UNIQUE_ID_BYTES, UniqueId};
 use gt_collectives::{CollectiveError, Communicator, Health};
 use gt_ops::{DType, Workers};
@@ -141,8 +141,8 @@ fn form<B: Backend>(
     }
     let mut id = [0; UNIQUE_ID_BYTES];
     id.copy_from_slice(&ids[0]);
-    let account = Account { rank, size, patience: FORMING_PATIENCE, health: group.health() };
-    let Some(comm) = joined(group, DeviceComm::begin(&UniqueId(id), account), workers)? else {
+    let options = DeviceCommOptions { rank, size, patience: FORMING_PATIENCE, health: group.health() };
+    let Some(comm) = joined(group, DeviceComm::begin(&UniqueId(id), options), workers)? else {
         return by_host("NCCL does not bring the devices together".into());
     };
     if rank == 0 {

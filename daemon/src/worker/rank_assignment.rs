@@ -1,6 +1,6 @@
 //! A worker's rank in a group, as the dispatcher assigns it.
 
-use gt_collectives::local::{LocalCommunicator, Memory};
+use gt_collectives::local::{LocalCommunicator, SharedMemory};
 use gt_collectives::{CollectiveError, Communicator};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ impl RankAssignment {
                         why: error.to_string(),
                     })
                 };
-                let opened: Result<Vec<_>, _> = memories.iter().map(|fd| cloned(fd).and_then(Memory::open)).collect();
+                let opened: Result<Vec<_>, _> =
+                    memories.iter().map(|fd| cloned(fd).and_then(SharedMemory::open)).collect();
                 let memories = opened.unwrap_or_else(|error| {
                     tracing::warn!(target: "gtd::worker", %error, "what moves in this group is copied once more");
                     Vec::new()

@@ -15,7 +15,7 @@ use super::step_wire::{StepKind, WorkerLoss};
 use super::worker_link::{Presence, WorkerLink};
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
-use gt_collectives::local::Memory;
+use gt_collectives::local::SharedMemory;
 use gt_ops::Workers;
 use gt_ops::failure::Failure;
 use gt_ops::wire::{Command, Slot};
@@ -55,7 +55,7 @@ pub struct ThreadLink<B: Backend> {
     opening: Opening,
     joining: Joining,
     shared: HashMap<u64, Arc<SessionShared>>,
-    memory: Option<Arc<Memory>>,
+    memory: Option<Arc<SharedMemory>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -99,7 +99,7 @@ impl<B: Backend + Send + 'static> ThreadLink<B> {
         info: WorkerInfo,
         rates: (f64, f64),
         inline_ns_max: u64,
-        memory: Option<Arc<Memory>>,
+        memory: Option<Arc<SharedMemory>>,
     ) -> std::io::Result<ThreadLink<B>> {
         let core = Arc::new(Mutex::new(Core::new(backend, number)));
         let (work, receiver) = fifo(WORK_SLOTS);

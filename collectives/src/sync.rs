@@ -1,6 +1,6 @@
 //! Counts that others wait for, and the gate that ranks pass together.
 //!
-//! Both are plain atomics that work between processes. How a waiter spins and sleeps is a [`Kernel`], so that loom runs
+//! Both are plain atomics that work between processes. How a waiter spins and sleeps is a [`WaitPolicy`], so that loom runs
 //! the same code as the futex does. Aborting sets a bit of the very word that waiters sleep on: it cannot be missed,
 //! and since a gate opens only by a compare-and-swap from a word without that bit, either all ranks pass it or none
 //! does.
@@ -18,7 +18,7 @@ const ONE: u32 = 2;
 pub struct Aborted;
 
 /// How a waiter passes its time.
-pub trait Kernel {
+pub trait WaitPolicy {
     /// Whether to spin once more, after `spins` spins, before sleeping.
     fn spins(&self, spins: u32) -> bool;
     /// Sleeps while `word` is `expected`; returns after a while in any case, and whenever it likes.
@@ -26,26 +26,26 @@ pub trait Kernel {
     /// Wakes all that sleep on `word`.
     fn wake(&self, word: &AtomicU32);
     /// Looks after each sleep whether there is still somebody to wait for; aborts the group otherwise.
-    fn look_around(&self);
+    fn check_peers(&self);
 }
 
 /// A count that only grows (and wraps at 2³¹), which others wait for. All bytes zero: a count of nothing.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
-pub struct Signal {
+pub struct EventCount {
     word: AtomicU32,
     sleepers: AtomicU32,
 }
 
-impl Signal {
+impl EventCount {
     /// Adds one and wakes who waits for it.
-    pub fn advance(&self, kernel: &impl Kernel) {
+    pub fn advance(&self, kernel: &impl WaitPolicy) {
         self.word.fetch_add(ONE, order_at(FenceSite::SignalRelease, Release));
         self.wake_sleepers(kernel);
     }
 
     /// Makes every wait that would sleep an error, from now on.
-    pub fn abort(&self, kernel: &impl Kernel) {
+    pub fn abort(&self, kernel: &impl WaitPolicy) {
         self.word.fetch_or(ABORTED, Release);
         self.wake_sleepers(kernel);
     }
@@ -54,7 +54,7 @@ impl Signal {
     ///
     /// # Errors
     /// [`Aborted`].
-    pub fn wait(&self, kernel: &impl Kernel, ready: impl Fn(u32) -> bool) -> Result<(), Aborted> {
+    pub fn wait(&self, kernel: &impl WaitPolicy, ready: impl Fn(u32) -> bool) -> Result<(), Aborted> {
         let mut spins = 0;
         loop {
             let seen = self.word.load(Acquire);
@@ -73,11 +73,11 @@ impl Signal {
             fence_at(FenceSite::SleeperFence, SeqCst);
             kernel.sleep(&self.word, seen);
             self.sleepers.fetch_sub(1, Relaxed);
-            kernel.look_around();
+            kernel.check_peers();
         }
     }
 
-    fn wake_sleepers(&self, kernel: &impl Kernel) {
+    fn wake_sleepers(&self, kernel: &impl WaitPolicy) {
         fence_at(FenceSite::SignalFence, SeqCst);
         if self.sleepers.load(Relaxed) != 0 {
             kernel.wake(&self.word);
@@ -93,18 +93,18 @@ pub fn reached(count: u32, target: u32) -> bool {
 /// Where ranks wait for each other: the last to come opens it for all. All bytes zero: a new gate.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
-pub struct Gate {
-    opened: Signal,
+pub struct CentralBarrier {
+    opened: EventCount,
     arrived: AtomicU32,
 }
 
-impl Gate {
+impl CentralBarrier {
     /// Comes to the gate and waits for the other `ranks - 1`. What any rank wrote before it came is visible to all
     /// after.
     ///
     /// # Errors
     /// [`Aborted`], for all ranks or none.
-    pub fn pass(&self, ranks: u32, kernel: &impl Kernel) -> Result<(), Aborted> {
+    pub fn pass(&self, ranks: u32, kernel: &impl WaitPolicy) -> Result<(), Aborted> {
         // It cannot open before this rank has come.
         let before = self.opened.word.load(Relaxed);
         if before & ABORTED != 0 {
@@ -122,11 +122,11 @@ impl Gate {
     }
 
     /// Keeps it shut for ever and wakes who waits.
-    pub fn abort(&self, kernel: &impl Kernel) {
+    pub fn abort(&self, kernel: &impl WaitPolicy) {
         self.opened.abort(kernel);
     }
 
-    /// Whether [`Gate::abort`] was called.
+    /// Whether [`CentralBarrier::abort`] was called.
     pub fn is_aborted(&self) -> bool {
         self.opened.word.load(Acquire) & ABORTED != 0
     }

@@ -1,4 +1,4 @@
-//! Memory of a rank that the other ranks of a group of processes reach.
+//! SharedMemory of a rank that the other ranks of a group of processes reach.
 //!
 //! Each rank maps the memory of every other once, whole, so that an offset names the same byte in all of them. It is
 //! an address range and a file of the same length: what nobody has written takes no memory. Nothing in it is trusted to
@@ -13,33 +13,33 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const NAME: &str = "gt-tensors";
 
 /// The memories that this process has mapped: each once, in however many groups it is.
-static MAPPED: Mutex<Vec<Weak<Memory>>> = Mutex::new(Vec::new());
+static MAPPED: Mutex<Vec<Weak<SharedMemory>>> = Mutex::new(Vec::new());
 
-/// Memory that a rank lets the others of its groups reach.
+/// SharedMemory that a rank lets the others of its groups reach.
 #[derive(Debug)]
-pub struct Memory {
+pub struct SharedMemory {
     segment: Arc<Segment>,
     id: u64,
 }
 
-impl Memory {
+impl SharedMemory {
     /// Room for `bytes` bytes, all zero, which whoever allocates in it keeps in order.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] if the kernel refuses it.
-    pub fn create(bytes: u64) -> Result<Arc<Memory>> {
+    pub fn create(bytes: u64) -> Result<Arc<SharedMemory>> {
         let refused = |error| CollectiveError::setup("make memory that ranks reach", error);
         let segment = Segment::create(NAME, bytes, Access::ReadWrite, Access::ReadWrite).map_err(refused)?;
         let stat = segment.fd().map(rustix::fs::fstat).transpose();
         let stat = stat.map_err(|error| CollectiveError::setup("look at memory that ranks reach", error))?;
-        Ok(Memory::known(segment, stat.map_or(0, |stat| stat.st_ino)))
+        Ok(SharedMemory::known(segment, stat.map_or(0, |stat| stat.st_ino)))
     }
 
-    /// The memory behind a descriptor that [`Memory::fd`] gave.
+    /// The memory behind a descriptor that [`SharedMemory::fd`] gave.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] if it is none, or cannot be mapped.
-    pub fn open(fd: OwnedFd) -> Result<Arc<Memory>> {
+    pub fn open(fd: OwnedFd) -> Result<Arc<SharedMemory>> {
         let refused = |error: gt_shm::Error| CollectiveError::setup("map another rank's memory", error);
         let stat =
             rustix::fs::fstat(&fd).map_err(|error| CollectiveError::setup("map another rank's memory", error))?;
@@ -51,16 +51,16 @@ impl Memory {
             None => {
                 let segment = Segment::map_peer(fd, stat.st_size as u64, Access::ReadWrite).map_err(refused)?;
                 // The mapping does not need the descriptor.
-                Ok(Memory::known(segment.detach().0, stat.st_ino))
+                Ok(SharedMemory::known(segment.detach().0, stat.st_ino))
             }
         }
     }
 
     /// Whoever opens it from now on in this process shares the mapping.
-    fn known(segment: Segment, id: u64) -> Arc<Memory> {
+    fn known(segment: Segment, id: u64) -> Arc<SharedMemory> {
         segment.advise_huge_pages();
         segment.keep_from_core_dumps();
-        let memory = Arc::new(Memory { segment: Arc::new(segment), id });
+        let memory = Arc::new(SharedMemory { segment: Arc::new(segment), id });
         let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
         mapped.retain(|memory| memory.strong_count() > 0);
         mapped.push(Arc::downgrade(&memory));
@@ -72,7 +72,7 @@ impl Memory {
         &self.segment
     }
 
-    /// What others [open](Memory::open) it by; who has opened it does not have it.
+    /// What others [open](SharedMemory::open) it by; who has opened it does not have it.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.segment.fd()
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri maps no segments")]
     fn bytes_have_an_address_and_an_offset_only_where_all_of_them_are() {
-        let memory = Memory::create(1 << 40).unwrap();
+        let memory = SharedMemory::create(1 << 40).unwrap();
         let len = memory.segment().len();
         let start = memory.at(0, len).unwrap();
         assert_eq!(memory.at(len - 1, 2), None);
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(memory.offset_of(start.wrapping_add(5), len - 5), Some(5));
         assert_eq!(memory.offset_of(start.wrapping_add(5), len), None);
         assert_eq!(memory.offset_of(start.wrapping_sub(1), 1), None);
-        let other = Memory::open(memory.fd().unwrap().try_clone_to_owned().unwrap()).unwrap();
+        let other = SharedMemory::open(memory.fd().unwrap().try_clone_to_owned().unwrap()).unwrap();
         assert_eq!(other.at(0, 1), Some(start), "mapped once in a process");
     }
 }

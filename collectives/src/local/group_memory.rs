@@ -7,7 +7,7 @@ use super::channel::{CHANNEL_SLOT_BYTES, CHANNEL_SLOTS, Channel};
 use crate::call::Call;
 use crate::copy::copy;
 use crate::error::{CollectiveError, Result};
-use crate::signal::{Gate, Signal};
+use crate::sync::{CentralBarrier, EventCount};
 use gt_shm::{Access, LINE_BYTES, Segment};
 use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ const PAGE_BYTES: usize = gt_shm::segment::PAGE_BYTES;
 ///
 /// # Safety
 /// Any bytes are a value of the type, and all of them are inside atomics.
-pub unsafe trait Shared {}
+pub unsafe trait SharedAtomics {}
 
 /// The first line: what the group is.
 #[repr(C, align(128))]
@@ -46,7 +46,7 @@ pub const LEFT: u32 = u32::MAX;
 
 /// A rank's place.
 #[repr(C, align(128))]
-pub struct Seat {
+pub struct RankState {
     /// The process that has taken it, 0 before, [`LEFT`] after.
     pub pid: AtomicU32,
     /// Whether it reaches the memory of every rank, and can tell when one dies.
@@ -54,12 +54,12 @@ pub struct Seat {
     /// Which memory the others reach of it; 0 if none.
     pub memory: AtomicU64,
     /// How often it was done with the others' buffers. Aborted once it is known to be dead.
-    pub done: Signal,
+    pub done: EventCount,
 }
 
 /// What a rank is about to do, for the others to compare with.
 #[repr(C, align(128))]
-pub struct Notice {
+pub struct Announcement {
     /// [`Call::encode`].
     pub call: AtomicU64,
     /// Where its part is that the others reach: its address for ranks in the same process, for others where in the
@@ -73,40 +73,40 @@ pub struct Notice {
 pub const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(usize::MAX);
 
 // SAFETY: atomics and padding only.
-unsafe impl Shared for Head {}
+unsafe impl SharedAtomics for Head {}
 // SAFETY: as above.
-unsafe impl Shared for Seat {}
+unsafe impl SharedAtomics for RankState {}
 // SAFETY: as above. A pointer may be any bytes; only one that a rank of this process wrote is followed.
-unsafe impl Shared for Notice {}
+unsafe impl SharedAtomics for Announcement {}
 // SAFETY: atomics and padding only.
-unsafe impl Shared for Gate {}
+unsafe impl SharedAtomics for CentralBarrier {}
 // SAFETY: as above.
-unsafe impl Shared for Channel {}
+unsafe impl SharedAtomics for Channel {}
 // SAFETY: as above.
-unsafe impl Shared for AtomicU64 {}
+unsafe impl SharedAtomics for AtomicU64 {}
 
-enum Memory {
+enum Backing {
     Heap(NonNull<u8>, std::alloc::Layout),
     Mapped(Segment),
 }
 
 /// The shared memory of one group.
-pub struct Board {
-    memory: Memory,
+pub struct GroupMemory {
+    memory: Backing,
     base: NonNull<u8>,
     ranks: usize,
     slot_bytes: usize,
-    places: Places,
+    offsets: Offsets,
 }
 
 // SAFETY: what is shared is reached as atomics, or as raw bytes whose users answer for races.
-unsafe impl Send for Board {}
+unsafe impl Send for GroupMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Board {}
+unsafe impl Sync for GroupMemory {}
 
 /// Byte offsets of the parts.
 #[derive(Clone, Copy)]
-struct Places {
+struct Offsets {
     enter: usize,
     seats: usize,
     notices: usize,
@@ -118,8 +118,8 @@ struct Places {
     end: usize,
 }
 
-impl Places {
-    fn new(ranks: usize, slot_bytes: usize) -> Places {
+impl Offsets {
+    fn new(ranks: usize, slot_bytes: usize) -> Offsets {
         let mut at = 0usize;
         let mut place = |count: usize, bytes: usize, align: usize| {
             let start = at.next_multiple_of(align);
@@ -127,10 +127,10 @@ impl Places {
             start
         };
         let _head = place(1, size_of::<Head>(), LINE_BYTES);
-        let places = Places {
-            enter: place(1, size_of::<Gate>(), LINE_BYTES),
-            seats: place(ranks, size_of::<Seat>(), LINE_BYTES),
-            notices: place(2 * ranks, size_of::<Notice>(), LINE_BYTES),
+        let offsets = Offsets {
+            enter: place(1, size_of::<CentralBarrier>(), LINE_BYTES),
+            seats: place(ranks, size_of::<RankState>(), LINE_BYTES),
+            notices: place(2 * ranks, size_of::<Announcement>(), LINE_BYTES),
             counts: place(2 * ranks, counts_bytes(ranks), LINE_BYTES),
             channels: place(ranks * ranks, size_of::<Channel>(), LINE_BYTES),
             channel_slots: place(ranks * ranks, CHANNEL_SLOTS * CHANNEL_SLOT_BYTES, PAGE_BYTES),
@@ -138,7 +138,7 @@ impl Places {
             results: place(2 * ranks, slot_bytes, PAGE_BYTES),
             end: 0,
         };
-        Places { end: at.next_multiple_of(PAGE_BYTES), ..places }
+        Offsets { end: at.next_multiple_of(PAGE_BYTES), ..offsets }
     }
 }
 
@@ -147,37 +147,37 @@ fn counts_bytes(ranks: usize) -> usize {
     (2 * ranks * size_of::<u64>()).next_multiple_of(LINE_BYTES)
 }
 
-impl Board {
+impl GroupMemory {
     /// A board on the heap, for threads of this process.
-    pub fn on_heap(ranks: usize, slot_bytes: usize) -> Board {
-        let places = Places::new(ranks, slot_bytes);
-        let layout = std::alloc::Layout::from_size_align(places.end, PAGE_BYTES).expect("a board is not that large");
+    pub fn on_heap(ranks: usize, slot_bytes: usize) -> GroupMemory {
+        let offsets = Offsets::new(ranks, slot_bytes);
+        let layout = std::alloc::Layout::from_size_align(offsets.end, PAGE_BYTES).expect("a board is not that large");
         // SAFETY: the layout is not of zero bytes.
         let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        Board { memory: Memory::Heap(base, layout), base, ranks, slot_bytes, places }
+        GroupMemory { memory: Backing::Heap(base, layout), base, ranks, slot_bytes, offsets }
     }
 
     /// A board in a new segment, for processes; and the descriptor they join by.
     ///
     /// # Errors
     /// If the kernel refuses it.
-    pub fn create(ranks: usize, slot_bytes: usize) -> Result<(Board, OwnedFd)> {
-        let places = Places::new(ranks, slot_bytes);
-        let segment = Segment::create(NAME, places.end as u64, Access::ReadWrite, Access::ReadWrite)
+    pub fn create(ranks: usize, slot_bytes: usize) -> Result<(GroupMemory, OwnedFd)> {
+        let offsets = Offsets::new(ranks, slot_bytes);
+        let segment = Segment::create(NAME, offsets.end as u64, Access::ReadWrite, Access::ReadWrite)
             .map_err(|error| CollectiveError::setup("make the shared memory of a group", error))?;
         let (segment, fd) = segment.detach();
-        let board = Board::mapped(segment, ranks, slot_bytes, places);
+        let board = GroupMemory::mapped(segment, ranks, slot_bytes, offsets);
         board.head().ranks.store(ranks as u64, Relaxed);
         board.head().slot_bytes.store(slot_bytes as u64, Relaxed);
         board.head().magic.store(MAGIC, Release);
         Ok((board, fd))
     }
 
-    /// The board behind a descriptor that [`Board::create`] gave.
+    /// The board behind a descriptor that [`GroupMemory::create`] gave.
     ///
     /// # Errors
     /// If it is none.
-    pub fn open(fd: OwnedFd) -> Result<Board> {
+    pub fn open(fd: OwnedFd) -> Result<GroupMemory> {
         let what = "map the shared memory of a group";
         let bytes = rustix::fs::fstat(&fd).map_err(|error| CollectiveError::setup(what, error))?.st_size as u64;
         let foreign = || CollectiveError::setup(what, "the descriptor is not that of a group of this version of GT");
@@ -188,37 +188,37 @@ impl Board {
             .map_err(|error| CollectiveError::setup(what, error))?
             .detach()
             .0;
-        let mut board = Board::mapped(segment, 0, 0, Places::new(0, 0));
+        let mut board = GroupMemory::mapped(segment, 0, 0, Offsets::new(0, 0));
         let head = board.head();
         let magic = head.magic.load(Acquire);
         let (ranks, slot_bytes) = (head.ranks.load(Relaxed) as usize, head.slot_bytes.load(Relaxed) as usize);
         let sane = magic == MAGIC && (1..=RANKS_MAX).contains(&ranks) && slot_bytes as u64 <= bytes;
-        if !sane || Places::new(ranks, slot_bytes).end as u64 != bytes {
+        if !sane || Offsets::new(ranks, slot_bytes).end as u64 != bytes {
             return Err(foreign());
         }
         board.ranks = ranks;
         board.slot_bytes = slot_bytes;
-        board.places = Places::new(ranks, slot_bytes);
+        board.offsets = Offsets::new(ranks, slot_bytes);
         Ok(board)
     }
 
-    fn mapped(segment: Segment, ranks: usize, slot_bytes: usize, places: Places) -> Board {
+    fn mapped(segment: Segment, ranks: usize, slot_bytes: usize, offsets: Offsets) -> GroupMemory {
         let base = NonNull::new(segment.as_ptr()).expect("a mapping is nowhere at address 0");
-        Board { memory: Memory::Mapped(segment), base, ranks, slot_bytes, places }
+        GroupMemory { memory: Backing::Mapped(segment), base, ranks, slot_bytes, offsets }
     }
 
     fn bytes(&self) -> usize {
         match &self.memory {
-            Memory::Heap(_, layout) => layout.size(),
-            Memory::Mapped(segment) => segment.len(),
+            Backing::Heap(_, layout) => layout.size(),
+            Backing::Mapped(segment) => segment.len(),
         }
     }
 
-    fn at<T: Shared>(&self, start: usize, index: usize) -> &T {
+    fn at<T: SharedAtomics>(&self, start: usize, index: usize) -> &T {
         let offset = start + index * size_of::<T>();
         assert!(offset + size_of::<T>() <= self.bytes() && offset.is_multiple_of(align_of::<T>()));
         // SAFETY: inside the memory, which lives as long as `self`, and aligned, as just checked (the base is that of a
-        // page). `Shared` says that any bytes are a value, and atomics may change under a reference.
+        // page). `SharedAtomics` says that any bytes are a value, and atomics may change under a reference.
         unsafe { self.base.add(offset).cast::<T>().as_ref() }
     }
 
@@ -243,8 +243,8 @@ impl Board {
     }
 
     /// Where ranks meet to compare what they are about to do, and between the chunks of a stream.
-    pub fn enter(&self) -> &Gate {
-        self.at(self.places.enter, 0)
+    pub fn enter(&self) -> &CentralBarrier {
+        self.at(self.offsets.enter, 0)
     }
 
     /// Why the group is broken.
@@ -253,61 +253,61 @@ impl Board {
     }
 
     /// The place of `rank`.
-    pub fn seat(&self, rank: usize) -> &Seat {
+    pub fn rank_state(&self, rank: usize) -> &RankState {
         assert!(rank < self.ranks);
-        self.at(self.places.seats, rank)
+        self.at(self.offsets.seats, rank)
     }
 
     /// The notice of `rank` at gate number `turn`.
-    pub fn notice(&self, turn: u32, rank: usize) -> &Notice {
+    pub fn announcement(&self, generation: u32, rank: usize) -> &Announcement {
         assert!(rank < self.ranks);
-        self.at(self.places.notices, self.side(turn, rank))
+        self.at(self.offsets.notices, self.side(generation, rank))
     }
 
     /// What `rank` gives to `peer` at gate number `turn`, in elements.
-    pub fn gives(&self, turn: u32, rank: usize, peer: usize) -> &AtomicU64 {
+    pub fn send_count(&self, generation: u32, rank: usize, peer: usize) -> &AtomicU64 {
         assert!(rank < self.ranks && peer < self.ranks);
-        self.at(self.places.counts + self.side(turn, rank) * counts_bytes(self.ranks), peer)
+        self.at(self.offsets.counts + self.side(generation, rank) * counts_bytes(self.ranks), peer)
     }
 
     /// What `rank` takes from `peer` at gate number `turn`, in elements.
-    pub fn takes(&self, turn: u32, rank: usize, peer: usize) -> &AtomicU64 {
+    pub fn recv_count(&self, generation: u32, rank: usize, peer: usize) -> &AtomicU64 {
         assert!(rank < self.ranks && peer < self.ranks);
-        self.at(self.places.counts + self.side(turn, rank) * counts_bytes(self.ranks), self.ranks + peer)
+        self.at(self.offsets.counts + self.side(generation, rank) * counts_bytes(self.ranks), self.ranks + peer)
     }
 
     /// The call that `rank` has announced for gate number `turn`.
-    pub fn call(&self, turn: u32, rank: usize) -> Option<Call> {
-        Call::decode(self.notice(turn, rank).call.load(Relaxed))
+    pub fn call(&self, generation: u32, rank: usize) -> Option<Call> {
+        Call::decode(self.announcement(generation, rank).call.load(Relaxed))
     }
 
     /// The channel from one rank to another.
     pub fn channel(&self, from: usize, to: usize) -> &Channel {
         assert!(from < self.ranks && to < self.ranks);
-        self.at(self.places.channels, from * self.ranks + to)
+        self.at(self.offsets.channels, from * self.ranks + to)
     }
 
     /// The bytes of chunk number `chunk` in the channel from one rank to another.
     pub fn channel_slot(&self, from: usize, to: usize, chunk: u32) -> Window<'_> {
         assert!(from < self.ranks && to < self.ranks);
         let slot = (from * self.ranks + to) * CHANNEL_SLOTS + chunk as usize % CHANNEL_SLOTS;
-        self.window(self.places.channel_slots + slot * CHANNEL_SLOT_BYTES, CHANNEL_SLOT_BYTES)
+        self.window(self.offsets.channel_slots + slot * CHANNEL_SLOT_BYTES, CHANNEL_SLOT_BYTES)
     }
 
-    /// Where `rank` lays out what others take after gate number `turn`: [`Board::slot_bytes`] bytes.
-    pub fn stage(&self, turn: u32, rank: usize) -> Window<'_> {
-        self.window(self.places.stages + self.side(turn, rank) * self.slot_bytes, self.slot_bytes)
+    /// Where `rank` lays out what others take after gate number `turn`: [`GroupMemory::slot_bytes`] bytes.
+    pub fn stage(&self, generation: u32, rank: usize) -> Window<'_> {
+        self.window(self.offsets.stages + self.side(generation, rank) * self.slot_bytes, self.slot_bytes)
     }
 
-    /// Where `rank` puts what it has reduced after gate number `turn`: [`Board::slot_bytes`] bytes.
-    pub fn result(&self, turn: u32, rank: usize) -> Window<'_> {
-        self.window(self.places.results + self.side(turn, rank) * self.slot_bytes, self.slot_bytes)
+    /// Where `rank` puts what it has reduced after gate number `turn`: [`GroupMemory::slot_bytes`] bytes.
+    pub fn result(&self, generation: u32, rank: usize) -> Window<'_> {
+        self.window(self.offsets.results + self.side(generation, rank) * self.slot_bytes, self.slot_bytes)
     }
 
     /// There are two of everything that is written at one gate and read at the next.
-    fn side(&self, turn: u32, rank: usize) -> usize {
+    fn side(&self, generation: u32, rank: usize) -> usize {
         assert!(rank < self.ranks);
-        turn as usize % 2 * self.ranks + rank
+        generation as usize % 2 * self.ranks + rank
     }
 }
 
@@ -316,7 +316,7 @@ impl Board {
 pub struct Window<'a> {
     start: NonNull<u8>,
     len: usize,
-    board: PhantomData<&'a Board>,
+    board: PhantomData<&'a GroupMemory>,
 }
 
 impl Window<'_> {
@@ -341,9 +341,9 @@ impl Window<'_> {
     }
 }
 
-impl Drop for Board {
+impl Drop for GroupMemory {
     fn drop(&mut self) {
-        if let Memory::Heap(base, layout) = self.memory {
+        if let Backing::Heap(base, layout) = self.memory {
             // SAFETY: allocated in `on_heap` with this layout.
             unsafe { dealloc(base.as_ptr(), layout) };
         }

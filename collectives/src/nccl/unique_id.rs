@@ -1,0 +1,38 @@
+//! The id of a group of NCCL, and the version of the library that makes it.
+
+use super::library::{NcclLibrary, SUCCESS};
+use crate::error::{CollectiveError, Result};
+use cudarc::nccl::sys::ncclUniqueId;
+
+/// Bytes of a [`UniqueId`].
+pub const UNIQUE_ID_BYTES: usize = 128;
+
+/// What the ranks of one group have in common. It holds an address of the process that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
+
+impl UniqueId {
+    /// A new one. Its process must live until the group is complete.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Setup`] without NCCL, or if it finds no network interface.
+    pub fn new() -> Result<UniqueId> {
+        let library = NcclLibrary::get()?;
+        let mut id = ncclUniqueId { internal: [0; UNIQUE_ID_BYTES] };
+        // SAFETY: it writes one id.
+        let status = unsafe { (library.get_unique_id)(&raw mut id) };
+        if status != SUCCESS {
+            return Err(CollectiveError::setup("make the id of a group", library.explain(status, None)));
+        }
+        Ok(UniqueId(id.internal.map(|byte| byte as u8)))
+    }
+}
+
+/// The version of NCCL here, as 21805 for 2.18.5, and where it is.
+///
+/// # Errors
+/// [`CollectiveError::Setup`] where there is none.
+pub fn version() -> Result<(i32, std::path::PathBuf)> {
+    let library = NcclLibrary::get()?;
+    Ok((library.version()?, library.path.clone()))
+}
