@@ -21,7 +21,7 @@ use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use crate::worker::worker_link::WorkerLink;
 use clap::{CommandFactory, Parser};
 use gt_backend::{Backend, BackendFacts, BackendVisitor, OpenOptions, OpenedBackend, Site};
-use gt_collectives::local::Memory;
+use gt_collectives::local::SharedMemory;
 use gt_config::{Settings, WorkerKind};
 use gt_cpu::CpuOptions;
 use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, WorkerInfo};
@@ -362,7 +362,7 @@ struct StartThread {
     info: WorkerInfo,
     inline_ns_max: u64,
     /// The memory of the worker's tensors, if workers in processes are to read it.
-    reachable: Option<Arc<Memory>>,
+    reachable: Option<Arc<SharedMemory>>,
 }
 
 impl BackendVisitor for StartThread {

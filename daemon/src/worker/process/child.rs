@@ -14,7 +14,7 @@ use crate::worker::session_tensors::SessionShared;
 use crate::worker::step_wire::{MemoryLimits, StepHeader, StepKind, WorkerLoss};
 use gt_backend::{Backend, BackendVisitor, DeviceDescription, MemoryUsage, OpenOptions, OpenedBackend, Site};
 use gt_collectives::Communicator;
-use gt_collectives::local::Memory;
+use gt_collectives::local::SharedMemory;
 use gt_ops::failure::{Fault, WorkerEnd};
 use gt_ops::wire::Slot;
 use gt_protocol::{DeviceInfo, WorkerInfo};
@@ -84,7 +84,7 @@ struct Begin {
     number: usize,
     info: WorkerInfo,
     /// The memory of the worker's tensors, if other processes can map it.
-    memory: Option<Arc<Memory>>,
+    memory: Option<Arc<SharedMemory>>,
     registered: Box<dyn Fn(&str)>,
 }
 
