@@ -1,8 +1,8 @@
-//! Buffers: bytes in memory that the daemon shares, so that nothing is copied on this side.
+//! Buffers: memory that is shared with the daemon, for transfers without a copy on this side.
 
 use crate::dtype::{self, gt_dtype};
 use crate::session::{gt_session, inner};
-use crate::status::{Failure, Result, gt_status, guard, reading, result_at, value_or};
+use crate::status::{CallError, Result, gt_status, guard, reading, result_at, value_or};
 use crate::tensor::{gt_tensor, meta_of, snapshot};
 use gt_client::{ClientSession, Tensor};
 use gt_ops::{DType, Meta};
@@ -10,10 +10,10 @@ use gt_shm::ArenaBlock;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// The elements of a tensor in memory that is shared with the daemon, in row-major order without gaps.
+/// The elements of a tensor in memory that is shared with the daemon, contiguous in row-major order.
 ///
-/// It is its owner's alone: the daemon looks at it only while a tensor is fetched to it or made of it. What it holds
-/// counts against the session's arena until it is released. It outlives its tensor and its session.
+/// Only the owner uses it: the daemon accesses it only while a tensor is fetched into it or made of it. Its bytes count
+/// against the limit of the session's arena until it is released. It may outlive its tensor and its session.
 pub struct gt_buffer {
     session: Arc<ClientSession>,
     block: ArenaBlock,
@@ -26,10 +26,11 @@ impl gt_buffer {
     }
 }
 
-/// Room for the elements of a tensor, to be written through gt_buffer_data() and given to gt_tensor_from_buffer().
+/// Allocates a buffer for the elements of a tensor: write them through gt_buffer_data(), then pass the buffer to
+/// gt_tensor_from_buffer().
 ///
-/// What is there at first is unspecified. The buffer is the caller's, to be released with gt_buffer_release() unless a
-/// tensor is made of it.
+/// The elements are uninitialized. The caller releases the buffer with gt_buffer_release() unless a tensor is made of
+/// it.
 ///
 /// Errors: as gt_tensor_from_data().
 #[unsafe(no_mangle)]
@@ -41,7 +42,7 @@ pub unsafe extern "C" fn gt_buffer_new(
     buffer: *mut *mut gt_buffer,
 ) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's pointers, as the header asks for them.
+        // SAFETY: each pointer is NULL or valid, and `shape` has `ndim` sizes, by the contract of the header.
         let (out, session, meta) = unsafe {
             (result_at(buffer, std::ptr::null_mut(), "buffer")?, inner(session)?, meta_of(dtype, shape, ndim)?)
         };
@@ -50,16 +51,16 @@ pub unsafe extern "C" fn gt_buffer_new(
     })
 }
 
-/// Waits for the elements of a tensor, where the daemon put them: nothing is copied here.
+/// Waits for the elements of a tensor and returns the buffer that the daemon has written them to, without a copy.
 ///
-/// The buffer is the caller's, to be released with gt_buffer_release(). Later changes of the tensor are not seen in it,
-/// and it may be written to.
+/// The caller releases the buffer with gt_buffer_release(), and may write to it. It does not show later changes of the
+/// tensor.
 ///
 /// Errors: as gt_tensor_read().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_fetch(tensor: *const gt_tensor, buffer: *mut *mut gt_buffer) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's tensor and room for a handle.
+        // SAFETY: each is NULL, or a valid handle or room for one, by the contract of the header.
         let (out, tensor) =
             unsafe { (result_at(buffer, std::ptr::null_mut(), "buffer")?, snapshot(tensor, "tensor")?) };
         let value = tensor.value()?;
@@ -68,19 +69,19 @@ pub unsafe extern "C" fn gt_tensor_fetch(tensor: *const gt_tensor, buffer: *mut 
     })
 }
 
-/// Makes a tensor of a buffer without copying it, and releases it: on success, `*buffer` becomes NULL, and the memory
-/// must not be touched any more.
+/// Makes a tensor of a buffer without copying it, and releases the buffer: on success `*buffer` becomes NULL, and the
+/// memory must not be accessed any more.
 ///
-/// Errors: GT_ERROR_DISCONNECTED; GT_ERROR_ARGUMENT, also for a GT_BOOL element that is neither 0 nor 1. If `*buffer`
-/// is not NULL then, the buffer is still the caller's.
+/// Errors: GT_ERROR_DISCONNECTED; GT_ERROR_ARGUMENT, also for a GT_BOOL element that is neither 0 nor 1. If `*buffer` is
+/// not NULL after an error, the caller still owns the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_from_buffer(buffer: *mut *mut gt_buffer, tensor: *mut *mut gt_tensor) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's handle, and room for one.
-        let (out, given) = unsafe { (result_at(tensor, std::ptr::null_mut(), "tensor")?, reading(buffer, "buffer")?) };
-        // SAFETY: the handle is NULL or the caller's.
-        check(unsafe { reading(*given, "*buffer") }?)?;
-        // SAFETY: made by `gt_buffer::wrap`; the caller's handle becomes NULL, so it is not used again.
+        // SAFETY: each is NULL, or a valid handle or room for one, by the contract of the header.
+        let (out, handle) = unsafe { (result_at(tensor, std::ptr::null_mut(), "tensor")?, reading(buffer, "buffer")?) };
+        // SAFETY: `*buffer` is NULL or a valid buffer, by the contract of the header.
+        check(unsafe { reading(*handle, "*buffer") }?)?;
+        // SAFETY: `gt_buffer::wrap` made the pointer with `Box::into_raw`; the handle becomes NULL, so it is freed once.
         let taken = unsafe { Box::from_raw(buffer.replace(std::ptr::null_mut())) };
         let gt_buffer { session, block, meta } = *taken;
         *out = gt_tensor::wrap(Tensor::new(session.upload_block(meta, block)?, None));
@@ -88,48 +89,48 @@ pub unsafe extern "C" fn gt_tensor_from_buffer(buffer: *mut *mut gt_buffer, tens
     })
 }
 
-/// Whether a tensor can be made of a buffer.
+/// Checks that a tensor can be made of a buffer, before its owner loses it.
 fn check(buffer: &gt_buffer) -> Result<()> {
-    // What fails here leaves the buffer to its owner.
     buffer.session.check_open()?;
-    // SAFETY: no instruction names the block.
+    // SAFETY: no instruction in flight names the block: `download` has waited for its fetch, and `upload_block` takes
+    // the block out of its buffer.
     let bytes = unsafe { buffer.block.as_slice() };
     if buffer.meta.dtype == DType::Bool && bytes.iter().any(|byte| *byte > 1) {
-        return Err(Failure::argument("an element of GT_BOOL is neither 0 nor 1"));
+        return Err(CallError::argument("an element of GT_BOOL is neither 0 nor 1"));
     }
     Ok(())
 }
 
-/// Gives the memory of a buffer back; NULL is no error. What gt_buffer_data() returned must not be touched any more.
+/// Releases a buffer; NULL is allowed. The memory of gt_buffer_data() must not be accessed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_buffer_release(buffer: *mut gt_buffer) {
     guard(|| {
         if !buffer.is_null() {
-            // SAFETY: made by `gt_buffer::wrap`, and not used again, as the header asks.
+            // SAFETY: `gt_buffer::wrap` made it with `Box::into_raw`, and it is released once, by the header's contract.
             drop(unsafe { Box::from_raw(buffer) });
         }
         Ok(())
     });
 }
 
-/// The first of a buffer's bytes, aligned for every dtype; NULL of NULL. The pointer is good until the buffer is
-/// released.
+/// The address of a buffer's first byte, aligned for every dtype; NULL for NULL. The pointer is valid until the buffer
+/// is released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_buffer_data(buffer: *const gt_buffer) -> *mut c_void {
-    // SAFETY: the caller's buffer, or NULL.
+    // SAFETY: `buffer` is NULL or a valid buffer, by the contract of the header.
     value_or(std::ptr::null_mut(), || unsafe { reading(buffer, "buffer") }.map(|buffer| buffer.block.as_ptr().cast()))
 }
 
-/// How many bytes there are; 0 of NULL.
+/// The size of a buffer in bytes; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_buffer_bytes(buffer: *const gt_buffer) -> usize {
-    // SAFETY: the caller's buffer, or NULL.
+    // SAFETY: `buffer` is NULL or a valid buffer, by the contract of the header.
     value_or(0, || unsafe { reading(buffer, "buffer") }.map(|buffer| buffer.meta.bytes()))
 }
 
-/// The type of a buffer's elements; 0 of NULL.
+/// The dtype of a buffer's elements; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_buffer_dtype(buffer: *const gt_buffer) -> gt_dtype {
-    // SAFETY: the caller's buffer, or NULL.
+    // SAFETY: `buffer` is NULL or a valid buffer, by the contract of the header.
     value_or(0, || unsafe { reading(buffer, "buffer") }.map(|buffer| dtype::constant(buffer.meta.dtype)))
 }

@@ -1,4 +1,4 @@
-//! Any row of the op table on operands and attributes: which builder a row has, and what it reads.
+//! Calls of any op of the op table by operands and attributes: the op's builder, and the attributes that it reads.
 
 use gt_ops::build::row_wise;
 use gt_ops::build::window::{self, WindowParameters};
@@ -11,12 +11,12 @@ use gt_ops::{Arg, Attrs, DType, Graph, Op, OpError, Scalar, Val};
 
 type G<'a> = &'a mut dyn Graph;
 
-/// What is left out of a box: Python's nothing in `a[::2]`.
+/// An omitted bound or step of a slice, as in Python's `a[::2]`.
 pub(crate) const OMIT: i64 = i64::MIN;
 
-/// What a call says besides its operands: all that any row reads.
+/// The attributes of a call: all that any op reads.
 #[derive(Default)]
-pub(crate) struct Given<'a> {
+pub(crate) struct CallAttributes<'a> {
     pub(crate) dtype: Option<DType>,
     pub(crate) reduction: Option<LossReduction>,
     pub(crate) axis: i64,
@@ -38,9 +38,9 @@ pub(crate) struct Given<'a> {
     pub(crate) scale: f64,
 }
 
-impl Given<'_> {
-    /// The names of what was said.
-    pub(crate) fn said(&self) -> impl Iterator<Item = &'static str> {
+impl CallAttributes<'_> {
+    /// The names of the attributes that differ from the default.
+    pub(crate) fn names_set(&self) -> impl Iterator<Item = &'static str> {
         let lists = [
             (self.shape, "shape"),
             (self.axes, "axes"),
@@ -65,7 +65,7 @@ impl Given<'_> {
             (self.scale != 0.0, "scale"),
         ];
         let lists = lists.into_iter().map(|(list, name)| (!list.is_empty(), name));
-        lists.chain(others).filter(|(said, _)| *said).map(|(_, name)| name)
+        lists.chain(others).filter(|(set, _)| *set).map(|(_, name)| name)
     }
 
     fn loss(&self) -> LossSpec {
@@ -77,8 +77,8 @@ impl Given<'_> {
         }
     }
 
-    /// The box that `start`, `stop` and `step` cut out, an entry an axis; axes without are whole.
-    fn parts(&self) -> Vec<Index> {
+    /// The slice that `start`, `stop` and `step` describe, one entry per axis; axes without an entry are whole.
+    fn slices(&self) -> Vec<Index> {
         let count = self.start.len().max(self.stop.len()).max(self.step.len());
         let at = |list: &[i64], i: usize| list.get(i).copied().filter(|i| *i != OMIT);
         (0..count)
@@ -86,13 +86,13 @@ impl Given<'_> {
             .collect()
     }
 
-    /// How windows lie; what is not said is neutral, but `stride` is `otherwise`.
-    fn window<'a>(&'a self, otherwise: &'a [i64]) -> WindowParameters<'a> {
-        fn or<'a>(list: &'a [i64], otherwise: &'a [i64]) -> &'a [i64] {
-            if list.is_empty() { otherwise } else { list }
+    /// The parameters of a window. The default stride is `stride`; the other defaults have no effect.
+    fn window<'a>(&'a self, stride: &'a [i64]) -> WindowParameters<'a> {
+        fn or<'a>(list: &'a [i64], default: &'a [i64]) -> &'a [i64] {
+            if list.is_empty() { default } else { list }
         }
         WindowParameters {
-            stride: or(self.stride, otherwise),
+            stride: or(self.stride, stride),
             low: or(self.padding, &[0]),
             high: or(self.padding_end, or(self.padding, &[0])),
             dilation: or(self.dilation, &[1]),
@@ -103,7 +103,7 @@ impl Given<'_> {
 
 const WINDOWS: &[&str] = &["stride", "padding", "padding_end", "dilation"];
 
-/// The attributes that a row reads, by name.
+/// The names of the attributes that an op reads.
 pub(crate) fn reads(op: Op) -> Vec<&'static str> {
     let windows = |more: &[&'static str]| WINDOWS.iter().chain(more).copied().collect();
     match (op.row().class, op) {
@@ -127,7 +127,7 @@ pub(crate) fn reads(op: Op) -> Vec<&'static str> {
     }
 }
 
-/// Operands that are all tensors.
+/// The operands, all of which must be tensors.
 fn tensors(op: Op, operands: &[Arg]) -> Result<Vec<Val>> {
     let tensor = |(i, arg): (usize, &Arg)| match arg {
         Arg::Val(v) => Ok(*v),
@@ -144,17 +144,17 @@ fn numbers(op: Op, operands: &[Arg]) -> Result<Vec<Scalar>> {
     operands.iter().enumerate().map(number).collect()
 }
 
-/// What `op` makes of `operands`: promoted, broadcast and with negative axes, as PyTorch does.
+/// Applies `op` to `operands`, with PyTorch's promotion, broadcasting and negative axes.
 ///
 /// # Errors
-/// Operands or attributes that the row does not take, and whatever its builder refuses.
-pub(crate) fn call(g: G<'_>, op: Op, operands: &[Arg], given: &Given<'_>) -> Result<Val> {
+/// Operands or attributes that the op does not take, and errors of its builder.
+pub(crate) fn call(g: G<'_>, op: Op, operands: &[Arg], attributes: &CallAttributes<'_>) -> Result<Val> {
     let row = op.row();
     let reads = reads(op);
-    if let Some(name) = given.said().find(|name| !reads.contains(name)) {
+    if let Some(name) = attributes.names_set().find(|name| !reads.contains(name)) {
         return Err(OpError::type_(format!("{}: takes no attribute {name}", row.name)));
     }
-    // The last operand of a loss over classes, its weights, may be left out too.
+    // The last operand of a class loss, its weights, is optional.
     let loss = matches!(op, Op::CrossEntropy | Op::NllLoss);
     let (least, most) = match op {
         Op::Cat => (1, usize::MAX),
@@ -170,46 +170,48 @@ pub(crate) fn call(g: G<'_>, op: Op, operands: &[Arg], given: &Given<'_>) -> Res
             [Arg::Val(condition), yes, no] => build::where_(g, *condition, *yes, *no),
             _ => Err(OpError::type_(format!("{}: the condition must be a tensor", row.name))),
         },
-        Class::Creation | Class::Random => create(g, op, &numbers(op, operands)?, given),
+        Class::Creation | Class::Random => create(g, op, &numbers(op, operands)?, attributes),
         Class::SliceScatter => match operands {
-            [Arg::Val(base), source] => build::set_index(g, *base, &given.parts(), *source),
+            [Arg::Val(base), source] => build::set_index(g, *base, &attributes.slices(), *source),
             _ => Err(OpError::type_(format!("{}: operand 0 must be a tensor", row.name))),
         },
         Class::RowWise if !loss && !matches!(op, Op::Softmax | Op::LogSoftmax | Op::Attention) => {
-            let attrs = raw_rows(g, op, operands, given);
+            let attrs = row_wise_attrs(g, op, operands, attributes);
             g.emit(op, operands, attrs)
         }
-        _ => of_tensors(g, op, &tensors(op, operands)?, given),
+        _ => call_on_tensors(g, op, &tensors(op, operands)?, attributes),
     }
 }
 
-/// A row of which every operand is a tensor.
-fn of_tensors(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
-    let axes = Some(given.axes).filter(|axes| !axes.is_empty());
+/// Applies an op whose operands are all tensors.
+fn call_on_tensors(g: G<'_>, op: Op, v: &[Val], attributes: &CallAttributes<'_>) -> Result<Val> {
+    let axes = Some(attributes.axes).filter(|axes| !axes.is_empty());
     match (op.row().class, op) {
-        (Class::Cast, _) => match given.dtype {
+        (Class::Cast, _) => match attributes.dtype {
             Some(dtype) => build::cast(g, v[0], dtype),
             None => Err(OpError::type_("cast: needs the attribute dtype")),
         },
-        (Class::Reduction, _) => build::reduce(g, op, v[0], axes, given.keepdim),
-        (Class::ArgReduction, _) => match given.axes {
-            [] => build::arg_reduce(g, op, v[0], None, given.keepdim),
-            [axis] => build::arg_reduce(g, op, v[0], Some(*axis), given.keepdim),
+        (Class::Reduction, _) => build::reduce(g, op, v[0], axes, attributes.keepdim),
+        (Class::ArgReduction, _) => match attributes.axes {
+            [] => build::arg_reduce(g, op, v[0], None, attributes.keepdim),
+            [axis] => build::arg_reduce(g, op, v[0], Some(*axis), attributes.keepdim),
             _ => Err(OpError::value(format!("{}: reduces one axis, or all", op.name()))),
         },
-        (_, Op::Reshape) => build::reshape(g, v[0], given.shape),
-        (_, Op::Expand) => build::expand(g, v[0], given.shape),
-        (_, Op::Permute) => build::permute(g, v[0], given.axes),
-        (_, Op::Slice) => build::index(g, v[0], &given.parts()),
-        (_, Op::Cat) => build::cat(g, v, given.axis),
+        (_, Op::Reshape) => build::reshape(g, v[0], attributes.shape),
+        (_, Op::Expand) => build::expand(g, v[0], attributes.shape),
+        (_, Op::Permute) => build::permute(g, v[0], attributes.axes),
+        (_, Op::Slice) => build::index(g, v[0], &attributes.slices()),
+        (_, Op::Cat) => build::cat(g, v, attributes.axis),
         (_, Op::Matmul) => build::matmul(g, v[0], v[1]),
-        (Class::Convolution | Class::Pooling, _) => windows(g, op, v, given),
-        (Class::Gather | Class::Scatter | Class::Scan | Class::Sort, _) => build::along(g, op, given.axis, v),
-        (_, Op::Softmax | Op::LogSoftmax) => row_wise::softmax(g, op, v[0], given.axis),
-        (_, Op::CrossEntropy | Op::NllLoss) => row_wise::class_loss(g, op, v[0], v[1], v.get(2).copied(), given.loss()),
+        (Class::Convolution | Class::Pooling, _) => windows(g, op, v, attributes),
+        (Class::Gather | Class::Scatter | Class::Scan | Class::Sort, _) => build::along(g, op, attributes.axis, v),
+        (_, Op::Softmax | Op::LogSoftmax) => row_wise::softmax(g, op, v[0], attributes.axis),
+        (_, Op::CrossEntropy | Op::NllLoss) => {
+            row_wise::class_loss(g, op, v[0], v[1], v.get(2).copied(), attributes.loss())
+        }
         (_, Op::Attention) => {
-            let scale = Some(given.scale).filter(|scale| *scale != 0.0);
-            row_wise::attention(g, [v[0], v[1], v[2]], v.get(3).copied(), given.causal, scale)
+            let scale = Some(attributes.scale).filter(|scale| *scale != 0.0);
+            row_wise::attention(g, [v[0], v[1], v[2]], v.get(3).copied(), attributes.causal, scale)
         }
         _ => {
             let operands: Vec<Arg> = v.iter().map(|v| Arg::Val(*v)).collect();
@@ -218,64 +220,64 @@ fn of_tensors(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
     }
 }
 
-fn create(g: G<'_>, op: Op, numbers: &[Scalar], given: &Given<'_>) -> Result<Val> {
-    let shape = build::shape_of(given.shape)?;
+fn create(g: G<'_>, op: Op, numbers: &[Scalar], attributes: &CallAttributes<'_>) -> Result<Val> {
+    let shape = build::shape_of(attributes.shape)?;
     let operands: Vec<Arg> = numbers.iter().map(|number| Arg::Scalar(*number)).collect();
-    // The widest of the numbers.
+    // The default dtype is that of the number of the highest category.
     let natural = numbers.iter().copied().max_by_key(|number| number.category()).map(Scalar::natural_dtype);
     match op {
         Op::Rand | Op::Randn | Op::Randint => {
-            let dtype = given.dtype.or(natural).unwrap_or_else(DType::default_float);
+            let dtype = attributes.dtype.or(natural).unwrap_or_else(DType::default_float);
             build::random(g, op, &operands, shape, dtype)
         }
         _ => {
-            let dtype = given.dtype.or(natural).unwrap_or_else(DType::default_float);
+            let dtype = attributes.dtype.or(natural).unwrap_or_else(DType::default_float);
             g.emit(op, &operands, Attrs::Create { shape, dtype })
         }
     }
 }
 
-/// The sizes of axes from the third on.
-fn sizes(g: G<'_>, v: Val) -> Vec<usize> {
+/// The spatial sizes: those of all axes after the batch and the channels.
+fn spatial_sizes(g: G<'_>, v: Val) -> Vec<usize> {
     g.meta(v).shape.dims().iter().skip(2).copied().collect()
 }
 
-fn given_sizes(op: Op, name: &str, list: &[i64]) -> Result<Vec<usize>> {
+fn checked_sizes(op: Op, name: &str, list: &[i64]) -> Result<Vec<usize>> {
     let wrong = |_| OpError::value(format!("{}: {name} {list:?} has a negative size", op.name()));
     list.iter().map(|size| usize::try_from(*size).map_err(wrong)).collect()
 }
 
-fn windows(g: G<'_>, op: Op, v: &[Val], given: &Given<'_>) -> Result<Val> {
-    let each = given.window(&[1]);
-    // A pool's windows lie side by side unless something else is said.
-    let apart = given.window(given.kernel);
-    let kernel = || given_sizes(op, "kernel", given.kernel);
-    if op.row().class == Class::Pooling && given.kernel.is_empty() {
+fn windows(g: G<'_>, op: Op, v: &[Val], attributes: &CallAttributes<'_>) -> Result<Val> {
+    let convolution = attributes.window(&[1]);
+    // By default the windows of a pool do not overlap.
+    let pool = attributes.window(attributes.kernel);
+    let kernel = || checked_sizes(op, "kernel", attributes.kernel);
+    if op.row().class == Class::Pooling && attributes.kernel.is_empty() {
         return Err(OpError::type_(format!("{}: needs the attribute kernel", op.name())));
     }
     let spec: WindowSpec = match op {
-        Op::Convolution => return window::convolution(g, v[0], v[1], v.get(2).copied(), &each),
-        Op::ConvolutionInput => return window::transposed_convolution(g, v[0], v[1], given.shape, &each),
-        Op::ConvolutionWeight => each.spec(&sizes(g, v[1]), &kernel()?)?,
-        Op::MaxPoolInput => apart.spec(&sizes(g, v[1]), &kernel()?)?,
-        Op::SumPoolInput => apart.spec(&given_sizes(op, "shape", given.shape)?, &kernel()?)?,
-        _ => return window::pool(g, op, v[0], given.kernel, &apart),
+        Op::Convolution => return window::convolution(g, v[0], v[1], v.get(2).copied(), &convolution),
+        Op::ConvolutionInput => return window::transposed_convolution(g, v[0], v[1], attributes.shape, &convolution),
+        Op::ConvolutionWeight => convolution.spec(&spatial_sizes(g, v[1]), &kernel()?)?,
+        Op::MaxPoolInput => pool.spec(&spatial_sizes(g, v[1]), &kernel()?)?,
+        Op::SumPoolInput => pool.spec(&checked_sizes(op, "shape", attributes.shape)?, &kernel()?)?,
+        _ => return window::pool(g, op, v[0], attributes.kernel, &pool),
     };
     let operands: Vec<Arg> = v.iter().map(|v| Arg::Val(*v)).collect();
     g.emit(op, &operands, Attrs::Window(Box::new(spec)))
 }
 
-/// The attributes of a row on rows whose operands are taken as they are.
-fn raw_rows(g: G<'_>, op: Op, operands: &[Arg], given: &Given<'_>) -> Attrs {
+/// The attributes of a row-wise op that is emitted without a builder.
+fn row_wise_attrs(g: G<'_>, op: Op, operands: &[Arg], attributes: &CallAttributes<'_>) -> Attrs {
     match op {
-        Op::CrossEntropyBackward | Op::NllLossBackward => Attrs::Loss(given.loss()),
+        Op::CrossEntropyBackward | Op::NllLossBackward => Attrs::Loss(attributes.loss()),
         Op::AttentionBackward => {
             let features = match operands.get(1) {
                 Some(Arg::Val(query)) => g.meta(*query).shape.dims().last().copied().unwrap_or(1),
                 _ => 1,
             };
-            let scale = if given.scale == 0.0 { 1.0 / (features as f64).sqrt() } else { given.scale };
-            Attrs::Attention { causal: given.causal, scale }
+            let scale = if attributes.scale == 0.0 { 1.0 / (features as f64).sqrt() } else { attributes.scale };
+            Attrs::Attention { causal: attributes.causal, scale }
         }
         _ => Attrs::None,
     }

@@ -1,24 +1,24 @@
-//! Dtypes: the instruction set's, counted from 1, so that 0 leaves the choice to GT.
+//! Dtypes: the instruction set's numbers plus 1, so that 0 can mean the default.
 
-use crate::status::{Failure, Result, value_or};
+use crate::status::{CallError, Result, value_or};
 use gt_ops::DType;
 use std::ffi::{CStr, c_char};
 
 /// The type of a tensor's elements: one of the constants GT_BOOL to GT_FLOAT64.
 pub type gt_dtype = i32;
 
-/// What `dtype` names; none for 0.
+/// The dtype of a constant; none for 0.
 pub(crate) fn optional(dtype: gt_dtype) -> Result<Option<DType>> {
     if dtype == 0 {
         return Ok(None);
     }
     let code = u8::try_from(dtype.wrapping_sub(1)).ok().and_then(DType::from_code);
-    code.map(Some).ok_or_else(|| Failure::argument(format!("{dtype} is no dtype")))
+    code.map(Some).ok_or_else(|| CallError::argument(format!("{dtype} is no dtype")))
 }
 
-/// What `dtype` names, which is not 0.
-pub(crate) fn given(dtype: gt_dtype) -> Result<DType> {
-    optional(dtype)?.ok_or_else(|| Failure::argument("a dtype is needed, GT_BOOL to GT_FLOAT64"))
+/// The dtype of a constant, which must not be 0.
+pub(crate) fn required(dtype: gt_dtype) -> Result<DType> {
+    optional(dtype)?.ok_or_else(|| CallError::argument("a dtype is needed, GT_BOOL to GT_FLOAT64"))
 }
 
 /// The constant for `dtype`.
@@ -41,16 +41,16 @@ fn name(dtype: DType) -> &'static CStr {
     }
 }
 
-/// The bytes of an element; 0 for what is no dtype.
+/// The bytes of an element; 0 for an unknown dtype.
 #[unsafe(no_mangle)]
 pub extern "C" fn gt_dtype_size(dtype: gt_dtype) -> usize {
-    value_or(0, || given(dtype).map(DType::size))
+    value_or(0, || required(dtype).map(DType::size))
 }
 
-/// The name of a dtype, as "float32"; NULL for what is none. The text is GT's and stays.
+/// The name of a dtype, for example "float32"; NULL for an unknown dtype. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn gt_dtype_name(dtype: gt_dtype) -> *const c_char {
-    value_or(std::ptr::null(), || given(dtype).map(|dtype| name(dtype).as_ptr()))
+    value_or(std::ptr::null(), || required(dtype).map(|dtype| name(dtype).as_ptr()))
 }
 
 #[cfg(test)]
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn every_dtype_has_a_constant_and_its_name() {
         for dtype in DType::ALL {
-            assert!(given(constant(dtype)).is_ok_and(|found| found == dtype));
+            assert!(required(constant(dtype)).is_ok_and(|found| found == dtype));
             assert_eq!(name(dtype).to_str(), Ok(dtype.name()));
         }
-        assert!(given(0).is_err() && optional(0).is_ok_and(|none| none.is_none()));
+        assert!(required(0).is_err() && optional(0).is_ok_and(|none| none.is_none()));
         for wrong in [-1, 11, i32::MIN, i32::MAX] {
             assert!(optional(wrong).is_err());
         }

@@ -1,12 +1,11 @@
-//! `libgt`: GT for C, and for whatever can call C.
+//! `libgt`: GT for C, and for languages that can call C.
 //!
-//! Each function of `gt.h` is here, between C's pointers and the client's tensors: it checks what it was given, calls
-//! the client or a builder of the op table, and turns errors into codes and panics into errors. What a tensor is and
-//! how it is computed is in the client; this crate must not know Python, nor devices.
+//! This crate defines the functions of `gt.h`. Each checks its arguments, calls the client or a builder of the op table,
+//! and returns errors and panics as status codes. It must not know Python, nor devices.
 //!
-//! Start at [`op`]: the one function through which every row of the op table is called, and [`call`], which finds a
-//! row's builder. [`status`] is what every function returns, [`buffer`] how bytes get in and out without a copy. The
-//! comments on the functions are the header's: `tests/header.rs` writes it, with what follows from the table.
+//! Start at [`op`], the function that calls any op of the op table, and [`call`], which selects an op's builder.
+//! [`status`] has the status codes and error messages, and [`buffer`] transfers bytes without a copy. The comments of the
+//! exported functions are the header's: `tests/header.rs` generates it from them and from the op table.
 #![expect(non_camel_case_types, reason = "the names are those of the header")]
 
 mod autograd;

@@ -1,9 +1,9 @@
-//! The one function through which every row of the op table is called.
+//! [`gt_op`], the function that calls any op of the op table, and the descriptions of the ops.
 
-use crate::call::{Given, call, reads};
+use crate::call::{CallAttributes, call, reads};
 use crate::dtype::{self, gt_dtype};
-use crate::session::{gt_session, inner, one_of};
-use crate::status::{Failure, Result, gt_status, guard, reading, result_at, slice_at, text_at, value_or};
+use crate::session::{gt_session, inner, session_for};
+use crate::status::{CallError, Result, gt_status, guard, reading, result_at, slice_at, text_at, value_or};
 use crate::tensor::{gt_tensor, one_element};
 use gt_client::{Scope, Tensor};
 use gt_ops::instruction::{INPUTS_MAX, LossReduction};
@@ -16,134 +16,134 @@ use std::sync::LazyLock;
 pub const GT_NDIM_MAX: usize = 8;
 const _: () = assert!(GT_NDIM_MAX == RANK_MAX);
 
-/// Left out, in the lists `start`, `stop` and `step`: Python's nothing in `a[::2]`.
+/// An omitted entry of the lists `start`, `stop` and `step`, as in Python's `a[::2]`.
 pub const GT_OMIT: i64 = i64::MIN;
 const _: () = assert!(GT_OMIT == crate::call::OMIT);
 
-/// An operation: one of the constants GT_OP_ADD and so on. Their numbers never change.
+/// An operation: one of the constants GT_OP_ADD etc. Their numbers never change.
 pub type gt_opcode = i32;
 
-/// What an operand is.
+/// The kind of an operand.
 pub type gt_operand_kind = i32;
-/// Nothing: an operand that may be left out.
+/// An omitted optional operand.
 pub const GT_OPERAND_NONE: gt_operand_kind = 0;
 /// A tensor.
 pub const GT_OPERAND_TENSOR: gt_operand_kind = 1;
-/// A number with a fraction.
+/// A floating-point number.
 pub const GT_OPERAND_NUMBER: gt_operand_kind = 2;
 /// An integer.
 pub const GT_OPERAND_INTEGER: gt_operand_kind = 3;
-/// True or false: `integer` is not 0, or is.
+/// A boolean: `integer` is 0 for false, anything else for true.
 pub const GT_OPERAND_BOOLEAN: gt_operand_kind = 4;
 
 /// An operand: a tensor or a number. gt_of(), gt_number(), gt_integer() and gt_boolean() make one.
 ///
-/// Numbers take part in promotion as Python's do in PyTorch: the 2 of `x * 2` takes the dtype of `x`.
+/// Numbers take part in type promotion as Python numbers do in PyTorch: the 2 of `x * 2` takes the dtype of `x`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gt_operand {
-    /// Which of the others counts.
+    /// The kind: it selects the field that is read.
     pub kind: gt_operand_kind,
-    /// Of GT_OPERAND_TENSOR. It stays the caller's.
+    /// The tensor, for GT_OPERAND_TENSOR. The caller keeps ownership.
     pub tensor: *const gt_tensor,
-    /// Of GT_OPERAND_NUMBER.
+    /// The number, for GT_OPERAND_NUMBER.
     pub number: f64,
-    /// Of GT_OPERAND_INTEGER and GT_OPERAND_BOOLEAN.
+    /// The number, for GT_OPERAND_INTEGER and GT_OPERAND_BOOLEAN.
     pub integer: i64,
 }
 
-/// A list of numbers, which stays the caller's and is read during the call alone.
+/// A list of numbers. The caller keeps ownership; it is read only during the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gt_ints {
-    /// The first; may be NULL if there are none.
+    /// The first number; may be NULL if `len` is 0.
     pub data: *const i64,
-    /// How many.
+    /// The number of numbers.
     pub len: usize,
 }
 
-/// What becomes of the losses of samples.
+/// The reduction of a loss over the samples.
 pub type gt_reduction = i32;
-/// Their mean, by what the samples count.
+/// The mean, weighted by the class weights if there are any.
 pub const GT_REDUCTION_MEAN: gt_reduction = 0;
-/// Their sum.
+/// The sum.
 pub const GT_REDUCTION_SUM: gt_reduction = 1;
-/// They stay as they are.
+/// No reduction: one loss per sample.
 pub const GT_REDUCTION_NONE: gt_reduction = 2;
 
-/// What an operation is told besides its operands. All zero is the default of everything: `gt_attrs attrs = {0};`.
+/// The attributes of an operation. Zero is the default of every field: `gt_attrs attrs = {0};`.
 ///
-/// An operation refuses an attribute that it does not read.
+/// An operation refuses attributes that it does not read: gt_op_attrs() lists those it does.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gt_attrs {
-    /// The dtype of the result, of `cast` and what makes tensors; 0 leaves it to the numbers it is made of.
+    /// The dtype of the result, for `cast` and for operations that create tensors. 0: the dtype of their numbers.
     pub dtype: gt_dtype,
-    /// Of losses over classes.
+    /// The reduction of a class loss.
     pub reduction: gt_reduction,
-    /// The axis of an operation along one; negative from the last.
+    /// The axis of an operation along one axis; negative counts from the last.
     pub axis: i64,
-    /// The sizes of the result: of `reshape`, where one may be -1; of `expand`, where -1 keeps a size; of what makes
-    /// tensors. Of `convolution_input` and `sum_pool_input`, the sizes of the axes that are slid over.
+    /// The shape of the result, for `reshape`, where one size may be -1, for `expand`, where -1 keeps a size, and for
+    /// operations that create tensors. For `convolution_input` and `sum_pool_input`, the spatial sizes of the result.
     pub shape: gt_ints,
-    /// The axes of a reduction, none being all; the order of axes of `permute`.
+    /// The axes of a reduction, all if empty; the order of the axes for `permute`.
     pub axes: gt_ints,
-    /// Where `slice` and `slice_scatter` begin, an entry an axis from the first on. Axes without an entry are whole.
+    /// The first index along each axis, for `slice` and `slice_scatter`. Axes without an entry are whole.
     pub start: gt_ints,
-    /// Where they stop, exclusively.
+    /// The end along each axis, exclusive.
     pub stop: gt_ints,
-    /// From an element taken to the next; negative walks backwards.
+    /// The step along each axis; negative steps go backwards.
     pub step: gt_ints,
-    /// The sizes of a pool's window. In this list and the next four, one entry stands for all axes.
+    /// The sizes of the window. In this list and the next four, one entry stands for all axes.
     pub kernel: gt_ints,
-    /// From a window to the next: 1 for convolutions, the window's size for pools, unless given.
+    /// The stride of the window. The default is 1 for convolutions and the window's size for pools.
     pub stride: gt_ints,
-    /// Elements of padding before the input, and after it too unless `padding_end` says otherwise.
+    /// The padding before the input, and after it unless `padding_end` is given.
     pub padding: gt_ints,
-    /// Elements of padding after the input.
+    /// The padding after the input.
     pub padding_end: gt_ints,
-    /// From an element of a window to the next.
+    /// The distance between neighbouring elements of a window.
     pub dilation: gt_ints,
-    /// Groups of channels that do not see each other; 0 counts as 1.
+    /// The number of groups of channels that are convolved separately; 0 means 1.
     pub groups: i64,
-    /// The class of samples that do not count, if `ignores` is set.
+    /// The class whose samples are ignored, if `ignores` is 1.
     pub ignore_index: i64,
-    /// How much of the target is spread evenly over all classes.
+    /// The part of the target distribution that is spread evenly over all classes.
     pub label_smoothing: f64,
-    /// What the scores of `attention` are multiplied by; 0 is one over the root of the number of features.
+    /// The factor of the scores of `attention`; 0 means 1 / sqrt(features).
     pub scale: f64,
-    /// 1: reduced axes stay, with size 1.
+    /// 1: reduced axes remain, with size 1.
     pub keepdim: u8,
-    /// 1: query `i` of `attention` sees keys 0 to `i` alone.
+    /// 1: query `i` of `attention` attends to keys 0 to `i` only.
     pub causal: u8,
-    /// 1: `ignore_index` counts.
+    /// 1: `ignore_index` is used.
     pub ignores: u8,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u8; 61],
 }
 
-/// The attributes behind a pointer; the defaults behind NULL.
+/// The attributes of a C caller; the defaults for NULL.
 ///
 /// # Safety
-/// `attrs` is NULL or points to attributes whose lists hold what they say, while the result lives.
-unsafe fn attributes<'a>(attrs: *const gt_attrs) -> Result<Given<'a>> {
+/// `attrs` is NULL or points to attributes whose lists have `len` numbers each, which stay while the result lives.
+unsafe fn attributes<'a>(attrs: *const gt_attrs) -> Result<CallAttributes<'a>> {
     if attrs.is_null() {
-        return Ok(Given::default());
+        return Ok(CallAttributes::default());
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: `attrs` is not NULL, so it points to attributes, which this function requires.
     let attrs = unsafe { reading(attrs, "attrs") }?;
     if attrs.reserved.iter().any(|byte| *byte != 0) {
-        return Err(Failure::argument("attrs.reserved is not zero: begin with gt_attrs attrs = {0}"));
+        return Err(CallError::argument("attrs.reserved is not zero: begin with gt_attrs attrs = {0}"));
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the lists of `attrs` have `len` numbers, which this function requires.
     let list = |ints: gt_ints, name: &str| unsafe { slice_at(ints.data, ints.len, name) };
-    Ok(Given {
+    Ok(CallAttributes {
         dtype: dtype::optional(attrs.dtype)?,
         reduction: match attrs.reduction {
             GT_REDUCTION_MEAN => None,
             GT_REDUCTION_SUM => Some(LossReduction::Sum),
             GT_REDUCTION_NONE => Some(LossReduction::None),
-            other => return Err(Failure::argument(format!("{other} is no reduction"))),
+            other => return Err(CallError::argument(format!("{other} is no reduction"))),
         },
         axis: attrs.axis,
         keepdim: attrs.keepdim != 0,
@@ -165,48 +165,48 @@ unsafe fn attributes<'a>(attrs: *const gt_attrs) -> Result<Given<'a>> {
     })
 }
 
-/// An operand as a builder's scope takes it.
-enum Input {
+/// An operand of a call, after the checks of its C form.
+enum CallInput {
     Tensor(Tensor),
     Number(Scalar),
 }
 
 /// # Safety
-/// The tensor of an operand that is one is not freed meanwhile.
-unsafe fn input(i: usize, operand: &gt_operand) -> Result<Option<Input>> {
+/// If the operand is a tensor, the handle is NULL or stays valid during the call.
+unsafe fn input(i: usize, operand: &gt_operand) -> Result<Option<CallInput>> {
     Ok(Some(match operand.kind {
         GT_OPERAND_NONE => return Ok(None),
         GT_OPERAND_TENSOR => {
-            // SAFETY: as the caller promises.
+            // SAFETY: the handle is NULL or valid during this call, which this function requires.
             let tensor = unsafe { operand.tensor.as_ref() };
-            Input::Tensor(tensor.ok_or_else(|| Failure::argument(format!("operand {i} is NULL")))?.snapshot()?)
+            CallInput::Tensor(tensor.ok_or_else(|| CallError::argument(format!("operand {i} is NULL")))?.snapshot()?)
         }
-        GT_OPERAND_NUMBER => Input::Number(Scalar::Float(operand.number)),
-        GT_OPERAND_INTEGER => Input::Number(Scalar::Int(operand.integer)),
-        GT_OPERAND_BOOLEAN => Input::Number(Scalar::Bool(operand.integer != 0)),
-        other => return Err(Failure::argument(format!("operand {i} has kind {other}, which is none"))),
+        GT_OPERAND_NUMBER => CallInput::Number(Scalar::Float(operand.number)),
+        GT_OPERAND_INTEGER => CallInput::Number(Scalar::Int(operand.integer)),
+        GT_OPERAND_BOOLEAN => CallInput::Number(Scalar::Bool(operand.integer != 0)),
+        other => return Err(CallError::argument(format!("operand {i} has kind {other}, which is none"))),
     }))
 }
 
-/// The most operands of a call: more than `cat` is ever given.
+/// The most operands of a call. Only `cat` takes many.
 const OPERANDS_MAX: usize = INPUTS_MAX * INPUTS_MAX;
 
 fn op_of(op: gt_opcode) -> Result<Op> {
     let found = u16::try_from(op).ok().and_then(Op::from_wire);
-    found.ok_or_else(|| Failure::argument(format!("there is no operation {op}")))
+    found.ok_or_else(|| CallError::argument(format!("there is no operation {op}")))
 }
 
-/// Performs an operation of the op table on operands: what the functions gt_add() and so on call.
+/// Performs an operation of the op table. The functions gt_add() etc. call it.
 ///
-/// Dtypes are promoted and shapes broadcast as PyTorch does. The call returns at once: the daemon computes the result
-/// when its operands are there, in the order of the calls. `session` is needed where no operand is a tensor, and may be
-/// NULL otherwise. Operands that may be left out are left out at the end, or are GT_OPERAND_NONE there. `attrs` may be
-/// NULL. `result` is the caller's, to be freed with gt_tensor_free(); it is NULL on failure.
+/// Dtypes are promoted and shapes broadcast as PyTorch does. The call is asynchronous: the daemon computes the results
+/// in the order of the calls. `session` is required if no operand is a tensor, and may be NULL otherwise. Optional
+/// operands at the end may be omitted, or be GT_OPERAND_NONE. `attrs` may be NULL. The caller frees `result` with
+/// gt_tensor_free(); it is NULL on failure.
 ///
-/// `nonzero` alone waits: its shape depends on its operand's elements.
+/// Only `nonzero` waits, because its shape depends on the elements of its operand.
 ///
-/// Errors: what the operation's rule refuses, in PyTorch's words, at once; GT_ERROR_ARGUMENT, GT_ERROR_DISCONNECTED.
-/// What only execution can find is an error where the result is read.
+/// Errors: wrong operands and attributes, at once and with PyTorch's messages; GT_ERROR_ARGUMENT, GT_ERROR_DISCONNECTED.
+/// Failures that only execution can detect, for example an index out of range, are reported where the result is read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_op(
     session: *const gt_session,
@@ -217,18 +217,18 @@ pub unsafe extern "C" fn gt_op(
     result: *mut *mut gt_tensor,
 ) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's pointers, as the header asks for them.
+        // SAFETY: `result` is NULL or points to a handle of the caller, by the contract of the header.
         let out = unsafe { result_at(result, std::ptr::null_mut(), "result") }?;
         let op = op_of(op)?;
         if count > OPERANDS_MAX {
-            return Err(Failure::argument(format!("{count} operands are more than {OPERANDS_MAX}")));
+            return Err(CallError::argument(format!("{count} operands are more than {OPERANDS_MAX}")));
         }
-        // SAFETY: as above.
-        let (operands, given) = unsafe { (slice_at(operands, count, "operands")?, attributes(attrs)?) };
+        // SAFETY: `operands` points to `count` operands and `attrs` is NULL or valid, by the contract of the header.
+        let (operands, attributes) = unsafe { (slice_at(operands, count, "operands")?, attributes(attrs)?) };
         let mut inputs = Vec::with_capacity(operands.len());
         let mut left_out = None;
         for (i, operand) in operands.iter().enumerate() {
-            // SAFETY: the caller's tensors.
+            // SAFETY: the handles of the operands are valid during the call, by the contract of the header.
             match (unsafe { input(i, operand) }?, left_out) {
                 (None, _) => left_out = left_out.or(Some(i)),
                 (Some(_), Some(i)) => {
@@ -237,9 +237,9 @@ pub unsafe extern "C" fn gt_op(
                 (Some(input), None) => inputs.push(input),
             }
         }
-        // SAFETY: the caller's session, or NULL.
+        // SAFETY: `session` is not NULL here, so it is a session that stays open, by the contract of the header.
         let session = if session.is_null() { None } else { Some(unsafe { inner(session) }?) };
-        *out = gt_tensor::wrap(run(session, op, &inputs, &given)?);
+        *out = gt_tensor::wrap(run(session, op, &inputs, &attributes)?);
         Ok(())
     })
 }
@@ -247,45 +247,46 @@ pub unsafe extern "C" fn gt_op(
 fn run(
     session: Option<&std::sync::Arc<gt_client::ClientSession>>,
     op: Op,
-    inputs: &[Input],
-    given: &Given<'_>,
+    inputs: &[CallInput],
+    attributes: &CallAttributes<'_>,
 ) -> Result<Tensor> {
     let first = inputs.iter().find_map(|input| match input {
-        Input::Tensor(tensor) => Some(tensor),
-        Input::Number(_) => None,
+        CallInput::Tensor(tensor) => Some(tensor),
+        CallInput::Number(_) => None,
     });
-    if let (Op::CrossEntropy | Op::NllLoss, Some(Input::Tensor(weight))) = (op, inputs.get(2))
+    if let (Op::CrossEntropy | Op::NllLoss, Some(CallInput::Tensor(weight))) = (op, inputs.get(2))
         && weight.requires_grad()
     {
         return Err(OpError::runtime("the derivative for 'weight' is not implemented").into());
     }
     if op == Op::Nonzero {
-        return nonzero(inputs, given);
+        return nonzero(inputs, attributes);
     }
-    if let ([Input::Tensor(a), Input::Tensor(b)], Class::Elementwise, 2) = (inputs, op.row().class, op.row().operands)
-        && given.said().next().is_none()
+    if let ([CallInput::Tensor(a), CallInput::Tensor(b)], Class::Elementwise, 2) =
+        (inputs, op.row().class, op.row().operands)
+        && attributes.names_set().next().is_none()
     {
-        // The shortest way to the ring.
+        // The client's hot path: no scope and no builder.
         return Ok(a.binary(op, b)?);
     }
-    let mut scope = Scope::new(&one_of(session, first.map(Tensor::session))?);
+    let mut scope = Scope::new(&session_for(session, first.map(Tensor::session))?);
     let mut args = Vec::with_capacity(inputs.len());
     for input in inputs {
         args.push(match input {
-            Input::Tensor(tensor) => scope.add(tensor)?.into(),
-            Input::Number(number) => Arg::Scalar(*number),
+            CallInput::Tensor(tensor) => scope.add(tensor)?.into(),
+            CallInput::Number(number) => Arg::Scalar(*number),
         });
     }
-    let outcome = call(&mut scope, op, &args, given);
+    let outcome = call(&mut scope, op, &args, attributes);
     Ok(scope.finish(outcome, |scope, v| scope.tensor(v))?)
 }
 
-/// The positions of the elements that are not 0, of which the daemon says how many there are.
-fn nonzero(inputs: &[Input], given: &Given<'_>) -> Result<Tensor> {
-    let [Input::Tensor(tensor)] = inputs else {
+/// The indices of the elements that are not 0. Waits for their number, which the shape of the result needs.
+fn nonzero(inputs: &[CallInput], attributes: &CallAttributes<'_>) -> Result<Tensor> {
+    let [CallInput::Tensor(tensor)] = inputs else {
         return Err(OpError::type_("nonzero: takes one tensor").into());
     };
-    if given.said().next().is_some() {
+    if attributes.names_set().next().is_some() {
         return Err(OpError::type_("nonzero: takes no attributes").into());
     }
     let mask = tensor.at(None)?.apply(|g, v| build::cast(g, v, gt_ops::DType::Bool))?;
@@ -294,65 +295,65 @@ fn nonzero(inputs: &[Input], given: &Given<'_>) -> Result<Tensor> {
     Ok(mask.apply(|g, v| build::nonzero(g, v, count as usize))?)
 }
 
-/// What is to be said of a row in C's strings.
-struct Text {
+/// The descriptions of an op as C strings.
+struct OpText {
     name: CString,
     doc: CString,
     attrs: CString,
 }
 
-/// By place in the table.
-static TEXTS: LazyLock<Vec<Text>> = LazyLock::new(|| {
+/// The descriptions, in the order of [`ROWS`].
+static TEXTS: LazyLock<Vec<OpText>> = LazyLock::new(|| {
     let text = |text: &str| CString::new(text).unwrap_or_default();
     ROWS.iter()
-        .map(|row| Text { name: text(row.name), doc: text(row.doc), attrs: text(&reads(row.op).join(" ")) })
+        .map(|row| OpText { name: text(row.name), doc: text(row.doc), attrs: text(&reads(row.op).join(" ")) })
         .collect()
 });
 
-fn text_of(op: gt_opcode) -> Result<&'static Text> {
+fn text_of(op: gt_opcode) -> Result<&'static OpText> {
     let op = op_of(op)?;
-    let place = ROWS.iter().position(|row| row.op == op);
-    place.and_then(|place| TEXTS.get(place)).ok_or_else(|| Failure::argument("a row without a text"))
+    let index = ROWS.iter().position(|row| row.op == op);
+    index.and_then(|index| TEXTS.get(index)).ok_or_else(|| CallError::argument("a row without a text"))
 }
 
-/// How many operations there are.
+/// The number of operations.
 #[unsafe(no_mangle)]
 pub extern "C" fn gt_op_count() -> usize {
     ROWS.len()
 }
 
-/// The operation at a place from 0 to gt_op_count() - 1; 0, which is none, elsewhere.
+/// The operation at an index from 0 to gt_op_count() - 1; 0, which is not an operation, for any other index.
 #[unsafe(no_mangle)]
-pub extern "C" fn gt_op_at(place: usize) -> gt_opcode {
-    ROWS.get(place).map_or(0, |row| row.op as gt_opcode)
+pub extern "C" fn gt_op_at(index: usize) -> gt_opcode {
+    ROWS.get(index).map_or(0, |row| row.op as gt_opcode)
 }
 
-/// The operation called `name`, as "add"; 0 if there is none.
+/// The operation called `name`, for example "add"; 0 if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_op_by_name(name: *const c_char) -> gt_opcode {
     value_or(0, || {
-        // SAFETY: the caller's text, or NULL.
+        // SAFETY: `name` is NULL or a NUL-terminated string, by the contract of the header.
         let name = unsafe { text_at(name, "name") }?.unwrap_or_default();
         Op::from_name(name)
             .map(|op| op as gt_opcode)
-            .ok_or_else(|| Failure::argument(format!("there is no operation called {name:?}")))
+            .ok_or_else(|| CallError::argument(format!("there is no operation called {name:?}")))
     })
 }
 
-/// The name of an operation; NULL for what is none. The text is GT's and stays.
+/// The name of an operation; NULL if there is no such operation. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn gt_op_name(op: gt_opcode) -> *const c_char {
     value_or(std::ptr::null(), || text_of(op).map(|text| text.name.as_ptr()))
 }
 
-/// A sentence that says what an operation computes; NULL for what is none. The text is GT's and stays.
+/// A description of an operation; NULL if there is no such operation. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn gt_op_doc(op: gt_opcode) -> *const c_char {
     value_or(std::ptr::null(), || text_of(op).map(|text| text.doc.as_ptr()))
 }
 
-/// The names of the attributes that an operation reads, with a space between them; NULL for what is none. The text is
-/// GT's and stays.
+/// The names of the attributes that an operation reads, separated by spaces; NULL if there is no such operation. The text
+/// is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn gt_op_attrs(op: gt_opcode) -> *const c_char {
     value_or(std::ptr::null(), || text_of(op).map(|text| text.attrs.as_ptr()))

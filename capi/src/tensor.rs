@@ -1,8 +1,8 @@
-//! Tensors: made from bytes, asked about, read and replaced.
+//! Tensors: creation from bytes, metadata, reading and assignment.
 
 use crate::dtype::{self, gt_dtype};
 use crate::session::{gt_session, inner};
-use crate::status::{Failure, Result, gt_status, guard, reading, result_at, slice_at, value_or};
+use crate::status::{CallError, Result, gt_status, guard, reading, result_at, slice_at, value_or};
 use gt_client::Tensor;
 use gt_client::transfer::UploadSource;
 use gt_ops::{DType, Meta, OpError, build};
@@ -11,9 +11,8 @@ use std::sync::{PoisonError, RwLock};
 
 /// A tensor in the daemon.
 ///
-/// Elements belong to one tensor alone: what an operation returns shares them with no other, so there are no views, and
-/// only gt_tensor_assign() changes a tensor that exists. Threads may use one tensor at a time as they like; freeing it
-/// is for the last of them.
+/// No two tensors share elements: there are no views, and only gt_tensor_assign() changes an existing tensor. Threads may
+/// use a tensor at the same time; it is freed once, after the last use.
 pub struct gt_tensor {
     handle: RwLock<Tensor>,
 }
@@ -23,43 +22,43 @@ impl gt_tensor {
         Box::into_raw(Box::new(gt_tensor { handle: RwLock::new(tensor) }))
     }
 
-    /// Looks at the handle. Nothing that waits happens in `look`.
+    /// Reads the handle under its lock. `look` must not wait.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&Tensor) -> R) -> R {
         look(&self.handle.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the handle. Nothing that waits happens in `change`; what it returns is dropped outside the lock.
+    /// Changes the handle under its lock. `change` must not wait; its result is dropped outside the lock.
     pub(crate) fn write<R>(&self, change: impl FnOnce(&mut Tensor) -> R) -> R {
         change(&mut self.handle.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Its present value and place on the tape.
+    /// An independent handle on the current value and node.
     pub(crate) fn snapshot(&self) -> Result<Tensor> {
         Ok(self.read(Tensor::snapshot)?)
     }
 }
 
-/// A tensor's present value and place on the tape.
+/// An independent handle on a tensor's current value and node.
 ///
 /// # Safety
-/// `tensor` is NULL or a tensor that is not freed meanwhile.
+/// `tensor` is NULL or a handle that is not freed meanwhile.
 pub(crate) unsafe fn snapshot(tensor: *const gt_tensor, name: &str) -> Result<Tensor> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `tensor` is NULL or a handle that is not freed meanwhile, which this function requires.
     unsafe { reading(tensor, name) }?.snapshot()
 }
 
-/// The shape and dtype that a caller asks for.
+/// The shape and dtype in a C caller's arguments.
 ///
 /// # Safety
 /// `shape` is NULL or points to `ndim` numbers.
 pub(crate) unsafe fn meta_of(dtype: gt_dtype, shape: *const i64, ndim: usize) -> Result<Meta> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `shape` is NULL or points to `ndim` numbers, which this function requires.
     let sizes = unsafe { slice_at(shape, ndim, "shape") }?;
-    Ok(Meta::new(build::shape_of(sizes)?, dtype::given(dtype)?))
+    Ok(Meta::new(build::shape_of(sizes)?, dtype::required(dtype)?))
 }
 
-fn wrong_size(name: &str, got: usize, meta: &Meta) -> Failure {
-    Failure::argument(format!(
+fn wrong_size(name: &str, got: usize, meta: &Meta) -> CallError {
+    CallError::argument(format!(
         "{name} has {got} bytes, but {} elements of {} in shape {} have {}",
         meta.shape.numel(),
         meta.dtype,
@@ -68,14 +67,13 @@ fn wrong_size(name: &str, got: usize, meta: &Meta) -> Failure {
     ))
 }
 
-/// Makes a tensor of the elements at `data`, which lie in row-major order without gaps.
+/// Makes a tensor of the elements at `data`, which are contiguous in row-major order.
 ///
-/// `bytes` is what is there to read, and must be what the shape and dtype take: that is checked. GT_BOOL elements are
-/// bytes 0 and 1, GT_FLOAT16 and GT_BFLOAT16 their bits. `shape` may be NULL where `ndim` is 0: a tensor of one element
-/// without axes. The elements were copied when the call returns. The tensor is the caller's, to be freed with
-/// gt_tensor_free().
+/// `bytes` is the size of `data`, which must match the shape and dtype. GT_BOOL elements are bytes 0 and 1, GT_FLOAT16
+/// and GT_BFLOAT16 elements are their bits. `shape` may be NULL if `ndim` is 0, for a tensor of one element without
+/// axes. The elements are copied before the call returns. The caller frees the tensor with gt_tensor_free().
 ///
-/// Errors: GT_ERROR_ARGUMENT, GT_ERROR_VALUE for an impossible shape, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
+/// Errors: GT_ERROR_ARGUMENT, GT_ERROR_VALUE for an invalid shape, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_from_data(
     session: *const gt_session,
@@ -87,7 +85,8 @@ pub unsafe extern "C" fn gt_tensor_from_data(
     tensor: *mut *mut gt_tensor,
 ) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's pointers, as the header asks for them.
+        // SAFETY: each pointer is NULL or valid, `shape` has `ndim` sizes and `data` has `bytes` bytes, by the contract
+        // of the header.
         let (out, session, meta, data) = unsafe {
             (
                 result_at(tensor, std::ptr::null_mut(), "tensor")?,
@@ -100,7 +99,7 @@ pub unsafe extern "C" fn gt_tensor_from_data(
             return Err(wrong_size("data", bytes, &meta));
         }
         if meta.dtype == DType::Bool && data.iter().any(|byte| *byte > 1) {
-            return Err(Failure::argument("an element of GT_BOOL is neither 0 nor 1"));
+            return Err(CallError::argument("an element of GT_BOOL is neither 0 nor 1"));
         }
         let value = session.upload(meta, UploadSource::from(data))?;
         *out = gt_tensor::wrap(Tensor::new(value, None));
@@ -108,90 +107,90 @@ pub unsafe extern "C" fn gt_tensor_from_data(
     })
 }
 
-/// Frees a handle; NULL is no error. The daemon frees the tensor when nothing needs it any more: no other handle, and
-/// no gradient that is still to be computed.
+/// Frees a handle; NULL is allowed. The daemon frees the tensor when neither another handle nor a gradient that is still
+/// to be computed needs it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_free(tensor: *mut gt_tensor) {
     guard(|| {
         if !tensor.is_null() {
-            // SAFETY: made by `gt_tensor::wrap`, and not used again, as the header asks.
+            // SAFETY: `gt_tensor::wrap` made it with `Box::into_raw`, and it is freed once, by the header's contract.
             drop(unsafe { Box::from_raw(tensor) });
         }
         Ok(())
     });
 }
 
-/// The number of axes; 0 of NULL.
+/// The number of axes; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_ndim(tensor: *const gt_tensor) -> usize {
-    // SAFETY: the caller's tensor, or NULL.
+    // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
     value_or(0, || unsafe { meta(tensor) }.map(|meta| meta.shape.rank()))
 }
 
-/// The size of an axis, a negative one counting from the last; -1 of NULL or an axis that is not there.
+/// The size of an axis, where negative axes count from the last; -1 for NULL or an axis out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_size(tensor: *const gt_tensor, axis: i64) -> i64 {
     value_or(-1, || {
-        // SAFETY: the caller's tensor, or NULL.
+        // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
         let shape = unsafe { meta(tensor) }?.shape;
         let size = shape.dims().get(shape.axis(axis)?).copied();
         size.map(|size| size as i64).ok_or_else(|| OpError::index("the tensor has no axes").into())
     })
 }
 
-/// Writes the sizes of the axes to `shape`, which has room for GT_NDIM_MAX, and returns how many there are.
+/// Writes the sizes of the axes to `shape`, which has room for GT_NDIM_MAX, and returns their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_shape(tensor: *const gt_tensor, shape: *mut i64) -> usize {
     value_or(0, || {
-        // SAFETY: the caller's tensor, or NULL.
+        // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
         let sizes = unsafe { meta(tensor) }?.shape;
         for (i, size) in sizes.dims().iter().enumerate() {
-            // SAFETY: the caller's room for as many as a tensor can have, as the header asks.
+            // SAFETY: `shape` is NULL or has room for GT_NDIM_MAX sizes, by the contract of the header.
             *unsafe { result_at(shape.wrapping_add(i), 0, "shape") }? = *size as i64;
         }
         Ok(sizes.rank())
     })
 }
 
-/// The number of elements; 0 of NULL.
+/// The number of elements; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_numel(tensor: *const gt_tensor) -> usize {
-    // SAFETY: the caller's tensor, or NULL.
+    // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
     value_or(0, || unsafe { meta(tensor) }.map(|meta| meta.shape.numel()))
 }
 
-/// The bytes of all elements; 0 of NULL.
+/// The size of all elements in bytes; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_bytes(tensor: *const gt_tensor) -> usize {
-    // SAFETY: the caller's tensor, or NULL.
+    // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
     value_or(0, || unsafe { meta(tensor) }.map(|meta| meta.bytes()))
 }
 
-/// The type of the elements; 0 of NULL.
+/// The dtype of the elements; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_dtype(tensor: *const gt_tensor) -> gt_dtype {
-    // SAFETY: the caller's tensor, or NULL.
+    // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
     value_or(0, || unsafe { meta(tensor) }.map(|meta| dtype::constant(meta.dtype)))
 }
 
 /// The shape and dtype of a tensor.
 ///
 /// # Safety
-/// `tensor` is NULL or a tensor that is not freed meanwhile.
+/// `tensor` is NULL or a handle that is not freed meanwhile.
 unsafe fn meta(tensor: *const gt_tensor) -> Result<Meta> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `tensor` is NULL or a handle that is not freed meanwhile, which this function requires.
     Ok(unsafe { reading(tensor, "tensor") }?.read(Tensor::meta))
 }
 
-/// Waits for the elements and copies them to `data`, in row-major order without gaps. `bytes` must be those of
-/// gt_tensor_bytes(). gt_tensor_fetch() does without the copy.
+/// Waits for the elements and copies them to `data`, contiguous in row-major order. `bytes` is the size of `data` and
+/// must equal gt_tensor_bytes(). gt_tensor_fetch() avoids the copy.
 ///
-/// Errors: what went wrong in computing the tensor, as GT_ERROR_INDEX for an index that was out of range;
+/// Errors: the failure of an operation that the tensor depends on, for example GT_ERROR_INDEX for an index out of range;
 /// GT_ERROR_ARGUMENT, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_read(tensor: *const gt_tensor, data: *mut c_void, bytes: usize) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's tensor.
+        // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
         let value = unsafe { snapshot(tensor, "tensor") }?.value()?;
         if bytes != value.meta().bytes() {
             return Err(wrong_size("data", bytes, value.meta()));
@@ -199,10 +198,11 @@ pub unsafe extern "C" fn gt_tensor_read(tensor: *const gt_tensor, data: *mut c_v
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's room for so many bytes.
+        // SAFETY: `data` is NULL or has room for `bytes` bytes, by the contract of the header, and `bytes` is not 0.
         let _first = unsafe { result_at(data.cast::<u8>(), 0, "data") }?;
         let block = value.session().download(&value)?;
-        // SAFETY: the block has the tensor's bytes and the daemon is done with it; the caller's room has as many.
+        // SAFETY: both have `bytes` bytes, as checked above; `download` has waited until the daemon has written the
+        // block, which does not overlap the caller's memory.
         unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), data.cast::<u8>(), bytes) };
         Ok(())
     })
@@ -210,31 +210,31 @@ pub unsafe extern "C" fn gt_tensor_read(tensor: *const gt_tensor, data: *mut c_v
 
 /// Waits for the only element of a tensor and converts it to a double.
 ///
-/// Errors: as gt_tensor_read(); GT_ERROR_RUNTIME for a tensor of more elements, or of none.
+/// Errors: as gt_tensor_read(); GT_ERROR_RUNTIME for a tensor that does not have exactly one element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_item(tensor: *const gt_tensor, number: *mut f64) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's tensor and room for a number.
+        // SAFETY: each is NULL, or a valid handle or room for a number, by the contract of the header.
         let (tensor, out) = unsafe { (snapshot(tensor, "tensor")?, result_at(number, 0.0, "number")?) };
         *out = f64::from_le_bytes(one_element(&tensor, DType::F64)?);
         Ok(())
     })
 }
 
-/// Waits for the only element of a tensor and converts it to an integer; fractions are cut off.
+/// Waits for the only element of a tensor and converts it to an integer, rounding toward zero.
 ///
 /// Errors: as gt_tensor_item().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_item_int(tensor: *const gt_tensor, number: *mut i64) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's tensor and room for a number.
+        // SAFETY: each is NULL, or a valid handle or room for a number, by the contract of the header.
         let (tensor, out) = unsafe { (snapshot(tensor, "tensor")?, result_at(number, 0, "number")?) };
         *out = i64::from_le_bytes(one_element(&tensor, DType::I64)?);
         Ok(())
     })
 }
 
-/// The bytes of the only element, as `dtype`, which has eight.
+/// The bytes of the only element, converted to `dtype`, which must be eight bytes long.
 pub(crate) fn one_element(tensor: &Tensor, dtype: DType) -> Result<[u8; 8]> {
     let count = tensor.meta().shape.numel();
     if count != 1 {
@@ -246,16 +246,17 @@ pub(crate) fn one_element(tensor: &Tensor, dtype: DType) -> Result<[u8; 8]> {
     Ok(bytes)
 }
 
-/// Replaces the elements of `tensor` by those of `source`, converted to its dtype and repeated to its shape.
+/// Replaces the elements of `tensor` by those of `source`, converted to its dtype and broadcast to its shape.
 ///
-/// This is PyTorch's `tensor.copy_(source)`, and how parameters are trained: with recording off (see
+/// This is PyTorch's `tensor.copy_(source)`. It updates parameters in training: with recording off (see
 /// gt_set_grad_enabled()), compute the new value and assign it. `source` is not changed.
 ///
-/// Errors: GT_ERROR_RUNTIME for shapes that do not fit, and for a leaf that requires a gradient while recording is on.
+/// Errors: GT_ERROR_RUNTIME for shapes that do not broadcast, and for a leaf that requires a gradient while recording is
+/// on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const gt_tensor) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's tensors.
+        // SAFETY: both are NULL or valid handles, by the contract of the header.
         let (tensor, source) = unsafe { (reading(tensor, "tensor")?, snapshot(source, "source")?) };
         tensor.read(Tensor::check_in_place)?;
         let meta = tensor.read(Tensor::meta);
@@ -270,13 +271,13 @@ pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const
     })
 }
 
-/// Another tensor with the same elements, through which gradients flow. Nothing is copied: only handles differ.
+/// Returns a tensor with the same elements, through which gradients flow. No elements are copied.
 ///
 /// Errors: GT_ERROR_ARGUMENT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_clone(tensor: *const gt_tensor, clone: *mut *mut gt_tensor) -> gt_status {
     guard(|| {
-        // SAFETY: the caller's tensor and room for a handle.
+        // SAFETY: each is NULL, or a valid handle or room for one, by the contract of the header.
         let (out, tensor) = unsafe { (result_at(clone, std::ptr::null_mut(), "clone")?, snapshot(tensor, "tensor")?) };
         *out = gt_tensor::wrap(tensor.copied()?);
         Ok(())
