@@ -573,346 +573,354 @@ enum {
 
 /** The operations of GT's op table. Their operands are called a, b, c and d. */
 enum {
-    /** e to the power of each element. */
+    /** Exponential, e to the power of each element. */
     GT_OP_EXP = 16,
-    /** The natural logarithm of each element. */
+    /** Natural logarithm, elementwise. */
     GT_OP_LOG = 17,
-    /** The square root of each element. */
+    /** Square root, elementwise. */
     GT_OP_SQRT = 18,
-    /** One over the square root of each element. */
+    /** Reciprocal of the square root, elementwise. */
     GT_OP_RSQRT = 19,
-    /** The sine of each element, in radians. */
+    /** Sine of each element in radians. */
     GT_OP_SIN = 20,
-    /** The cosine of each element, in radians. */
+    /** Cosine of each element in radians. */
     GT_OP_COS = 21,
-    /** The hyperbolic tangent of each element. */
+    /** Hyperbolic tangent, elementwise. */
     GT_OP_TANH = 22,
-    /** 1 / (1 + exp(-x)) of each element. */
+    /** Logistic sigmoid, 1 / (1 + exp(-x)), elementwise. */
     GT_OP_SIGMOID = 23,
-    /** The error function of each element. */
+    /** Error function, elementwise. */
     GT_OP_ERF = 24,
-    /** x * Phi(x) of each element, Phi being the normal distribution function (Hendrycks and Gimpel
-     *  2016). */
+    /** Gaussian error linear unit, x * Phi(x), where Phi is the CDF of the standard normal
+     *  distribution (Hendrycks and Gimpel 2016). */
     GT_OP_GELU = 25,
-    /** The tanh approximation of gelu (Hendrycks and Gimpel 2016). */
+    /** Gaussian error linear unit in its tanh approximation (Hendrycks and Gimpel 2016). */
     GT_OP_GELU_TANH = 26,
-    /** One over each element. */
+    /** Reciprocal, 1 / x, elementwise. */
     GT_OP_RECIPROCAL = 27,
-    /** exp(x) - 1 of each element, exact near 0. */
+    /** exp(x) - 1, elementwise, accurate for x near 0. */
     GT_OP_EXPM1 = 28,
-    /** log(1 + x) of each element, exact near 0. */
+    /** Natural logarithm of 1 + x, elementwise, accurate for x near 0. */
     GT_OP_LOG1P = 29,
-    /** The tangent of each element, in radians. */
+    /** Tangent of each element in radians. */
     GT_OP_TAN = 30,
-    /** The angle whose sine it is, in radians. */
+    /** Inverse sine in radians, elementwise. */
     GT_OP_ASIN = 31,
-    /** The angle whose cosine it is, in radians. */
+    /** Inverse cosine in radians, elementwise. */
     GT_OP_ACOS = 32,
-    /** The angle whose tangent it is, in radians. */
+    /** Inverse tangent in radians, elementwise. */
     GT_OP_ATAN = 33,
-    /** The hyperbolic sine of each element. */
+    /** Hyperbolic sine, elementwise. */
     GT_OP_SINH = 34,
-    /** The hyperbolic cosine of each element. */
+    /** Hyperbolic cosine, elementwise. */
     GT_OP_COSH = 35,
-    /** The number whose hyperbolic sine it is. */
+    /** Inverse hyperbolic sine, elementwise. */
     GT_OP_ASINH = 36,
-    /** The number from 0 on whose hyperbolic cosine it is. */
+    /** Inverse hyperbolic cosine, elementwise; NaN below 1. */
     GT_OP_ACOSH = 37,
-    /** The number whose hyperbolic tangent it is. */
+    /** Inverse hyperbolic tangent, elementwise. */
     GT_OP_ATANH = 38,
-    /** The logarithm to base 2 of each element. */
+    /** Logarithm to base 2, elementwise. */
     GT_OP_LOG2 = 39,
-    /** The logarithm to base 10 of each element. */
+    /** Logarithm to base 10, elementwise. */
     GT_OP_LOG10 = 256,
     /** 2 to the power of each element. */
     GT_OP_EXP2 = 257,
-    /** 1 less the error function of each element, without loss. */
+    /** Complementary error function, 1 - erf(x), elementwise, accurate where erf(x) is near 1. */
     GT_OP_ERFC = 258,
-    /** The number whose error function it is. */
+    /** Inverse error function, elementwise. */
     GT_OP_ERFINV = 259,
-    /** The logarithm of the absolute value of the gamma function. */
+    /** Logarithm of the absolute value of the gamma function, elementwise. */
     GT_OP_LGAMMA = 260,
-    /** The slope of the logarithm of the gamma function. */
+    /** Digamma function, the derivative of the logarithm of the gamma function, elementwise. */
     GT_OP_DIGAMMA = 261,
-    /** The modified Bessel function of the first kind, of order 0. */
+    /** Modified Bessel function of the first kind of order 0, elementwise. */
     GT_OP_I0 = 262,
-    /** exp(-|x|) times the modified Bessel function of the first kind, of order 0. */
+    /** Exponentially scaled modified Bessel function of the first kind of order 0, exp(-|x|) * i0(x),
+     *  elementwise. */
     GT_OP_I0E = 263,
-    /** The modified Bessel function of the first kind, of order 1. */
+    /** Modified Bessel function of the first kind of order 1, elementwise. */
     GT_OP_I1 = 264,
-    /** exp(-|x|) times the modified Bessel function of the first kind, of order 1. */
+    /** Exponentially scaled modified Bessel function of the first kind of order 1, exp(-|x|) * i1(x),
+     *  elementwise. */
     GT_OP_I1E = 265,
-    /** The number below which a normal variable lies with this probability. */
+    /** Inverse of the standard normal CDF (quantile function), elementwise. */
     GT_OP_NDTRI = 266,
-    /** The logarithm of the probability that a normal variable lies below. */
+    /** Logarithm of the standard normal CDF, elementwise. */
     GT_OP_LOG_NDTR = 267,
-    /** exp(x^2) times 1 less the error function. */
+    /** Scaled complementary error function, exp(x^2) * erfc(x), elementwise. */
     GT_OP_ERFCX = 268,
-    /** The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it
-     *  through. */
+    /** Gradient of relu: the first operand where relu's result, the second operand, is positive or
+     *  NaN, and 0 elsewhere. */
     GT_OP_RELU_BACKWARD = 120,
-    /** The first operand times the slope of gelu at the second. */
+    /** Gradient of gelu: the first operand times the derivative of gelu at the second. */
     GT_OP_GELU_BACKWARD = 249,
-    /** The first operand times the slope of gelu_tanh at the second. */
+    /** Gradient of gelu_tanh: the first operand times the derivative of gelu_tanh at the second. */
     GT_OP_GELU_TANH_BACKWARD = 250,
-    /** The angle of the point whose coordinates are the second and the first, in radians. */
+    /** Inverse tangent of a / b in radians, elementwise, with the quadrant that the signs of a and b
+     *  determine. */
     GT_OP_ATAN2 = 41,
-    /** The logarithm of the sum of two exponentials, without overflow. */
+    /** Logarithm of the sum of exponentials, log(exp(a) + exp(b)), elementwise, without overflow. */
     GT_OP_LOGADDEXP = 42,
-    /** The logarithm to base 2 of the sum of two powers of 2, without overflow. */
+    /** Base-2 logarithm of the sum of powers of 2, log2(2^a + 2^b), elementwise, without overflow. */
     GT_OP_LOGADDEXP2 = 43,
-    /** The first times the logarithm of the second; 0 where the first is, unless the second is NaN. */
+    /** a * log(b), elementwise; 0 where a is 0 and b is not NaN. */
     GT_OP_XLOGY = 44,
-    /** The first with the sign of the second. */
+    /** Magnitude of the first operand with the sign of the second, elementwise. */
     GT_OP_COPYSIGN = 45,
-    /** The next number after the first towards the second. */
+    /** Next representable number after the first operand towards the second, elementwise. */
     GT_OP_NEXTAFTER = 46,
-    /** Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on. */
+    /** Hurwitz zeta function, the sum of (b + k)^-a over k = 0, 1, …, elementwise. */
     GT_OP_ZETA = 47,
-    /** The lower incomplete gamma function of shape a at b: the probability that a gamma variable
-     *  lies below. */
+    /** Regularized lower incomplete gamma function P(a, b), elementwise: the CDF at b of a gamma
+     *  distribution of shape a. */
     GT_OP_GAMMAINC = 290,
-    /** The upper incomplete gamma function of shape a at b: 1 less gammainc, without loss. */
+    /** Regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b), elementwise, accurate where
+     *  P is near 1. */
     GT_OP_GAMMAINCC = 291,
-    /** How fast the place b where gammainc has its value there moves as the shape a grows. */
+    /** Derivative of a gamma sample b with respect to the shape a, with P(a, b) held constant
+     *  (implicit reparameterization, Figurnov et al. 2018). */
     GT_OP_GAMMA_SLOPE = 292,
-    /** The quotient of two tensors, floating even for integers. */
+    /** Quotient of two tensors, elementwise; floating-point even for integers. */
     GT_OP_DIV = 40,
-    /** From the first, at weight 0, to the second, at weight 1; the third is the weight. */
+    /** Linear interpolation a + c * (b - a), elementwise. */
     GT_OP_LERP = 82,
-    /** A running mean of squares, moved to the second's square by a share, the third. */
+    /** Exponential moving average of squares, (1 - c) * a + c * b^2, elementwise. */
     GT_OP_MEAN_SQUARE_STEP = 83,
-    /** The first over the sum of the root of a running mean of squares, the second, and the third. */
+    /** Step of an adaptive optimizer, a / (sqrt(b) + c), elementwise. */
     GT_OP_SCALED_STEP = 84,
-    /** Minus each element. */
+    /** Negation, elementwise. */
     GT_OP_NEG = 48,
-    /** The absolute value of each element. */
+    /** Absolute value, elementwise. */
     GT_OP_ABS = 49,
-    /** -1, 0 or 1 by the sign of each element; NaN gives 0. */
+    /** Sign of each element: -1, 0 or 1; 0 for NaN. */
     GT_OP_SIGN = 50,
-    /** max(x, 0) of each element; NaN stays. */
+    /** Rectified linear unit, max(x, 0), elementwise; NaN stays NaN. */
     GT_OP_RELU = 51,
-    /** The largest integer not above each element. */
+    /** Largest integer less than or equal to each element. */
     GT_OP_FLOOR = 52,
-    /** The smallest integer not below each element. */
+    /** Smallest integer greater than or equal to each element. */
     GT_OP_CEIL = 53,
-    /** The nearest integer to each element, halves going to even. */
+    /** Nearest integer to each element, ties to even. */
     GT_OP_ROUND = 54,
-    /** Each element without its fraction. */
+    /** Integer part of each element. */
     GT_OP_TRUNC = 55,
-    /** The sum of two tensors; on bools, either. */
+    /** Sum of two tensors, elementwise; logical or on bools. */
     GT_OP_ADD = 64,
-    /** The difference of two tensors. */
+    /** Difference of two tensors, elementwise. */
     GT_OP_SUB = 65,
-    /** The product of two tensors; on bools, both. */
+    /** Product of two tensors, elementwise; logical and on bools. */
     GT_OP_MUL = 66,
-    /** The quotient of two tensors, rounded down. */
+    /** Quotient of two tensors rounded towards negative infinity, elementwise. */
     GT_OP_FLOOR_DIVIDE = 67,
-    /** What floor division leaves, with the sign of the divisor, as Python's %. */
+    /** Remainder of floor division, elementwise, with the sign of the divisor, as Python's %. */
     GT_OP_REMAINDER = 68,
-    /** The first tensor to the power of the second. */
+    /** First operand to the power of the second, elementwise. */
     GT_OP_POW = 69,
-    /** The smaller of two tensors' elements; NaN if either is. */
+    /** Elementwise minimum of two tensors; NaN if either element is NaN. */
     GT_OP_MINIMUM = 70,
-    /** The larger of two tensors' elements; NaN if either is. */
+    /** Elementwise maximum of two tensors; NaN if either element is NaN. */
     GT_OP_MAXIMUM = 71,
-    /** What division rounded towards 0 leaves, with the sign of the first. */
+    /** Remainder of division truncated towards 0, elementwise, with the sign of the dividend, as C's
+     *  fmod. */
     GT_OP_FMOD = 72,
-    /** The smaller of two tensors' elements; of a NaN and a number, the number. */
+    /** Elementwise minimum of two tensors; a number is preferred to NaN. */
     GT_OP_FMIN = 73,
-    /** The larger of two tensors' elements; of a NaN and a number, the number. */
+    /** Elementwise maximum of two tensors; a number is preferred to NaN. */
     GT_OP_FMAX = 74,
-    /** a + b * c, rounded after the product and after the sum. */
+    /** a + b * c, elementwise, rounded after the product and after the sum. */
     GT_OP_ADDCMUL = 80,
-    /** Each element kept between a lower and an upper bound; NaN stays. */
+    /** Each element clamped to the range from a lower to an upper bound; NaN stays NaN. */
     GT_OP_CLAMP = 81,
-    /** Every bit flipped; on bools, not. */
+    /** Bitwise complement; logical not on bools. */
     GT_OP_BITWISE_NOT = 88,
-    /** The bits set in both. */
+    /** Bitwise and of two tensors. */
     GT_OP_BITWISE_AND = 89,
-    /** The bits set in either. */
+    /** Bitwise or of two tensors. */
     GT_OP_BITWISE_OR = 90,
-    /** The bits set in one of the two. */
+    /** Bitwise exclusive or of two tensors. */
     GT_OP_BITWISE_XOR = 91,
-    /** The first's bits moved up by as many as the second says; 0 where there are not so many. */
+    /** First operand shifted left by as many bits as the second says; 0 from the dtype's width on. */
     GT_OP_BITWISE_LEFT_SHIFT = 92,
-    /** The first's bits moved down by as many as the second says, its sign staying. */
+    /** First operand shifted right arithmetically by as many bits as the second says. */
     GT_OP_BITWISE_RIGHT_SHIFT = 93,
-    /** The largest divisor of both. */
+    /** Greatest common divisor, elementwise. */
     GT_OP_GCD = 94,
-    /** The smallest multiple of both. */
+    /** Least common multiple, elementwise. */
     GT_OP_LCM = 95,
-    /** Whether each element is 0. */
+    /** True where an element is zero. */
     GT_OP_LOGICAL_NOT = 96,
-    /** Whether each element is not a number. */
+    /** True where an element is NaN. */
     GT_OP_ISNAN = 97,
-    /** Whether each element is infinite. */
+    /** True where an element is infinite. */
     GT_OP_ISINF = 98,
-    /** Whether each element is neither infinite nor NaN. */
+    /** True where an element is neither infinite nor NaN. */
     GT_OP_ISFINITE = 99,
-    /** Whether each element has a minus sign, zeros and NaN included. */
+    /** True where an element has its sign bit set, -0.0 and NaN included. */
     GT_OP_SIGNBIT = 100,
-    /** Whether the elements are equal. */
+    /** Elementwise a == b. */
     GT_OP_EQ = 104,
-    /** Whether the elements differ. */
+    /** Elementwise a != b. */
     GT_OP_NE = 105,
-    /** Whether the first is less. */
+    /** Elementwise a < b. */
     GT_OP_LT = 106,
-    /** Whether the first is less or equal. */
+    /** Elementwise a <= b. */
     GT_OP_LE = 107,
-    /** Whether the first is greater. */
+    /** Elementwise a > b. */
     GT_OP_GT = 108,
-    /** Whether the first is greater or equal. */
+    /** Elementwise a >= b. */
     GT_OP_GE = 109,
-    /** Whether both are nonzero. */
+    /** Logical and: true where both elements are nonzero. */
     GT_OP_LOGICAL_AND = 110,
-    /** Whether either is nonzero. */
+    /** Logical or: true where either element is nonzero. */
     GT_OP_LOGICAL_OR = 111,
-    /** Whether exactly one is nonzero. */
+    /** Logical exclusive or: true where exactly one element is nonzero. */
     GT_OP_LOGICAL_XOR = 112,
-    /** The second operand's elements where the first is true, the third's elsewhere. */
+    /** Elements of the second operand where the condition is true, of the third elsewhere. */
     GT_OP_WHERE = 128,
-    /** Each element converted to another dtype; floats truncate towards 0. */
+    /** Conversion to another dtype, elementwise; floats are truncated towards 0 in integers. */
     GT_OP_CAST = 129,
-    /** The sum along axes. */
+    /** Sum of elements over axes. */
     GT_OP_SUM = 136,
-    /** The mean along axes. */
+    /** Mean of elements over axes. */
     GT_OP_MEAN = 137,
-    /** The root of the sum of squares along axes: the length of a vector. */
+    /** Euclidean norm over axes, the square root of the sum of squares. */
     GT_OP_NORM = 143,
-    /** The product along axes. */
+    /** Product of elements over axes. */
     GT_OP_PROD = 138,
-    /** The largest element along axes; NaN if any is. */
+    /** Maximum over axes; NaN if any element is NaN. */
     GT_OP_AMAX = 139,
-    /** The smallest element along axes; NaN if any is. */
+    /** Minimum over axes; NaN if any element is NaN. */
     GT_OP_AMIN = 140,
-    /** Whether any element along axes is nonzero. */
+    /** True where any element over axes is nonzero. */
     GT_OP_ANY = 141,
-    /** Whether every element along axes is nonzero. */
+    /** True where all elements over axes are nonzero. */
     GT_OP_ALL = 142,
-    /** The position of the first largest element along an axis; of a NaN, if there is one. */
+    /** Index of the first maximum along an axis; of the first NaN, if there is one. */
     GT_OP_ARGMAX = 144,
-    /** The position of the first smallest element along an axis; of a NaN, if there is one. */
+    /** Index of the first minimum along an axis; of the first NaN, if there is one. */
     GT_OP_ARGMIN = 145,
-    /** The same elements in row-major order under another shape. */
+    /** The same elements, in row-major order, with another shape. */
     GT_OP_RESHAPE = 152,
-    /** The axes in another order. */
+    /** A tensor with its axes in another order. */
     GT_OP_PERMUTE = 153,
-    /** Axes of size 1, or new leading ones, repeated to a larger shape. */
+    /** A tensor broadcast to a larger shape: axes of size 1 and new leading axes are repeated. */
     GT_OP_EXPAND = 154,
-    /** A strided box of the elements. */
+    /** Elements from a start with a step along each axis. */
     GT_OP_SLICE = 155,
-    /** A copy of the first operand with a strided box replaced by the second. */
+    /** Copy of the first operand with the second written to a slice of it. */
     GT_OP_SLICE_SCATTER = 156,
-    /** Tensors side by side along an axis. */
+    /** Concatenation of tensors along an axis. */
     GT_OP_CAT = 160,
-    /** The matrix product over the last two axes, leading axes broadcast. */
+    /** Matrix product over the last two axes; leading axes broadcast. */
     GT_OP_MATMUL = 168,
-    /** Along an axis, the elements an index tensor names. */
+    /** Elements along an axis at the positions in an index tensor. */
     GT_OP_GATHER = 176,
-    /** A copy of the first operand to which the third's elements are added where the second says
-     *  along an axis. */
+    /** Copy of the first operand to which the third operand's elements are added, along an axis, at
+     *  the indices in the second. */
     GT_OP_SCATTER_ADD = 177,
-    /** A copy of the first operand in which the third's elements stand where the second says along an
-     *  axis; the last of several in one place stays. */
+    /** Copy of the first operand with the third operand's elements written, along an axis, at the
+     *  indices in the second; of several elements for one position the last stays. */
     GT_OP_SCATTER = 178,
-    /** A copy of the first operand whose elements are multiplied by the third's where the second says
-     *  along an axis. */
+    /** Copy of the first operand multiplied by the third operand's elements, along an axis, at the
+     *  indices in the second. */
     GT_OP_SCATTER_PROD = 179,
-    /** A copy of the first operand with the larger of its element and the third's where the second
-     *  says along an axis; NaN if either is. */
+    /** Copy of the first operand reduced by maximum with the third operand's elements, along an axis,
+     *  at the indices in the second; NaN propagates. */
     GT_OP_SCATTER_AMAX = 180,
-    /** A copy of the first operand with the smaller of its element and the third's where the second
-     *  says along an axis; NaN if either is. */
+    /** Copy of the first operand reduced by minimum with the third operand's elements, along an axis,
+     *  at the indices in the second; NaN propagates. */
     GT_OP_SCATTER_AMIN = 181,
-    /** exp(x), normalised to sum 1 along the last axis. */
+    /** Softmax, exp(x) / sum(exp(x)), along the last axis. */
     GT_OP_SOFTMAX = 242,
-    /** The logarithm of softmax along the last axis, exact where that is small. */
+    /** Logarithm of softmax along the last axis, accurate where softmax is small. */
     GT_OP_LOG_SOFTMAX = 243,
-    /** The gradient of softmax, from that of its result and its result. */
+    /** Gradient of softmax, from the gradient of its result and its result. */
     GT_OP_SOFTMAX_BACKWARD = 244,
-    /** The gradient of log_softmax, from that of its result and its result. */
+    /** Gradient of log_softmax, from the gradient of its result and its result. */
     GT_OP_LOG_SOFTMAX_BACKWARD = 245,
-    /** How surprised the softmax of each row is by the class an index names: a loss. */
+    /** Cross entropy: negative log-likelihood of class indices under the softmax of each row of
+     *  logits, with class weights. */
     GT_OP_CROSS_ENTROPY = 246,
-    /** The gradient of cross_entropy, from that of its result and its operands. */
+    /** Gradient of cross_entropy, from the gradient of its result and its operands. */
     GT_OP_CROSS_ENTROPY_BACKWARD = 247,
-    /** Minus the element of each row that a class index names: a loss. */
+    /** Negative log-likelihood of class indices, from rows of log-probabilities, with class weights. */
     GT_OP_NLL_LOSS = 251,
-    /** The gradient of nll_loss, from that of its result, the index and the weights: a row for each
-     *  index. */
+    /** Gradient of nll_loss, from the gradient of its result and its operands. */
     GT_OP_NLL_LOSS_BACKWARD = 252,
-    /** Mean 0 and variance 1 along the last axis, then times b, plus c; d is added to the variance. */
+    /** Layer normalization over the last axis, (a - mean) / sqrt(variance + d) * b + c. */
     GT_OP_LAYER_NORM = 253,
-    /** The gradient of layer_norm for its first operand, from that of its result and its operands. */
+    /** Gradient of layer_norm for its input, from the gradient of its result, the input, the weight
+     *  and epsilon. */
     GT_OP_LAYER_NORM_BACKWARD = 254,
-    /** The gradients of layer_norm for its weight and bias, two rows. */
+    /** Gradients of layer_norm for its weight and bias, as two rows, from the gradient of its result,
+     *  the input and epsilon. */
     GT_OP_LAYER_NORM_WEIGHT_BACKWARD = 255,
-    /** A mean square of 1 along the last axis, then times b; c is added to the mean square. */
+    /** Root-mean-square normalization over the last axis, a / sqrt(mean(a^2) + c) * b. */
     GT_OP_RMS_NORM = 189,
-    /** The gradient of rms_norm for its first operand, from that of its result and its operands. */
+    /** Gradient of rms_norm for its input, from the gradient of its result, the input, the weight and
+     *  epsilon. */
     GT_OP_RMS_NORM_BACKWARD = 190,
-    /** The gradient of rms_norm for its weight, one row. */
+    /** Gradient of rms_norm for its weight, as one row, from the gradient of its result, the input
+     *  and epsilon. */
     GT_OP_RMS_NORM_WEIGHT_BACKWARD = 191,
-    /** softmax(a @ b.T * scale + d) @ c over the last two axes, without keeping the scores; d may be
-     *  left out. */
+    /** Scaled dot-product attention, softmax(a @ b.T * scale + d) @ c over the last two axes, without
+     *  storing the scores; the mask d is optional. */
     GT_OP_ATTENTION = 240,
-    /** The gradients of attention for its first three operands, from that of its result and its
-     *  operands: a row for each batch, with the three one after the other. */
+    /** Gradients of attention for query, key and value, flattened side by side, one row per batch. */
     GT_OP_ATTENTION_BACKWARD = 241,
-    /** A tensor of one number. */
+    /** Tensor filled with one number. */
     GT_OP_FULL = 192,
-    /** a + i * b for i = 0, 1, … */
+    /** Evenly spaced numbers a + i * b for i = 0, 1, … */
     GT_OP_ARANGE = 193,
-    /** Uniform numbers in [0, 1), by Philox4x32-10. */
+    /** Uniform random numbers in [0, 1), from Philox 4x32-10. */
     GT_OP_RAND = 200,
-    /** Normal numbers of mean 0 and variance 1, by Philox4x32-10 and Box-Muller. */
+    /** Standard normal random numbers, from Philox 4x32-10 by the Box-Muller transform. */
     GT_OP_RANDN = 201,
-    /** Uniform integers from a up to but without b, by Philox4x32-10. */
+    /** Uniform random integers in [a, b), from Philox 4x32-10. */
     GT_OP_RANDINT = 202,
-    /** The sum of the elements up to each along an axis. */
+    /** Cumulative sum along an axis. */
     GT_OP_CUMSUM = 208,
-    /** The product of the elements up to each along an axis. */
+    /** Cumulative product along an axis. */
     GT_OP_CUMPROD = 209,
-    /** The logarithm of the sum of the exponentials of the elements up to each along an axis. */
+    /** Logarithm of the cumulative sum of exponentials along an axis. */
     GT_OP_LOGCUMSUMEXP = 210,
-    /** The position of the last largest element up to each along an axis; of the last NaN, if there
-     *  is one. */
+    /** Index of the cumulative maximum along an axis, the last of equal ones; NaN counts as the
+     *  maximum. */
     GT_OP_CUMARGMAX = 211,
-    /** The position of the last smallest element up to each along an axis; of the last NaN, if there
-     *  is one. */
+    /** Index of the cumulative minimum along an axis, the last of equal ones; NaN counts as the
+     *  minimum. */
     GT_OP_CUMARGMIN = 212,
-    /** The positions of the elements along an axis in rising order, equal ones in theirs, NaN last. */
+    /** Indices that sort elements along an axis in ascending order; stable, NaN last. */
     GT_OP_ARGSORT = 216,
-    /** The positions of the elements along an axis in falling order, equal ones in theirs, NaN first. */
+    /** Indices that sort elements along an axis in descending order; stable, NaN first. */
     GT_OP_ARGSORT_DESCENDING = 217,
-    /** How many elements of the first operand, sorted along its last axis, are below each of the
-     *  second's; those of a vector for all. */
+    /** Leftmost insertion points of the second operand's elements in the first, which is sorted along
+     *  its last axis; a one-dimensional first operand serves all rows. */
     GT_OP_SEARCHSORTED = 218,
-    /** How many elements of the first operand, sorted along its last axis, are not above each of the
-     *  second's; those of a vector for all. */
+    /** Rightmost insertion points of the second operand's elements in the first, which is sorted
+     *  along its last axis; a one-dimensional first operand serves all rows. */
     GT_OP_SEARCHSORTED_RIGHT = 219,
-    /** The positions of the true elements of a mask, a row each, in row-major order; as many as the
-     *  shape asks for, rows of zeros after the last. */
+    /** Indices of the true elements of a mask, one row each, in row-major order, followed by rows of
+     *  zeros up to the size asked for. */
     GT_OP_NONZERO = 213,
-    /** Sums of products of a weight and the windows of an input, plus a third operand's bias if there
-     *  is one. */
+    /** Convolution (cross-correlation) of an input with a weight, with an optional bias. */
     GT_OP_CONVOLUTION = 224,
-    /** The transpose of convolution: each element spread over its window, as much as the weight says. */
+    /** Transposed convolution: gradient of a convolution with respect to its input. */
     GT_OP_CONVOLUTION_INPUT = 225,
-    /** Sums of products of an output and the windows of an input: the gradient of a convolution's
-     *  weight. */
+    /** Gradient of a convolution with respect to its weight, from the gradient of its result and its
+     *  input. */
     GT_OP_CONVOLUTION_WEIGHT = 226,
-    /** The largest element of each window; NaN if any is. */
+    /** Maximum of each window; NaN if any element is NaN. */
     GT_OP_MAX_POOL = 227,
-    /** Where in its channel the first largest element of each window is. */
+    /** Index of the first maximum of each window, flattened within its channel. */
     GT_OP_MAX_POOL_INDICES = 228,
-    /** Each element of the first operand added where the second's window has its first largest: the
-     *  gradient of max_pool. */
+    /** Gradient of max_pool: each element of the first operand added at the first maximum of its
+     *  window in the second. */
     GT_OP_MAX_POOL_INPUT = 229,
-    /** The sum of each window. */
+    /** Sum of each window. */
     GT_OP_SUM_POOL = 230,
-    /** The transpose of sum_pool: each element added to its whole window. */
+    /** Gradient of sum_pool: each element added to all of its window. */
     GT_OP_SUM_POOL_INPUT = 231,
 };
 
@@ -961,176 +969,176 @@ static inline gt_attrs gt_no_attrs(void) {
 /* The operations as functions. Each calls gt_op(), whose documentation has their common rules. A gt_operand is a tensor
  * or a number. */
 
-/** e to the power of each element. */
+/** Exponential, e to the power of each element. */
 static inline gt_status gt_exp(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_EXP, operands, 1, NULL, result);
 }
 
-/** The natural logarithm of each element. */
+/** Natural logarithm, elementwise. */
 static inline gt_status gt_log(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_LOG, operands, 1, NULL, result);
 }
 
-/** The square root of each element. */
+/** Square root, elementwise. */
 static inline gt_status gt_sqrt(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_SQRT, operands, 1, NULL, result);
 }
 
-/** One over the square root of each element. */
+/** Reciprocal of the square root, elementwise. */
 static inline gt_status gt_rsqrt(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_RSQRT, operands, 1, NULL, result);
 }
 
-/** The sine of each element, in radians. */
+/** Sine of each element in radians. */
 static inline gt_status gt_sin(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_SIN, operands, 1, NULL, result);
 }
 
-/** The cosine of each element, in radians. */
+/** Cosine of each element in radians. */
 static inline gt_status gt_cos(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_COS, operands, 1, NULL, result);
 }
 
-/** The hyperbolic tangent of each element. */
+/** Hyperbolic tangent, elementwise. */
 static inline gt_status gt_tanh(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_TANH, operands, 1, NULL, result);
 }
 
-/** 1 / (1 + exp(-x)) of each element. */
+/** Logistic sigmoid, 1 / (1 + exp(-x)), elementwise. */
 static inline gt_status gt_sigmoid(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_SIGMOID, operands, 1, NULL, result);
 }
 
-/** The error function of each element. */
+/** Error function, elementwise. */
 static inline gt_status gt_erf(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ERF, operands, 1, NULL, result);
 }
 
-/** x * Phi(x) of each element, Phi being the normal distribution function (Hendrycks and Gimpel
- *  2016). */
+/** Gaussian error linear unit, x * Phi(x), where Phi is the CDF of the standard normal distribution
+ *  (Hendrycks and Gimpel 2016). */
 static inline gt_status gt_gelu(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_GELU, operands, 1, NULL, result);
 }
 
-/** The tanh approximation of gelu (Hendrycks and Gimpel 2016). */
+/** Gaussian error linear unit in its tanh approximation (Hendrycks and Gimpel 2016). */
 static inline gt_status gt_gelu_tanh(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_GELU_TANH, operands, 1, NULL, result);
 }
 
-/** One over each element. */
+/** Reciprocal, 1 / x, elementwise. */
 static inline gt_status gt_reciprocal(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_RECIPROCAL, operands, 1, NULL, result);
 }
 
-/** exp(x) - 1 of each element, exact near 0. */
+/** exp(x) - 1, elementwise, accurate for x near 0. */
 static inline gt_status gt_expm1(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_EXPM1, operands, 1, NULL, result);
 }
 
-/** log(1 + x) of each element, exact near 0. */
+/** Natural logarithm of 1 + x, elementwise, accurate for x near 0. */
 static inline gt_status gt_log1p(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_LOG1P, operands, 1, NULL, result);
 }
 
-/** The tangent of each element, in radians. */
+/** Tangent of each element in radians. */
 static inline gt_status gt_tan(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_TAN, operands, 1, NULL, result);
 }
 
-/** The angle whose sine it is, in radians. */
+/** Inverse sine in radians, elementwise. */
 static inline gt_status gt_asin(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ASIN, operands, 1, NULL, result);
 }
 
-/** The angle whose cosine it is, in radians. */
+/** Inverse cosine in radians, elementwise. */
 static inline gt_status gt_acos(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ACOS, operands, 1, NULL, result);
 }
 
-/** The angle whose tangent it is, in radians. */
+/** Inverse tangent in radians, elementwise. */
 static inline gt_status gt_atan(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ATAN, operands, 1, NULL, result);
 }
 
-/** The hyperbolic sine of each element. */
+/** Hyperbolic sine, elementwise. */
 static inline gt_status gt_sinh(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_SINH, operands, 1, NULL, result);
 }
 
-/** The hyperbolic cosine of each element. */
+/** Hyperbolic cosine, elementwise. */
 static inline gt_status gt_cosh(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_COSH, operands, 1, NULL, result);
 }
 
-/** The number whose hyperbolic sine it is. */
+/** Inverse hyperbolic sine, elementwise. */
 static inline gt_status gt_asinh(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ASINH, operands, 1, NULL, result);
 }
 
-/** The number from 0 on whose hyperbolic cosine it is. */
+/** Inverse hyperbolic cosine, elementwise; NaN below 1. */
 static inline gt_status gt_acosh(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ACOSH, operands, 1, NULL, result);
 }
 
-/** The number whose hyperbolic tangent it is. */
+/** Inverse hyperbolic tangent, elementwise. */
 static inline gt_status gt_atanh(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ATANH, operands, 1, NULL, result);
 }
 
-/** The logarithm to base 2 of each element. */
+/** Logarithm to base 2, elementwise. */
 static inline gt_status gt_log2(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_LOG2, operands, 1, NULL, result);
 }
 
-/** The logarithm to base 10 of each element. */
+/** Logarithm to base 10, elementwise. */
 static inline gt_status gt_log10(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
@@ -1144,85 +1152,87 @@ static inline gt_status gt_exp2(const gt_tensor *a, gt_tensor **result) {
     return gt_op(NULL, GT_OP_EXP2, operands, 1, NULL, result);
 }
 
-/** 1 less the error function of each element, without loss. */
+/** Complementary error function, 1 - erf(x), elementwise, accurate where erf(x) is near 1. */
 static inline gt_status gt_erfc(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ERFC, operands, 1, NULL, result);
 }
 
-/** The number whose error function it is. */
+/** Inverse error function, elementwise. */
 static inline gt_status gt_erfinv(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ERFINV, operands, 1, NULL, result);
 }
 
-/** The logarithm of the absolute value of the gamma function. */
+/** Logarithm of the absolute value of the gamma function, elementwise. */
 static inline gt_status gt_lgamma(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_LGAMMA, operands, 1, NULL, result);
 }
 
-/** The slope of the logarithm of the gamma function. */
+/** Digamma function, the derivative of the logarithm of the gamma function, elementwise. */
 static inline gt_status gt_digamma(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_DIGAMMA, operands, 1, NULL, result);
 }
 
-/** The modified Bessel function of the first kind, of order 0. */
+/** Modified Bessel function of the first kind of order 0, elementwise. */
 static inline gt_status gt_i0(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_I0, operands, 1, NULL, result);
 }
 
-/** exp(-|x|) times the modified Bessel function of the first kind, of order 0. */
+/** Exponentially scaled modified Bessel function of the first kind of order 0, exp(-|x|) * i0(x),
+ *  elementwise. */
 static inline gt_status gt_i0e(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_I0E, operands, 1, NULL, result);
 }
 
-/** The modified Bessel function of the first kind, of order 1. */
+/** Modified Bessel function of the first kind of order 1, elementwise. */
 static inline gt_status gt_i1(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_I1, operands, 1, NULL, result);
 }
 
-/** exp(-|x|) times the modified Bessel function of the first kind, of order 1. */
+/** Exponentially scaled modified Bessel function of the first kind of order 1, exp(-|x|) * i1(x),
+ *  elementwise. */
 static inline gt_status gt_i1e(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_I1E, operands, 1, NULL, result);
 }
 
-/** The number below which a normal variable lies with this probability. */
+/** Inverse of the standard normal CDF (quantile function), elementwise. */
 static inline gt_status gt_ndtri(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_NDTRI, operands, 1, NULL, result);
 }
 
-/** The logarithm of the probability that a normal variable lies below. */
+/** Logarithm of the standard normal CDF, elementwise. */
 static inline gt_status gt_log_ndtr(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_LOG_NDTR, operands, 1, NULL, result);
 }
 
-/** exp(x^2) times 1 less the error function. */
+/** Scaled complementary error function, exp(x^2) * erfc(x), elementwise. */
 static inline gt_status gt_erfcx(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ERFCX, operands, 1, NULL, result);
 }
 
-/** The gradient of relu: the first operand where relu's result, the second, is not 0; NaN lets it
- *  through. */
+/** Gradient of relu: the first operand where relu's result, the second operand, is positive or NaN,
+ *  and 0 elsewhere. */
 static inline gt_status gt_relu_backward(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1230,7 +1240,7 @@ static inline gt_status gt_relu_backward(gt_operand a, gt_operand b, gt_tensor *
     return gt_op(NULL, GT_OP_RELU_BACKWARD, operands, 2, NULL, result);
 }
 
-/** The first operand times the slope of gelu at the second. */
+/** Gradient of gelu: the first operand times the derivative of gelu at the second. */
 static inline gt_status gt_gelu_backward(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1238,7 +1248,7 @@ static inline gt_status gt_gelu_backward(gt_operand a, gt_operand b, gt_tensor *
     return gt_op(NULL, GT_OP_GELU_BACKWARD, operands, 2, NULL, result);
 }
 
-/** The first operand times the slope of gelu_tanh at the second. */
+/** Gradient of gelu_tanh: the first operand times the derivative of gelu_tanh at the second. */
 static inline gt_status gt_gelu_tanh_backward(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1246,7 +1256,8 @@ static inline gt_status gt_gelu_tanh_backward(gt_operand a, gt_operand b, gt_ten
     return gt_op(NULL, GT_OP_GELU_TANH_BACKWARD, operands, 2, NULL, result);
 }
 
-/** The angle of the point whose coordinates are the second and the first, in radians. */
+/** Inverse tangent of a / b in radians, elementwise, with the quadrant that the signs of a and b
+ *  determine. */
 static inline gt_status gt_atan2(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1254,7 +1265,7 @@ static inline gt_status gt_atan2(gt_operand a, gt_operand b, gt_tensor **result)
     return gt_op(NULL, GT_OP_ATAN2, operands, 2, NULL, result);
 }
 
-/** The logarithm of the sum of two exponentials, without overflow. */
+/** Logarithm of the sum of exponentials, log(exp(a) + exp(b)), elementwise, without overflow. */
 static inline gt_status gt_logaddexp(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1262,7 +1273,7 @@ static inline gt_status gt_logaddexp(gt_operand a, gt_operand b, gt_tensor **res
     return gt_op(NULL, GT_OP_LOGADDEXP, operands, 2, NULL, result);
 }
 
-/** The logarithm to base 2 of the sum of two powers of 2, without overflow. */
+/** Base-2 logarithm of the sum of powers of 2, log2(2^a + 2^b), elementwise, without overflow. */
 static inline gt_status gt_logaddexp2(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1270,7 +1281,7 @@ static inline gt_status gt_logaddexp2(gt_operand a, gt_operand b, gt_tensor **re
     return gt_op(NULL, GT_OP_LOGADDEXP2, operands, 2, NULL, result);
 }
 
-/** The first times the logarithm of the second; 0 where the first is, unless the second is NaN. */
+/** a * log(b), elementwise; 0 where a is 0 and b is not NaN. */
 static inline gt_status gt_xlogy(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1278,7 +1289,7 @@ static inline gt_status gt_xlogy(gt_operand a, gt_operand b, gt_tensor **result)
     return gt_op(NULL, GT_OP_XLOGY, operands, 2, NULL, result);
 }
 
-/** The first with the sign of the second. */
+/** Magnitude of the first operand with the sign of the second, elementwise. */
 static inline gt_status gt_copysign(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1286,7 +1297,7 @@ static inline gt_status gt_copysign(gt_operand a, gt_operand b, gt_tensor **resu
     return gt_op(NULL, GT_OP_COPYSIGN, operands, 2, NULL, result);
 }
 
-/** The next number after the first towards the second. */
+/** Next representable number after the first operand towards the second, elementwise. */
 static inline gt_status gt_nextafter(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1294,7 +1305,7 @@ static inline gt_status gt_nextafter(gt_operand a, gt_operand b, gt_tensor **res
     return gt_op(NULL, GT_OP_NEXTAFTER, operands, 2, NULL, result);
 }
 
-/** Hurwitz' zeta function: the sum of (b + k)^-a over k from 0 on. */
+/** Hurwitz zeta function, the sum of (b + k)^-a over k = 0, 1, …, elementwise. */
 static inline gt_status gt_zeta(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1302,8 +1313,8 @@ static inline gt_status gt_zeta(gt_operand a, gt_operand b, gt_tensor **result) 
     return gt_op(NULL, GT_OP_ZETA, operands, 2, NULL, result);
 }
 
-/** The lower incomplete gamma function of shape a at b: the probability that a gamma variable lies
- *  below. */
+/** Regularized lower incomplete gamma function P(a, b), elementwise: the CDF at b of a gamma
+ *  distribution of shape a. */
 static inline gt_status gt_gammainc(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1311,7 +1322,8 @@ static inline gt_status gt_gammainc(gt_operand a, gt_operand b, gt_tensor **resu
     return gt_op(NULL, GT_OP_GAMMAINC, operands, 2, NULL, result);
 }
 
-/** The upper incomplete gamma function of shape a at b: 1 less gammainc, without loss. */
+/** Regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b), elementwise, accurate where P
+ *  is near 1. */
 static inline gt_status gt_gammaincc(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1319,7 +1331,8 @@ static inline gt_status gt_gammaincc(gt_operand a, gt_operand b, gt_tensor **res
     return gt_op(NULL, GT_OP_GAMMAINCC, operands, 2, NULL, result);
 }
 
-/** How fast the place b where gammainc has its value there moves as the shape a grows. */
+/** Derivative of a gamma sample b with respect to the shape a, with P(a, b) held constant (implicit
+ *  reparameterization, Figurnov et al. 2018). */
 static inline gt_status gt_gamma_slope(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1327,7 +1340,7 @@ static inline gt_status gt_gamma_slope(gt_operand a, gt_operand b, gt_tensor **r
     return gt_op(NULL, GT_OP_GAMMA_SLOPE, operands, 2, NULL, result);
 }
 
-/** The quotient of two tensors, floating even for integers. */
+/** Quotient of two tensors, elementwise; floating-point even for integers. */
 static inline gt_status gt_div(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1335,7 +1348,7 @@ static inline gt_status gt_div(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_DIV, operands, 2, NULL, result);
 }
 
-/** From the first, at weight 0, to the second, at weight 1; the third is the weight. */
+/** Linear interpolation a + c * (b - a), elementwise. */
 static inline gt_status gt_lerp(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
     operands[0] = a;
@@ -1344,7 +1357,7 @@ static inline gt_status gt_lerp(gt_operand a, gt_operand b, gt_operand c, gt_ten
     return gt_op(NULL, GT_OP_LERP, operands, 3, NULL, result);
 }
 
-/** A running mean of squares, moved to the second's square by a share, the third. */
+/** Exponential moving average of squares, (1 - c) * a + c * b^2, elementwise. */
 static inline gt_status
 gt_mean_square_step(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
@@ -1354,7 +1367,7 @@ gt_mean_square_step(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result
     return gt_op(NULL, GT_OP_MEAN_SQUARE_STEP, operands, 3, NULL, result);
 }
 
-/** The first over the sum of the root of a running mean of squares, the second, and the third. */
+/** Step of an adaptive optimizer, a / (sqrt(b) + c), elementwise. */
 static inline gt_status
 gt_scaled_step(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
@@ -1364,63 +1377,63 @@ gt_scaled_step(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     return gt_op(NULL, GT_OP_SCALED_STEP, operands, 3, NULL, result);
 }
 
-/** Minus each element. */
+/** Negation, elementwise. */
 static inline gt_status gt_neg(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_NEG, operands, 1, NULL, result);
 }
 
-/** The absolute value of each element. */
+/** Absolute value, elementwise. */
 static inline gt_status gt_abs(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ABS, operands, 1, NULL, result);
 }
 
-/** -1, 0 or 1 by the sign of each element; NaN gives 0. */
+/** Sign of each element: -1, 0 or 1; 0 for NaN. */
 static inline gt_status gt_sign(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_SIGN, operands, 1, NULL, result);
 }
 
-/** max(x, 0) of each element; NaN stays. */
+/** Rectified linear unit, max(x, 0), elementwise; NaN stays NaN. */
 static inline gt_status gt_relu(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_RELU, operands, 1, NULL, result);
 }
 
-/** The largest integer not above each element. */
+/** Largest integer less than or equal to each element. */
 static inline gt_status gt_floor(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_FLOOR, operands, 1, NULL, result);
 }
 
-/** The smallest integer not below each element. */
+/** Smallest integer greater than or equal to each element. */
 static inline gt_status gt_ceil(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_CEIL, operands, 1, NULL, result);
 }
 
-/** The nearest integer to each element, halves going to even. */
+/** Nearest integer to each element, ties to even. */
 static inline gt_status gt_round(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ROUND, operands, 1, NULL, result);
 }
 
-/** Each element without its fraction. */
+/** Integer part of each element. */
 static inline gt_status gt_trunc(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_TRUNC, operands, 1, NULL, result);
 }
 
-/** The sum of two tensors; on bools, either. */
+/** Sum of two tensors, elementwise; logical or on bools. */
 static inline gt_status gt_add(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1428,7 +1441,7 @@ static inline gt_status gt_add(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_ADD, operands, 2, NULL, result);
 }
 
-/** The difference of two tensors. */
+/** Difference of two tensors, elementwise. */
 static inline gt_status gt_sub(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1436,7 +1449,7 @@ static inline gt_status gt_sub(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_SUB, operands, 2, NULL, result);
 }
 
-/** The product of two tensors; on bools, both. */
+/** Product of two tensors, elementwise; logical and on bools. */
 static inline gt_status gt_mul(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1444,7 +1457,7 @@ static inline gt_status gt_mul(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_MUL, operands, 2, NULL, result);
 }
 
-/** The quotient of two tensors, rounded down. */
+/** Quotient of two tensors rounded towards negative infinity, elementwise. */
 static inline gt_status gt_floor_divide(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1452,7 +1465,7 @@ static inline gt_status gt_floor_divide(gt_operand a, gt_operand b, gt_tensor **
     return gt_op(NULL, GT_OP_FLOOR_DIVIDE, operands, 2, NULL, result);
 }
 
-/** What floor division leaves, with the sign of the divisor, as Python's %. */
+/** Remainder of floor division, elementwise, with the sign of the divisor, as Python's %. */
 static inline gt_status gt_remainder(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1460,7 +1473,7 @@ static inline gt_status gt_remainder(gt_operand a, gt_operand b, gt_tensor **res
     return gt_op(NULL, GT_OP_REMAINDER, operands, 2, NULL, result);
 }
 
-/** The first tensor to the power of the second. */
+/** First operand to the power of the second, elementwise. */
 static inline gt_status gt_pow(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1468,7 +1481,7 @@ static inline gt_status gt_pow(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_POW, operands, 2, NULL, result);
 }
 
-/** The smaller of two tensors' elements; NaN if either is. */
+/** Elementwise minimum of two tensors; NaN if either element is NaN. */
 static inline gt_status gt_minimum(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1476,7 +1489,7 @@ static inline gt_status gt_minimum(gt_operand a, gt_operand b, gt_tensor **resul
     return gt_op(NULL, GT_OP_MINIMUM, operands, 2, NULL, result);
 }
 
-/** The larger of two tensors' elements; NaN if either is. */
+/** Elementwise maximum of two tensors; NaN if either element is NaN. */
 static inline gt_status gt_maximum(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1484,7 +1497,8 @@ static inline gt_status gt_maximum(gt_operand a, gt_operand b, gt_tensor **resul
     return gt_op(NULL, GT_OP_MAXIMUM, operands, 2, NULL, result);
 }
 
-/** What division rounded towards 0 leaves, with the sign of the first. */
+/** Remainder of division truncated towards 0, elementwise, with the sign of the dividend, as C's
+ *  fmod. */
 static inline gt_status gt_fmod(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1492,7 +1506,7 @@ static inline gt_status gt_fmod(gt_operand a, gt_operand b, gt_tensor **result) 
     return gt_op(NULL, GT_OP_FMOD, operands, 2, NULL, result);
 }
 
-/** The smaller of two tensors' elements; of a NaN and a number, the number. */
+/** Elementwise minimum of two tensors; a number is preferred to NaN. */
 static inline gt_status gt_fmin(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1500,7 +1514,7 @@ static inline gt_status gt_fmin(gt_operand a, gt_operand b, gt_tensor **result) 
     return gt_op(NULL, GT_OP_FMIN, operands, 2, NULL, result);
 }
 
-/** The larger of two tensors' elements; of a NaN and a number, the number. */
+/** Elementwise maximum of two tensors; a number is preferred to NaN. */
 static inline gt_status gt_fmax(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1508,7 +1522,7 @@ static inline gt_status gt_fmax(gt_operand a, gt_operand b, gt_tensor **result) 
     return gt_op(NULL, GT_OP_FMAX, operands, 2, NULL, result);
 }
 
-/** a + b * c, rounded after the product and after the sum. */
+/** a + b * c, elementwise, rounded after the product and after the sum. */
 static inline gt_status gt_addcmul(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
     operands[0] = a;
@@ -1517,7 +1531,7 @@ static inline gt_status gt_addcmul(gt_operand a, gt_operand b, gt_operand c, gt_
     return gt_op(NULL, GT_OP_ADDCMUL, operands, 3, NULL, result);
 }
 
-/** Each element kept between a lower and an upper bound; NaN stays. */
+/** Each element clamped to the range from a lower to an upper bound; NaN stays NaN. */
 static inline gt_status gt_clamp(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
     operands[0] = a;
@@ -1526,14 +1540,14 @@ static inline gt_status gt_clamp(gt_operand a, gt_operand b, gt_operand c, gt_te
     return gt_op(NULL, GT_OP_CLAMP, operands, 3, NULL, result);
 }
 
-/** Every bit flipped; on bools, not. */
+/** Bitwise complement; logical not on bools. */
 static inline gt_status gt_bitwise_not(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_BITWISE_NOT, operands, 1, NULL, result);
 }
 
-/** The bits set in both. */
+/** Bitwise and of two tensors. */
 static inline gt_status gt_bitwise_and(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1541,7 +1555,7 @@ static inline gt_status gt_bitwise_and(gt_operand a, gt_operand b, gt_tensor **r
     return gt_op(NULL, GT_OP_BITWISE_AND, operands, 2, NULL, result);
 }
 
-/** The bits set in either. */
+/** Bitwise or of two tensors. */
 static inline gt_status gt_bitwise_or(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1549,7 +1563,7 @@ static inline gt_status gt_bitwise_or(gt_operand a, gt_operand b, gt_tensor **re
     return gt_op(NULL, GT_OP_BITWISE_OR, operands, 2, NULL, result);
 }
 
-/** The bits set in one of the two. */
+/** Bitwise exclusive or of two tensors. */
 static inline gt_status gt_bitwise_xor(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1557,7 +1571,7 @@ static inline gt_status gt_bitwise_xor(gt_operand a, gt_operand b, gt_tensor **r
     return gt_op(NULL, GT_OP_BITWISE_XOR, operands, 2, NULL, result);
 }
 
-/** The first's bits moved up by as many as the second says; 0 where there are not so many. */
+/** First operand shifted left by as many bits as the second says; 0 from the dtype's width on. */
 static inline gt_status gt_bitwise_left_shift(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1565,7 +1579,7 @@ static inline gt_status gt_bitwise_left_shift(gt_operand a, gt_operand b, gt_ten
     return gt_op(NULL, GT_OP_BITWISE_LEFT_SHIFT, operands, 2, NULL, result);
 }
 
-/** The first's bits moved down by as many as the second says, its sign staying. */
+/** First operand shifted right arithmetically by as many bits as the second says. */
 static inline gt_status gt_bitwise_right_shift(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1573,7 +1587,7 @@ static inline gt_status gt_bitwise_right_shift(gt_operand a, gt_operand b, gt_te
     return gt_op(NULL, GT_OP_BITWISE_RIGHT_SHIFT, operands, 2, NULL, result);
 }
 
-/** The largest divisor of both. */
+/** Greatest common divisor, elementwise. */
 static inline gt_status gt_gcd(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1581,7 +1595,7 @@ static inline gt_status gt_gcd(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_GCD, operands, 2, NULL, result);
 }
 
-/** The smallest multiple of both. */
+/** Least common multiple, elementwise. */
 static inline gt_status gt_lcm(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1589,42 +1603,42 @@ static inline gt_status gt_lcm(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_LCM, operands, 2, NULL, result);
 }
 
-/** Whether each element is 0. */
+/** True where an element is zero. */
 static inline gt_status gt_logical_not(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_LOGICAL_NOT, operands, 1, NULL, result);
 }
 
-/** Whether each element is not a number. */
+/** True where an element is NaN. */
 static inline gt_status gt_isnan(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ISNAN, operands, 1, NULL, result);
 }
 
-/** Whether each element is infinite. */
+/** True where an element is infinite. */
 static inline gt_status gt_isinf(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ISINF, operands, 1, NULL, result);
 }
 
-/** Whether each element is neither infinite nor NaN. */
+/** True where an element is neither infinite nor NaN. */
 static inline gt_status gt_isfinite(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_ISFINITE, operands, 1, NULL, result);
 }
 
-/** Whether each element has a minus sign, zeros and NaN included. */
+/** True where an element has its sign bit set, -0.0 and NaN included. */
 static inline gt_status gt_signbit(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_SIGNBIT, operands, 1, NULL, result);
 }
 
-/** Whether the elements are equal. */
+/** Elementwise a == b. */
 static inline gt_status gt_eq(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1632,7 +1646,7 @@ static inline gt_status gt_eq(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_EQ, operands, 2, NULL, result);
 }
 
-/** Whether the elements differ. */
+/** Elementwise a != b. */
 static inline gt_status gt_ne(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1640,7 +1654,7 @@ static inline gt_status gt_ne(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_NE, operands, 2, NULL, result);
 }
 
-/** Whether the first is less. */
+/** Elementwise a < b. */
 static inline gt_status gt_lt(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1648,7 +1662,7 @@ static inline gt_status gt_lt(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_LT, operands, 2, NULL, result);
 }
 
-/** Whether the first is less or equal. */
+/** Elementwise a <= b. */
 static inline gt_status gt_le(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1656,7 +1670,7 @@ static inline gt_status gt_le(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_LE, operands, 2, NULL, result);
 }
 
-/** Whether the first is greater. */
+/** Elementwise a > b. */
 static inline gt_status gt_gt(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1664,7 +1678,7 @@ static inline gt_status gt_gt(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_GT, operands, 2, NULL, result);
 }
 
-/** Whether the first is greater or equal. */
+/** Elementwise a >= b. */
 static inline gt_status gt_ge(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1672,7 +1686,7 @@ static inline gt_status gt_ge(gt_operand a, gt_operand b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_GE, operands, 2, NULL, result);
 }
 
-/** Whether both are nonzero. */
+/** Logical and: true where both elements are nonzero. */
 static inline gt_status gt_logical_and(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1680,7 +1694,7 @@ static inline gt_status gt_logical_and(gt_operand a, gt_operand b, gt_tensor **r
     return gt_op(NULL, GT_OP_LOGICAL_AND, operands, 2, NULL, result);
 }
 
-/** Whether either is nonzero. */
+/** Logical or: true where either element is nonzero. */
 static inline gt_status gt_logical_or(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1688,7 +1702,7 @@ static inline gt_status gt_logical_or(gt_operand a, gt_operand b, gt_tensor **re
     return gt_op(NULL, GT_OP_LOGICAL_OR, operands, 2, NULL, result);
 }
 
-/** Whether exactly one is nonzero. */
+/** Logical exclusive or: true where exactly one element is nonzero. */
 static inline gt_status gt_logical_xor(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1696,7 +1710,7 @@ static inline gt_status gt_logical_xor(gt_operand a, gt_operand b, gt_tensor **r
     return gt_op(NULL, GT_OP_LOGICAL_XOR, operands, 2, NULL, result);
 }
 
-/** The second operand's elements where the first is true, the third's elsewhere. */
+/** Elements of the second operand where the condition is true, of the third elsewhere. */
 static inline gt_status
 gt_where(const gt_tensor *a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
@@ -1706,7 +1720,7 @@ gt_where(const gt_tensor *a, gt_operand b, gt_operand c, gt_tensor **result) {
     return gt_op(NULL, GT_OP_WHERE, operands, 3, NULL, result);
 }
 
-/** Each element converted to another dtype; floats truncate towards 0. */
+/** Conversion to another dtype, elementwise; floats are truncated towards 0 in integers. */
 static inline gt_status gt_cast(const gt_tensor *a, gt_dtype dtype, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -1715,7 +1729,7 @@ static inline gt_status gt_cast(const gt_tensor *a, gt_dtype dtype, gt_tensor **
     return gt_op(NULL, GT_OP_CAST, operands, 1, &attrs, result);
 }
 
-/** The sum along axes. */
+/** Sum of elements over axes. */
 static inline gt_status
 gt_sum(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1726,7 +1740,7 @@ gt_sum(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_t
     return gt_op(NULL, GT_OP_SUM, operands, 1, &attrs, result);
 }
 
-/** The mean along axes. */
+/** Mean of elements over axes. */
 static inline gt_status
 gt_mean(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1737,7 +1751,7 @@ gt_mean(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_
     return gt_op(NULL, GT_OP_MEAN, operands, 1, &attrs, result);
 }
 
-/** The root of the sum of squares along axes: the length of a vector. */
+/** Euclidean norm over axes, the square root of the sum of squares. */
 static inline gt_status
 gt_norm(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1748,7 +1762,7 @@ gt_norm(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_
     return gt_op(NULL, GT_OP_NORM, operands, 1, &attrs, result);
 }
 
-/** The product along axes. */
+/** Product of elements over axes. */
 static inline gt_status
 gt_prod(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1759,7 +1773,7 @@ gt_prod(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_
     return gt_op(NULL, GT_OP_PROD, operands, 1, &attrs, result);
 }
 
-/** The largest element along axes; NaN if any is. */
+/** Maximum over axes; NaN if any element is NaN. */
 static inline gt_status
 gt_amax(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1770,7 +1784,7 @@ gt_amax(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_
     return gt_op(NULL, GT_OP_AMAX, operands, 1, &attrs, result);
 }
 
-/** The smallest element along axes; NaN if any is. */
+/** Minimum over axes; NaN if any element is NaN. */
 static inline gt_status
 gt_amin(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1781,7 +1795,7 @@ gt_amin(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_
     return gt_op(NULL, GT_OP_AMIN, operands, 1, &attrs, result);
 }
 
-/** Whether any element along axes is nonzero. */
+/** True where any element over axes is nonzero. */
 static inline gt_status
 gt_any(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1792,7 +1806,7 @@ gt_any(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_t
     return gt_op(NULL, GT_OP_ANY, operands, 1, &attrs, result);
 }
 
-/** Whether every element along axes is nonzero. */
+/** True where all elements over axes are nonzero. */
 static inline gt_status
 gt_all(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1803,7 +1817,7 @@ gt_all(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_t
     return gt_op(NULL, GT_OP_ALL, operands, 1, &attrs, result);
 }
 
-/** The position of the first largest element along an axis; of a NaN, if there is one. */
+/** Index of the first maximum along an axis; of the first NaN, if there is one. */
 static inline gt_status
 gt_argmax(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1814,7 +1828,7 @@ gt_argmax(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, g
     return gt_op(NULL, GT_OP_ARGMAX, operands, 1, &attrs, result);
 }
 
-/** The position of the first smallest element along an axis; of a NaN, if there is one. */
+/** Index of the first minimum along an axis; of the first NaN, if there is one. */
 static inline gt_status
 gt_argmin(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1825,7 +1839,7 @@ gt_argmin(const gt_tensor *a, const int64_t *axes, size_t count, bool keepdim, g
     return gt_op(NULL, GT_OP_ARGMIN, operands, 1, &attrs, result);
 }
 
-/** The same elements in row-major order under another shape. */
+/** The same elements, in row-major order, with another shape. */
 static inline gt_status
 gt_reshape(const gt_tensor *a, const int64_t *shape, size_t ndim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1835,7 +1849,7 @@ gt_reshape(const gt_tensor *a, const int64_t *shape, size_t ndim, gt_tensor **re
     return gt_op(NULL, GT_OP_RESHAPE, operands, 1, &attrs, result);
 }
 
-/** The axes in another order. */
+/** A tensor with its axes in another order. */
 static inline gt_status
 gt_permute(const gt_tensor *a, const int64_t *axes, size_t ndim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1845,7 +1859,7 @@ gt_permute(const gt_tensor *a, const int64_t *axes, size_t ndim, gt_tensor **res
     return gt_op(NULL, GT_OP_PERMUTE, operands, 1, &attrs, result);
 }
 
-/** Axes of size 1, or new leading ones, repeated to a larger shape. */
+/** A tensor broadcast to a larger shape: axes of size 1 and new leading axes are repeated. */
 static inline gt_status
 gt_expand(const gt_tensor *a, const int64_t *shape, size_t ndim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1855,7 +1869,7 @@ gt_expand(const gt_tensor *a, const int64_t *shape, size_t ndim, gt_tensor **res
     return gt_op(NULL, GT_OP_EXPAND, operands, 1, &attrs, result);
 }
 
-/** A strided box of the elements. */
+/** Elements from a start with a step along each axis. */
 static inline gt_status
 gt_slice(const gt_tensor *a, const int64_t *start, const int64_t *stop, const int64_t *step, size_t ndim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1867,7 +1881,7 @@ gt_slice(const gt_tensor *a, const int64_t *start, const int64_t *stop, const in
     return gt_op(NULL, GT_OP_SLICE, operands, 1, &attrs, result);
 }
 
-/** A copy of the first operand with a strided box replaced by the second. */
+/** Copy of the first operand with the second written to a slice of it. */
 static inline gt_status
 gt_slice_scatter(const gt_tensor *a, gt_operand b, const int64_t *start, const int64_t *stop, const int64_t *step, size_t ndim, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1880,7 +1894,7 @@ gt_slice_scatter(const gt_tensor *a, gt_operand b, const int64_t *start, const i
     return gt_op(NULL, GT_OP_SLICE_SCATTER, operands, 2, &attrs, result);
 }
 
-/** Tensors side by side along an axis. */
+/** Concatenation of tensors along an axis. */
 static inline gt_status
 gt_cat(const gt_operand *operands, size_t count, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1888,7 +1902,7 @@ gt_cat(const gt_operand *operands, size_t count, int64_t axis, gt_tensor **resul
     return gt_op(NULL, GT_OP_CAT, operands, count, &attrs, result);
 }
 
-/** The matrix product over the last two axes, leading axes broadcast. */
+/** Matrix product over the last two axes; leading axes broadcast. */
 static inline gt_status gt_matmul(const gt_tensor *a, const gt_tensor *b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = gt_of(a);
@@ -1896,7 +1910,7 @@ static inline gt_status gt_matmul(const gt_tensor *a, const gt_tensor *b, gt_ten
     return gt_op(NULL, GT_OP_MATMUL, operands, 2, NULL, result);
 }
 
-/** Along an axis, the elements an index tensor names. */
+/** Elements along an axis at the positions in an index tensor. */
 static inline gt_status
 gt_gather(const gt_tensor *a, const gt_tensor *b, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1907,8 +1921,8 @@ gt_gather(const gt_tensor *a, const gt_tensor *b, int64_t axis, gt_tensor **resu
     return gt_op(NULL, GT_OP_GATHER, operands, 2, &attrs, result);
 }
 
-/** A copy of the first operand to which the third's elements are added where the second says along an
- *  axis. */
+/** Copy of the first operand to which the third operand's elements are added, along an axis, at the
+ *  indices in the second. */
 static inline gt_status
 gt_scatter_add(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1920,8 +1934,8 @@ gt_scatter_add(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int64
     return gt_op(NULL, GT_OP_SCATTER_ADD, operands, 3, &attrs, result);
 }
 
-/** A copy of the first operand in which the third's elements stand where the second says along an
- *  axis; the last of several in one place stays. */
+/** Copy of the first operand with the third operand's elements written, along an axis, at the indices
+ *  in the second; of several elements for one position the last stays. */
 static inline gt_status
 gt_scatter(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1933,8 +1947,8 @@ gt_scatter(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int64_t a
     return gt_op(NULL, GT_OP_SCATTER, operands, 3, &attrs, result);
 }
 
-/** A copy of the first operand whose elements are multiplied by the third's where the second says
- *  along an axis. */
+/** Copy of the first operand multiplied by the third operand's elements, along an axis, at the
+ *  indices in the second. */
 static inline gt_status
 gt_scatter_prod(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1946,8 +1960,8 @@ gt_scatter_prod(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int6
     return gt_op(NULL, GT_OP_SCATTER_PROD, operands, 3, &attrs, result);
 }
 
-/** A copy of the first operand with the larger of its element and the third's where the second says
- *  along an axis; NaN if either is. */
+/** Copy of the first operand reduced by maximum with the third operand's elements, along an axis, at
+ *  the indices in the second; NaN propagates. */
 static inline gt_status
 gt_scatter_amax(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1959,8 +1973,8 @@ gt_scatter_amax(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int6
     return gt_op(NULL, GT_OP_SCATTER_AMAX, operands, 3, &attrs, result);
 }
 
-/** A copy of the first operand with the smaller of its element and the third's where the second says
- *  along an axis; NaN if either is. */
+/** Copy of the first operand reduced by minimum with the third operand's elements, along an axis, at
+ *  the indices in the second; NaN propagates. */
 static inline gt_status
 gt_scatter_amin(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -1972,7 +1986,7 @@ gt_scatter_amin(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, int6
     return gt_op(NULL, GT_OP_SCATTER_AMIN, operands, 3, &attrs, result);
 }
 
-/** exp(x), normalised to sum 1 along the last axis. */
+/** Softmax, exp(x) / sum(exp(x)), along the last axis. */
 static inline gt_status gt_softmax(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -1981,7 +1995,7 @@ static inline gt_status gt_softmax(const gt_tensor *a, int64_t axis, gt_tensor *
     return gt_op(NULL, GT_OP_SOFTMAX, operands, 1, &attrs, result);
 }
 
-/** The logarithm of softmax along the last axis, exact where that is small. */
+/** Logarithm of softmax along the last axis, accurate where softmax is small. */
 static inline gt_status gt_log_softmax(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -1990,7 +2004,7 @@ static inline gt_status gt_log_softmax(const gt_tensor *a, int64_t axis, gt_tens
     return gt_op(NULL, GT_OP_LOG_SOFTMAX, operands, 1, &attrs, result);
 }
 
-/** The gradient of softmax, from that of its result and its result. */
+/** Gradient of softmax, from the gradient of its result and its result. */
 static inline gt_status gt_softmax_backward(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -1998,7 +2012,7 @@ static inline gt_status gt_softmax_backward(gt_operand a, gt_operand b, gt_tenso
     return gt_op(NULL, GT_OP_SOFTMAX_BACKWARD, operands, 2, NULL, result);
 }
 
-/** The gradient of log_softmax, from that of its result and its result. */
+/** Gradient of log_softmax, from the gradient of its result and its result. */
 static inline gt_status gt_log_softmax_backward(gt_operand a, gt_operand b, gt_tensor **result) {
     gt_operand operands[2];
     operands[0] = a;
@@ -2006,7 +2020,8 @@ static inline gt_status gt_log_softmax_backward(gt_operand a, gt_operand b, gt_t
     return gt_op(NULL, GT_OP_LOG_SOFTMAX_BACKWARD, operands, 2, NULL, result);
 }
 
-/** How surprised the softmax of each row is by the class an index names: a loss. */
+/** Cross entropy: negative log-likelihood of class indices under the softmax of each row of logits,
+ *  with class weights. */
 static inline gt_status
 gt_cross_entropy(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[3];
@@ -2016,7 +2031,7 @@ gt_cross_entropy(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, con
     return gt_op(NULL, GT_OP_CROSS_ENTROPY, operands, 3, attrs, result);
 }
 
-/** The gradient of cross_entropy, from that of its result and its operands. */
+/** Gradient of cross_entropy, from the gradient of its result and its operands. */
 static inline gt_status
 gt_cross_entropy_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[4];
@@ -2027,7 +2042,7 @@ gt_cross_entropy_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d
     return gt_op(NULL, GT_OP_CROSS_ENTROPY_BACKWARD, operands, 4, attrs, result);
 }
 
-/** Minus the element of each row that a class index names: a loss. */
+/** Negative log-likelihood of class indices, from rows of log-probabilities, with class weights. */
 static inline gt_status
 gt_nll_loss(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[3];
@@ -2037,8 +2052,7 @@ gt_nll_loss(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const gt
     return gt_op(NULL, GT_OP_NLL_LOSS, operands, 3, attrs, result);
 }
 
-/** The gradient of nll_loss, from that of its result, the index and the weights: a row for each
- *  index. */
+/** Gradient of nll_loss, from the gradient of its result and its operands. */
 static inline gt_status
 gt_nll_loss_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[4];
@@ -2049,7 +2063,7 @@ gt_nll_loss_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, con
     return gt_op(NULL, GT_OP_NLL_LOSS_BACKWARD, operands, 4, attrs, result);
 }
 
-/** Mean 0 and variance 1 along the last axis, then times b, plus c; d is added to the variance. */
+/** Layer normalization over the last axis, (a - mean) / sqrt(variance + d) * b + c. */
 static inline gt_status
 gt_layer_norm(const gt_tensor *a, gt_operand b, gt_operand c, gt_operand d, gt_tensor **result) {
     gt_operand operands[4];
@@ -2060,7 +2074,8 @@ gt_layer_norm(const gt_tensor *a, gt_operand b, gt_operand c, gt_operand d, gt_t
     return gt_op(NULL, GT_OP_LAYER_NORM, operands, 4, NULL, result);
 }
 
-/** The gradient of layer_norm for its first operand, from that of its result and its operands. */
+/** Gradient of layer_norm for its input, from the gradient of its result, the input, the weight and
+ *  epsilon. */
 static inline gt_status
 gt_layer_norm_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, gt_tensor **result) {
     gt_operand operands[4];
@@ -2071,7 +2086,8 @@ gt_layer_norm_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, g
     return gt_op(NULL, GT_OP_LAYER_NORM_BACKWARD, operands, 4, NULL, result);
 }
 
-/** The gradients of layer_norm for its weight and bias, two rows. */
+/** Gradients of layer_norm for its weight and bias, as two rows, from the gradient of its result, the
+ *  input and epsilon. */
 static inline gt_status
 gt_layer_norm_weight_backward(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
@@ -2081,7 +2097,7 @@ gt_layer_norm_weight_backward(gt_operand a, gt_operand b, gt_operand c, gt_tenso
     return gt_op(NULL, GT_OP_LAYER_NORM_WEIGHT_BACKWARD, operands, 3, NULL, result);
 }
 
-/** A mean square of 1 along the last axis, then times b; c is added to the mean square. */
+/** Root-mean-square normalization over the last axis, a / sqrt(mean(a^2) + c) * b. */
 static inline gt_status
 gt_rms_norm(const gt_tensor *a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
@@ -2091,7 +2107,8 @@ gt_rms_norm(const gt_tensor *a, gt_operand b, gt_operand c, gt_tensor **result) 
     return gt_op(NULL, GT_OP_RMS_NORM, operands, 3, NULL, result);
 }
 
-/** The gradient of rms_norm for its first operand, from that of its result and its operands. */
+/** Gradient of rms_norm for its input, from the gradient of its result, the input, the weight and
+ *  epsilon. */
 static inline gt_status
 gt_rms_norm_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, gt_tensor **result) {
     gt_operand operands[4];
@@ -2102,7 +2119,8 @@ gt_rms_norm_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, gt_
     return gt_op(NULL, GT_OP_RMS_NORM_BACKWARD, operands, 4, NULL, result);
 }
 
-/** The gradient of rms_norm for its weight, one row. */
+/** Gradient of rms_norm for its weight, as one row, from the gradient of its result, the input and
+ *  epsilon. */
 static inline gt_status
 gt_rms_norm_weight_backward(gt_operand a, gt_operand b, gt_operand c, gt_tensor **result) {
     gt_operand operands[3];
@@ -2112,8 +2130,8 @@ gt_rms_norm_weight_backward(gt_operand a, gt_operand b, gt_operand c, gt_tensor 
     return gt_op(NULL, GT_OP_RMS_NORM_WEIGHT_BACKWARD, operands, 3, NULL, result);
 }
 
-/** softmax(a @ b.T * scale + d) @ c over the last two axes, without keeping the scores; d may be left
- *  out. */
+/** Scaled dot-product attention, softmax(a @ b.T * scale + d) @ c over the last two axes, without
+ *  storing the scores; the mask d is optional. */
 static inline gt_status
 gt_attention(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const gt_tensor *d, bool causal, double scale, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2127,8 +2145,7 @@ gt_attention(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const g
     return gt_op(NULL, GT_OP_ATTENTION, operands, 4, &attrs, result);
 }
 
-/** The gradients of attention for its first three operands, from that of its result and its operands:
- *  a row for each batch, with the three one after the other. */
+/** Gradients of attention for query, key and value, flattened side by side, one row per batch. */
 static inline gt_status
 gt_attention_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, gt_operand e, bool causal, double scale, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2143,7 +2160,7 @@ gt_attention_backward(gt_operand a, gt_operand b, gt_operand c, gt_operand d, gt
     return gt_op(NULL, GT_OP_ATTENTION_BACKWARD, operands, 5, &attrs, result);
 }
 
-/** A tensor of one number. */
+/** Tensor filled with one number. */
 static inline gt_status
 gt_full(const gt_session *session, gt_operand a, const int64_t *shape, size_t ndim, gt_dtype dtype, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2154,7 +2171,7 @@ gt_full(const gt_session *session, gt_operand a, const int64_t *shape, size_t nd
     return gt_op(session, GT_OP_FULL, operands, 1, &attrs, result);
 }
 
-/** a + i * b for i = 0, 1, … */
+/** Evenly spaced numbers a + i * b for i = 0, 1, … */
 static inline gt_status
 gt_arange(const gt_session *session, gt_operand a, gt_operand b, const int64_t *shape, size_t ndim, gt_dtype dtype, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2166,7 +2183,7 @@ gt_arange(const gt_session *session, gt_operand a, gt_operand b, const int64_t *
     return gt_op(session, GT_OP_ARANGE, operands, 2, &attrs, result);
 }
 
-/** Uniform numbers in [0, 1), by Philox4x32-10. */
+/** Uniform random numbers in [0, 1), from Philox 4x32-10. */
 static inline gt_status
 gt_rand(const gt_session *session, const int64_t *shape, size_t ndim, gt_dtype dtype, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2175,7 +2192,7 @@ gt_rand(const gt_session *session, const int64_t *shape, size_t ndim, gt_dtype d
     return gt_op(session, GT_OP_RAND, NULL, 0, &attrs, result);
 }
 
-/** Normal numbers of mean 0 and variance 1, by Philox4x32-10 and Box-Muller. */
+/** Standard normal random numbers, from Philox 4x32-10 by the Box-Muller transform. */
 static inline gt_status
 gt_randn(const gt_session *session, const int64_t *shape, size_t ndim, gt_dtype dtype, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2184,7 +2201,7 @@ gt_randn(const gt_session *session, const int64_t *shape, size_t ndim, gt_dtype 
     return gt_op(session, GT_OP_RANDN, NULL, 0, &attrs, result);
 }
 
-/** Uniform integers from a up to but without b, by Philox4x32-10. */
+/** Uniform random integers in [a, b), from Philox 4x32-10. */
 static inline gt_status
 gt_randint(const gt_session *session, gt_operand a, gt_operand b, const int64_t *shape, size_t ndim, gt_dtype dtype, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2196,7 +2213,7 @@ gt_randint(const gt_session *session, gt_operand a, gt_operand b, const int64_t 
     return gt_op(session, GT_OP_RANDINT, operands, 2, &attrs, result);
 }
 
-/** The sum of the elements up to each along an axis. */
+/** Cumulative sum along an axis. */
 static inline gt_status gt_cumsum(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -2205,7 +2222,7 @@ static inline gt_status gt_cumsum(const gt_tensor *a, int64_t axis, gt_tensor **
     return gt_op(NULL, GT_OP_CUMSUM, operands, 1, &attrs, result);
 }
 
-/** The product of the elements up to each along an axis. */
+/** Cumulative product along an axis. */
 static inline gt_status gt_cumprod(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -2214,7 +2231,7 @@ static inline gt_status gt_cumprod(const gt_tensor *a, int64_t axis, gt_tensor *
     return gt_op(NULL, GT_OP_CUMPROD, operands, 1, &attrs, result);
 }
 
-/** The logarithm of the sum of the exponentials of the elements up to each along an axis. */
+/** Logarithm of the cumulative sum of exponentials along an axis. */
 static inline gt_status gt_logcumsumexp(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -2223,8 +2240,7 @@ static inline gt_status gt_logcumsumexp(const gt_tensor *a, int64_t axis, gt_ten
     return gt_op(NULL, GT_OP_LOGCUMSUMEXP, operands, 1, &attrs, result);
 }
 
-/** The position of the last largest element up to each along an axis; of the last NaN, if there is
- *  one. */
+/** Index of the cumulative maximum along an axis, the last of equal ones; NaN counts as the maximum. */
 static inline gt_status gt_cumargmax(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -2233,8 +2249,7 @@ static inline gt_status gt_cumargmax(const gt_tensor *a, int64_t axis, gt_tensor
     return gt_op(NULL, GT_OP_CUMARGMAX, operands, 1, &attrs, result);
 }
 
-/** The position of the last smallest element up to each along an axis; of the last NaN, if there is
- *  one. */
+/** Index of the cumulative minimum along an axis, the last of equal ones; NaN counts as the minimum. */
 static inline gt_status gt_cumargmin(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -2243,7 +2258,7 @@ static inline gt_status gt_cumargmin(const gt_tensor *a, int64_t axis, gt_tensor
     return gt_op(NULL, GT_OP_CUMARGMIN, operands, 1, &attrs, result);
 }
 
-/** The positions of the elements along an axis in rising order, equal ones in theirs, NaN last. */
+/** Indices that sort elements along an axis in ascending order; stable, NaN last. */
 static inline gt_status gt_argsort(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
     gt_operand operands[1];
@@ -2252,7 +2267,7 @@ static inline gt_status gt_argsort(const gt_tensor *a, int64_t axis, gt_tensor *
     return gt_op(NULL, GT_OP_ARGSORT, operands, 1, &attrs, result);
 }
 
-/** The positions of the elements along an axis in falling order, equal ones in theirs, NaN first. */
+/** Indices that sort elements along an axis in descending order; stable, NaN first. */
 static inline gt_status
 gt_argsort_descending(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     gt_attrs attrs = gt_no_attrs();
@@ -2262,8 +2277,8 @@ gt_argsort_descending(const gt_tensor *a, int64_t axis, gt_tensor **result) {
     return gt_op(NULL, GT_OP_ARGSORT_DESCENDING, operands, 1, &attrs, result);
 }
 
-/** How many elements of the first operand, sorted along its last axis, are below each of the
- *  second's; those of a vector for all. */
+/** Leftmost insertion points of the second operand's elements in the first, which is sorted along its
+ *  last axis; a one-dimensional first operand serves all rows. */
 static inline gt_status
 gt_searchsorted(const gt_tensor *a, const gt_tensor *b, gt_tensor **result) {
     gt_operand operands[2];
@@ -2272,8 +2287,8 @@ gt_searchsorted(const gt_tensor *a, const gt_tensor *b, gt_tensor **result) {
     return gt_op(NULL, GT_OP_SEARCHSORTED, operands, 2, NULL, result);
 }
 
-/** How many elements of the first operand, sorted along its last axis, are not above each of the
- *  second's; those of a vector for all. */
+/** Rightmost insertion points of the second operand's elements in the first, which is sorted along
+ *  its last axis; a one-dimensional first operand serves all rows. */
 static inline gt_status
 gt_searchsorted_right(const gt_tensor *a, const gt_tensor *b, gt_tensor **result) {
     gt_operand operands[2];
@@ -2282,16 +2297,15 @@ gt_searchsorted_right(const gt_tensor *a, const gt_tensor *b, gt_tensor **result
     return gt_op(NULL, GT_OP_SEARCHSORTED_RIGHT, operands, 2, NULL, result);
 }
 
-/** The positions of the true elements of a mask, a row each, in row-major order; as many as the shape
- *  asks for, rows of zeros after the last. */
+/** Indices of the true elements of a mask, one row each, in row-major order, followed by rows of
+ *  zeros up to the size asked for. */
 static inline gt_status gt_nonzero(const gt_tensor *a, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_NONZERO, operands, 1, NULL, result);
 }
 
-/** Sums of products of a weight and the windows of an input, plus a third operand's bias if there is
- *  one. */
+/** Convolution (cross-correlation) of an input with a weight, with an optional bias. */
 static inline gt_status
 gt_convolution(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[3];
@@ -2301,7 +2315,7 @@ gt_convolution(const gt_tensor *a, const gt_tensor *b, const gt_tensor *c, const
     return gt_op(NULL, GT_OP_CONVOLUTION, operands, 3, attrs, result);
 }
 
-/** The transpose of convolution: each element spread over its window, as much as the weight says. */
+/** Transposed convolution: gradient of a convolution with respect to its input. */
 static inline gt_status
 gt_convolution_input(const gt_tensor *a, const gt_tensor *b, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[2];
@@ -2310,7 +2324,8 @@ gt_convolution_input(const gt_tensor *a, const gt_tensor *b, const gt_attrs *att
     return gt_op(NULL, GT_OP_CONVOLUTION_INPUT, operands, 2, attrs, result);
 }
 
-/** Sums of products of an output and the windows of an input: the gradient of a convolution's weight. */
+/** Gradient of a convolution with respect to its weight, from the gradient of its result and its
+ *  input. */
 static inline gt_status
 gt_convolution_weight(const gt_tensor *a, const gt_tensor *b, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[2];
@@ -2319,14 +2334,14 @@ gt_convolution_weight(const gt_tensor *a, const gt_tensor *b, const gt_attrs *at
     return gt_op(NULL, GT_OP_CONVOLUTION_WEIGHT, operands, 2, attrs, result);
 }
 
-/** The largest element of each window; NaN if any is. */
+/** Maximum of each window; NaN if any element is NaN. */
 static inline gt_status gt_max_pool(const gt_tensor *a, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_MAX_POOL, operands, 1, attrs, result);
 }
 
-/** Where in its channel the first largest element of each window is. */
+/** Index of the first maximum of each window, flattened within its channel. */
 static inline gt_status
 gt_max_pool_indices(const gt_tensor *a, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[1];
@@ -2334,8 +2349,8 @@ gt_max_pool_indices(const gt_tensor *a, const gt_attrs *attrs, gt_tensor **resul
     return gt_op(NULL, GT_OP_MAX_POOL_INDICES, operands, 1, attrs, result);
 }
 
-/** Each element of the first operand added where the second's window has its first largest: the
- *  gradient of max_pool. */
+/** Gradient of max_pool: each element of the first operand added at the first maximum of its window
+ *  in the second. */
 static inline gt_status
 gt_max_pool_input(const gt_tensor *a, const gt_tensor *b, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[2];
@@ -2344,14 +2359,14 @@ gt_max_pool_input(const gt_tensor *a, const gt_tensor *b, const gt_attrs *attrs,
     return gt_op(NULL, GT_OP_MAX_POOL_INPUT, operands, 2, attrs, result);
 }
 
-/** The sum of each window. */
+/** Sum of each window. */
 static inline gt_status gt_sum_pool(const gt_tensor *a, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[1];
     operands[0] = gt_of(a);
     return gt_op(NULL, GT_OP_SUM_POOL, operands, 1, attrs, result);
 }
 
-/** The transpose of sum_pool: each element added to its whole window. */
+/** Gradient of sum_pool: each element added to all of its window. */
 static inline gt_status
 gt_sum_pool_input(const gt_tensor *a, const gt_attrs *attrs, gt_tensor **result) {
     gt_operand operands[1];

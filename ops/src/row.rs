@@ -4,7 +4,6 @@ use crate::dtype::{DType, DTypeSet};
 use crate::grad::{self, GradFn, row_wise};
 use crate::math::{Int, Real};
 use crate::op::Op;
-use crate::special;
 use crate::table::op_table;
 
 /// What kind of work an op is; shape, sharding and dispatch rules belong to the class, not to the op.
