@@ -16,7 +16,7 @@ import pytest
 
 import gt
 
-EXAMPLES_MIN = 500
+EXAMPLES_MIN = 600
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
 

@@ -23,7 +23,7 @@ _SUPPORTED = (_gt.bfloat16, _gt.float16)
 
 
 def _cast(value: Any, dtype: _gt.dtype) -> Any:
-    # Whoever chose float64 wants it.
+    # float64 is chosen for its precision, and is not cast.
     if isinstance(value, Tensor) and value.dtype.is_floating_point and value.dtype is not _gt.float64:
         return value.to(dtype)
     return value
@@ -36,7 +36,7 @@ def _computing_in(function: F, dtype: _gt.dtype | None) -> F:
         if entered is None:
             return function(*args, **kwargs)
         wanted = dtype or entered
-        # The function's own operations have their operands already.
+        # Operations inside the function have operands in the right dtype already.
         _gt.set_autocast_dtype(None)
         try:
             cast = {name: _cast(value, wanted) for name, value in kwargs.items()}

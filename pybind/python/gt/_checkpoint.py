@@ -105,7 +105,7 @@ class _Writer:
     def tensor(self, t: Tensor, where: str) -> None:
         if not t.is_leaf:
             t = t.detach()
-        # Tensors that share their elements have them in one storage.
+        # Tensors that share elements share a storage.
         key = (t._id, t.dtype.name, tuple(t.shape))
         if key not in self.known:
             self.known[key] = len(self.storages)
@@ -232,7 +232,7 @@ class _Reader(pickle.Unpickler):
             return _Storage(name, "", 0)
         if module == "torch" and isinstance(getattr(_gt, name, None), _gt.dtype):
             return getattr(_gt, name)
-        # Fresh objects: a pickle can change what is given here, but nobody else holds it.
+        # Fresh objects, since a pickle can modify the objects that it is given.
         known: dict[tuple[str, str], Callable[..., Any]] = {
             ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
             ("torch._utils", "_rebuild_tensor"): self.tensor,

@@ -114,7 +114,7 @@ def _body(t: Tensor) -> str:
         if shortened:
             for axis in range(shown.ndim):
                 shown = _edges(shown, axis)
-        if shown.dtype == _gt.bfloat16:  # NumPy has none
+        if shown.dtype == _gt.bfloat16:  # NumPy has no bfloat16
             shown = shown.to(_gt.float32)
         values = shown.numpy()
     finally:

@@ -208,7 +208,7 @@ def check_backward(name: str, backward: str | None, written: str, entries: dict[
             way = " → ".join(path)
             raise ValueError(f"{written}: {way} leads back to where it began: name a signal of its own for gradients")
         if path.count(backward) > 1:
-            return  # Elsewhere: reported where it is written.
+            return  # A cycle elsewhere is reported where it is written.
         entry = entries.get(backward)
         backward = None if entry is None else entry.config.backward
 

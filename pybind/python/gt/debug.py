@@ -1,6 +1,6 @@
-"""Looking inside: the autograd tape of this process, and where its tensors lie.
+"""Debugging: the autograd tape of this process, and the placement of its tensors.
 
-Start at `get_tape`, and at `placement`. What the daemon does is told by `GT_INSTRUCTION_LOG`, see docs/environment.md.
+Start at `get_tape` and `placement`. `GT_INSTRUCTION_LOG` logs the daemon's instructions, see docs/environment.md.
 """
 
 from __future__ import annotations
@@ -16,16 +16,22 @@ __all__ = ["Placement", "comm_stats", "get_tape", "placement", "print_tape"]
 
 
 def get_tape() -> list[dict[str, Any]]:
-    """The nodes that some tensor still needs for `backward()`, oldest first.
+    """The nodes of the autograd graph that some tensor still needs for `backward()`, oldest first.
 
     Each is a dict: its `id`, the `op` that made its tensor, the tensor's `shape` and `dtype`, `inputs` (the ids of the
-    nodes whose tensors it was made from) and `leaf` (whether gradients end in it).
+    nodes of the operands) and `leaf` (whether gradients end in it).
+
+    Example:
+        >>> x = gt.ones(2, requires_grad=True)
+        >>> y = x * 3
+        >>> [node["op"] for node in gt.debug.get_tape()][-2:]
+        ['leaf', 'mul']
     """
     return _gt.tape()
 
 
 def print_tape(file: TextIO | None = None) -> None:
-    """Prints `get_tape()` as a table, to `file` or the standard output."""
+    """Prints `get_tape()` as a table, to a file or to the standard output."""
     header = ("id", "op", "shape", "dtype", "inputs")
     rows = [
         (
@@ -47,14 +53,14 @@ def print_tape(file: TextIO | None = None) -> None:
 
 @dataclass(frozen=True)
 class Placement:
-    """How a tensor lies on workers; as a string, a sentence.
+    """The placement of a tensor on workers; `str()` makes a sentence of it.
 
     Attributes:
-        layout: `"replicated"` if each worker has all of it (one alone, too), `"sharded"` if each has a stretch of an
-            axis, `"partial"` if each has a tensor of the whole shape, which only joined are the tensor.
+        layout: `"replicated"` (each worker has the whole tensor), `"sharded"` (each has a part along an axis) or
+            `"partial"` (each has a tensor of the whole shape, which a reduction combines).
         workers: The names of the workers.
-        axis: The axis that is cut, of a sharded tensor.
-        join: What joins the parts of a partial tensor, as `"sum"`.
+        axis: The axis along which a sharded tensor is cut.
+        join: The reduction that combines the parts of a partial tensor, as `"sum"`.
     """
 
     layout: str
@@ -73,15 +79,20 @@ class Placement:
 
 
 def placement(x: Tensor) -> Placement:
-    """How a tensor lies on the workers. Waits until everything issued so far has been done."""
+    """The placement of a tensor on the workers. Waits until all issued instructions are done.
+
+    Example:
+        >>> gt.debug.placement(gt.ones(2)).layout
+        'replicated'
+    """
     layout, workers, axis, join = _gt.placement(x)
     return Placement(layout, tuple(workers), axis, join)
 
 
 def comm_stats() -> dict[str, dict[str, dict[str, int]]]:
-    """What the workers of this session have told each other since it began.
+    """The communication among the workers of this session since it began.
 
-    For each worker, for each collective that it took part in (`"all_reduce"`), how often (`"count"`) and how many bytes
-    it sent (`"bytes"`). Waits until everything issued so far has been done.
+    For each worker and each collective (`"all_reduce"`), the number of calls (`"count"`) and of bytes sent (`"bytes"`).
+    Waits until all issued instructions are done.
     """
     return _gt.traffic()

@@ -1,6 +1,6 @@
-"""A daemon by hand, in the foreground: `python -m gt.server -p 12345`.
+"""Starts a daemon in the foreground: `python -m gt.server -p 12345`.
 
-It becomes the program `gtd`, says how to connect, and ends with Ctrl-C. What is not said here is said to `gtd`:
+The process becomes `gtd`, prints how to connect, and ends with Ctrl-C. Other arguments are passed to `gtd`:
 `python -m gt.server -p 12345 --workers cpu:2`.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Becomes `gtd`; returns only if it cannot be found."""
+    """Replaces this process by `gtd`; returns only if it cannot be found."""
     parser = argparse.ArgumentParser(
         prog="python -m gt.server",
         description="Runs a GT daemon in the foreground. Further options are gtd's, see gtd --help.",

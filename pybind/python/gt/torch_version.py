@@ -1,4 +1,4 @@
-"""A version that compares as versions do, under PyTorch's path: `torch.__version__ >= (2, 1)`, or `>= "2.1"`."""
+"""Version strings that compare by their numbers, under PyTorch's path: `torch.__version__ >= (2, 1)`, or `>= "2.1"`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Key = tuple[tuple[int, ...], int, str]
 
 
 def _key(version: object) -> _Key | None:
-    """What a version is compared by: its numbers, whether it is before or after their release, what follows a plus."""
+    """The sort key of a version: its numbers, whether it is a pre- or post-release, and its local part."""
     if not isinstance(version, str) and isinstance(version, Iterable):
         version = ".".join(str(part) for part in version)
     found = _FORM.fullmatch(str(version).strip())
@@ -30,14 +30,14 @@ def _key(version: object) -> _Key | None:
 def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def method(self: TorchVersion, other: Any) -> bool:
         own, theirs = _key(str(self)), _key(other)
-        # What is no version compares as text.
+        # Strings that are no versions compare as text.
         return compare(own, theirs) if own and theirs else compare(str(self), str(other))
 
     return method
 
 
 class TorchVersion(str):
-    """A version, which is a string; it compares with strings, tuples and versions of `packaging`'s."""
+    """A version string that compares with strings, tuples and versions of `packaging`."""
 
     __slots__ = ()
     __eq__ = _comparison(operator.eq)

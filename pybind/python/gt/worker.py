@@ -1,7 +1,7 @@
-"""One more worker of a daemon that runs: `python -m gt.worker --host localhost -p 12345`.
+"""Adds a worker to a running daemon: `python -m gt.worker --host localhost -p 12345`.
 
-It becomes the program `gtd worker`, says which worker it is, and computes until Ctrl-C or the daemon's end. Without an
-address it joins the daemon that `import gt` would find.
+The process becomes `gtd worker`, prints the worker's name, and computes until Ctrl-C or the end of the daemon. Without
+an address it joins the daemon that `import gt` would find.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Becomes `gtd worker`; returns only if it cannot be found."""
+    """Replaces this process by `gtd worker`; returns only if it cannot be found."""
     parser = argparse.ArgumentParser(
         prog="python -m gt.worker",
         description="Runs one more worker of a GT daemon on this machine, until Ctrl-C.",

@@ -1,7 +1,7 @@
-"""The functions of the Python array API standard, 2024.12, on tensors: what `t.__array_namespace__()` gives.
+"""The Python array API standard, 2024.12, for tensors: the namespace that `t.__array_namespace__()` returns.
 
-The modules have what the standard calls, or calls upon, differently than PyTorch does; the rest is `gt`'s own. The
-dtypes that GT lacks are missing: complex numbers, and unsigned integers of more than 8 bits. Start at `elements.py`.
+The modules here have the functions whose names or arguments differ from PyTorch's; the others are `gt`'s own. Complex
+dtypes and unsigned integers of more than 8 bits are missing. Start at `elements.py`.
 """
 
 # ruff: noqa: F403 (each module says in __all__ what it gives)
@@ -18,7 +18,7 @@ from gt.array_api.types import *
 
 __array_api_version__ = "2024.12"
 
-# What the standard and `gt` call, and call upon, alike.
+# The names that are the same in the standard and in `gt`, with the same arguments.
 _SAME = """
     abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift
     bitwise_xor ceil copysign cos cosh divide equal exp expm1 floor floor_divide greater greater_equal hypot isfinite

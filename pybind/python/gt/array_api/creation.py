@@ -1,4 +1,4 @@
-"""Tensors out of nothing, out of numbers, and out of other libraries' arrays."""
+"""Creation functions of the standard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def asarray(obj: Any, /, *, dtype: dtype | None = None, device: Any = None, copy
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """Another library's array, copied to the daemon."""
+    """A copy of another library's array, by the DLPack protocol."""
     if copy is False:
         raise BufferError("from_dlpack(copy=False): a tensor's elements are in the daemon: they are copied there")
     return gt.from_dlpack(x).to(device=device)
@@ -31,7 +31,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: dtype | None = None, device: Any = None
 ) -> Tensor:
-    """`start, start + step, …` up to but without `stop`; nothing if that lies behind."""
+    """Evenly spaced numbers over `[start, stop)`; empty if `stop` lies on the other side of `start`."""
     start, stop = (0, start) if stop is None else (start, stop)
     if (stop - start) * step <= 0:
         kind = gt.int64 if all(isinstance(x, int) for x in (start, stop, step)) else gt.get_default_dtype()
@@ -49,56 +49,56 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """`num` numbers from `start` to `stop`, which is left out without `endpoint`."""
+    """`num` evenly spaced numbers from `start` to `stop`, which `endpoint` includes."""
     if endpoint:
         return gt.linspace(start, stop, num, dtype=dtype, device=device)
     return gt.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
 
 
 def empty(shape: Shape, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """A tensor to be written."""
+    """A tensor to be written to later."""
     return gt.empty(shape, dtype=dtype, device=device)
 
 
 def zeros(shape: Shape, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """Zeros."""
+    """A tensor filled with zeros."""
     return gt.zeros(shape, dtype=dtype, device=device)
 
 
 def ones(shape: Shape, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """Ones."""
+    """A tensor filled with ones."""
     return gt.ones(shape, dtype=dtype, device=device)
 
 
 def full(shape: Shape, fill_value: float, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """One number everywhere."""
+    """A tensor filled with one number."""
     return gt.full((shape,) if isinstance(shape, int) else shape, fill_value, dtype=dtype, device=device)
 
 
 def empty_like(x: Tensor, /, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """A tensor to be written, of another's shape."""
+    """A tensor of another's shape, to be written to later."""
     return gt.empty_like(x, dtype=dtype, device=device)
 
 
 def zeros_like(x: Tensor, /, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """Zeros, of another's shape."""
+    """A tensor of another's shape, filled with zeros."""
     return gt.zeros_like(x, dtype=dtype, device=device)
 
 
 def ones_like(x: Tensor, /, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """Ones, of another's shape."""
+    """A tensor of another's shape, filled with ones."""
     return gt.ones_like(x, dtype=dtype, device=device)
 
 
 def full_like(x: Tensor, /, fill_value: float, *, dtype: dtype | None = None, device: Any = None) -> Tensor:
-    """One number everywhere, in another's shape."""
+    """A tensor of another's shape, filled with one number."""
     return gt.full_like(x, fill_value, dtype=dtype, device=device)
 
 
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: dtype | None = None, device: Any = None
 ) -> Tensor:
-    """Ones on a diagonal, `k` above the main one."""
+    """A matrix with ones on a diagonal, `k` above the main one, and zeros elsewhere."""
     n_cols = n_rows if n_cols is None else n_cols
     if k == 0:
         return gt.eye(n_rows, n_cols, dtype=dtype, device=device)
@@ -107,15 +107,15 @@ def eye(
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Matrices up to a diagonal, zero above it."""
+    """The lower triangles of matrices: elements above the diagonal `k` become zero."""
     return gt.tril(x, k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Matrices from a diagonal on, zero below it."""
+    """The upper triangles of matrices: elements below the diagonal `k` become zero."""
     return gt.triu(x, k)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
-    """The coordinates of a grid, from those along each of its axes."""
+    """Coordinate grids of vectors, one for each."""
     return list(gt.meshgrid(*arrays, indexing=indexing))

@@ -1,4 +1,4 @@
-"""Elementwise functions that the standard calls upon differently, and those that search, sort, index and make sets."""
+"""Elementwise, searching, sorting, indexing and set functions of the standard."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ __all__ = [
 
 
 def bitwise_invert(x: Tensor, /) -> Tensor:
-    """Every bit the other way."""
+    """The complement of every bit; of bools, logical not."""
     return ~x
 
 
 def clip(x: Tensor, /, min: Tensor | float | None = None, max: Tensor | float | None = None) -> Tensor:
-    """Between bounds; without any, a copy. The dtype stays."""
+    """Elements limited to an interval, in the dtype of `x`; a copy if there are no bounds."""
     return x.clone() if min is None and max is None else gt.clamp(x, min, max).to(x.dtype)
 
 
 def conj(x: Tensor, /) -> Tensor:
-    """The conjugate."""
+    """The complex conjugate of each element."""
     return gt.conj(x)
 
 
 def real(x: Tensor, /) -> Tensor:
-    """The real part."""
+    """The real part of each element."""
     return gt.real(x)
 
 
 def imag(x: Tensor, /) -> Tensor:
-    """The imaginary part, of complex numbers alone."""
+    """The imaginary part of each element, which real tensors do not have: raises RuntimeError."""
     return gt.imag(x)
 
 
 def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:
-    """Whether each element is among others."""
+    """Whether each element of `x1` occurs among those of `x2`."""
     return gt.isin(x1, x2, invert=invert)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """Where the elements that are not 0 are: positions along each axis."""
+    """The indices of the nonzero elements, a vector for each axis."""
     if x.ndim == 0:
         raise ValueError("nonzero: a tensor without axes has no positions")
     return tuple(x.nonzero(as_tuple=True))
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """Where elements belong among sorted ones."""
+    """The indices at which elements belong in a sorted vector."""
     return gt.searchsorted(x1, x2, side=side, sorter=sorter)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """In order along an axis."""
+    """The elements sorted along an axis."""
     return gt.sort(x, axis, descending, stable).values
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The positions of the elements in order along an axis."""
+    """The indices that sort the elements along an axis."""
     return gt.argsort(x, axis, descending, stable)
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """What is at positions along an axis, which only a tensor of one axis need not name."""
+    """Slices picked along an axis by indices; only a vector needs no `axis`."""
     if axis is None and x.ndim != 1:
         raise ValueError("take: axis must be given for a tensor of more axes than one")
     axis = 0 if axis is None else axis
@@ -76,12 +76,12 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """What is at positions along an axis, others for each place along the rest."""
+    """Elements picked along an axis by indices of their own for each line."""
     return gt.take_along_dim(x, gt.where(indices < 0, indices + x.shape[axis], indices), axis)
 
 
 class UniqueAll(NamedTuple):
-    """What differs, where each first is, where each element of the tensor is among it, and how often each is."""
+    """Distinct elements, the index of the first occurrence of each, the index of each input element, and counts."""
 
     values: Tensor
     indices: Tensor
@@ -90,37 +90,37 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What differs, and how often each is."""
+    """Distinct elements, and the number of occurrences of each."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What differs, and where each element of the tensor is among it."""
+    """Distinct elements, and for each element of the input its index among them."""
 
     values: Tensor
     inverse_indices: Tensor
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The elements that differ, sorted, and all that is known of them."""
+    """The distinct elements, sorted, with first indices, inverse indices and counts."""
     values, inverse, counts = gt.unique(x, return_inverse=True, return_counts=True)
-    # Sorting keeps equal elements in order: the first of each stands where the counts before it end.
+    # The sort is stable, so the first occurrence of each element is at the sum of the counts before it.
     order = gt.argsort(inverse.flatten(), stable=True)
     return UniqueAll(values, order[counts.cumsum(0) - counts], inverse, counts)
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The elements that differ, sorted, and how often each is."""
+    """The distinct elements, sorted, and the number of occurrences of each."""
     return UniqueCounts(*gt.unique(x, return_counts=True))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The elements that differ, sorted, and where each element is among them."""
+    """The distinct elements, sorted, and the index of each input element among them."""
     return UniqueInverse(*gt.unique(x, return_inverse=True))
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The elements that differ, sorted."""
+    """The distinct elements, sorted."""
     return gt.unique(x)

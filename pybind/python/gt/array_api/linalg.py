@@ -1,4 +1,4 @@
-"""The standard's linear algebra, as `gt.linalg` computes it."""
+"""Linear algebra of the standard, computed by `gt.linalg`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class SVD(NamedTuple):
-    """Rotations, and the singular values between them."""
+    """The factors of `A = U @ diag(S) @ Vh`."""
 
     U: Tensor
     S: Tensor
@@ -26,64 +26,64 @@ class SVD(NamedTuple):
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The product of matrices, of whichever dtypes."""
+    """The matrix product; the dtypes are promoted to a common one."""
     common = gt.promote_types(x1.dtype, x2.dtype)
     return x1.to(common) @ x2.to(common)
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """The last two axes exchanged."""
+    """The matrices transposed: the last two axes exchanged."""
     return x.mT
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Every product of an element of one with one of the other."""
+    """The outer product of two vectors."""
     return gt.outer(x1, x2)
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """Products summed over axes of both."""
+    """The contraction of two tensors over several axes."""
     return gt.tensordot(x1, x2, dims=axes)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Products summed along an axis of both, counted from the end."""
+    """The dot products of vectors along an axis."""
     common = gt.promote_types(x1.dtype, x2.dtype)
     return (x1.to(common) * x2.to(common)).sum(axis, dtype=common)
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The cross products of vectors of 3."""
+    """The cross products of vectors of 3 elements along an axis."""
     return _linalg.cross(x1, x2, dim=axis)
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """The diagonals of matrices."""
+    """The diagonals of matrices: a view."""
     return _linalg.diagonal(x, offset=offset)
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: dtype | None = None) -> Tensor:
-    """The sums of diagonals of matrices."""
+    """The sums of the diagonals of matrices."""
     return _linalg.diagonal(x, offset=offset).sum(-1, dtype=dtype)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
-    """The singular value decomposition."""
+    """The singular value decomposition of matrices."""
     return SVD(*_linalg.svd(x, full_matrices=full_matrices))
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
-    """How many singular values are above `rtol` times the largest."""
+    """The number of singular values above `rtol` times the largest."""
     return _linalg.matrix_rank(x) if rtol is None else _linalg.matrix_rank(x, rtol=rtol)
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """The norms of matrices."""
+    """The norm of matrices, by default the Frobenius norm."""
     return _linalg.matrix_norm(x, ord, keepdim=keepdims)
 
 
 def vector_norm(
     x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
-    """The norms of vectors."""
+    """The norm of vectors along axes, by default the Euclidean one."""
     return _linalg.vector_norm(x, ord, axis, keepdim=keepdims)

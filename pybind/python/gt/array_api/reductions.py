@@ -1,4 +1,4 @@
-"""One result element from all along axes, or from all up to it."""
+"""Reductions and cumulative functions of the standard."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _axes(x: Tensor, axis: Axes) -> tuple[int, ...]:
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdims: bool = False) -> Tensor:
-    """The sum."""
+    """The sum of the elements along axes."""
     axes = _axes(x, axis)
     return x.sum(axes, keepdim=keepdims, dtype=dtype) if axes else x.to(dtype or gt.sum(x).dtype, copy=True)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdims: bool = False) -> Tensor:
-    """The product."""
+    """The product of the elements along axes."""
     found = x.to(dtype or gt.prod(x).dtype, copy=True)
     for one in sorted((a % x.ndim for a in _axes(x, axis)), reverse=True):
         found = found.prod(one, keepdim=keepdims)
@@ -36,47 +36,47 @@ def prod(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdim
 
 def _reduced(name: str, x: Tensor, axis: Axes, keepdims: bool, **options: Any) -> Tensor:
     axes = _axes(x, axis)
-    # No axes: each element by itself, which an axis of size 1 says.
+    # An empty tuple of axes reduces each element by itself: a new axis of size 1.
     return getattr(x, name)(axes, keepdim=keepdims, **options) if axes else getattr(x[None], name)((0,), **options)
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest."""
+    """The largest element along axes."""
     return _reduced("amax", x, axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest."""
+    """The smallest element along axes."""
     return _reduced("amin", x, axis, keepdims)
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean."""
+    """The mean of the elements along axes."""
     return _reduced("mean", x, axis, keepdims)
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance; of all, not of a sample, without a correction."""
+    """The variance of the elements along axes; by default that of a population (`correction` 0)."""
     return _reduced("var", x, axis, keepdims, correction=correction)
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The standard deviation; of all, not of a sample, without a correction."""
+    """The standard deviation of the elements along axes; by default that of a population (`correction` 0)."""
     return _reduced("std", x, axis, keepdims, correction=correction)
 
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether none is 0."""
+    """Whether all elements along axes are nonzero."""
     return _reduced("all", x.bool(), axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether one is not 0."""
+    """Whether any element along axes is nonzero."""
     return _reduced("any", x.bool(), axis, keepdims)
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """How many are not 0."""
+    """The number of nonzero elements along axes."""
     return sum(x != 0, axis=axis, keepdims=keepdims)
 
 
@@ -88,12 +88,12 @@ def _place(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the largest is."""
+    """The index of the largest element, along an axis or in the flattened tensor."""
     return _place("argmax", x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the smallest is."""
+    """The index of the smallest element, along an axis or in the flattened tensor."""
     return _place("argmin", x, axis, keepdims)
 
 
@@ -115,19 +115,19 @@ def _cumulative(
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: dtype | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The sums up to each element, with `include_initial` from 0 on."""
+    """The cumulative sum along an axis; `include_initial` puts 0 in front."""
     return _cumulative("cumsum", x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: dtype | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The products up to each element, with `include_initial` from 1 on."""
+    """The cumulative product along an axis; `include_initial` puts 1 in front."""
     return _cumulative("cumprod", x, axis, dtype, include_initial, 1)
 
 
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """The differences of neighbours along an axis, `n` times."""
+    """The differences of neighbours along an axis, taken `n` times."""
     return gt.diff(x, n, axis, prepend, append)

@@ -1,4 +1,4 @@
-"""The same elements in another shape or order."""
+"""Manipulation functions of the standard."""
 
 from __future__ import annotations
 
@@ -16,42 +16,46 @@ Axes = int | Sequence[int]
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """All of them, repeated to one shape."""
+    """The tensors broadcast to a common shape."""
     return list(gt.broadcast_tensors(*arrays))
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that these are repeated to."""
+    """The shape to which these shapes broadcast."""
     return tuple(gt.broadcast_shapes(*shapes))
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
-    """Repeated to a shape."""
+    """The tensor broadcast to a shape."""
     return x.broadcast_to(shape)
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
-    """One after another along an axis; without one, flattened."""
+    """Tensors concatenated along an axis, or flattened first if `axis` is None."""
     return gt.cat([x.flatten() for x in arrays]) if axis is None else gt.cat(list(arrays), axis)
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
-    """One after another along a new axis."""
+    """Tensors stacked along a new axis."""
     return gt.stack(list(arrays), axis)
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The tensors along an axis."""
+    """The slices along an axis, without it."""
     return tuple(x.unbind(axis))
 
 
 def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
-    """A new axis of size 1."""
+    """The tensor with a new axis of size 1."""
     return x.unsqueeze(axis)
 
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
-    """Without these axes, which are of size 1."""
+    """The tensor without some axes of size 1.
+
+    Raises:
+        ValueError: One of the axes has another size.
+    """
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     for one in axes:
         if x.shape[one] != 1:
@@ -60,37 +64,37 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
 
 
 def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
-    """In reverse order along axes, or all."""
+    """The elements in reverse order along axes, or along all."""
     return x.flip(tuple(range(x.ndim)) if axis is None else axis)
 
 
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
-    """Moved along axes, the last elements coming first."""
+    """The elements shifted along axes; those beyond the end come in again at the start."""
     return gt.roll(x, shift, axis) if axis is not None else gt.roll(x, shift)
 
 
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
-    """Axes at other places."""
+    """The tensor with some axes moved to other positions."""
     return gt.movedim(x, source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
-    """The axes in another order."""
+    """The tensor with its axes in another order."""
     return x.permute(axes)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:
-    """In another shape; with `copy`, a tensor of its own, and without it a view."""
+    """The elements under another shape: a copy, a view if `copy` is false, or either."""
     if copy is False:
         return x.view(shape)
     return x.clone().reshape(shape) if copy else x.reshape(shape)
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element several times."""
+    """Each slice along an axis repeated, or each element of the flattened tensor."""
     return x.repeat_interleave(repeats, dim=axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """The whole several times along each axis."""
+    """The tensor repeated along each axis."""
     return gt.tile(x, repetitions)

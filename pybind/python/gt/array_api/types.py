@@ -1,4 +1,4 @@
-"""What the standard asks of dtypes, and of the namespace itself."""
+"""Functions of dtypes, and the inspection of the namespace."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 KINDS["integral"] = KINDS["signed integer"] + KINDS["unsigned integer"]
 KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"]
-# Of a tensor with one of GT's shorter floats, too, it can be asked what kind it is.
+# The 16-bit floats are not among the standard's dtypes, but `isdtype` knows their kind.
 _MORE = {"real floating": ("float16", "bfloat16"), "numeric": ("float16", "bfloat16")}
 
 
 def astype(x: Tensor, dtype: dtype, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """A tensor of another dtype; the tensor itself if it has it and no copy is asked for."""
+    """The tensor converted to a dtype; the tensor itself if nothing changes and `copy` is false."""
     return x.to(device=device, dtype=dtype, copy=copy)
 
 
 def isdtype(dtype: dtype, kind: dtype | str | tuple[Any, ...]) -> bool:
-    """Whether a dtype is of a kind: a dtype, the standard's name of a kind, or any of several."""
+    """Whether a dtype is of a kind: a dtype, one of the standard's names, or a tuple of these."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if not isinstance(kind, str):
@@ -41,14 +41,14 @@ def isdtype(dtype: dtype, kind: dtype | str | tuple[Any, ...]) -> bool:
 
 
 def can_cast(from_: dtype | Tensor, to: dtype, /) -> bool:
-    """Whether a dtype becomes another by promotion."""
+    """Whether promotion converts one dtype to another."""
     from_ = from_.dtype if isinstance(from_, Tensor) else from_
     return gt.promote_types(from_, to) is to
 
 
 def result_type(*arrays_and_dtypes: Any) -> dtype:
-    """What an operation on all of these gives; numbers of Python's change a kind, never a size."""
-    # Bits of dtypes are those of tensors with axes; numbers count last.
+    """The dtype of the result of an operation on all arguments; Python numbers change its kind, never its size."""
+    # Dtypes promote as tensors with axes do, and Python numbers after them.
     dtypes = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes if not isinstance(x, int | float)]
     if not dtypes:
         raise ValueError("result_type: at least one of the arguments must be an array or a dtype")
@@ -63,7 +63,7 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
 
 
 def finfo(type: dtype | Tensor, /) -> Any:
-    """The limits of a floating dtype."""
+    """The numerical limits of a floating-point dtype."""
     return _finfo(type.dtype if isinstance(type, Tensor) else type)
 
 
@@ -73,26 +73,26 @@ def iinfo(type: dtype | Tensor, /) -> Any:
 
 
 class __array_namespace_info__:  # noqa: N801 (the standard's name)
-    """What this namespace can do, and its dtypes."""
+    """The capabilities, devices and dtypes of this namespace."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Boolean masks pick elements, and shapes may depend on values."""
+        """The optional features of the standard that are supported, and the largest number of axes."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 8}
 
     def default_device(self) -> Any:
-        """Where tensors are made."""
+        """The device of new tensors."""
         return gt.get_default_device()
 
     def devices(self) -> list[Any]:
-        """Where tensors may be."""
+        """The devices on which tensors may be made."""
         return [gt.device("cpu")]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:  # noqa: ARG002 (all devices are alike)
-        """What is made of numbers when no dtype is given."""
+        """The dtypes of tensors that are made without one."""
         return {"real floating": gt.get_default_dtype(), "integral": gt.int64, "indexing": gt.int64}
 
     def dtypes(self, *, device: Any = None, kind: str | tuple[str, ...] | None = None) -> dict[str, dtype]:  # noqa: ARG002
-        """The standard's dtypes that there are, of one kind or several."""
+        """The supported dtypes of the standard, of one kind or several."""
         kinds = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
         for one in kinds:
             if one not in KINDS:

@@ -96,7 +96,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:  # noqa: N803 (PyTorch's name)
         )
     rows, columns = A.shape[-2:]
     if mode != "r" and rows < columns:
-        # The first columns decide what the others are multiplied with.
+        # For a wide matrix, the first columns determine Q; R has the product with the others.
         q, r = _QR.apply(A[..., :rows])
         return QR(q, _gt.cat([r, q.mT @ A[..., rows:]], -1))
     if mode == "reduced" or (mode == "complete" and rows == columns):

@@ -37,7 +37,8 @@ def _under() -> int:
     """The signal state of the present task."""
     entered = _entered()
     under = entered[-1].under if entered else _gt.SIGNAL_NONE
-    if not _switches_tasks():  # any more
+    if not _switches_tasks():
+        # The event loop has ended, so the thread's own state serves again.
         _gt.set_signal(under)
     return under
 

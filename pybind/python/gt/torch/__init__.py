@@ -1,8 +1,8 @@
-"""`import torch` that gives GT: what `python -m gt.torch script.py` installs before it runs a script.
+"""Import of GT as `torch`, which `python -m gt.torch script.py` installs before it runs a script.
 
-`torch` and every module below it become the modules of the same name in `gt`, the same objects. A module that GT lacks
-raises `ModuleNotFoundError`, even where PyTorch is installed: a program never gets half of each. So do packages that
-are compiled against PyTorch, as torchvision. Start at `install`.
+`torch` and every module below it become the modules of the same name in `gt`. Importing a module that GT lacks raises
+`ModuleNotFoundError`, even if PyTorch is installed, so that a program never mixes both; so does importing a package
+that is compiled against PyTorch, as torchvision. Start at `install`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import gt
 from gt import _absent
 
-# Modules that have another place in GT, and whatever is below them.
+# Modules of PyTorch that have another name in GT, with all modules below them.
 MOVED = {
     "torch.utils.data.dataloader": "gt.utils.data.loader",
     "torch.utils.data._utils.collate": "gt.utils.data.collate",
@@ -50,7 +50,7 @@ MOVED = {
 
 
 def gt_name(name: str) -> str | None:
-    """The module of GT that stands for the module of PyTorch called `name`; none if GT lacks it."""
+    """The module of GT that replaces the module of PyTorch called `name`; None if there is none."""
     for moved, place in MOVED.items():
         if name == moved or name.startswith(moved + "."):
             return place
@@ -64,7 +64,7 @@ def gt_name(name: str) -> str | None:
 
 
 class _Loader(Loader):
-    """Gives a module of GT in place of a new one."""
+    """A loader that returns a module of GT instead of making a new one."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -72,14 +72,14 @@ class _Loader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.place)
         self.name = spec.name
-        # The import system writes its own spec into what it is given.
+        # The import system overwrites the module's spec.
         self.spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self.spec
-        # A module that has the name of a function beside it, as gradcheck, must not take its place when it is imported,
-        # so it counts as imported already.
+        # A submodule with the name of a function in its package, as gradcheck, must not replace it when it is imported.
+        # So it counts as imported already.
         for child, value in list(vars(module).items()):
             name = f"{self.name}.{child}"
             place = MOVED.get(name, f"{self.place}.{child}")
@@ -88,13 +88,13 @@ class _Loader(Loader):
 
 
 def _is_compiled(spec: ModuleSpec) -> bool:
-    """Whether an extension lies in a package's folder."""
+    """Whether a package's folder contains an extension module."""
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     return any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for folder in folders for file in folder.iterdir())
 
 
 class _Finder(MetaPathFinder):
-    """Answers for `torch` and all below it, and refuses what is compiled against it."""
+    """A finder for `torch` and all modules below it, which refuses packages that are compiled against PyTorch."""
 
     def find_spec(
         self,
@@ -117,7 +117,7 @@ class _Finder(MetaPathFinder):
 
 
 def _install_in_children() -> None:
-    """Has every process that `multiprocessing` starts anew begin as this one did."""
+    """Makes every process that `multiprocessing` starts install this as well."""
     plain = spawn.get_command_line
 
     def get_command_line(**options: Any) -> list[str]:
@@ -131,9 +131,7 @@ def _install_in_children() -> None:
 
 
 def install() -> None:
-    """Makes `import torch` give `gt` from here on, as the version of PyTorch that it stands in for.
-
-    It holds for this process, and for those that `multiprocessing` starts from it.
+    """Makes `import torch` import `gt`, for this process and those that `multiprocessing` starts from it.
 
     Raises:
         RuntimeError: PyTorch itself has been imported already.

@@ -26,7 +26,7 @@ _show = sys.excepthook
 
 
 def _excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Shows an uncaught exception without the frames that led to the program."""
+    """Prints an uncaught exception without the frames of this module."""
     while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
         trace = trace.tb_next
     _show(kind, error.with_traceback(trace), trace)
@@ -38,13 +38,13 @@ def _fail(message: str, status: int) -> int:
 
 
 def _set_folder(folder: str) -> None:
-    """Puts the program's folder where this program's own stands, which Python's option -P leaves out."""
+    """Puts the program's folder first in `sys.path`, unless Python's option -P is given."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
 
 
 def _run(code: CodeType, path: str | None) -> None:
-    """Executes a program as a fresh `__main__`, which stays."""
+    """Executes a program as a new `__main__` module, which is kept."""
     main = ModuleType("__main__")
     main.__builtins__ = builtins  # type: ignore[attr-defined]
     if path is not None:
@@ -56,7 +56,7 @@ def _run(code: CodeType, path: str | None) -> None:
 
 
 def main(args: list[str]) -> int:
-    """Runs the program that `args` name."""
+    """Runs the program that the arguments name."""
     if not args or args[0] in ("-h", "--help"):
         sys.stdout.write(USAGE + "\n")
         return 0 if args else 2
@@ -87,7 +87,7 @@ def main(args: list[str]) -> int:
     else:
         sys.argv = args
         if os.path.isdir(args[0]):
-            # With a __main__.py in it; run_path puts it where this program's own folder stands.
+            # A folder with a __main__.py: run_path puts it first in sys.path.
             if not getattr(sys.flags, "safe_path", False):
                 del sys.path[0]
             runpy.run_path(args[0], run_name="__main__")
