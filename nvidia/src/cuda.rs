@@ -1,10 +1,10 @@
 //! What is asked of the driver to know the devices, and what its errors mean.
 
+use crate::device::{ComputeMode, Device, NoCuda};
 use crate::find::DRIVER;
-use crate::probe::{ComputeMode, Device, NoCuda};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-crate::functions! {
+functions! {
     /// The functions of the driver that are used to look around. None of them makes a context.
     pub struct Cuda {
         init: "cuInit" (c_uint) -> c_uint;

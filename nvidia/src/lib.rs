@@ -7,14 +7,17 @@
 //!
 //! This crate must not know tensors, ops or sessions, nor what anybody does with the libraries.
 
-mod cuda;
+#[macro_use]
 mod find;
+mod cuda;
+mod device;
 mod nvml;
 mod probe;
 
 pub use cuda::{explain, remedy};
+pub use device::{ComputeMode, Device, Holder, NoCuda};
 pub use find::{CUBLAS_LT, DRIVER, Environment, FOLDERS_VARIABLE, Library, Missing, NCCL, NVML, NVRTC, Opened};
-pub use probe::{ComputeMode, Device, Found, Holder, NoCuda, Report, is_there, probe, probe_apart};
+pub use probe::{Found, Report, is_there, probe, probe_apart};
 
 /// For [`functions!`].
 #[doc(hidden)]

@@ -1,10 +1,10 @@
 //! What NVML says of devices besides: how much memory is free, and who holds the rest.
 
+use crate::device::{Device, Holder};
 use crate::find::{Missing, NVML};
-use crate::probe::{Device, Holder};
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong, c_void};
 
-crate::functions! {
+functions! {
     /// The functions of NVML that are used.
     pub struct Nvml {
         init: "nvmlInit_v2" () -> c_uint;

@@ -1,6 +1,7 @@
 //! Which devices there are, which libraries, and what is missing.
 
 use crate::cuda::{Cuda, version_text};
+use crate::device::{Device, NoCuda};
 use crate::find::{CUBLAS_LT, DRIVER, Library, Missing, NCCL, NVML, NVRTC};
 use crate::nvml::Nvml;
 use serde::{Deserialize, Serialize};
@@ -12,68 +13,8 @@ use std::time::{Duration, Instant};
 
 /// The oldest driver that can be used, by the CUDA it is for: 12.0, as a driver's from 525 on.
 const CUDA_MIN: i32 = 12000;
-/// The oldest devices that can be used: Turing. NVRTC 13 compiles for none that is older.
-const CAPABILITY_MIN: (u32, u32) = (7, 5);
 /// How often the end of the probing process is looked for when it has said all.
 const NAP: Duration = Duration::from_millis(1);
-
-/// A device that CUDA can use.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Device {
-    /// Its number in this process and those with the same `CUDA_VISIBLE_DEVICES`.
-    pub number: u32,
-    /// As in `NVIDIA H200`.
-    pub name: String,
-    /// As in `GPU-8d2a…`, or `MIG-…`.
-    pub uuid: String,
-    /// As in 9.0.
-    pub capability: (u32, u32),
-    /// All its memory.
-    pub memory_bytes: u64,
-    /// Its place on the bus, as in `0000:65:00.0`.
-    pub pci: String,
-    /// Whether it is a slice of a GPU.
-    pub mig: bool,
-    /// Who may use it.
-    pub compute_mode: ComputeMode,
-    /// How many streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Their clock; 0 if it is not known, as the next two.
-    pub clock_khz: u32,
-    /// The memory's clock,
-    pub memory_clock_khz: u32,
-    /// and the width of its bus.
-    pub memory_bus_bits: u32,
-    /// Gigabytes a second that it sends to other devices, and receives meanwhile, if NVML says so.
-    pub link_gbytes_per_s: Option<f64>,
-    /// Memory that is free, if NVML says so.
-    pub free_bytes: Option<u64>,
-    /// Who uses it, if NVML says so.
-    pub holders: Vec<Holder>,
-}
-
-/// Who may use a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ComputeMode {
-    /// Whoever wants to.
-    Shared,
-    /// One process at a time.
-    Exclusive,
-    /// Nobody.
-    Prohibited,
-}
-
-/// A process that uses a device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// Its number.
-    pub pid: u32,
-    /// What it is called, if that can be seen.
-    pub name: String,
-    /// Memory of the device that it holds, if that is known.
-    pub bytes: Option<u64>,
-}
 
 /// A library that was looked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,100 +40,11 @@ pub struct Report {
     pub libraries: Vec<Found>,
 }
 
-/// Why there is no device to compute on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum NoCuda {
-    /// The driver's library is not there.
-    #[error("{0}")]
-    NoDriver(String),
-    /// The driver is too old.
-    #[error(
-        "NVIDIA's driver is too old: it is for CUDA {found}, and 12.0 is needed: install driver 525 or newer, best 580"
-    )]
-    DriverTooOld {
-        /// The CUDA it is for.
-        found: String,
-    },
-    /// There is none, or none for this process.
-    #[error("no GPU can be used: {0}")]
-    NoDevice(String),
-    /// The driver says no.
-    #[error("NVIDIA's driver does not work: {what}: {why}")]
-    Failed {
-        /// What it was asked.
-        what: String,
-        /// What it said.
-        why: String,
-    },
-    /// The process that asked the driver did not live to say.
-    #[error("NVIDIA's driver does not work: the process that asked it for devices {0}; dmesg may say why")]
-    Broken(String),
-}
-
-impl ComputeMode {
-    pub(crate) fn from_number(number: u32) -> ComputeMode {
-        match number {
-            2 => ComputeMode::Prohibited,
-            1 | 3 => ComputeMode::Exclusive,
-            _ => ComputeMode::Shared,
-        }
-    }
-}
-
-impl Device {
-    /// Why nothing can be computed on it, if so.
-    pub fn trouble(&self) -> Option<String> {
-        let (major, minor) = self.capability;
-        if self.capability < CAPABILITY_MIN {
-            let (major_min, minor_min) = CAPABILITY_MIN;
-            return Some(format!(
-                "cuda:{} is too old: {} has compute capability {major}.{minor}, and {major_min}.{minor_min} is needed",
-                self.number, self.name
-            ));
-        }
-        match self.compute_mode {
-            ComputeMode::Prohibited => Some(format!(
-                "cuda:{} may not be used: its compute mode is Prohibited: `nvidia-smi -c 0` as root lifts that",
-                self.number
-            )),
-            ComputeMode::Exclusive if !self.holders.is_empty() => Some(format!(
-                "cuda:{} is in exclusive mode and in use by {}: end that program, or `nvidia-smi -c 0` as root",
-                self.number,
-                self.holders.iter().map(Holder::to_string).collect::<Vec<_>>().join(", ")
-            )),
-            _ => None,
-        }
-    }
-
-    /// What it is estimated to do: gigaflops in f32, and gigabytes a second of its memory. Both are of what it says
-    /// of its clocks, less what is never reached.
-    pub fn rates(&self) -> (f64, f64) {
-        // Lanes of f32 a multiprocessor, which no attribute says.
-        let lanes = match self.capability {
-            (8, 0) | (7, _) => 64.0,
-            _ => 128.0,
-        };
-        let gflops = f64::from(self.multiprocessors) * lanes * 2.0 * f64::from(self.clock_khz) * 1e-6;
-        // Two transfers a clock.
-        let gbytes = 2.0 * f64::from(self.memory_clock_khz) * f64::from(self.memory_bus_bits) / 8.0 * 1e-6;
-        // A slice of a GPU does not say; nor need a driver. Then as a small device.
-        let or = |rate: f64, otherwise: f64| if rate > 0.0 { rate } else { otherwise };
-        (or(0.8 * gflops, 8_000.0), or(0.85 * gbytes, 400.0))
-    }
-}
-
-impl std::fmt::Display for Holder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = if self.name.is_empty() { "process" } else { &self.name };
-        write!(f, "{name} {}", self.pid)
-    }
-}
-
 impl Report {
     /// How fast these devices reach each other past the host, as the slowest of them does; nothing where they do not:
     /// there is no NCCL, or NVML says nothing, or one is named twice.
     pub fn link_gbytes_per_s(&self, numbers: &[u32]) -> Option<f64> {
-        let nccl = self.libraries.iter().find(|found| found.name == crate::NCCL.name)?;
+        let nccl = self.libraries.iter().find(|found| found.name == NCCL.name)?;
         nccl.path.as_ref().ok()?;
         let devices = self.devices.as_ref().ok()?;
         let mut slowest = f64::INFINITY;
@@ -333,6 +185,7 @@ fn ask(program: &mut Command, limit: Duration) -> Result<Report, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::{ComputeMode, Holder};
 
     fn h200() -> Device {
         Device {
@@ -393,7 +246,7 @@ mod tests {
     #[test]
     fn devices_reach_each_other_as_fast_as_the_slowest_does_and_by_nccl_only() {
         let device = |number, rate| Device { number, link_gbytes_per_s: rate, ..h200() };
-        let nccl = |path| Found { name: crate::NCCL.name.into(), needed: false, path };
+        let nccl = |path| Found { name: NCCL.name.into(), needed: false, path };
         let devices = || vec![device(0, Some(450.0)), device(1, Some(50.0)), device(2, None)];
         let with = |path| Report { libraries: vec![nccl(path)], ..report(Ok(devices())) };
         let here = with(Ok("libnccl.so.2".into()));

@@ -3,12 +3,14 @@
 //!
 //! It is for convolutions without groups that are large enough; `window.rs` has kernels for the others.
 
-use crate::blas::{Gemm, Side};
+use crate::backend::CudaBackend;
+use crate::blas::gemm::{Gemm, Side};
 use crate::driver::{Args, DevicePtr};
-use crate::kernels::{Key, Template, c_name};
+use crate::error::{Result, failed};
 use crate::launch::Divider;
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use crate::window::{Windows, add_parts_key};
-use crate::{CudaBackend, Result, Tensor, failed};
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
 

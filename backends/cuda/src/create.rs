@@ -1,8 +1,10 @@
 //! Tensors from numbers, random or not.
 
+use crate::backend::{CudaBackend, Inputs};
 use crate::driver::Args;
-use crate::kernels::{Key, Template, c_name};
-use crate::{CudaBackend, Inputs, Result, Tensor};
+use crate::error::Result;
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::{ExecError, Input, scalar_bits};
 use gt_ops::{Attrs, DType, Meta, Op};
 

@@ -1,11 +1,14 @@
 //! Elementwise instructions, selections and casts: programs of one step, which are listed and compiled one by one.
 
+use crate::backend::{CudaBackend, Inputs};
 use crate::checks::Slot;
 use crate::driver::{Args, Function, Grid};
-use crate::kernels::{Kernels, Key, Template};
+use crate::error::Result;
+use crate::kernels::Kernels;
 use crate::launch::divider;
 use crate::program::{self, INPUTS_MAX, Program, THREADS, Walk};
-use crate::{CudaBackend, Inputs, Result, Tensor};
+use crate::template::{Key, Template};
+use crate::tensor::Tensor;
 use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
 use gt_ops::row::{ROWS, ResultDType};
 use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};

@@ -1,7 +1,7 @@
 //! The CUDA backend's entries in the registry of backends: on NVIDIA's devices, and on an emulated one for tests.
 
-use crate::CudaBackend;
-use crate::compile::Store;
+use crate::backend::CudaBackend;
+use crate::compile::store::Store;
 use crate::doctor::findings;
 use crate::driver::Properties;
 use crate::survey::{print_report, survey};

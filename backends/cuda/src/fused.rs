@@ -3,10 +3,12 @@
 //! The kernel is made for the program and kept; shapes and numbers are its arguments. A program that comes by once or
 //! twice is not worth a compiler's run: its instructions are done one by one, with the same results.
 
+use crate::backend::CudaBackend;
 use crate::checks::Checks;
 use crate::elementwise::{Source, gives_memory};
+use crate::error::Result;
 use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, Step, Value};
-use crate::{CudaBackend, Result, Tensor};
+use crate::tensor::Tensor;
 use gt_backend::{Input, Layout, Power, Stage, StageInput, execute_one_by_one, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar};
 

@@ -5,11 +5,13 @@
 //! elements are put in any order, by atomic operations: results are then the same but for the rounding of sums and
 //! products of floats.
 
+use crate::backend::CudaBackend;
 use crate::driver::{Args, Param};
-use crate::kernels::{Key, Template, c_name};
+use crate::error::{Result, failed};
 use crate::launch::Walk;
 use crate::strided::{unit_bytes, unit_name};
-use crate::{CudaBackend, Result, Tensor, failed};
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::Loops;
 use gt_ops::row::ROWS;
 use gt_ops::{Class, DType, Meta, Op};
@@ -253,7 +255,7 @@ impl CudaBackend {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::CudaBackend;
+    use crate::backend::CudaBackend;
     use crate::checks::SLOTS;
     use crate::driver::emulated::{Emulated, Gxx, test_store};
     use gt_backend::{Backend, ExecError, HostRange, Input};
@@ -275,7 +277,7 @@ pub(crate) mod tests {
         Meta::new(Shape::new(&[size]).unwrap(), DType::I64)
     }
 
-    pub(crate) fn upload(backend: &mut CudaBackend, values: &[i64]) -> crate::Tensor {
+    pub(crate) fn upload(backend: &mut CudaBackend, values: &[i64]) -> crate::tensor::Tensor {
         let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
         let mut tensor = backend.allocate(&meta(values.len())).unwrap();
         // SAFETY: the bytes outlive the call.
@@ -284,7 +286,7 @@ pub(crate) mod tests {
         tensor
     }
 
-    pub(crate) fn read(backend: &mut CudaBackend, tensor: &crate::Tensor) -> Result<Vec<i64>, ExecError> {
+    pub(crate) fn read(backend: &mut CudaBackend, tensor: &crate::tensor::Tensor) -> Result<Vec<i64>, ExecError> {
         let mut bytes = vec![0u8; tensor.meta.bytes()];
         // SAFETY: as above.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) };
@@ -292,12 +294,16 @@ pub(crate) mod tests {
         Ok(bytes.chunks_exact(8).map(|x| i64::from_ne_bytes(x.try_into().unwrap())).collect())
     }
 
-    fn gather(backend: &mut CudaBackend, from: &crate::Tensor, index: &crate::Tensor) -> crate::Tensor {
+    fn gather(
+        backend: &mut CudaBackend,
+        from: &crate::tensor::Tensor,
+        index: &crate::tensor::Tensor,
+    ) -> crate::tensor::Tensor {
         let out = index.meta;
         backend.execute(Op::Gather, &[Input::Tensor(from), Input::Tensor(index)], &AXIS, &out, 0).unwrap()
     }
 
-    pub(crate) fn add_one(backend: &mut CudaBackend, t: &crate::Tensor) -> crate::Tensor {
+    pub(crate) fn add_one(backend: &mut CudaBackend, t: &crate::tensor::Tensor) -> crate::tensor::Tensor {
         let one = Input::Scalar(Scalar::Int(1));
         backend.execute(Op::Add, &[Input::Tensor(t), one], &Attrs::None, &t.meta, 0).unwrap()
     }

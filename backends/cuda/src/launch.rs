@@ -1,7 +1,8 @@
 //! What every launch needs: grids, and shapes as kernels take them.
 
+use crate::backend::CudaBackend;
 use crate::driver::{Args, Function, Grid, Param};
-use crate::{CudaBackend, Result, failed};
+use crate::error::{Result, failed};
 use gt_backend::Loops;
 use gt_ops::{RANK_MAX, Shape};
 
@@ -108,7 +109,7 @@ impl CudaBackend {
     /// Runs a kernel behind everything issued so far.
     ///
     /// # Safety
-    /// As [`crate::Driver::launch`]: the arguments are the kernel's, and the tensors they name are alive and as large
+    /// As [`crate::driver::Driver::launch`]: the arguments are the kernel's, and the tensors they name are alive and as large
     /// as the kernel goes.
     pub(crate) unsafe fn launch(&self, function: Function, grid: Grid, args: &Args) -> Result<()> {
         // SAFETY: the caller's promise.

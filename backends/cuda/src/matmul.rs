@@ -4,11 +4,13 @@
 //! without gaps between elements, with any distance from one to the next; only what lies in neither way is copied
 //! first.
 
-use crate::blas::{Gemm, Side};
+use crate::backend::CudaBackend;
+use crate::blas::gemm::{Gemm, Side};
 use crate::driver::{Args, Grid};
-use crate::kernels::{Key, Template, c_name};
+use crate::error::{Result, failed};
 use crate::launch::Walk;
-use crate::{CudaBackend, Result, Tensor, failed};
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::{ExecError, Loops};
 use gt_ops::{DType, DTypeSet, Meta, RANK_MAX, Shape};
 

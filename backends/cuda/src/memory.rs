@@ -122,7 +122,7 @@ impl Allocator {
     fn await_loans(&self) -> Result<bool, ExecError> {
         let lent = std::mem::take(&mut self.lent.lock().unwrap_or_else(PoisonError::into_inner).0);
         for (_, event, _) in &lent {
-            self.driver.await_event(*event).map_err(crate::failed)?;
+            self.driver.await_event(*event).map_err(crate::error::failed)?;
         }
         Ok(!lent.is_empty())
     }
@@ -169,7 +169,7 @@ impl Allocator {
                 Err(match error {
                     // Others use the device too.
                     DriverError::OutOfMemory => pool.full(bytes),
-                    error => crate::failed(error),
+                    error => crate::error::failed(error),
                 })
             }
         }

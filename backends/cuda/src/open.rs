@@ -1,8 +1,9 @@
 //! A backend on a device of this machine, with the libraries that it takes.
 
-use crate::CudaBackend;
-use crate::blas::CublasLt;
-use crate::compile::{Nvrtc, Store};
+use crate::backend::CudaBackend;
+use crate::blas::lt::CublasLt;
+use crate::compile::nvrtc::Nvrtc;
+use crate::compile::store::Store;
 use crate::driver::cuda::{Cuda, OpenError};
 use crate::graphs::Graphs;
 use gt_nvidia::{CUBLAS_LT, NVRTC};
@@ -20,9 +21,9 @@ impl CudaBackend {
     /// There is no driver, no compiler, or no such device; [`gt_nvidia::probe`] says more.
     pub fn open(ordinal: u32, memory_bytes_limit: Option<usize>, store: Store) -> Result<CudaBackend, OpenError> {
         let cuda = Cuda::open(ordinal)?;
-        let capability = crate::Driver::properties(&cuda).capability;
+        let capability = crate::driver::Driver::properties(&cuda).capability;
         let compiler = NVRTC.open(Some(cuda.version_major()), |opened| Nvrtc::bind(opened, capability))?;
-        let free = crate::Driver::free_bytes(&cuda).map_err(|why| OpenError::Refused { ordinal, why })?;
+        let free = crate::driver::Driver::free_bytes(&cuda).map_err(|why| OpenError::Refused { ordinal, why })?;
         let memory_bytes_limit = memory_bytes_limit.unwrap_or(usize::MAX).min(free - RESERVE_BYTES.min(free / 2));
         let (version, driver) = (cuda.version_major(), Arc::new(cuda));
         let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)

@@ -5,7 +5,7 @@
 //! gives the bits that its steps give one by one. Shapes, strides and numbers are no part of it: they are arguments of
 //! the kernel. A single instruction is a program of one step.
 
-use crate::kernels::c_name;
+use crate::template::c_name;
 use gt_ops::{Class, DType, Op};
 use std::borrow::Cow;
 use std::fmt::Write;

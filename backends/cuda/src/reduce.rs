@@ -4,10 +4,12 @@
 //! gaps, columns side by side. Few long results are cut in pieces, so that all multiprocessors have something to do;
 //! how, shapes and the device alone decide, so that the same sum is always the same.
 
+use crate::backend::CudaBackend;
 use crate::driver::{Args, Grid};
-use crate::kernels::{Key, Template, c_name};
+use crate::error::Result;
 use crate::launch::{THREADS, Walk};
-use crate::{CudaBackend, Result, Tensor};
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::{Loops, split_axes};
 use gt_ops::{Class, DType, Meta, Op, row::ROWS};
 

@@ -1,9 +1,11 @@
 //! Scans: each element from all up to it along an axis.
 
+use crate::backend::CudaBackend;
 use crate::driver::{Args, Grid, Param};
-use crate::kernels::{Key, Template, c_name};
+use crate::error::Result;
 use crate::launch::{THREADS, Walk};
-use crate::{CudaBackend, Result, Tensor};
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::Loops;
 use gt_ops::{Class, Meta, Op, row::ROWS};
 

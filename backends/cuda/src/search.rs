@@ -1,10 +1,12 @@
 //! Ops that find positions: of true elements, and among sorted ones.
 
+use crate::backend::CudaBackend;
 use crate::driver::Args;
-use crate::kernels::{Key, Template, c_name};
+use crate::error::{Result, failed};
 use crate::launch::Walk;
 use crate::scan::block_each;
-use crate::{CudaBackend, Result, Tensor, failed};
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_ops::{DType, Meta, Op};
 
 /// Elements of a mask that a block looks at: 256 * LOOKED_AT of `search.cuh`.

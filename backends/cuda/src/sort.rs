@@ -1,9 +1,11 @@
 //! The order of elements along an axis.
 
+use crate::backend::CudaBackend;
 use crate::driver::Args;
-use crate::kernels::{Key, Template, c_name};
+use crate::error::Result;
 use crate::scan::{Lines, block_each};
-use crate::{CudaBackend, Result, Tensor};
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op};
 

@@ -1,9 +1,11 @@
 //! Copies between layouts, and what is made of copies alone.
 
+use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, DevicePtr, Grid};
-use crate::kernels::{Key, Template};
+use crate::error::{Result, failed};
 use crate::launch::{Divider, THREADS, Walk};
-use crate::{CudaBackend, Inputs, Result, Tensor, failed};
+use crate::template::{Key, Template};
+use crate::tensor::Tensor;
 use gt_backend::{ExecError, Input, Loops};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Meta, RANK_MAX, Shape};

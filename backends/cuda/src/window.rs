@@ -1,24 +1,13 @@
-//! Windows that slide: pools, convolutions and their gradients.
-//!
-//! Every sum has a fixed order, so results are the same each time. A convolution is a product of matrices of which
-//! one is never written out, as `window.cuh` says; large ones without groups are the library's, in `columns.rs`.
+//! Windows that slide: their sizes as kernels take them, and pooling.
 
-use crate::columns::Convolution;
-use crate::driver::{Args, Grid, Param};
-use crate::kernels::{Key, Template, c_name};
-use crate::launch::{Divider, THREADS};
-use crate::{CudaBackend, Result, Tensor};
+use crate::backend::CudaBackend;
+use crate::driver::{Args, Param};
+use crate::error::Result;
+use crate::launch::Divider;
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, WindowSpec};
-
-/// Rows and columns of a block's tile, as in `window.cuh`.
-const TILE: usize = 64;
-/// The depth is cut into multiples of this.
-const DEPTH: usize = 16;
-/// So many steps along the depth are worth a block of their own.
-const PART_STEPS_MIN: usize = 8;
-/// Bytes that the sums of parts may take.
-const PARTIAL_BYTES_MAX: usize = 64 << 20;
 
 /// A result each.
 static POOL: Template = Template {
@@ -41,33 +30,6 @@ static POOL: Template = Template {
     },
 };
 
-/// A tile each.
-static CONVOLVE: Template = Template {
-    name: "convolve",
-    includes: &["window.cuh"],
-    code: |key| {
-        let (Some(op), Some(dtype)) = (key.op, key.dtypes[0]) else { return String::new() };
-        let (name, t) = (key.name(), c_name(dtype));
-        let mode = match op {
-            Op::Convolution => "FORWARD",
-            Op::ConvolutionInput => "INPUT",
-            _ => "WEIGHT",
-        };
-        format!(
-            "GT_KERNEL(256) {name}({t}* out, Compute<{t}>::type* partial, const {t}* left, const {t}* right, \
-             const {t}* bias, Product product, Windows windows) {{
-    convolve<{mode}>(out, partial, left, right, bias, product, windows);
-}}"
-        )
-    },
-    catalogue: || {
-        let ops = [Op::Convolution, Op::ConvolutionInput, Op::ConvolutionWeight];
-        ops.into_iter()
-            .flat_map(|op| DTypeSet::FLOAT.iter().map(move |dtype| key(&CONVOLVE, Some(op), dtype)))
-            .collect()
-    },
-};
-
 /// What several blocks summed up for one result.
 static ADD_PARTS: Template = Template {
     name: "add_parts",
@@ -85,14 +47,14 @@ static ADD_PARTS: Template = Template {
 };
 
 /// The templates of this file.
-pub(crate) static TEMPLATES: &[&Template] = &[&POOL, &CONVOLVE, &ADD_PARTS];
+pub(crate) static TEMPLATES: &[&Template] = &[&POOL, &ADD_PARTS];
 
 /// The kernel that adds up sums of parts.
 pub(crate) fn add_parts_key(dtype: DType) -> Key {
     key(&ADD_PARTS, None, dtype)
 }
 
-fn key(template: &'static Template, op: Option<Op>, dtype: DType) -> Key {
+pub(crate) fn key(template: &'static Template, op: Option<Op>, dtype: DType) -> Key {
     Key::new(template, op, Some(dtype), 0)
 }
 
@@ -139,37 +101,7 @@ impl Windows {
     }
 }
 
-/// `struct Matrix` of `window.cuh`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Matrix {
-    group_step: i64,
-    row_step: i64,
-    outer_step: i64,
-    inner: Divider,
-}
-
-/// `struct Product` of `window.cuh`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Product {
-    rows: i64,
-    columns: i64,
-    depth: i64,
-    groups: i64,
-    parts: i64,
-    part_depth: i64,
-    left: Matrix,
-    result: Matrix,
-    group_step: i64,
-    sample_step: i64,
-    channel_step: i64,
-}
-
-// SAFETY: of 64-bit numbers and dividers, without padding, as in the header.
-unsafe impl Param for Product {}
-
-fn output_of(spec: &WindowSpec) -> Result<[usize; 3]> {
+pub(crate) fn output_of(spec: &WindowSpec) -> Result<[usize; 3]> {
     spec.output().map_err(|error| ExecError::internal(error.to_string()))
 }
 
@@ -206,127 +138,6 @@ impl CudaBackend {
         // SAFETY: the arguments are the kernel's: operands without gaps, of the shapes that inference gave.
         unsafe { self.launch(function, self.grid_stride(count), &args) }?;
         drop(chosen);
-        Ok(result)
-    }
-
-    /// Any op of class convolution.
-    pub(crate) fn convolution(
-        &mut self,
-        op: Op,
-        [a, b]: [&Tensor; 2],
-        bias: Option<&Tensor>,
-        spec: &WindowSpec,
-        out: &Meta,
-    ) -> Result<Tensor> {
-        let result = self.new_tensor(out)?;
-        let total = out.shape.numel();
-        if total == 0 {
-            return Ok(result);
-        }
-        let (a, b) = (self.contiguous(a)?, self.contiguous(b)?);
-        let bias = bias.map(|bias| self.contiguous(bias)).transpose()?;
-        let output = output_of(spec)?;
-        let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
-        let (input, taps, places) = (size(&spec.input), size(&spec.kernel), size(&output));
-        let groups = spec.groups;
-        let dims = |t: &Tensor| (t.meta.shape.dims()[0], t.meta.shape.dims()[1]);
-        // The left matrix, the one looked up, samples, and channels of a group made and seen.
-        let (left, right, samples, made, seen) = match op {
-            Op::Convolution => (&b, &a, dims(&a).0, dims(&b).0 / groups, dims(&b).1),
-            Op::ConvolutionInput => (&b, &a, dims(&a).0, dims(&b).0 / groups, dims(&b).1),
-            _ => (&a, &b, dims(&a).0, dims(&a).1 / groups, dims(&b).1 / groups),
-        };
-        let whole = Convolution {
-            op,
-            seen_through: right,
-            other: left,
-            bias: bias.as_ref(),
-            result: &result,
-            spec,
-            output: &output,
-            samples,
-            // Of ConvolutionInput too, rows of the weight are what windows made.
-            made,
-            seen,
-        };
-        if self.by_columns(&whole)? {
-            return Ok(result);
-        }
-        let (rows, columns, depth) = match op {
-            Op::Convolution => (made, samples * places, seen * taps),
-            Op::ConvolutionInput => (seen, samples * input, made * taps),
-            _ => (made, seen * taps, samples * places),
-        };
-        let matrix = |group: usize, row: usize, outer: usize, inner: usize, below: usize| Matrix {
-            group_step: group as i64,
-            row_step: row as i64,
-            outer_step: outer as i64,
-            inner: Divider::new(inner, below),
-        };
-        let weight = seen * taps;
-        let (of_left, of_result, channels, channel) = match op {
-            Op::Convolution => (
-                matrix(made * weight, weight, 0, weight, depth),
-                matrix(made * places, places, groups * made * places, places, columns),
-                seen,
-                input,
-            ),
-            Op::ConvolutionInput => (
-                matrix(made * weight, taps, weight, taps, depth),
-                matrix(seen * input, input, groups * seen * input, input, columns),
-                made,
-                places,
-            ),
-            _ => (
-                matrix(made * places, places, groups * made * places, places, depth),
-                matrix(made * weight, weight, 0, weight, columns),
-                seen,
-                input,
-            ),
-        };
-        // Enough blocks for the device, where there are few tiles and much to sum up.
-        let tiles = rows.div_ceil(TILE) * columns.div_ceil(TILE) * groups;
-        let compute_bytes = if out.dtype == DType::F64 { 8 } else { 4 };
-        let wanted = (2 * self.driver.properties().multiprocessors as usize).div_ceil(tiles);
-        let parts =
-            wanted.min(depth / (DEPTH * PART_STEPS_MIN)).min(PARTIAL_BYTES_MAX / (total * compute_bytes)).max(1);
-        let part_depth = depth.div_ceil(parts).next_multiple_of(DEPTH);
-        let parts = depth.div_ceil(part_depth.max(1)).max(1);
-        let product = Product {
-            rows: rows as i64,
-            columns: columns as i64,
-            depth: depth as i64,
-            groups: groups as i64,
-            parts: parts as i64,
-            part_depth: part_depth as i64,
-            left: of_left,
-            result: of_result,
-            group_step: (channels * channel) as i64,
-            sample_step: (groups * channels * channel) as i64,
-            channel_step: channel as i64,
-        };
-        let blocks = u32::try_from(tiles * parts)
-            .ok()
-            .filter(|blocks| *blocks <= i32::MAX as u32)
-            .ok_or_else(|| ExecError::internal(format!("{} of more tiles than a grid has blocks", op.name())))?;
-        let partial = match parts {
-            1 => None,
-            _ => Some(self.memory.allocate(parts * total * compute_bytes)?),
-        };
-        let function = self.kernels.get(&key(&CONVOLVE, Some(op), out.dtype))?;
-        let mut args = Args::new();
-        args.push(result.ptr()).push(partial.as_ref().map_or(0, |partial| partial.ptr()));
-        args.push(left.ptr()).push(right.ptr()).push(bias.as_ref().map_or(0, Tensor::ptr));
-        args.push(product).push(Windows::new(spec, &output, columns.max(depth)));
-        // SAFETY: the arguments are the kernel's: operands without gaps, of the shapes that inference gave.
-        unsafe { self.launch(function, Grid::new(blocks, THREADS), &args) }?;
-        if let Some(partial) = partial {
-            let function = self.kernels.get(&key(&ADD_PARTS, None, out.dtype))?;
-            let mut args = Args::new();
-            args.push(result.ptr()).push(partial.ptr()).push(parts as i64).push(total as i64);
-            // SAFETY: as above; there are so many sums for each result.
-            unsafe { self.launch(function, self.grid_stride(total), &args) }?;
-        }
         Ok(result)
     }
 }

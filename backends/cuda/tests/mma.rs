@@ -3,7 +3,7 @@
 use gt_cuda::compile::Compiler;
 use gt_cuda::driver::emulated::{Emulated, Gxx};
 use gt_cuda::driver::{Args, Grid};
-use gt_cuda::{Driver, kernels};
+use gt_cuda::{Driver, headers};
 use half::{bf16, f16};
 
 /// A warp copies 16 by 16 and 16 by 8 halves, and 8 by 16 that are turned, and writes both products.
@@ -70,7 +70,7 @@ impl Device {
 }
 
 fn check(name: &str, narrow: fn(f32) -> u16) {
-    assert!(kernels::HEADERS.iter().any(|(name, _)| *name == "mma.cuh"));
+    assert!(headers::HEADERS.iter().any(|(name, _)| *name == "mma.cuh"));
     let device = Device(Emulated::new(1 << 20));
     let source = KERNEL.replace("TYPE", name);
     // Small whole numbers, whose products and sums are exact.

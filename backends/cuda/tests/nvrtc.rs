@@ -1,8 +1,9 @@
 //! Every kernel compiles to code for the devices of today, on a machine that has none.
 
+use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::Nvrtc;
-use gt_cuda::kernels::{Key, catalogue, source};
 use gt_cuda::program::{Program, Step, Value, Walk};
+use gt_cuda::template::{Key, source};
 use gt_ops::{DType, Op};
 use std::num::NonZero;
 use std::path::PathBuf;

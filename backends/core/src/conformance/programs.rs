@@ -1,7 +1,7 @@
 //! Programs of elementwise instructions: fused, they give the bits that one instruction after the other gives.
 
 use super::host::{Data, Host};
-use super::{LAYOUTS, Layout, Numbers, download, laid_out, shape};
+use super::suite::{LAYOUTS, Layout, Numbers, download, laid_out, shape};
 use crate::backend::{Backend, Input, Stage, StageInput, execute_one_by_one};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::row::ROWS;

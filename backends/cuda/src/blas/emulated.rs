@@ -1,6 +1,6 @@
 //! A library that multiplies on the CPU, in the order of the emulated device's streams.
 
-use super::{Blas, Gemm, Side};
+use super::gemm::{Blas, Gemm, Side};
 use crate::driver::emulated::Emulated;
 use crate::driver::{DevicePtr, Result, Stream};
 use gt_ops::DType;

@@ -4,7 +4,7 @@
 //! What its heuristics choose is kept by [`Gemm`]. A bias or an activation would be attributes of the plan's operation
 //! (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of [`Gemm`].
 
-use super::{Blas, Gemm, Side};
+use super::gemm::{Blas, Gemm, Side};
 use crate::driver::{DevicePtr, Driver, DriverError, Result, Stream};
 use gt_nvidia::Opened;
 use gt_ops::DType;

@@ -1,7 +1,7 @@
 //! NVRTC, NVIDIA's compiler as a library: it needs neither a device nor a driver.
 
-use super::{Compiler, Image};
-use crate::kernels::HEADERS;
+use super::compiler::{Compiler, Image};
+use crate::headers::HEADERS;
 use gt_backend::ExecError;
 use gt_nvidia::{NVRTC, Opened};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

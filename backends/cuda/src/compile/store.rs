@@ -1,7 +1,7 @@
 //! Images on disk, so that a kernel is compiled once on a machine.
 
-use super::Image;
-use crate::kernels::{HEADERS, Header};
+use super::compiler::Image;
+use crate::headers::{HEADERS, Header};
 use gt_backend::ExecError;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -7,8 +7,8 @@
 //! counted.
 
 use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Graph, Grid, Module, Properties, Result, Stream};
-use crate::compile::{Compiler, Image};
-use crate::kernels::HEADERS;
+use crate::compile::compiler::{Compiler, Image};
+use crate::headers::HEADERS;
 use gt_backend::ExecError;
 use std::alloc::Layout;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -715,8 +715,8 @@ pub fn is_available() -> bool {
 }
 
 /// Where tests keep what g++ made, so that the next run need not wait for it.
-pub fn test_store() -> crate::compile::Store {
-    crate::compile::Store::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/emulated-kernels"))
+pub fn test_store() -> crate::compile::store::Store {
+    crate::compile::store::Store::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/emulated-kernels"))
 }
 
 #[cfg(test)]

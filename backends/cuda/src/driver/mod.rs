@@ -188,7 +188,7 @@ pub trait Driver: Send + Sync {
     /// No copy is on its way.
     unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()>;
 
-    /// Loads what a [`crate::Compiler`] made for this device.
+    /// Loads what a [`crate::compile::compiler::Compiler`] made for this device.
     fn load(&self, image: &[u8]) -> Result<Module>;
     /// The kernel of this name.
     fn function(&self, module: Module, name: &str) -> Result<Function>;

@@ -16,7 +16,7 @@ mod history;
 mod shelf;
 mod work;
 
-use crate::blas::{Blas, Gemm};
+use crate::blas::gemm::{Blas, Gemm};
 use crate::driver::{DevicePtr, Driver, DriverError, Event, Graph, Result, Stream};
 use history::History;
 use shelf::Shelf;

@@ -1,6 +1,6 @@
 //! What is issued on the stream of computation, as it comes and as it is kept.
 
-use crate::blas::{Blas, Gemm};
+use crate::blas::gemm::{Blas, Gemm};
 use crate::driver::{Args, DevicePtr, Driver, DriverError, Function, Grid, Packed, Result, Stream};
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,10 +1,12 @@
 //! Attention without keeping its scores, and its gradients.
 
-use super::{FLOATS, tensor};
+use super::row_plan::{FLOATS, tensor};
+use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid, Param};
-use crate::kernels::{Key, Template, c_name};
+use crate::error::{Result, failed};
 use crate::launch::Walk;
-use crate::{CudaBackend, Inputs, Result, Tensor, failed};
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_backend::{ExecError, Input, Loops};
 use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
 

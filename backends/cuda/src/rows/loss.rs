@@ -1,9 +1,11 @@
 //! Losses over classes that an index names, and their gradients.
 
-use super::{FLOATS, KEPT, Numbers, Plan, VARIANTS, VECTORS, extent, packs, tensor};
+use super::row_plan::{FLOATS, KEPT, Numbers, Plan, VARIANTS, VECTORS, extent, packs, tensor};
+use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid, Param};
-use crate::kernels::{Key, Template, c_name};
-use crate::{CudaBackend, Inputs, Result, Tensor};
+use crate::error::Result;
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_ops::instruction::{LossReduction, LossSpec};
 use gt_ops::{Meta, Op};
 
@@ -28,7 +30,7 @@ pub(super) static LOSS: Template = Template {
         }
     },
     catalogue: || {
-        let scores = super::keys(&LOSS, &[Op::CrossEntropy, Op::CrossEntropyBackward]);
+        let scores = super::row_plan::keys(&LOSS, &[Op::CrossEntropy, Op::CrossEntropyBackward]);
         let plain = |op| FLOATS.map(|dtype| Key::new(&LOSS, Some(op), Some(dtype), 0));
         [scores, plain(Op::NllLoss).to_vec(), plain(Op::NllLossBackward).to_vec()].concat()
     },
@@ -158,7 +160,10 @@ fn plan(op: Op, from: &Meta, places: &[u64]) -> Plan {
     if matches!(op, Op::NllLoss | Op::NllLossBackward) {
         plan.variant &= !(VECTORS | KEPT);
         plan.team = if op == Op::NllLoss { 1 } else { 32 };
-        plan.grid = Grid::new(rows.div_ceil(super::THREADS / plan.team).clamp(1, super::BLOCKS_MAX) as u32, 256);
+        plan.grid = Grid::new(
+            rows.div_ceil(super::row_plan::THREADS / plan.team).clamp(1, super::row_plan::BLOCKS_MAX) as u32,
+            256,
+        );
     }
     plan
 }

@@ -1,9 +1,11 @@
 //! Layer and root-mean-square norms, and their gradients.
 
-use super::{Numbers, Plan, extent, keys, number, packs, tensor};
+use super::row_plan::{Numbers, Plan, extent, keys, number, packs, tensor};
+use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid};
-use crate::kernels::{Key, Template, c_name};
-use crate::{CudaBackend, Inputs, Result, Tensor};
+use crate::error::Result;
+use crate::template::{Key, Template, c_name};
+use crate::tensor::Tensor;
 use gt_ops::{Meta, Op};
 
 /// Columns and rows that a block of the weights' gradients looks at together.
@@ -60,7 +62,7 @@ pub(super) static WEIGHT_SUMS: Template = Template {
     },
     catalogue: || {
         let ops = [Op::LayerNormWeightBackward, Op::RmsNormWeightBackward];
-        let of = |op| super::FLOATS.map(|dtype| Key::new(&WEIGHT_SUMS, Some(op), Some(dtype), 0));
+        let of = |op| super::row_plan::FLOATS.map(|dtype| Key::new(&WEIGHT_SUMS, Some(op), Some(dtype), 0));
         ops.into_iter().flat_map(of).collect()
     },
 };
@@ -76,7 +78,7 @@ pub(super) static WEIGHT_JOIN: Template = Template {
 }}"
         )
     },
-    catalogue: || super::FLOATS.map(|dtype| Key::new(&WEIGHT_JOIN, None, Some(dtype), 0)).to_vec(),
+    catalogue: || super::row_plan::FLOATS.map(|dtype| Key::new(&WEIGHT_JOIN, None, Some(dtype), 0)).to_vec(),
 };
 
 /// Whether a norm takes the mean off.

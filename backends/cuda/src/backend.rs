@@ -1,0 +1,143 @@
+//! The state of a CUDA backend, and what every op needs of it.
+
+use crate::blas::gemm::Blas;
+use crate::checks::{Board, Slot};
+use crate::compile::compiler::Compiler;
+use crate::compile::store::Store;
+use crate::driver::{self, Driver, Stream};
+use crate::error::{Result, failed};
+use crate::graphs::{Graphs, LaunchCounts, Launches};
+use crate::kernels::Kernels;
+use crate::memory::Allocator;
+use crate::moves::Moves;
+use crate::progress::Progress;
+use crate::tensor::Tensor;
+use crate::transfers::{Transfer, Transfers};
+use gt_backend::{ExecError, Fence, Input};
+use gt_ops::{Meta, Op};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The operands of an instruction.
+pub(crate) type Inputs<'a, 'b> = &'a [Input<'b, Tensor>];
+
+/// A fence, and the work that the device must do to pass it.
+pub(crate) struct PendingFence {
+    pub(crate) fence: Fence,
+    /// The step that the stream must have passed, if it had not already.
+    pub(crate) point: Option<u64>,
+    pub(crate) transfer: Option<Transfer>,
+}
+
+/// Computes on a CUDA device.
+pub struct CudaBackend {
+    pub(crate) transfers: Transfers,
+    pub(crate) board: Board,
+    pub(crate) progress: Progress,
+    pub(crate) tf32: bool,
+    pub(crate) moves: Moves,
+    pub(crate) memory: Allocator,
+    pub(crate) kernels: Kernels,
+    pub(crate) stream: Stream,
+    pub(crate) launches: Arc<Launches>,
+    /// The same, as everybody else knows it.
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) label: u64,
+    /// Marks that have not been told of, and the number of the next.
+    pub(crate) fences: VecDeque<PendingFence>,
+    pub(crate) next_fence: u64,
+    /// What is being read piece by piece, and the same in row-major order.
+    pub(crate) straightened: Option<(Tensor, Tensor)>,
+}
+
+impl CudaBackend {
+    /// A backend on the device of `driver`, whose tensors may hold `memory_bytes_limit` together.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(
+        driver: Arc<dyn Driver>,
+        compiler: Box<dyn Compiler>,
+        store: Store,
+        memory_bytes_limit: usize,
+    ) -> driver::Result<CudaBackend> {
+        let launches = Arc::new(Launches::new(driver)?);
+        let (stream, driver): (_, Arc<dyn Driver>) = (launches.stream(), launches.clone());
+        Ok(CudaBackend {
+            transfers: Transfers::new(driver.clone())?,
+            board: Board::new(driver.clone())?,
+            progress: Progress::new(driver.clone(), stream),
+            moves: Moves::new(&*driver)?,
+            memory: Allocator::new(driver.clone(), stream, memory_bytes_limit),
+            kernels: Kernels::new(driver.clone(), compiler, store),
+            stream,
+            launches,
+            tf32: false,
+            driver,
+            label: 0,
+            fences: VecDeque::new(),
+            next_fence: 0,
+            straightened: None,
+        })
+    }
+
+    /// The same, with a library for products of floats; without one, kernels of our own compute them.
+    #[must_use]
+    pub fn with_blas(self, blas: Box<dyn Blas>) -> CudaBackend {
+        self.launches.set_blas(blas);
+        self
+    }
+
+    /// What is made into graphs from now on; at first what repeats.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn set_graphs(&mut self, graphs: Graphs) -> driver::Result<()> {
+        self.launches.set_graphs(graphs)
+    }
+
+    /// How work went to the device so far.
+    pub fn launch_counts(&self) -> LaunchCounts {
+        self.launches.counts()
+    }
+
+    /// What it computes on.
+    pub fn properties(&self) -> &driver::Properties {
+        self.driver.properties()
+    }
+
+    #[inline]
+    pub(crate) fn new_tensor(&self, meta: &Meta) -> Result<Tensor> {
+        Ok(Tensor::contiguous(self.memory.allocate(meta.bytes())?, *meta))
+    }
+
+    /// A place where a kernel of this step, which computes `op`, can say what it finds wrong; `out`, which the kernel
+    /// makes, remembers it.
+    pub(crate) fn check(&mut self, op: Op, out: &mut Tensor) -> Result<Slot> {
+        let label = (self.label, op);
+        let begun = match self.board.begin(self.progress.step(), self.progress.done(), label) {
+            Some(begun) => Some(begun),
+            None => {
+                let point = self.progress.point().map_err(failed)?;
+                self.progress.reached(point.unwrap_or(0), true).map_err(failed)?;
+                // What was issued of this step is done, and the kernel that is not counts as another.
+                self.progress.next().map_err(failed)?;
+                self.board.begin(self.progress.step(), self.progress.done(), label)
+            }
+        };
+        let (slot, checks) = begun.ok_or_else(|| ExecError::internal("more checks under way than there are slots"))?;
+        out.checks.join(&checks, self.progress.done());
+        Ok(slot)
+    }
+
+    pub(crate) fn set_fence(&mut self, transfer: Option<Transfer>) -> Result<Option<Fence>> {
+        let point = self.progress.point().map_err(failed)?;
+        if point.is_none() && transfer.is_none() {
+            return Ok(self.fences.back().map(|last| last.fence));
+        }
+        let fence = Fence(self.next_fence);
+        self.next_fence += 1;
+        self.fences.push_back(PendingFence { fence, point, transfer });
+        Ok(Some(fence))
+    }
+}

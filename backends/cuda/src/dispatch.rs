@@ -1,0 +1,270 @@
+//! The trait [`Backend`]: each instruction goes to the file of its op's class.
+
+use crate::backend::{CudaBackend, Inputs, PendingFence};
+use crate::error::{Result, failed, lost};
+use crate::tensor::Tensor;
+use crate::transfers::Transfer;
+use gt_backend::{
+    Backend, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats, MemoryUsage,
+    Stage, StageInput,
+};
+use gt_ops::{Attrs, Class, Meta, Op, Row};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+impl CudaBackend {
+    fn upload_checked(&mut self, tensor: &Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
+        if !tensor.contiguous || !tensor.is_sole_owner() {
+            return Err(ExecError::internal("write to a tensor that is shared"));
+        }
+        tensor.check_range(offset_bytes, src.len())?;
+        self.upload(tensor, offset_bytes, src)
+    }
+
+    /// Begins to copy bytes of a tensor in row-major order. What is copied first, to bring them into that order, serves
+    /// the next piece, too.
+    fn download_straight(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
+        tensor.check_range(offset_bytes, dst.len())?;
+        self.arrive(tensor)?;
+        let straight = match self.straightened.take() {
+            Some((of, straight)) if of.buffer.ptr() == tensor.buffer.ptr() && of.layout == tensor.layout => straight,
+            _ if tensor.contiguous => tensor.clone(),
+            _ => {
+                self.progress.next().map_err(failed)?;
+                self.contiguous(tensor)?
+            }
+        };
+        let transfer = self.download(&straight, offset_bytes, dst)?;
+        if !tensor.contiguous && offset_bytes + dst.len() < tensor.meta.bytes() {
+            self.straightened = Some((tensor.clone(), straight));
+        }
+        Ok(transfer)
+    }
+
+    fn run(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta, last_use: u8) -> Result<Tensor> {
+        let operand = |i: usize| match inputs.get(i) {
+            Some(Input::Tensor(t)) => Ok(*t),
+            Some(Input::Scalar(_)) => Err(ExecError::internal("a number where a tensor belongs")),
+            None => Err(ExecError::internal("an operand is missing")),
+        };
+        match (row.class, attrs) {
+            (Class::Creation | Class::Random, _) => self.create(row.op, inputs, attrs, out),
+            (Class::Elementwise, _) => self.elementwise(row, inputs, out, last_use),
+            (Class::Select, _) => self.select(inputs, out, last_use),
+            (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
+            (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
+            (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
+            (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
+            (Class::Gather, Attrs::Axis(axis)) => self.gather(operand(0)?, operand(1)?, *axis as usize, out),
+            (Class::Scatter, Attrs::Axis(axis)) => {
+                self.scatter(row.op, [operand(0)?, operand(1)?, operand(2)?], *axis as usize, last_use)
+            }
+            (Class::Reduction | Class::ArgReduction, Attrs::Axes { mask, .. }) => {
+                self.reduce(row.op, operand(0)?, *mask, out)
+            }
+            (Class::Scan, Attrs::Axis(axis)) => self.scan(row.op, operand(0)?, *axis as usize, out),
+            (Class::Sort, Attrs::Axis(axis)) => self.sort(row.op, operand(0)?, *axis as usize, out),
+            (Class::Search, _) => self.search(row.op, operand(0)?, operand(1)?, out),
+            (Class::Positions, _) => self.positions(operand(0)?, out),
+            (Class::RowWise, _) => self.rows(row.op, inputs, attrs, out),
+            (Class::Pooling, Attrs::Window(spec)) => {
+                let other = if inputs.len() > 1 { Some(operand(1)?) } else { None };
+                self.pooling(row.op, operand(0)?, other, spec, out)
+            }
+            (Class::Convolution, Attrs::Window(spec)) => {
+                let bias = if inputs.len() > 2 { Some(operand(2)?) } else { None };
+                self.convolution(row.op, [operand(0)?, operand(1)?], bias, spec, out)
+            }
+            (Class::Movement, _) => self.movement(row.op, operand(0)?, attrs, out),
+            _ => Err(ExecError::internal(format!("{} has no CUDA kernel yet", row.name))),
+        }
+    }
+
+    fn movement(&mut self, op: Op, t: &Tensor, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+        match t.moved(op, attrs, &out.shape)? {
+            Some(layout) => Ok(t.seen(layout)),
+            None => {
+                self.arrive(t)?;
+                let copied = self.contiguous(t)?;
+                Ok(copied.seen(Layout::contiguous(*out)))
+            }
+        }
+    }
+}
+
+impl Backend for CudaBackend {
+    type Tensor = Tensor;
+
+    #[inline]
+    fn execute(
+        &mut self,
+        op: Op,
+        inputs: &[Input<'_, Tensor>],
+        attrs: &Attrs,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<Tensor> {
+        self.straightened = None;
+        self.progress.next().map_err(failed)?;
+        let row = op.row();
+        // A view reads nothing.
+        if row.class != Class::Movement {
+            for input in inputs {
+                if let Input::Tensor(t) = input {
+                    self.arrive(t)?;
+                }
+            }
+        }
+        let mut result = self.run(row, inputs, attrs, out, last_use)?;
+        for input in inputs {
+            if let Input::Tensor(t) = input
+                && !t.checks.is_empty()
+            {
+                result.checks.join(&t.checks, self.progress.done());
+            }
+        }
+        Ok(result)
+    }
+
+    fn execute_fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        self.straightened = None;
+        self.progress.next().map_err(failed)?;
+        for feed in stages.iter().flat_map(|stage| &stage.inputs) {
+            if let StageInput::External(Input::Tensor(t)) = feed {
+                self.arrive(t)?;
+            }
+        }
+        self.fused(stages)
+    }
+
+    fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {
+        // Memory may have to be cleared first.
+        self.progress.next().map_err(failed)?;
+        self.new_tensor(meta)
+    }
+
+    fn write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
+        match self.upload_checked(tensor, offset_bytes, src)? {
+            Some(transfer) => self.finish(transfer),
+            None => Ok(()),
+        }
+    }
+
+    fn start_write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Fence>> {
+        let transfer = self.upload_checked(tensor, offset_bytes, src)?;
+        self.set_fence(transfer)
+    }
+
+    fn read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
+        let transfer = self.download_straight(tensor, offset_bytes, dst)?;
+        self.finish(transfer)
+    }
+
+    fn start_read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Option<Fence>> {
+        let transfer = self.download_straight(tensor, offset_bytes, dst)?;
+        self.set_fence(Some(transfer))
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    fn fence(&mut self) -> Result<Option<Fence>> {
+        self.set_fence(None).map_err(lost)
+    }
+
+    fn poll_fence(&mut self, wait: bool) -> Result<Option<FenceStatus>> {
+        let Some(PendingFence { point, transfer, .. }) = self.fences.front() else { return Ok(None) };
+        if let Some(point) = point
+            && !self.progress.reached(*point, wait).map_err(lost)?
+        {
+            return Ok(None);
+        }
+        if let Some(transfer) = transfer
+            && !self.transfers.has_ended(transfer, wait).map_err(lost)?
+        {
+            return Ok(None);
+        }
+        let Some(PendingFence { fence, transfer, .. }) = self.fences.pop_front() else { return Ok(None) };
+        let (copied_ns, result) = transfer.map_or(Ok((0, Ok(()))), |transfer| self.end(transfer)).map_err(lost)?;
+        Ok(Some(FenceStatus { fence, computed_ns: self.progress.take_computed_ns(), copied_ns, result }))
+    }
+
+    fn device(&mut self) -> Result<Option<[u8; 16]>> {
+        self.driver.enter().map_err(failed)?;
+        Ok(self.driver.properties().uuid)
+    }
+
+    fn wait_for_checks(&mut self, tensor: &Tensor) -> Result<()> {
+        if let Some(step) = tensor.checks.last_step(self.progress.done()) {
+            self.progress.await_step(step).map_err(failed)?;
+        }
+        tensor.checks.wait()
+    }
+
+    fn communicate(
+        &mut self,
+        link: &Arc<dyn Link>,
+        input: Option<&Tensor>,
+        output: Option<&mut Tensor>,
+        enqueue: &mut dyn FnMut(DeviceBuffers) -> Result<()>,
+    ) -> Result<()> {
+        self.straightened = None;
+        self.progress.next().map_err(failed)?;
+        self.give_to_link(link, input, output, enqueue)
+    }
+
+    fn bytes_of(&self, _tensor: &Tensor) -> Option<(NonNull<u8>, usize)> {
+        // The bytes are the device's: nobody here can read them.
+        None
+    }
+
+    fn is_contiguous(&self, tensor: &Tensor) -> bool {
+        tensor.contiguous
+    }
+
+    fn meta(&self, tensor: &Tensor) -> Meta {
+        tensor.meta
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.launches.let_go().map_err(failed)
+    }
+
+    fn label(&mut self, label: u64) {
+        self.label = label;
+    }
+
+    fn allow_tf32(&mut self, allowed: bool) {
+        self.tf32 = allowed;
+    }
+
+    unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
+        for transfer in self.fences.iter().filter(|_| !present).filter_map(|fenced| fenced.transfer.as_ref()) {
+            if let Err(error) = self.transfers.has_ended(transfer, true) {
+                // A device that is lost copies nothing.
+                tracing::warn!(target: "gtd::cuda", %error, "a transfer could not be waited for");
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.transfers.register_host_memory(range, present) };
+    }
+
+    #[inline]
+    fn charge(&mut self, account: &Arc<MemoryUsage>) {
+        self.memory.charge(account);
+    }
+
+    fn held(&self, account: &MemoryUsage) -> usize {
+        self.memory.held(account)
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.memory.stats()
+    }
+
+    fn trim(&mut self) {
+        self.straightened = None;
+        self.memory.trim();
+    }
+}

@@ -1,0 +1,32 @@
+//! The sources in `kernels/`, compiled into the program.
+
+/// A header that kernels include, by its name in `kernels/`.
+pub type Header = (&'static str, &'static str);
+
+/// What every kernel may include.
+pub static HEADERS: &[Header] = &[
+    ("attention.cuh", include_str!("../kernels/attention.cuh")),
+    ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
+    ("checks.cuh", include_str!("../kernels/checks.cuh")),
+    ("columns.cuh", include_str!("../kernels/columns.cuh")),
+    ("create.cuh", include_str!("../kernels/create.cuh")),
+    ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
+    ("index.cuh", include_str!("../kernels/index.cuh")),
+    ("loss.cuh", include_str!("../kernels/loss.cuh")),
+    ("math.cuh", include_str!("../kernels/math.cuh")),
+    ("matmul.cuh", include_str!("../kernels/matmul.cuh")),
+    ("mma.cuh", include_str!("../kernels/mma.cuh")),
+    ("move.cuh", include_str!("../kernels/move.cuh")),
+    ("norm.cuh", include_str!("../kernels/norm.cuh")),
+    ("philox.cuh", include_str!("../kernels/philox.cuh")),
+    ("reduce.cuh", include_str!("../kernels/reduce.cuh")),
+    ("rows.cuh", include_str!("../kernels/rows.cuh")),
+    ("scan.cuh", include_str!("../kernels/scan.cuh")),
+    ("search.cuh", include_str!("../kernels/search.cuh")),
+    ("sort.cuh", include_str!("../kernels/sort.cuh")),
+    ("special.cuh", include_str!("../kernels/special.cuh")),
+    ("team.cuh", include_str!("../kernels/team.cuh")),
+    ("types.cuh", include_str!("../kernels/types.cuh")),
+    ("walk.cuh", include_str!("../kernels/walk.cuh")),
+    ("window.cuh", include_str!("../kernels/window.cuh")),
+];

@@ -1,0 +1,112 @@
+//! How rows are given to threads, and the operands that kernels on rows share.
+
+use crate::backend::{CudaBackend, Inputs};
+use crate::driver::{Grid, Param};
+use crate::error::Result;
+use crate::template::{Key, Template};
+use crate::tensor::Tensor;
+use gt_backend::{ExecError, Input};
+use gt_ops::{DType, Meta, Op};
+
+/// Threads of a block whose teams are parts of warps, and the largest team.
+pub(crate) const THREADS: usize = 256;
+pub(crate) const THREADS_MAX: usize = 1024;
+/// Blocks of one launch; they take turns.
+pub(crate) const BLOCKS_MAX: usize = 1 << 20;
+
+/// Bits of a kernel's variant: packs of 16 bytes, and rows kept in registers.
+pub(crate) const VECTORS: u32 = 1;
+pub(crate) const KEPT: u32 = 2;
+pub(crate) const VARIANTS: [u32; 4] = [0, VECTORS, KEPT, VECTORS | KEPT];
+
+/// The floats.
+pub(crate) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// A kernel of each op, dtype and variant.
+pub(crate) fn keys(template: &'static Template, ops: &[Op]) -> Vec<Key> {
+    let of = |op: &Op| FLOATS.map(|dtype| VARIANTS.map(|variant| Key::new(template, Some(*op), Some(dtype), variant)));
+    ops.iter().flat_map(of).flatten().collect()
+}
+
+/// Elements of a row that a thread keeps.
+pub(crate) fn kept(dtype: DType) -> usize {
+    if dtype == DType::F64 { 8 } else { 16 }
+}
+
+/// Elements of a pack, and packs that a thread keeps: the arguments V and PACKS of the kernels' templates.
+pub(crate) fn packs(key: &Key) -> String {
+    let dtype = key.dtypes[0].unwrap_or(DType::F32);
+    let lanes = if key.variant & VECTORS != 0 { 16 / dtype.size() } else { 1 };
+    format!("{lanes}, {}", if key.variant & KEPT != 0 { kept(dtype) / lanes } else { 0 })
+}
+
+/// Who computes rows.
+pub(crate) struct Plan {
+    pub(crate) variant: u32,
+    /// Threads a row.
+    pub(crate) team: usize,
+    pub(crate) grid: Grid,
+}
+
+impl Plan {
+    /// For rows of tensors that begin at these addresses.
+    pub(crate) fn new(dtype: DType, (rows, columns): (usize, usize), places: &[u64]) -> Plan {
+        let lanes = 16 / dtype.size();
+        let vectors = columns.is_multiple_of(lanes) && places.iter().all(|place| place.is_multiple_of(16));
+        let packs = if vectors { columns / lanes } else { columns };
+        let kept = kept(dtype);
+        let (team, threads) = if columns <= 32 * kept {
+            (packs.next_power_of_two().clamp(1, 32), THREADS)
+        } else {
+            let team = columns.div_ceil(kept).next_power_of_two().clamp(64, THREADS_MAX);
+            (team, team)
+        };
+        let fits = columns <= team * kept;
+        let variant = if vectors { VECTORS } else { 0 } | if fits { KEPT } else { 0 };
+        let blocks = rows.div_ceil(threads / team).clamp(1, BLOCKS_MAX);
+        Plan { variant, team, grid: Grid::new(blocks as u32, threads as u32) }
+    }
+}
+
+/// A number, or one for each column: `struct Numbers` of `rows.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Numbers {
+    pub(crate) first: u64,
+    pub(crate) number: f64,
+}
+// SAFETY: of 64-bit numbers alone, as in the header.
+unsafe impl Param for Numbers {}
+
+/// Rows and columns of a tensor with at least one axis.
+pub(crate) fn extent(meta: &Meta) -> (usize, usize) {
+    let columns = meta.shape.dims().last().copied().unwrap_or(1);
+    (meta.shape.numel() / columns.max(1), columns)
+}
+
+pub(crate) fn tensor<'a>(inputs: Inputs<'a, '_>, i: usize) -> Result<&'a Tensor> {
+    match inputs.get(i) {
+        Some(Input::Tensor(t)) => Ok(t),
+        _ => Err(ExecError::internal("a number where a tensor belongs")),
+    }
+}
+
+pub(crate) fn number(inputs: Inputs<'_, '_>, i: usize) -> Result<f64> {
+    match inputs.get(i) {
+        Some(Input::Scalar(scalar)) => Ok(scalar.to_f64()),
+        _ => Err(ExecError::internal("a tensor where a number belongs")),
+    }
+}
+
+impl CudaBackend {
+    /// A number or a tensor of one for each column, which must be kept while a kernel may read it.
+    pub(crate) fn numbers(&mut self, inputs: Inputs<'_, '_>, i: usize) -> Result<(Numbers, Option<Tensor>)> {
+        match inputs.get(i) {
+            Some(Input::Tensor(t)) => {
+                let t = self.contiguous(t)?;
+                Ok((Numbers { first: t.ptr(), number: 0.0 }, Some(t)))
+            }
+            _ => Ok((Numbers { first: 0, number: number(inputs, i)? }, None)),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Families of kernels and the keys of single kernels.
+//!
+//! A [`Template`] is a family of kernels that one Rust file launches; a [`Key`] names one of them: the template for an
+//! op, dtypes and a variant.
+
+use gt_ops::{DType, Op};
+use std::fmt::Write;
+
+/// A family of kernels.
+pub struct Template {
+    /// Its name, which begins those of its kernels.
+    pub name: &'static str,
+    /// The headers it includes.
+    pub includes: &'static [&'static str],
+    /// The code of a kernel called [`Key::name`].
+    pub code: fn(&Key) -> String,
+    /// Every key that its file asks for.
+    pub catalogue: fn() -> Vec<Key>,
+}
+
+impl PartialEq for Template {
+    fn eq(&self, other: &Template) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl std::fmt::Debug for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// One kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its family.
+    pub template: &'static Template,
+    /// The op, where the code depends on it.
+    pub op: Option<Op>,
+    /// The dtypes, as many as the code depends on.
+    pub dtypes: [Option<DType>; 3],
+    /// What else it depends on, as its template says.
+    pub variant: u32,
+}
+
+impl Key {
+    /// A kernel for an op of a dtype.
+    pub const fn new(template: &'static Template, op: Option<Op>, dtype: Option<DType>, variant: u32) -> Key {
+        Key { template, op, dtypes: [dtype, None, None], variant }
+    }
+
+    /// The kernel's name in the code.
+    pub fn name(&self) -> String {
+        let mut name = format!("gt_{}", self.template.name);
+        if let Some(op) = self.op {
+            let _ = write!(name, "_{}", op.name());
+        }
+        for dtype in self.dtypes.iter().flatten() {
+            let _ = write!(name, "_{}", c_name(*dtype));
+        }
+        let _ = write!(name, "_{}", self.variant);
+        name
+    }
+
+    pub(crate) fn id(&self) -> u128 {
+        let dtype = |i: usize| self.dtypes[i].map_or(0xff, |dtype| dtype as u128 & 0xff);
+        let op = self.op.map_or(0xffff, |op| op as u128);
+        (std::ptr::from_ref(self.template) as usize as u128) << 72
+            | op << 56
+            | dtype(0) << 48
+            | dtype(1) << 40
+            | dtype(2) << 32
+            | self.variant as u128
+    }
+}
+
+/// The name of a dtype in kernels.
+pub fn c_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::U8 => "u8",
+        DType::I8 => "i8",
+        DType::I16 => "i16",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+    }
+}
+
+/// The whole source of kernels of one template.
+pub fn source(keys: &[Key]) -> String {
+    let mut text = String::new();
+    if let Some(key) = keys.first() {
+        for include in key.template.includes {
+            let _ = writeln!(text, "#include \"{include}\"");
+        }
+    }
+    for key in keys {
+        text.push_str(&(key.template.code)(key));
+        text.push('\n');
+    }
+    text
+}

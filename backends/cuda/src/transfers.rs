@@ -1,0 +1,235 @@
+//! Bytes between host and device, on streams of their own.
+//!
+//! The device copies by itself from and to host memory that it knows (`Driver::register`: the clients' arenas, where
+//! the system allows it). Anything else goes by way of pinned buffers in turn: while the device copies one, the host
+//! copies another. A transfer is issued and ends later, when the event behind it has passed; both the device and the
+//! host go on meanwhile. What is on its way to the host stays as it is until then, however the instructions that come
+//! next use or free it: the tensor's memory is lent to the transfer (`crate::memory`).
+
+use crate::checks::Checks;
+use crate::driver::{self, DevicePtr, Driver, Event, Stream};
+use crate::memory::Loan;
+use gt_backend::HostRange;
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Each of the pinned buffers,
+const BOUNCE_BYTES: usize = 2 << 20;
+/// and how many there are for each direction.
+const BUFFERS: usize = 4;
+/// A smaller transfer's time is not worth being taken.
+const TIMED_BYTES_MIN: usize = 64 << 10;
+
+/// The streams and buffers of transfers.
+pub(crate) struct Transfers {
+    driver: Arc<dyn Driver>,
+    pub(crate) up: Stream,
+    pub(crate) down: Stream,
+    /// The pinned buffers of uploads, each with the event behind its last use, and which of them comes next.
+    upload_buffers: [(NonNull<u8>, Event); BUFFERS],
+    uploaded: usize,
+    /// Those of downloads; number `i` uses buffer `i % BUFFERS`.
+    download_buffers: [(NonNull<u8>, Event); BUFFERS],
+    downloaded: usize,
+    /// What lies in buffers, or soon will, and belongs elsewhere: the last downloads, in order.
+    pieces: VecDeque<HostRange>,
+    /// What the device copies from and to by itself.
+    registered: Vec<HostRange>,
+    events: Vec<Event>,
+    spare: Vec<Event>,
+}
+
+/// A transfer that has been issued.
+pub(crate) struct Transfer {
+    pub(crate) begin: Option<Event>,
+    pub(crate) end: Event,
+    /// How many downloads there were up to its last by way of a buffer.
+    pub(crate) pieces: usize,
+    /// What it reads, if that is a tensor.
+    pub(crate) lent: Option<Loan>,
+    /// What the device may have found wrong with it.
+    pub(crate) checks: Checks,
+    /// The step that it comes after, unless that was done already.
+    pub(crate) point: Option<u64>,
+}
+
+// SAFETY: the buffers are ours alone.
+unsafe impl Send for Transfers {}
+
+impl Transfers {
+    pub(crate) fn new(driver: Arc<dyn Driver>) -> driver::Result<Transfers> {
+        let buffers = || {
+            let buffer = || Ok((driver.allocate_host(BOUNCE_BYTES)?, driver.new_event()?));
+            Ok([buffer()?, buffer()?, buffer()?, buffer()?])
+        };
+        Ok(Transfers {
+            up: driver.new_stream()?,
+            down: driver.new_stream()?,
+            upload_buffers: buffers()?,
+            uploaded: 0,
+            download_buffers: buffers()?,
+            downloaded: 0,
+            pieces: VecDeque::new(),
+            registered: Vec::new(),
+            events: Vec::new(),
+            spare: Vec::new(),
+            driver,
+        })
+    }
+
+    /// As [`gt_backend::Backend::register_host_memory`], once transfers with what goes have ended.
+    pub(crate) unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
+        let Some(start) = NonNull::new(range.as_ptr()) else { return };
+        if present {
+            // SAFETY: the caller's promise.
+            match unsafe { self.driver.register(start, range.len()) } {
+                Ok(()) => self.registered.push(range),
+                // Transfers then go by way of the buffers.
+                Err(error) => tracing::debug!(target: "gtd::cuda", %error, "memory could not be registered"),
+            }
+        } else if let Some(at) = self.registered.iter().position(|known| known.as_ptr() == range.as_ptr()) {
+            self.registered.swap_remove(at);
+            // SAFETY: it was registered, and transfers with it have ended.
+            if let Err(error) = unsafe { self.driver.unregister(start) } {
+                tracing::warn!(target: "gtd::cuda", %error, "memory could not be unregistered");
+            }
+        }
+    }
+
+    fn is_registered(&self, range: &HostRange) -> bool {
+        let start = range.as_ptr() as usize;
+        self.registered.iter().any(|known| {
+            let from = known.as_ptr() as usize;
+            from <= start && start + range.len() <= from + known.len()
+        })
+    }
+
+    fn event(&mut self) -> driver::Result<Event> {
+        if let Some(event) = self.spare.pop() {
+            return Ok(event);
+        }
+        let event = self.driver.new_timer()?;
+        self.events.push(event);
+        Ok(event)
+    }
+
+    /// Begins to time a transfer that is issued next.
+    fn begin(&mut self, bytes: usize, stream: Stream) -> driver::Result<Option<Event>> {
+        if bytes < TIMED_BYTES_MIN {
+            return Ok(None);
+        }
+        let event = self.event()?;
+        self.driver.record(event, stream)?;
+        Ok(Some(event))
+    }
+
+    fn end(&mut self, begin: Option<Event>, stream: Stream) -> driver::Result<Transfer> {
+        let end = self.event()?;
+        self.driver.record(end, stream)?;
+        Ok(Transfer { begin, end, pieces: self.downloaded, lent: None, checks: Checks::default(), point: None })
+    }
+
+    pub(crate) fn upload(&mut self, to: DevicePtr, src: HostRange) -> driver::Result<Transfer> {
+        let begin = self.begin(src.len(), self.up)?;
+        if self.is_registered(&src) {
+            // SAFETY: the range is the transfer's until that has ended.
+            unsafe { self.driver.upload(to, src.as_ptr(), src.len(), self.up) }?;
+            return self.end(begin, self.up);
+        }
+        for at in (0..src.len()).step_by(BOUNCE_BYTES) {
+            let (buffer, free) = self.upload_buffers[self.uploaded % BUFFERS];
+            self.uploaded += 1;
+            let len = BOUNCE_BYTES.min(src.len() - at);
+            self.driver.await_event(free)?;
+            // SAFETY: the buffer is ours, and the device has read what it held; the range is the caller's.
+            unsafe {
+                buffer.as_ptr().copy_from_nonoverlapping(src.as_ptr().add(at), len);
+                self.driver.upload(to + at as u64, buffer.as_ptr(), len, self.up)?;
+            }
+            self.driver.record(free, self.up)?;
+        }
+        self.end(begin, self.up)
+    }
+
+    pub(crate) fn download(&mut self, from: DevicePtr, dst: HostRange) -> driver::Result<Transfer> {
+        let begin = self.begin(dst.len(), self.down)?;
+        if self.is_registered(&dst) {
+            // SAFETY: the range is the transfer's until that has ended.
+            unsafe { self.driver.download(dst.as_ptr(), from, dst.len(), self.down) }?;
+            return self.end(begin, self.down);
+        }
+        for at in (0..dst.len()).step_by(BOUNCE_BYTES) {
+            let (buffer, filled) = self.download_buffers[self.downloaded % BUFFERS];
+            if self.pieces.len() == BUFFERS {
+                self.hand_out(self.downloaded + 1 - BUFFERS, true)?;
+            }
+            let len = BOUNCE_BYTES.min(dst.len() - at);
+            // SAFETY: the buffer is ours, and what it held has been copied on; the piece lies in the range.
+            let piece = unsafe {
+                self.driver.download(buffer.as_ptr(), from + at as u64, len, self.down)?;
+                HostRange::new(NonNull::new_unchecked(dst.as_ptr().add(at)), len)
+            };
+            self.driver.record(filled, self.down)?;
+            self.pieces.push_back(piece);
+            self.downloaded += 1;
+        }
+        self.end(begin, self.down)
+    }
+
+    /// Copies the first `count` downloads out of their buffers, as far as the device is done with them; waits for it if
+    /// `wait`. Whether all have been.
+    fn hand_out(&mut self, count: usize, wait: bool) -> driver::Result<bool> {
+        while self.downloaded - self.pieces.len() < count
+            && let Some(dst) = self.pieces.front()
+        {
+            let (buffer, filled) = self.download_buffers[(self.downloaded - self.pieces.len()) % BUFFERS];
+            if wait {
+                self.driver.await_event(filled)?;
+            } else if !self.driver.has_passed(filled)? {
+                return Ok(false);
+            }
+            // SAFETY: the device has filled the buffer; the range is the transfer's until that has ended.
+            unsafe { buffer.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), dst.len()) };
+            self.pieces.pop_front();
+        }
+        Ok(true)
+    }
+
+    /// Whether a transfer has ended; waits for it if `wait`.
+    pub(crate) fn has_ended(&mut self, transfer: &Transfer, wait: bool) -> driver::Result<bool> {
+        if !self.hand_out(transfer.pieces, wait)? {
+            return Ok(false);
+        }
+        if wait {
+            self.driver.await_event(transfer.end)?;
+            return Ok(true);
+        }
+        self.driver.has_passed(transfer.end)
+    }
+
+    /// How long a transfer took that has ended, nanoseconds, and what it found.
+    pub(crate) fn finish(&mut self, transfer: Transfer) -> driver::Result<(u64, Checks)> {
+        let took_ns = match transfer.begin {
+            Some(begin) => self.driver.elapsed_ns(begin, transfer.end)?,
+            None => 0,
+        };
+        self.spare.extend(transfer.begin);
+        self.spare.push(transfer.end);
+        Ok((took_ns, transfer.checks))
+    }
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        let at_rest = self.driver.synchronize(self.up).and_then(|()| self.driver.synchronize(self.down)).is_ok();
+        for (buffer, event) in self.upload_buffers.into_iter().chain(self.download_buffers) {
+            if at_rest {
+                // SAFETY: every transfer that used the buffer has ended.
+                unsafe { self.driver.free_host(buffer) };
+            }
+            self.driver.drop_event(event);
+        }
+        self.events.drain(..).for_each(|event| self.driver.drop_event(event));
+    }
+}
